@@ -1,0 +1,172 @@
+-- Enqueues one job in the caller's transaction.
+--
+-- Without a key every call makes a job. With a key, the first call makes the job and later ones
+-- get its id: the key is taken while the job waits or runs, and for `key_for` after the enqueue.
+-- The same key with another name or other arguments is refused.
+create or replace function leasehold.enqueue(
+    name text,
+    kwargs jsonb default '{}'::jsonb,
+    queue text default 'default',
+    priority int default 0,
+    scheduled_at timestamptz default null,
+    expires_at timestamptz default null,
+    tag text default '',
+    max_attempts int default null,
+    key text default null,
+    key_for interval default interval '24 hours',
+    trace_context text default null
+)
+returns table (job_id bigint, inserted boolean)
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_variable
+declare
+    due timestamptz := coalesce(scheduled_at, statement_timestamp());
+    dead_line timestamptz := coalesce(
+        expires_at, greatest(due, statement_timestamp()) + interval '30 days');
+    digest bytea;
+    known_digest bytea;
+begin
+    perform leasehold.check_enqueue(name, kwargs, queue);
+    if key is null then
+        insert into leasehold.job as j
+            (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, trace_context)
+        values (name, kwargs, queue, priority, due, dead_line, tag, max_attempts, trace_context)
+        returning j.id into job_id;
+        inserted := true;
+        return next;
+        return;
+    end if;
+
+    digest := leasehold.payload_hash(name, kwargs);
+    loop
+        job_id := nextval('leasehold.job_id_seq');
+        -- Waits for a transaction that is inserting the same key. The row is taken over only when
+        -- its time is up and its job is over.
+        insert into leasehold.idempotency_key as k (queue, key, job_id, payload_hash, holds_until)
+        values (queue, key, job_id, digest, statement_timestamp() + key_for)
+        on conflict on constraint idempotency_key_pkey do update
+            set job_id = excluded.job_id, payload_hash = excluded.payload_hash,
+                holds_until = excluded.holds_until, created_at = statement_timestamp()
+            where k.holds_until <= statement_timestamp()
+              and not exists (select from leasehold.job j where j.id = k.job_id);
+        if found then
+            insert into leasehold.job
+                (id, name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts,
+                 idempotency_key, trace_context)
+            overriding system value
+            values (job_id, name, kwargs, queue, priority, due, dead_line, tag, max_attempts,
+                    key, trace_context);
+            inserted := true;
+            return next;
+            return;
+        end if;
+        select k.job_id, k.payload_hash into job_id, known_digest
+          from leasehold.idempotency_key k where k.queue = queue and k.key = key;
+        if found then
+            if known_digest <> digest then
+                raise exception 'key % of queue % belongs to job % with another payload',
+                    quote_literal(key), quote_literal(queue), job_id
+                    using errcode = 'LH003',
+                          hint = 'Use a new key for a new request; repeat a request with the same name and arguments.';
+            end if;
+            inserted := false;
+            return next;
+            return;
+        end if;
+        -- The key was pruned in between: try again.
+    end loop;
+end $$;
+
+-- Enqueues many jobs of one queue in the caller's transaction; `keys` may hold nulls.
+-- The answer is in the order of the arguments.
+create or replace function leasehold.enqueue_many(
+    names text[],
+    kwargs jsonb[],
+    queue text default 'default',
+    priority int default 0,
+    scheduled_at timestamptz default null,
+    expires_at timestamptz default null,
+    tag text default '',
+    max_attempts int default null,
+    keys text[] default null,
+    key_for interval default interval '24 hours'
+)
+returns table (job_id bigint, inserted boolean)
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_variable
+declare
+    due timestamptz := coalesce(scheduled_at, statement_timestamp());
+    dead_line timestamptz := coalesce(
+        expires_at, greatest(due, statement_timestamp()) + interval '30 days');
+    i int;
+begin
+    if cardinality(names) <> cardinality(kwargs)
+       or (keys is not null and cardinality(keys) <> cardinality(names)) then
+        raise exception 'names, kwargs and keys must have the same length'
+            using errcode = 'LH002', hint = 'Pass one entry a job in each array.';
+    end if;
+    for i in 1 .. cardinality(names) loop
+        perform leasehold.check_enqueue(names[i], kwargs[i], queue);
+    end loop;
+    if keys is null then
+        return query
+        insert into leasehold.job as j
+            (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts)
+        select u.name, u.kwargs, queue, priority, due, dead_line, tag, max_attempts
+          from unnest(names, kwargs) as u (name, kwargs)
+        returning j.id, true;
+        return;
+    end if;
+    -- Keys are taken in one order by everybody, so that two batches cannot wait for each other.
+    create temporary table if not exists leasehold_enqueue_many
+        (place int, job_id bigint, inserted boolean) on commit delete rows;
+    delete from leasehold_enqueue_many;
+    for i in select s.i from generate_subscripts(names, 1) as s (i)
+             order by keys[s.i] collate "C" nulls last, s.i loop
+        insert into leasehold_enqueue_many
+        select i, e.job_id, e.inserted
+          from leasehold.enqueue(names[i], kwargs[i], queue, priority, due, dead_line, tag,
+                                 max_attempts, keys[i], key_for) e;
+    end loop;
+    return query select m.job_id, m.inserted from leasehold_enqueue_many m order by m.place;
+end $$;
+
+-- Says what is wrong with a job before it is stored.
+create or replace function leasehold.check_enqueue(name text, kwargs jsonb, queue text)
+returns void
+language plpgsql immutable set search_path = leasehold, pg_temp as $$
+begin
+    if queue is null or queue !~ '^[a-z0-9][a-z0-9_.-]{0,63}$' then
+        raise exception 'queue name % is not allowed', coalesce(quote_literal(queue), 'null')
+            using errcode = 'LH001',
+                  hint = 'Use 1 to 64 of a-z, 0-9, dot, dash and underscore, starting with a letter or digit.';
+    end if;
+    if name is null or name = '' or octet_length(name) > 200 then
+        raise exception 'a job name has 1 to 200 bytes'
+            using errcode = 'LH002', hint = 'Name the job after what it does, such as email.send.';
+    end if;
+    if kwargs is null or jsonb_typeof(kwargs) <> 'object' then
+        raise exception 'the arguments of a job are a JSON object'
+            using errcode = 'LH002', hint = 'Wrap the value: {"value": ...}.';
+    end if;
+    if pg_column_size(kwargs) > 65536 then
+        raise exception 'the arguments of a job take at most 64 KiB, these take % bytes',
+            pg_column_size(kwargs)
+            using errcode = 'LH002', hint = 'Store the bulk elsewhere and enqueue a reference to it.';
+    end if;
+end $$;
+
+-- What two enqueues with one key must agree on. `jsonb` has one text for one value.
+create or replace function leasehold.payload_hash(name text, kwargs jsonb)
+returns bytea
+language sql immutable set search_path = leasehold, pg_temp as $$
+    select sha256(convert_to(name || E'\n' || kwargs::text, 'UTF8'))
+$$;
+
+-- Tells idle workers that a queue has work. A hint: a worker that misses it polls. Call it after
+-- the commit, or let the poll find the job: NOTIFY inside busy transactions serialises commits.
+create or replace function leasehold.wake(queue text default 'default')
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    select pg_notify('leasehold_wake', queue)
+$$;

@@ -1,0 +1,239 @@
+-- Ends a lease when none of its jobs is held any more. Skips a lease that someone else is at work
+-- on: whoever that is ends it, or the next expiry does.
+-- `just_finished`: the ids the caller let go of; when they are all of the lease's, nothing needs
+-- to be looked up.
+create or replace function leasehold.settle(generation bigint, just_finished bigint[] default null)
+returns void
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    update leasehold.lease
+       set ended_at = statement_timestamp()
+     where lease_generation = (
+        select l.lease_generation from leasehold.lease l
+         where l.lease_generation = generation and l.ended_at is null
+           and (l.job_ids = just_finished
+                or not exists (select from leasehold.job j
+                                where j.id = any (l.job_ids)
+                                  and j.lease_generation = generation and j.held))
+           for update skip locked);
+end $$;
+
+-- Completes jobs of one lease. The generation is the fence: once a lease has expired, the old
+-- worker matches no row and cannot touch the newer attempt. Returns the ids it completed; an id
+-- that is missing was lost, or completed before.
+-- `settling` false leaves the lease row alone, for callers whose transaction stays open: a lock on
+-- it would keep the worker from renewing.
+create or replace function leasehold.complete(ids bigint[], generation bigint, settling boolean default true)
+returns setof bigint
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    keeping boolean;
+    holder text;
+begin
+    select l.keep_history, l.claimed_by into keeping, holder
+      from leasehold.lease l where l.lease_generation = generation;
+    if keeping then
+        return query
+        with finished as (
+            delete from leasehold.job j
+             where j.id = any (ids) and j.lease_generation = generation and j.held
+            returning j.id, j.queue, j.name, j.tag, j.attempts, j.enqueued_at, j.kwargs
+        ), filed as (
+            insert into leasehold.history
+                (outcome, queue, lease_generation, claimed_by, job_ids, names, tags, attempts,
+                 enqueued_at, kwargs)
+            select 'completed', min(f.queue), generation, holder, array_agg(f.id), array_agg(f.name),
+                   array_agg(f.tag), array_agg(f.attempts), array_agg(f.enqueued_at),
+                   array_agg(f.kwargs)
+              from finished f having count(*) > 0
+        )
+        select f.id from finished f;
+    else
+        return query
+        delete from leasehold.job j
+         where j.id = any (ids) and j.lease_generation = generation and j.held
+        returning j.id;
+    end if;
+    if settling then
+        perform leasehold.settle(generation, ids);
+    end if;
+end $$;
+
+-- Completes one job; false: the lease was lost, nothing changed.
+create or replace function leasehold.complete(job_id bigint, generation bigint)
+returns boolean
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    select exists (select from leasehold.complete(array[job_id], generation, true))
+$$;
+
+-- Moves jobs out of the hot table for good. `cause` is one of `dead_job.cause`.
+-- Only for the functions here: the caller has checked the fence and holds the row lock.
+create or replace function leasehold.bury_rows(ids bigint[], generation bigint, why text, error text, worker text)
+returns int
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    buried int;
+begin
+    with dead as (
+        delete from leasehold.job j
+         where j.id = any (ids) and j.lease_generation = generation and j.held
+        returning j.*
+    )
+    insert into leasehold.dead_job
+        (id, enqueued_at, scheduled_at, expires_at, lease_generation, priority, attempts,
+         max_attempts, lost_count, cause, claimed_by, queue, name, tag, kwargs, idempotency_key,
+         last_error, trace_context)
+    select d.id, d.enqueued_at, d.scheduled_at, d.expires_at, d.lease_generation, d.priority,
+           d.attempts, d.max_attempts,
+           d.lost_count + (case when why = 'lost' then 1 else 0 end), why, worker, d.queue,
+           d.name, d.tag, d.kwargs, d.idempotency_key, left(coalesce(error, d.last_error), 4096),
+           d.trace_context
+      from dead d;
+    get diagnostics buried = row_count;
+    return buried;
+end $$;
+
+-- Files jobs that were cancelled and removes them.
+create or replace function leasehold.cancel_rows(ids bigint[], only_held boolean, generation bigint, why text)
+returns int
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    cancelled int;
+begin
+    with gone as (
+        delete from leasehold.job j
+         where j.id = any (ids) and j.held = only_held
+           and (not only_held or j.lease_generation = generation)
+        returning j.*
+    )
+    insert into leasehold.history
+        (outcome, queue, lease_generation, job_ids, names, tags, attempts, enqueued_at, kwargs, note)
+    select 'cancelled', g.queue, g.lease_generation, array[g.id], array[g.name], array[g.tag],
+           array[g.attempts], array[g.enqueued_at], array[g.kwargs], left(why, 4096)
+      from gone g;
+    get diagnostics cancelled = row_count;
+    return cancelled;
+end $$;
+
+-- An attempt failed. The job comes back after `after` (default: the queue's back-off), or is
+-- buried when it has no attempt left. Answers 'retry', 'buried', 'cancelled' or 'lost'.
+create or replace function leasehold.fail(
+    job_id bigint, generation bigint, error text, after interval default null
+)
+returns text
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    mine leasehold.job;
+    settings leasehold.queue;
+    holder text;
+    verdict text;
+begin
+    select * into mine from leasehold.job j
+     where j.id = job_id and j.lease_generation = generation and j.held
+       for update;
+    if not found then
+        return 'lost';
+    end if;
+    settings := leasehold.queue_settings(mine.queue);
+    select l.claimed_by into holder from leasehold.lease l where l.lease_generation = generation;
+    if mine.cancel_requested then
+        perform leasehold.cancel_rows(array[job_id], true, generation, error);
+        verdict := 'cancelled';
+    elsif mine.attempts >= coalesce(mine.max_attempts, settings.max_attempts) then
+        perform leasehold.bury_rows(array[job_id], generation, 'exhausted', error, holder);
+        verdict := 'buried';
+    else
+        update leasehold.job j
+           set held = false, last_error = left(error, 4096),
+               scheduled_at = statement_timestamp() + coalesce(
+                   after, leasehold.backoff(j.attempts, settings.backoff_base, settings.backoff_cap))
+         where j.id = job_id and j.lease_generation = generation and j.held;
+        verdict := 'retry';
+    end if;
+    perform leasehold.settle(generation);
+    return verdict;
+end $$;
+
+-- Gives a job up for good: another attempt would not help. False: the lease was lost.
+create or replace function leasehold.bury(
+    job_id bigint, generation bigint, error text, cause text default 'refused'
+)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    holder text;
+    buried int;
+begin
+    select l.claimed_by into holder from leasehold.lease l where l.lease_generation = generation;
+    buried := leasehold.bury_rows(array[job_id], generation, cause, error, holder);
+    perform leasehold.settle(generation);
+    return buried > 0;
+end $$;
+
+-- Puts a job off. Not a failure: the attempt is given back. False: the lease was lost.
+create or replace function leasehold.snooze(job_id bigint, generation bigint, wait interval)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    if exists (select from leasehold.job j where j.id = job_id and j.lease_generation = generation
+                  and j.held and j.cancel_requested) then
+        if leasehold.cancel_rows(array[job_id], true, generation, 'cancelled while it snoozed') > 0 then
+            perform leasehold.settle(generation);
+            return true;
+        end if;
+    end if;
+    update leasehold.job j
+       set held = false, attempts = j.attempts - 1, scheduled_at = statement_timestamp() + wait
+     where j.id = job_id and j.lease_generation = generation and j.held;
+    if not found then
+        return false;
+    end if;
+    perform leasehold.settle(generation);
+    return true;
+end $$;
+
+-- Hands jobs back that were not run: the attempt is given back and nothing else changes.
+-- Returns the ids it released.
+create or replace function leasehold.release(ids bigint[], generation bigint)
+returns setof bigint
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    perform leasehold.cancel_rows(
+        array(select j.id from leasehold.job j
+               where j.id = any (ids) and j.lease_generation = generation and j.held
+                 and j.cancel_requested),
+        true, generation, 'cancelled before it ran');
+    return query
+    update leasehold.job j
+       set held = false, attempts = j.attempts - 1
+     where j.id = any (ids) and j.lease_generation = generation and j.held
+    returning j.id;
+    perform leasehold.settle(generation);
+end $$;
+
+-- The owner of a job ends it as cancelled. False: the lease was lost.
+create or replace function leasehold.finish_cancelled(job_id bigint, generation bigint, why text default null)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    cancelled int := leasehold.cancel_rows(array[job_id], true, generation, why);
+begin
+    perform leasehold.settle(generation);
+    return cancelled > 0;
+end $$;
+
+-- What became of jobs whose finish had no answer:
+--   held       not written; finish again
+--   finished   written by this generation
+--   lost       an expiry took the job away before
+create or replace function leasehold.explain_finish(ids bigint[], generation bigint)
+returns table (job_id bigint, state text)
+language sql stable security definer set search_path = leasehold, pg_temp as $$
+    select asked.id,
+           case when j.held and j.lease_generation = generation then 'held'
+                when l.lease_generation is null or asked.id = any (l.lost_ids) then 'lost'
+                else 'finished' end
+      from unnest(ids) as asked (id)
+      left join leasehold.job j on j.id = asked.id
+      left join leasehold.lease l on l.lease_generation = generation
+$$;

@@ -1,0 +1,114 @@
+-- What operators do. Every one of these names who did it.
+
+-- Cancels a job: a waiting one at once; a running one is asked to stop and ends as cancelled when
+-- its handler gives up. Answers 'cancelled', 'requested' or 'gone'.
+create or replace function leasehold.cancel(job_id bigint, actor text, why text default null)
+returns text
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    answer text;
+begin
+    loop
+        if leasehold.cancel_rows(array[job_id], false, null, coalesce(why, 'cancelled by ' || actor)) > 0 then
+            answer := 'cancelled';
+        else
+            update leasehold.job j set cancel_requested = true where j.id = job_id and j.held;
+            if found then
+                answer := 'requested';
+            elsif exists (select from leasehold.job j where j.id = job_id) then
+                continue; -- released or claimed between the two statements: look again
+            else
+                return 'gone';
+            end if;
+        end if;
+        insert into leasehold.audit (actor, action, subject, detail)
+        values (actor, 'cancel', 'job ' || job_id, concat_ws(': ', answer, why));
+        return answer;
+    end loop;
+end $$;
+
+-- Lets waiting jobs run now, whatever their back-off. Returns the ids it moved.
+create or replace function leasehold.promote(ids bigint[], actor text)
+returns setof bigint
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    moved bigint[];
+begin
+    with due as (
+        update leasehold.job j set scheduled_at = statement_timestamp()
+         where j.id = any (ids) and not j.held and j.scheduled_at > statement_timestamp()
+        returning j.id)
+    select coalesce(array_agg(id), '{}') into moved from due;
+    if moved <> '{}' then
+        insert into leasehold.audit (actor, action, subject, detail)
+        values (actor, 'promote', cardinality(moved) || ' jobs', left(moved::text, 1000));
+    end if;
+    return query select unnest(moved);
+end $$;
+
+-- Brings dead jobs back for a new life: attempts and losses start again, the generation goes on
+-- growing. A job whose idempotency key belongs to a newer job stays. Returns the ids it moved.
+create or replace function leasehold.redrive(ids bigint[], actor text)
+returns setof bigint
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    moved bigint[];
+begin
+    with back as (
+        delete from leasehold.dead_job d
+         where d.id = any (ids)
+           and not exists (
+             select from leasehold.idempotency_key k
+              join leasehold.job j on j.id = k.job_id
+              where k.queue = d.queue and k.key = d.idempotency_key and k.job_id <> d.id)
+        returning d.*
+    ), alive as (
+        insert into leasehold.job
+            (id, enqueued_at, scheduled_at, expires_at, lease_generation, priority, max_attempts,
+             queue, name, tag, kwargs, idempotency_key, last_error, trace_context)
+        overriding system value
+        select b.id, b.enqueued_at, statement_timestamp(),
+               greatest(b.expires_at, statement_timestamp() + interval '30 days'),
+               b.lease_generation, b.priority, b.max_attempts, b.queue, b.name, b.tag, b.kwargs,
+               b.idempotency_key, b.last_error, b.trace_context
+          from back b
+        returning id
+    )
+    select coalesce(array_agg(id), '{}') into moved from alive;
+    if moved <> '{}' then
+        insert into leasehold.audit (actor, action, subject, detail)
+        values (actor, 'redrive', cardinality(moved) || ' jobs', left(moved::text, 1000));
+    end if;
+    return query select unnest(moved);
+end $$;
+
+-- Stops claims from a queue; running jobs go on. False: it was paused already.
+create or replace function leasehold.pause(of_queue text, actor text, why text default null)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    perform leasehold.queue_settings(of_queue);
+    update leasehold.queue set paused_at = statement_timestamp(), paused_by = actor, paused_why = why
+     where name = of_queue and paused_at is null;
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'pause', 'queue ' || of_queue, why);
+    return true;
+end $$;
+
+-- Lets claims go on. False: it was not paused.
+create or replace function leasehold.resume(of_queue text, actor text)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    update leasehold.queue set paused_at = null, paused_by = null, paused_why = null
+     where name = of_queue and paused_at is not null;
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject) values (actor, 'resume', 'queue ' || of_queue);
+    perform leasehold.wake(of_queue);
+    return true;
+end $$;

@@ -1,0 +1,83 @@
+-- Least privilege. Roles belong to the whole server and need CREATEROLE to make; where that is not
+-- allowed the engine works as before and an administrator can make them later.
+do $$
+declare
+    wanted text;
+begin
+    foreach wanted in array array['leasehold_producer', 'leasehold_worker', 'leasehold_housekeeper',
+                                  'leasehold_viewer'] loop
+        begin
+            if not exists (select from pg_roles where rolname = wanted) then
+                execute format('create role %I nologin', wanted);
+            end if;
+        exception
+            when insufficient_privilege then
+                raise notice 'role % was not created: CREATEROLE is missing', wanted;
+            when duplicate_object or unique_violation then null; -- made by another migrator meanwhile
+        end;
+    end loop;
+
+    revoke all on all functions in schema leasehold from public;
+    if not exists (select from pg_roles where rolname = 'leasehold_viewer') then
+        return;
+    end if;
+
+    grant usage on schema leasehold
+        to leasehold_producer, leasehold_worker, leasehold_housekeeper, leasehold_viewer;
+    grant execute on function leasehold.contract()
+        to leasehold_producer, leasehold_worker, leasehold_housekeeper, leasehold_viewer;
+
+    -- A producer adds work and sees nothing.
+    grant insert (name, kwargs, queue, priority, enqueued_at, scheduled_at, expires_at, tag,
+                  max_attempts, trace_context)
+        on leasehold.job to leasehold_producer;
+    grant execute on function
+        leasehold.enqueue(text, jsonb, text, int, timestamptz, timestamptz, text, int, text, interval, text),
+        leasehold.enqueue_many(text[], jsonb[], text, int, timestamptz, timestamptz, text, int, text[], interval),
+        leasehold.check_enqueue(text, jsonb, text), leasehold.payload_hash(text, jsonb),
+        leasehold.wake(text)
+        to leasehold_producer, leasehold_worker;
+
+    -- A worker claims and finishes under the fence; it cannot touch a row in any other way.
+    grant execute on function
+        leasehold.queue_settings(text), leasehold.lanes(text, text[]),
+        leasehold.claim_lanes(text, text, int, interval, uuid, text[], int[], timestamptz[], bigint[]),
+        leasehold.claim_lost(text, text, interval, uuid, text[], boolean),
+        leasehold.claim(text, text, int, interval, text[], uuid),
+        leasehold.recover_claim(text, uuid), leasehold.renew(bigint[]),
+        leasehold.cancel_requests(bigint[]), leasehold.check_lease(bigint, bigint),
+        leasehold.complete(bigint[], bigint, boolean), leasehold.complete(bigint, bigint),
+        leasehold.settle(bigint, bigint[]),
+        leasehold.fail(bigint, bigint, text, interval), leasehold.bury(bigint, bigint, text, text),
+        leasehold.snooze(bigint, bigint, interval), leasehold.release(bigint[], bigint),
+        leasehold.finish_cancelled(bigint, bigint, text), leasehold.explain_finish(bigint[], bigint),
+        leasehold.expire_leases(int), leasehold.return_expired(bigint, int), leasehold.bury_expired(bigint, int),
+        leasehold.once_start(text, text, bigint, bigint, interval),
+        leasehold.once_finish(text, text, jsonb), leasehold.once_forget(text, text),
+        leasehold.register_worker(text, text, text, int, text, text[], text[], int, int, boolean),
+        leasehold.unregister_worker(text)
+        to leasehold_worker;
+
+    -- A housekeeper tidies and fires schedules; a worker process that does both has both roles.
+    grant execute on function
+        leasehold.expire_leases(int), leasehold.return_expired(bigint, int), leasehold.bury_expired(bigint, int),
+        leasehold.clamp_leases(), leasehold.expire_jobs(bigint, int),
+        leasehold.prune(int, interval, interval), leasehold.extend_history(int),
+        leasehold.drop_history(interval),
+        leasehold.fire_schedule(text, timestamptz, timestamptz, bigint, boolean)
+        to leasehold_housekeeper;
+    grant select, insert, update, delete on leasehold.schedule to leasehold_housekeeper;
+    grant select on leasehold.schema_version to leasehold_worker, leasehold_housekeeper,
+        leasehold_producer, leasehold_viewer;
+
+    -- A viewer sees everything but arguments and error texts.
+    grant select (id, status, queue, kind, created_at, available_at, claimed_by, lease_expires_at,
+                  lease_generation, attempts, max_attempts, idempotency_key, priority, tag,
+                  expires_at, lost_count, cancel_requested, finished_at)
+        on leasehold.inbox to leasehold_viewer;
+    grant select on leasehold.queue, leasehold.queue_state, leasehold.worker_state,
+        leasehold.schedule, leasehold.audit to leasehold_viewer;
+    grant select (id, queue, name, tag, priority, enqueued_at, scheduled_at, expires_at, attempts,
+                  max_attempts, lost_count, held)
+        on leasehold.job to leasehold_viewer;
+end $$;
