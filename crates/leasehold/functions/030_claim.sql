@@ -53,8 +53,9 @@ begin
     return query
     with picked as materialized (
         select due.place
-          from unnest(lane_names, lane_priorities, after_at, after_id)
-               as lane (name, priority, after_at, after_id)
+          from (select u.name, u.priority, coalesce(u.after_at, '-infinity') as after_at, u.after_id
+                  from unnest(lane_names, lane_priorities, after_at, after_id)
+                       as u (name, priority, after_at, after_id)) lane
          cross join lateral (
             select j.ctid as place, j.priority, j.scheduled_at, j.id
               from leasehold.job j
@@ -161,7 +162,7 @@ begin
     return query
     select c.* from (
         select array_agg(l.name) as names, array_agg(l.priority) as priorities,
-               array_agg('-infinity'::timestamptz) as after_at, array_agg(0::bigint) as after_id
+               array_agg(null::timestamptz) as after_at, array_agg(0::bigint) as after_id
           from leasehold.lanes(queue, names) l) lane
      cross join lateral leasehold.claim_lanes(
         worker, queue, batch, lease, claim_id,

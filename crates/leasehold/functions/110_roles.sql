@@ -51,8 +51,8 @@ begin
         leasehold.fail(bigint, bigint, text, interval), leasehold.bury(bigint, bigint, text, text),
         leasehold.snooze(bigint, bigint, interval), leasehold.release(bigint[], bigint),
         leasehold.finish_cancelled(bigint, bigint, text), leasehold.explain_finish(bigint[], bigint),
-        leasehold.expire_leases(int), leasehold.return_expired(bigint, int), leasehold.bury_expired(bigint, int),
-        leasehold.once_start(text, text, bigint, bigint, interval),
+        leasehold.expire_leases(int), leasehold.expire_tick(int), leasehold.return_expired(bigint, int),
+        leasehold.bury_expired(bigint, int), leasehold.once_start(text, text, bigint, bigint, interval),
         leasehold.once_finish(text, text, jsonb), leasehold.once_forget(text, text),
         leasehold.register_worker(text, text, text, int, text, text[], text[], int, int, boolean),
         leasehold.unregister_worker(text)
@@ -60,8 +60,8 @@ begin
 
     -- A housekeeper tidies and fires schedules; a worker process that does both has both roles.
     grant execute on function
-        leasehold.expire_leases(int), leasehold.return_expired(bigint, int), leasehold.bury_expired(bigint, int),
-        leasehold.clamp_leases(), leasehold.expire_jobs(bigint, int),
+        leasehold.expire_leases(int), leasehold.expire_tick(int), leasehold.return_expired(bigint, int),
+        leasehold.bury_expired(bigint, int), leasehold.clamp_leases(), leasehold.expire_jobs(bigint, int),
         leasehold.prune(int, interval, interval), leasehold.extend_history(int),
         leasehold.drop_history(interval),
         leasehold.fire_schedule(text, timestamptz, timestamptz, bigint, boolean)

@@ -74,7 +74,10 @@ create table leasehold.job (
     idempotency_key text collate "C",
     last_error text,
     -- W3C traceparent of whoever enqueued the job.
-    trace_context text
+    trace_context text,
+    constraint job_times_finite check (
+        scheduled_at between timestamptz '0001-01-01 00:00Z' and timestamptz '9999-01-01 00:00Z'
+        and enqueued_at between timestamptz '0001-01-01 00:00Z' and timestamptz '9999-01-01 00:00Z')
 ) with (
     fillfactor = 45,
     autovacuum_vacuum_scale_factor = 0.02,
