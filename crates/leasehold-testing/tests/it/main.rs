@@ -1,0 +1,3 @@
+//! One test binary; modules mirror `src`.
+
+mod postgres;
