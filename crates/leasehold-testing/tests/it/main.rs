@@ -1,3 +1,4 @@
 //! One test binary; modules mirror `src`.
 
+mod database;
 mod postgres;
