@@ -19,6 +19,8 @@
 //! # Environment
 //! - `LEASEHOLD_TEST_URL`: use this server instead of a private one. Its user must be allowed to
 //!   create databases. What a killed test run leaves there is removed by a later run, a day later.
+//! - `LEASEHOLD_TEST_POOLER=pgbouncer`: [`TestDatabase::url`] and everything that follows from it goes
+//!   through [`crate::pgbouncer`] in transaction mode. Not together with `LEASEHOLD_TEST_URL`.
 //! - `LEASEHOLD_PG_BIN`: see [`crate::postgres`].
 //!
 //! # What can go wrong
@@ -32,7 +34,7 @@ mod server;
 use std::thread;
 use std::time::Duration;
 
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::{Client, Config};
 
 pub use error::TestDatabaseError;
 use server::{Address, SharedServer, connect, on_its_own_runtime};
@@ -43,6 +45,7 @@ use crate::PrivatePostgres;
 pub struct TestDatabase {
     name: String,
     direct: Address,
+    pooled: Option<Address>,
 }
 
 impl TestDatabase {
@@ -59,9 +62,11 @@ impl TestDatabase {
         tokio::task::spawn_blocking(move || {
             let server = SharedServer::get()?;
             on_its_own_runtime(server.clone_template(&name))?;
+            let (direct, pooled) = (server.direct.clone(), server.pooled());
             Ok(Self {
                 name,
-                direct: server.direct.clone(),
+                direct,
+                pooled,
             })
         })
         .await
@@ -78,7 +83,11 @@ impl TestDatabase {
         })
         .await
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
-        Ok(Self { name, direct })
+        Ok(Self {
+            name,
+            direct,
+            pooled: None,
+        })
     }
 
     /// The name of the database; it ends with the name of the test.
@@ -86,12 +95,17 @@ impl TestDatabase {
         &self.name
     }
 
+    /// How the code under test reaches the database: through a pooler if the environment says so.
     pub fn url(&self) -> String {
-        self.direct_url()
+        self.pooled.as_ref().unwrap_or(&self.direct).url(&self.name)
     }
 
+    /// The same as [`url`](Self::url) for tokio-postgres.
     pub fn config(&self) -> Config {
-        self.direct_config()
+        self.pooled
+            .as_ref()
+            .unwrap_or(&self.direct)
+            .config(&self.name)
     }
 
     /// Always straight to the server.
@@ -104,14 +118,21 @@ impl TestDatabase {
         self.direct.config(&self.name)
     }
 
-    /// A new connection. Its task ends with the client, or with the runtime of the test.
+    /// A new connection, on the way that [`config`](Self::config) goes. Its task ends with the client, or with the runtime of the test.
     pub async fn connect(&self) -> Client {
-        let (client, connection) = match self.config().connect(NoTls).await {
-            Ok(pair) => pair,
+        self.connect_by(self.config()).await
+    }
+
+    /// A new connection, always straight to the server.
+    pub async fn connect_directly(&self) -> Client {
+        self.connect_by(self.direct_config()).await
+    }
+
+    async fn connect_by(&self, config: Config) -> Client {
+        match connect(&config).await {
+            Ok((client, _task)) => client,
             Err(error) => panic!("cannot connect to test database {}: {error:?}", self.name),
-        };
-        tokio::spawn(connection);
-        client
+        }
     }
 }
 

@@ -9,7 +9,10 @@ use tokio_postgres::{Client, Config, Error, NoTls};
 
 use super::error::TestDatabaseError;
 use super::{LIMIT, name, schema};
-use crate::PrivatePostgres;
+use crate::{PgBouncer, PrivatePostgres};
+
+/// Connections a database may have through the pooler: few, so that clients do share them.
+const POOL_SIZE: u16 = 8;
 
 /// What the comment of each database on a borrowed server begins with.
 const MARK: &str = "leasehold test, made at ";
@@ -35,6 +38,13 @@ impl Address {
         Self {
             admin: postgres.config("postgres"),
             admin_url: postgres.url("postgres"),
+        }
+    }
+
+    fn through(pgbouncer: &PgBouncer) -> Self {
+        Self {
+            admin: pgbouncer.config("postgres"),
+            admin_url: pgbouncer.url("postgres"),
         }
     }
 
@@ -85,6 +95,7 @@ pub(super) struct SharedServer {
     template: String,
     /// Present for its life, not for its use.
     _postgres: Option<PrivatePostgres>,
+    pgbouncer: Option<PgBouncer>,
 }
 
 impl SharedServer {
@@ -112,6 +123,7 @@ impl SharedServer {
                 (Address::of(&postgres), Some(postgres))
             }
         };
+        let pgbouncer = start_pooler(postgres.as_ref())?;
         let template = name::unique("lh_template");
         on_its_own_runtime(async {
             if postgres.is_none() {
@@ -123,12 +135,37 @@ impl SharedServer {
             direct,
             template,
             _postgres: postgres,
+            pgbouncer,
         })
+    }
+
+    pub(super) fn pooled(&self) -> Option<Address> {
+        self.pgbouncer.as_ref().map(Address::through)
     }
 
     /// Makes one more database.
     pub(super) async fn clone_template(&self, name: &str) -> Result<(), TestDatabaseError> {
         create(&self.direct, name, Some(&self.template)).await
+    }
+}
+
+fn start_pooler(
+    postgres: Option<&PrivatePostgres>,
+) -> Result<Option<PgBouncer>, TestDatabaseError> {
+    let wanted = env::var("LEASEHOLD_TEST_POOLER").unwrap_or_default();
+    let refused = |why: &str| {
+        Err(TestDatabaseError::Server(format!(
+            "LEASEHOLD_TEST_POOLER={wanted}: {why}"
+        )))
+    };
+    match (wanted.as_str(), postgres) {
+        ("", _) => Ok(None),
+        ("pgbouncer", Some(postgres)) => match PgBouncer::start(postgres, POOL_SIZE) {
+            Ok(pgbouncer) => Ok(Some(pgbouncer)),
+            Err(error) => refused(&error.to_string()),
+        },
+        ("pgbouncer", None) => refused("not possible with LEASEHOLD_TEST_URL; unset one of them"),
+        _ => refused("the only pooler known is `pgbouncer`"),
     }
 }
 

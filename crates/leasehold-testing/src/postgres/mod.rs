@@ -24,7 +24,6 @@
 
 mod binaries;
 mod error;
-mod log;
 mod options;
 mod pidfile;
 mod prepare;

@@ -8,11 +8,10 @@ use tokio_postgres::Config;
 
 use super::binaries::Binaries;
 use super::error::{Naming, PostgresError};
-use super::log;
 use super::options::Options;
 use super::pidfile::PidFile;
 use super::prepare::home;
-use crate::process::{RunAs, Supervisor};
+use crate::process::{self, RunAs, Supervisor};
 
 /// Recovery after a crash may take a while on a slow disk; a healthy start takes well under a second.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -88,7 +87,8 @@ impl PrivatePostgres {
         // What a killed server left behind still says "ready".
         let data = self.dir.join("data");
         let stale = PidFile::read(&data);
-        let (log, begin) = log::open(&self.log_path())?;
+        let (log, begin) =
+            process::open_log(&self.log_path()).naming("cannot open", &self.log_path())?;
         let remove = self.options.dir.is_none().then_some(self.dir.as_path());
         let supervisor = Supervisor::start(&self.command(), self.user.as_ref(), log, "INT", remove)
             .naming("cannot start a server in", &self.dir)?;
@@ -114,7 +114,7 @@ impl PrivatePostgres {
         Err(PostgresError::NotStarted {
             why,
             log: self.log_path(),
-            tail: log::tail(&self.log_path(), begin),
+            tail: process::log_tail(&self.log_path(), begin),
         })
     }
 

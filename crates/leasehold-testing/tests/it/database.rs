@@ -33,7 +33,7 @@ async fn two_tests_do_not_see_each_other() {
 async fn a_database_is_dropped_with_everyone_in_it() {
     let (kept, dropped) = (TestDatabase::new().await, TestDatabase::new().await);
     let name = dropped.name().to_owned();
-    let inside = dropped.connect().await;
+    let inside = dropped.connect_directly().await;
     drop(dropped);
     assert!(inside.query_one("select 1", &[]).await.is_err());
     let outside = kept.connect().await;

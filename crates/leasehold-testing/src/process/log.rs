@@ -1,33 +1,30 @@
-//! The server's log: kept in the cluster's directory, quoted when a start fails.
+//! A server's log: kept in the server's directory, quoted when a start fails.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use super::error::{Naming, PostgresError};
-
 /// A log that is larger than this is set aside at the next start.
 const LOG_BYTES: u64 = 4 * 1024 * 1024;
 const TAIL_BYTES: u64 = 4 * 1024;
 
 /// The log and where this start begins in it.
-pub(super) fn open(path: &Path) -> Result<(File, u64), PostgresError> {
+pub(crate) fn open_log(path: &Path) -> io::Result<(File, u64)> {
     if fs::metadata(path).is_ok_and(|log| log.len() > LOG_BYTES) {
-        fs::rename(path, path.with_extension("log.old")).naming("cannot set aside", path)?;
+        fs::rename(path, path.with_extension("log.old"))?;
     }
     let log = OpenOptions::new()
         .create(true)
         .append(true)
         .mode(0o600)
-        .open(path);
-    let log = log.naming("cannot open", path)?;
-    let begin = log.metadata().naming("cannot read", path)?.len();
+        .open(path)?;
+    let begin = log.metadata()?.len();
     Ok((log, begin))
 }
 
 /// The last lines that were written after `begin`.
-pub(super) fn tail(path: &Path, begin: u64) -> String {
+pub(crate) fn log_tail(path: &Path, begin: u64) -> String {
     let read = || -> io::Result<Vec<u8>> {
         let mut file = File::open(path)?;
         let end = file.metadata()?.len();
