@@ -1,0 +1,157 @@
+//! A migrated database of its own for each test.
+//!
+//! ```no_run
+//! # async fn test() {
+//! use leasehold_testing::TestDatabase;
+//! let database = TestDatabase::new().await;
+//! let client = database.connect().await;
+//! # }
+//! ```
+//!
+//! # What is true
+//! - The first test of a process starts one throwaway server and migrates one template; every
+//!   database is a copy of that, which takes some tens of milliseconds.
+//! - No connection is shared between tests: each `#[tokio::test]` has its own runtime, and a connection
+//!   dies with the runtime that drives it.
+//! - Making and dropping a database happens on a thread and a runtime of its own, so a test with a
+//!   paused clock works.
+//!
+//! # Environment
+//! - `LEASEHOLD_TEST_URL`: use this server instead of a private one. Its user must be allowed to
+//!   create databases. What a killed test run leaves there is removed by a later run, a day later.
+//! - `LEASEHOLD_TEST_POOLER=pgbouncer`: [`TestDatabase::url`] and everything that follows from it goes
+//!   through [`crate::pgbouncer`] in transaction mode. Not together with `LEASEHOLD_TEST_URL`.
+//! - `LEASEHOLD_PG_BIN`: see [`crate::postgres`].
+//!
+//! # What can go wrong
+//! - The server cannot be had: every test fails with the same message, which says what to install.
+
+mod error;
+mod name;
+mod schema;
+mod server;
+
+use std::thread;
+use std::time::Duration;
+
+use tokio_postgres::{Client, Config};
+
+pub use error::TestDatabaseError;
+use server::{Address, SharedServer, connect, on_its_own_runtime};
+
+use crate::PrivatePostgres;
+
+/// A database that exists for one test. Dropped, with everyone who is connected, at the end.
+pub struct TestDatabase {
+    name: String,
+    direct: Address,
+    pooled: Option<Address>,
+}
+
+impl TestDatabase {
+    /// A fresh, migrated database. Panics if there can be none: see [`try_new`](Self::try_new).
+    pub async fn new() -> Self {
+        match Self::try_new().await {
+            Ok(database) => database,
+            Err(error) => panic!("no test database: {error}"),
+        }
+    }
+
+    pub async fn try_new() -> Result<Self, TestDatabaseError> {
+        let name = name::unique("lh");
+        tokio::task::spawn_blocking(move || {
+            let server = SharedServer::get()?;
+            on_its_own_runtime(server.clone_template(&name))?;
+            let (direct, pooled) = (server.direct.clone(), server.pooled());
+            Ok(Self {
+                name,
+                direct,
+                pooled,
+            })
+        })
+        .await
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+    }
+
+    /// A fresh, migrated database on a server that the test wants for itself, for example to crash it.
+    pub async fn on(postgres: &PrivatePostgres) -> Result<Self, TestDatabaseError> {
+        let direct = Address::of(postgres);
+        let name = name::unique("lh");
+        let (address, made) = (direct.clone(), name.clone());
+        tokio::task::spawn_blocking(move || {
+            on_its_own_runtime(server::make_migrated(&address, &made))
+        })
+        .await
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
+        Ok(Self {
+            name,
+            direct,
+            pooled: None,
+        })
+    }
+
+    /// The name of the database; it ends with the name of the test.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How the code under test reaches the database: through a pooler if the environment says so.
+    pub fn url(&self) -> String {
+        self.pooled.as_ref().unwrap_or(&self.direct).url(&self.name)
+    }
+
+    /// The same as [`url`](Self::url) for tokio-postgres.
+    pub fn config(&self) -> Config {
+        self.pooled
+            .as_ref()
+            .unwrap_or(&self.direct)
+            .config(&self.name)
+    }
+
+    /// Always straight to the server.
+    pub fn direct_url(&self) -> String {
+        self.direct.url(&self.name)
+    }
+
+    /// Always straight to the server.
+    pub fn direct_config(&self) -> Config {
+        self.direct.config(&self.name)
+    }
+
+    /// A new connection, on the way that [`config`](Self::config) goes. Its task ends with the client, or with the runtime of the test.
+    pub async fn connect(&self) -> Client {
+        self.connect_by(self.config()).await
+    }
+
+    /// A new connection, always straight to the server.
+    pub async fn connect_directly(&self) -> Client {
+        self.connect_by(self.direct_config()).await
+    }
+
+    async fn connect_by(&self, config: Config) -> Client {
+        match connect(&config).await {
+            Ok((client, _task)) => client,
+            Err(error) => panic!("cannot connect to test database {}: {error:?}", self.name),
+        }
+    }
+}
+
+impl Drop for TestDatabase {
+    fn drop(&mut self) {
+        let sql = format!("drop database if exists \"{}\" with (force)", self.name);
+        let config = self.direct.admin();
+        // On a thread of its own: this one may be driving a runtime, perhaps one that is shutting down.
+        let dropping = thread::spawn(move || {
+            on_its_own_runtime(async {
+                let step = TestDatabaseError::sql;
+                let (client, _task) = connect(&config).await.map_err(step("connect"))?;
+                client.batch_execute(&sql).await.map_err(step("drop"))
+            })
+        });
+        // Best effort: a test that crashed its server has nobody to ask.
+        let _ = dropping.join();
+    }
+}
+
+/// No step of making or dropping a database may take longer.
+const LIMIT: Duration = Duration::from_secs(60);

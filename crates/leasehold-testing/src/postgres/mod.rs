@@ -1,0 +1,34 @@
+//! A private PostgreSQL server: made from the installed binaries, reachable through a socket that
+//! only we can open, gone when we are gone.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), leasehold_testing::postgres::PostgresError> {
+//! use leasehold_testing::PrivatePostgres;
+//! let postgres = PrivatePostgres::throwaway().start()?;
+//! println!("psql '{}'", postgres.url("postgres"));
+//! # Ok(()) }
+//! ```
+//!
+//! Everything here blocks the calling thread; a start takes about a second, the first one two.
+//!
+//! # What is true
+//! - The server dies with the process that started it, even by kill -9 (`process::supervisor`).
+//! - Data is durable unless the cluster is a [throwaway](PrivatePostgres::throwaway) one.
+//! - There is no TCP port unless [`Options::listen_tcp`] asks for one, and that one wants a password.
+//! - As root, the server runs as `postgres` or another user without privileges.
+//!
+//! # What can go wrong
+//! - PostgreSQL is not installed, the directory belongs to another version, or to a server that is
+//!   still running: the error says which, and what to do.
+//! - The server does not start: the error ends with the last lines of its log.
+
+mod binaries;
+mod error;
+mod options;
+mod pidfile;
+mod prepare;
+mod server;
+
+pub use error::PostgresError;
+pub use options::Options;
+pub use server::PrivatePostgres;

@@ -1,0 +1,33 @@
+//! Directories that only their owner can enter.
+
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use super::RunAs;
+
+/// The longest directory that still leaves room for a socket's name: a socket's whole path may have
+/// 103 bytes on macOS and 107 on Linux.
+pub(crate) const SOCKET_DIR_BYTES: usize = 80;
+
+/// Makes one directory with mode 0700 that belongs to `owner`. It must not exist yet.
+pub(crate) fn make_private_dir(path: &Path, owner: Option<&RunAs>) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)?;
+    match owner {
+        Some(owner) => owner.give(path),
+        None => Ok(()),
+    }
+}
+
+/// Makes a fresh private directory whose path is short enough to hold sockets.
+pub(crate) fn short_temp_dir(owner: Option<&RunAs>) -> io::Result<PathBuf> {
+    let system = std::env::temp_dir();
+    // macOS has a temporary directory of some fifty bytes, and people set longer ones.
+    let fits = system.as_os_str().len() + 20 <= SOCKET_DIR_BYTES;
+    let root = if fits { system } else { PathBuf::from("/tmp") };
+    // Fails rather than share: a name that is taken may belong to someone else.
+    let path = root.join(format!("leasehold-{:08x}", rand::random::<u32>()));
+    make_private_dir(&path, owner)?;
+    Ok(path)
+}

@@ -1,0 +1,5 @@
+//! One test binary; modules mirror `src`.
+
+mod database;
+mod pgbouncer;
+mod postgres;
