@@ -24,7 +24,7 @@ declare
     dead_line timestamptz := coalesce(
         expires_at, greatest(due, statement_timestamp()) + interval '30 days');
     digest bytea;
-    known_digest bytea;
+    known leasehold.idempotency_key;
 begin
     perform leasehold.check_enqueue(name, kwargs, queue);
     if key is null then
@@ -40,40 +40,48 @@ begin
     digest := leasehold.payload_hash(name, kwargs);
     loop
         job_id := nextval('leasehold.job_id_seq');
-        -- Waits for a transaction that is inserting the same key. The row is taken over only when
-        -- its time is up and its job is over.
-        insert into leasehold.idempotency_key as k (queue, key, job_id, payload_hash, holds_until)
+        -- Waits for a transaction that is inserting the same key.
+        insert into leasehold.idempotency_key (queue, key, job_id, payload_hash, holds_until)
         values (queue, key, job_id, digest, statement_timestamp() + key_for)
-        on conflict on constraint idempotency_key_pkey do update
-            set job_id = excluded.job_id, payload_hash = excluded.payload_hash,
-                holds_until = excluded.holds_until, created_at = statement_timestamp()
-            where k.holds_until <= statement_timestamp()
-              and not exists (select from leasehold.job j where j.id = k.job_id);
-        if found then
-            insert into leasehold.job
-                (id, name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts,
-                 idempotency_key, trace_context)
-            overriding system value
-            values (job_id, name, kwargs, queue, priority, due, dead_line, tag, max_attempts,
-                    key, trace_context);
-            inserted := true;
-            return next;
-            return;
-        end if;
-        select k.job_id, k.payload_hash into job_id, known_digest
-          from leasehold.idempotency_key k where k.queue = queue and k.key = key;
-        if found then
-            if known_digest <> digest then
-                raise exception 'key % of queue % belongs to job % with another payload',
-                    quote_literal(key), quote_literal(queue), job_id
-                    using errcode = 'LH003',
-                          hint = 'Use a new key for a new request; repeat a request with the same name and arguments.';
+        on conflict on constraint idempotency_key_pkey do nothing;
+        if not found then
+            -- Lock first and look afterwards, each in a statement of its own: a statement that
+            -- waits here does not see the job that the other transaction made, takes the key for
+            -- free and makes a second one.
+            select * into known from leasehold.idempotency_key k
+             where k.queue = queue and k.key = key
+               for update;
+            if not found then
+                continue; -- the key was pruned in between
             end if;
-            inserted := false;
-            return next;
-            return;
+            if known.holds_until > statement_timestamp()
+               or exists (select from leasehold.job j where j.id = known.job_id) then
+                if known.payload_hash <> digest then
+                    raise exception 'key % of queue % belongs to job % with another payload',
+                        quote_literal(key), quote_literal(queue), known.job_id
+                        using errcode = 'LH003',
+                              hint = 'Use a new key for a new request; repeat a request with the same name and arguments.';
+                end if;
+                job_id := known.job_id;
+                inserted := false;
+                return next;
+                return;
+            end if;
+            -- Its time is up and its job is over.
+            update leasehold.idempotency_key k
+               set job_id = job_id, payload_hash = digest,
+                   holds_until = statement_timestamp() + key_for, created_at = statement_timestamp()
+             where k.queue = queue and k.key = key;
         end if;
-        -- The key was pruned in between: try again.
+        insert into leasehold.job
+            (id, name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts,
+             idempotency_key, trace_context)
+        overriding system value
+        values (job_id, name, kwargs, queue, priority, due, dead_line, tag, max_attempts,
+                key, trace_context);
+        inserted := true;
+        return next;
+        return;
     end loop;
 end $$;
 
