@@ -2,6 +2,7 @@
 
 mod claim;
 mod finish;
+mod keys;
 mod sql;
 mod support;
 mod worker;
