@@ -27,6 +27,7 @@ declare
     known leasehold.idempotency_key;
 begin
     perform leasehold.check_enqueue(name, kwargs, queue);
+    perform leasehold.check_options(tag, max_attempts, due, key);
     if key is null then
         insert into leasehold.job as j
             (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, trace_context)
@@ -106,6 +107,8 @@ declare
     due timestamptz := coalesce(scheduled_at, statement_timestamp());
     dead_line timestamptz := coalesce(
         expires_at, greatest(due, statement_timestamp()) + interval '30 days');
+    job_ids bigint[] := array_fill(null::bigint, array[cardinality(names)]);
+    new_ones boolean[] := array_fill(null::boolean, array[cardinality(names)]);
     i int;
 begin
     if cardinality(names) <> cardinality(kwargs)
@@ -113,6 +116,7 @@ begin
         raise exception 'names, kwargs and keys must have the same length'
             using errcode = 'LH002', hint = 'Pass one entry a job in each array.';
     end if;
+    perform leasehold.check_options(tag, max_attempts, due, null);
     for i in 1 .. cardinality(names) loop
         perform leasehold.check_enqueue(names[i], kwargs[i], queue);
     end loop;
@@ -126,17 +130,20 @@ begin
         return;
     end if;
     -- Keys are taken in one order by everybody, so that two batches cannot wait for each other.
-    create temporary table if not exists leasehold_enqueue_many
-        (place int, job_id bigint, inserted boolean) on commit delete rows;
-    delete from leasehold_enqueue_many;
+    -- The answers are kept in arrays: a temporary table of the same name that the caller made
+    -- before, with a trigger on it, would run the caller's code with the owner's rights.
     for i in select s.i from generate_subscripts(names, 1) as s (i)
              order by keys[s.i] collate "C" nulls last, s.i loop
-        insert into leasehold_enqueue_many
-        select i, e.job_id, e.inserted
+        select e.job_id, e.inserted into job_id, inserted
           from leasehold.enqueue(names[i], kwargs[i], queue, priority, due, dead_line, tag,
                                  max_attempts, keys[i], key_for) e;
+        job_ids[i] := job_id;
+        new_ones[i] := inserted;
     end loop;
-    return query select m.job_id, m.inserted from leasehold_enqueue_many m order by m.place;
+    return query
+    select u.job_id, u.inserted
+      from unnest(job_ids, new_ones) with ordinality as u (job_id, inserted, place)
+     order by u.place;
 end $$;
 
 -- Says what is wrong with a job before it is stored.
@@ -161,6 +168,33 @@ begin
         raise exception 'the arguments of a job take at most 64 KiB, these take % bytes',
             pg_column_size(kwargs)
             using errcode = 'LH002', hint = 'Store the bulk elsewhere and enqueue a reference to it.';
+    end if;
+end $$;
+
+-- The same for what a job may do without. The table checks it too; this says it in words.
+create or replace function leasehold.check_options(
+    tag text, max_attempts int, scheduled_at timestamptz, key text
+)
+returns void
+language plpgsql immutable set search_path = leasehold, pg_temp as $$
+begin
+    if key = '' or octet_length(key) > 200 then
+        raise exception 'this idempotency key has % bytes', octet_length(key)
+            using errcode = 'LH002',
+                  hint = 'A key has 1 to 200 bytes; leave it out to enqueue without one, hash what is longer.';
+    end if;
+    if tag is null or octet_length(tag) > 200 then
+        raise exception 'this tag has % bytes', coalesce(octet_length(tag)::text, 'no')
+            using errcode = 'LH002', hint = 'A tag has at most 200 bytes; it may be empty.';
+    end if;
+    if max_attempts < 1 then
+        raise exception 'a job cannot have % attempts', max_attempts
+            using errcode = 'LH002',
+                  hint = 'Give it at least one attempt, or null for what its queue says.';
+    end if;
+    if scheduled_at not between timestamptz '0001-01-01 00:00Z' and timestamptz '9999-01-01 00:00Z' then
+        raise exception 'a job cannot be scheduled at %', scheduled_at
+            using errcode = 'LH002', hint = 'Give it a date before the year 9999.';
     end if;
 end $$;
 
