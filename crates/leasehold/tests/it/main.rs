@@ -2,8 +2,10 @@
 
 mod claim;
 mod enqueue;
+mod expire;
 mod finish;
 mod keys;
+mod people;
 mod roles;
 mod sql;
 mod support;
