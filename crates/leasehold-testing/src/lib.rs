@@ -6,6 +6,7 @@
 //! - [`database`]: a migrated database of its own for each test.
 //! - [`pgbouncer`]: a pooler in transaction mode in front of a private server.
 //! - [`proxy`]: breaks connections at chosen points of the protocol.
+//! - [`stepper`]: every interleaving of a few transactions.
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +15,7 @@ pub mod pgbouncer;
 pub mod postgres;
 mod process;
 pub mod proxy;
+pub mod stepper;
 
 pub use database::TestDatabase;
 pub use pgbouncer::PgBouncer;

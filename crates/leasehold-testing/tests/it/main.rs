@@ -4,3 +4,4 @@ mod database;
 mod pgbouncer;
 mod postgres;
 mod proxy;
+mod stepper;
