@@ -5,6 +5,8 @@
 //! - [`postgres`]: a private PostgreSQL server that dies with the process that started it.
 //! - [`database`]: a migrated database of its own for each test.
 //! - [`pgbouncer`]: a pooler in transaction mode in front of a private server.
+//! - [`proxy`]: breaks connections at chosen points of the protocol.
+//! - [`stepper`]: every interleaving of a few transactions.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +14,10 @@ pub mod database;
 pub mod pgbouncer;
 pub mod postgres;
 mod process;
+pub mod proxy;
+pub mod stepper;
 
 pub use database::TestDatabase;
 pub use pgbouncer::PgBouncer;
 pub use postgres::PrivatePostgres;
+pub use proxy::FaultProxy;

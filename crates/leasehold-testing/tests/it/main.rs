@@ -3,3 +3,5 @@
 mod database;
 mod pgbouncer;
 mod postgres;
+mod proxy;
+mod stepper;
