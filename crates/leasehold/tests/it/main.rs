@@ -5,6 +5,7 @@ mod enqueue;
 mod expire;
 mod finish;
 mod history;
+mod interleave;
 mod keys;
 mod migrate;
 mod once;
