@@ -21,10 +21,18 @@ const fn op(name: &'static str, fence: Option<i64>, call: &'static str) -> Op {
 pub const HELD: Option<i64> = Some(1000);
 
 pub const ENQUEUE: Op =
-    op("enqueue", None, "select job_id from leasehold.enqueue('note', '{\"n\": 1}', key => 'k')");
+    op("enqueue", None, "select job_id from leasehold.enqueue('note', '{\"n\": 1}', key => 'k', key_for => '0')");
 pub const ENQUEUE_DEAD: Op =
-    op("enqueue the dead", None, "select job_id from leasehold.enqueue('note', '{\"n\": 3}', key => 'd')");
+    op("enqueue the dead", None, "select job_id from leasehold.enqueue('note', '{\"n\": 3}', key => 'd', key_for => '0')");
 pub const CLAIM: Op = op("claim", None, "select id from leasehold.claim('second', batch => 2)");
+/// What the engine's own workers call. Does not expire first, so it takes what waits: job 2, and job 1
+/// when its holder let go of it.
+pub const CLAIM_LANES: Op = op(
+    "claim lanes",
+    None,
+    "select id from leasehold.claim_lanes('third', 'default', 2, null, null, \
+     array['note'], array[0], array[null::timestamptz], array[0::bigint])",
+);
 pub const RENEW: Op = op("renew", HELD, "select state from leasehold.renew(array[1000::bigint])");
 pub const EXPIRE: Op = op("expire", None, "select returned from leasehold.expire_leases()");
 pub const COMPLETE: Op = op("complete", HELD, "select leasehold.complete(1::bigint, 1000)");
@@ -39,8 +47,8 @@ pub const RELEASE: Op = op("release", HELD, "select leasehold.release(array[1::b
 pub const PRUNE: Op =
     op("prune", None, "select dead from leasehold.prune(dead_for => '7 days', ended_leases_for => '0')");
 
-pub const ALL: [Op; 15] = [
-    ENQUEUE, ENQUEUE_DEAD, CLAIM, RENEW, EXPIRE, COMPLETE, RETRY, SNOOZE, CANCEL, CANCEL_WAITING,
+pub const ALL: [Op; 16] = [
+    ENQUEUE, ENQUEUE_DEAD, CLAIM, CLAIM_LANES, RENEW, EXPIRE, COMPLETE, RETRY, SNOOZE, CANCEL, CANCEL_WAITING,
     FINISH_CANCELLED, BURY, REDRIVE, RELEASE, PRUNE,
 ];
 
