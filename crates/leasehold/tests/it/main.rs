@@ -11,6 +11,7 @@ mod migrate;
 mod once;
 mod people;
 mod plain_sql;
+mod postgres_faults;
 mod roles;
 mod schedule;
 mod sql;
