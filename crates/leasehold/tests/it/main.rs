@@ -12,6 +12,7 @@ mod once;
 mod people;
 mod plain_sql;
 mod postgres_faults;
+mod planner;
 mod roles;
 mod schedule;
 mod sql;
