@@ -164,8 +164,7 @@ async fn i4_rows_written_by_hand_meet_constraints() {
     for statement in ["update leasehold.job set kwargs = null", "update leasehold.job set held = null"] {
         assert_eq!(refused(&sql.client, statement, &[]).await.0, "23502", "{statement}");
     }
-    let (code, _) =
-        refused(&sql.client, "insert into leasehold.job (id, name) values (1, 'x')", &[]).await;
+    let (code, _) = refused(&sql.client, "insert into leasehold.job (id, name) values (1, 'x')", &[]).await;
     assert_eq!(code, "428C9", "ids are given, not chosen");
 }
 

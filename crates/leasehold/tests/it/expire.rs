@@ -3,7 +3,8 @@
 use crate::sql::{Sql, all, claim, one, run};
 
 async fn expire(sql: &Sql) -> (i32, i32) {
-    let row = sql.client.query_one("select returned, buried from leasehold.expire_leases()", &[]).await.unwrap();
+    let row =
+        sql.client.query_one("select returned, buried from leasehold.expire_leases()", &[]).await.unwrap();
     (row.get(0), row.get(1))
 }
 
@@ -30,7 +31,7 @@ async fn a_lost_job_comes_back_with_its_loss_counted() {
 }
 
 #[tokio::test]
-async fn g5_a_job_that_kills_its_workers_is_buried_after_three() {
+async fn a_job_that_kills_its_workers_is_buried_after_three() {
     let sql = Sql::new().await;
     let (id, mut generation) = sql.running().await;
     for loss in 1..=3 {
@@ -115,7 +116,10 @@ async fn g3_a_lease_from_a_clock_that_went_back_is_shortened() {
         .unwrap();
     assert_eq!(sql.one::<i32>("select leasehold.clamp_leases()", &[]).await, 1);
     let beyond: i64 = sql
-        .one("select count(*) from leasehold.lease where lease_expires_at > now() + interval '31 seconds'", &[])
+        .one(
+            "select count(*) from leasehold.lease where lease_expires_at > now() + interval '31 seconds'",
+            &[],
+        )
         .await;
     assert_eq!(beyond, 0, "{near} was right already");
 }
@@ -154,7 +158,8 @@ async fn jobs_past_their_time_are_found_deep_in_the_backlog_and_never_run() {
     )
     .await;
     assert_eq!(kept, late);
-    let counted: i64 = sql.one("select expired from leasehold.queue_state where queue = 'default'", &[]).await;
+    let counted: i64 =
+        sql.one("select expired from leasehold.queue_state where queue = 'default'", &[]).await;
     assert_eq!(counted, 3);
 }
 
@@ -166,12 +171,15 @@ async fn a_running_job_does_not_expire_and_a_late_one_is_not_claimed() {
     sql.run("update leasehold.job set expires_at = now() - interval '1 second'").await;
     assert_eq!(claim(&sql.client, "w", 5).await.ids, [0_i64; 0], "J11");
     assert_eq!(sql.one::<i32>("select expired from leasehold.expire_jobs()", &[]).await, 1);
-    assert_eq!((sql.status(running).await, sql.status(waiting).await), ("processing".into(), "expired".into()));
+    assert_eq!(
+        (sql.status(running).await, sql.status(waiting).await),
+        ("processing".into(), "expired".into())
+    );
     assert!(sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&running, &generation]).await);
 }
 
 #[tokio::test]
-async fn d1_two_housekeepers_share_the_work() {
+async fn two_housekeepers_share_the_work() {
     let sql = Sql::new().await;
     sql.enqueue(4).await;
     let mut leases = Vec::new();

@@ -7,14 +7,22 @@ use crate::sql::{Sql, all, blocked, claim, code, joined, one, pid, refused, run}
 const VERBS: [(&str, &str, &str); 11] = [
     ("complete", "select leasehold.complete($1::bigint, $2)::text", "false"),
     ("complete a batch", "select count(*)::text from leasehold.complete(array[$1::bigint], $2)", "0"),
-    ("complete unsettled", "select count(*)::text from leasehold.complete(array[$1::bigint], $2, false)", "0"),
+    (
+        "complete unsettled",
+        "select count(*)::text from leasehold.complete(array[$1::bigint], $2, false)",
+        "0",
+    ),
     ("retry", "select leasehold.fail($1::bigint, $2, 'late')", "lost"),
     ("snooze", "select leasehold.snooze($1::bigint, $2, '1 hour')::text", "false"),
     ("release", "select count(*)::text from leasehold.release(array[$1::bigint], $2)", "0"),
     ("cancel", "select leasehold.finish_cancelled($1::bigint, $2)::text", "false"),
     ("bury", "select leasehold.bury($1::bigint, $2, 'late')::text", "false"),
     ("bury as undecodable", "select leasehold.bury($1::bigint, $2, 'late', 'undecodable')::text", "false"),
-    ("renew", "select r.state || left($1::bigint::text, 0) from leasehold.renew(array[$2::bigint]) r", "lost"),
+    (
+        "renew",
+        "select r.state || left($1::bigint::text, 0) from leasehold.renew(array[$2::bigint]) r",
+        "lost",
+    ),
     ("explain", "select e.state from leasehold.explain_finish(array[$1::bigint], $2) e", "lost"),
 ];
 
@@ -50,8 +58,7 @@ async fn a2_every_finish_of_a_former_holder_is_refused() {
             assert_eq!(answer, lost, "{verb} while {holders} holds the job");
             assert_eq!(picture(&sql).await, before, "{verb} changed something while {holders} holds the job");
         }
-        let (code, hint) =
-            refused(&sql.client, "select leasehold.check_lease($1, $2)", &[&id, &old]).await;
+        let (code, hint) = refused(&sql.client, "select leasehold.check_lease($1, $2)", &[&id, &old]).await;
         assert_eq!(code, "LH004");
         assert!(hint.contains("Roll back"), "{hint}");
     }
@@ -255,11 +262,17 @@ async fn a_finish_says_what_it_did_and_a_lease_ends_with_its_last_job() {
     )
     .await;
     assert_eq!(some.len(), 2, "the unknown id is not in the answer");
-    assert_eq!(sql.one::<String>("select leasehold.fail($1, $2, 'no')", &[&ids[2], &generation]).await, "retry");
+    assert_eq!(
+        sql.one::<String>("select leasehold.fail($1, $2, 'no')", &[&ids[2], &generation]).await,
+        "retry"
+    );
     assert!(sql.one::<bool>("select leasehold.snooze($1, $2, '1 hour')", &[&ids[3], &generation]).await);
     assert!(sql.one::<bool>("select leasehold.bury($1, $2, 'no')", &[&ids[4], &generation]).await);
     assert_eq!(sql.one::<i64>(live, &[]).await, 1, "one job is left");
-    assert_eq!(sql.one::<i64>("select leasehold.release(array[$1::bigint], $2)", &[&ids[5], &generation]).await, ids[5]);
+    assert_eq!(
+        sql.one::<i64>("select leasehold.release(array[$1::bigint], $2)", &[&ids[5], &generation]).await,
+        ids[5]
+    );
     assert_eq!(sql.one::<i64>(live, &[]).await, 0);
     let attempts: Vec<i32> =
         all(&sql.client, "select attempts from leasehold.job where id = any($1) order by id", &[&ids]).await;

@@ -21,10 +21,7 @@ async fn partitions_of_the_coming_days_are_made_once() {
     assert_eq!(made as usize, 5 - before);
     assert_eq!(sql.one::<i32>("select leasehold.extend_history(5)", &[]).await, 0);
     let tomorrow: String = sql
-        .one(
-            "select 'leasehold.history_' || to_char((now() at time zone 'UTC')::date + 1, 'YYYYMMDD')",
-            &[],
-        )
+        .one("select 'leasehold.history_' || to_char((now() at time zone 'UTC')::date + 1, 'YYYYMMDD')", &[])
         .await;
     assert_eq!(partitions(&sql).await[0], tomorrow);
     sql.run(
@@ -64,7 +61,8 @@ async fn a_finish_needs_no_partition() {
 #[tokio::test]
 async fn a_queue_may_keep_no_history() {
     let sql = Sql::new().await;
-    sql.run("select leasehold.queue_settings('default'); update leasehold.queue set keep_history = false").await;
+    sql.run("select leasehold.queue_settings('default'); update leasehold.queue set keep_history = false")
+        .await;
     let (id, generation) = sql.running().await;
     assert!(sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await);
     assert_eq!(sql.status(id).await, "gone");
@@ -101,10 +99,12 @@ async fn g9_old_days_are_dropped_and_younger_ones_stay() {
 async fn a_day_that_the_clock_visited_before_does_not_stop_the_others() {
     let sql = Sql::new().await;
     // The clock was two days ahead for a while: rows of that day lie in the rest.
-    sql.run("do $$ declare p text; begin for p in select inhrelid::regclass::text from pg_inherits \
+    sql.run(
+        "do $$ declare p text; begin for p in select inhrelid::regclass::text from pg_inherits \
              where inhparent = 'leasehold.history'::regclass and inhrelid::regclass::text ~ '\\d$' \
-             loop execute 'drop table ' || p; end loop; end $$")
-        .await;
+             loop execute 'drop table ' || p; end loop; end $$",
+    )
+    .await;
     sql.run(
         "insert into leasehold.history values (now() + interval '2 days', 'completed', 'default', 1, 'w', \
          '{7}', '{note}', '{\"\"}', '{1}', array[now()], array['{}'::jsonb])",
@@ -118,10 +118,12 @@ async fn a_day_that_the_clock_visited_before_does_not_stop_the_others() {
 #[tokio::test]
 async fn c14_making_partitions_does_not_stop_finishes() {
     let sql = Sql::new().await;
-    sql.run("do $$ declare p text; begin for p in select inhrelid::regclass::text from pg_inherits \
+    sql.run(
+        "do $$ declare p text; begin for p in select inhrelid::regclass::text from pg_inherits \
              where inhparent = 'leasehold.history'::regclass and inhrelid::regclass::text ~ '\\d$' \
-             loop execute 'drop table ' || p; end loop; end $$")
-        .await;
+             loop execute 'drop table ' || p; end loop; end $$",
+    )
+    .await;
     let (slow, slow_generation) = sql.running().await;
     let (quick, quick_generation) = sql.running().await;
     // A handler whose transaction takes its time has filed its job, and keeps its lock on history.

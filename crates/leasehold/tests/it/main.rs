@@ -1,6 +1,7 @@
 //! What the engine promises, shown on real Postgres. Modules mirror `src/`.
 
 mod claim;
+mod deadlock;
 mod enqueue;
 mod expire;
 mod finish;

@@ -88,15 +88,20 @@ async fn i2_a_killed_migrator_leaves_nothing_and_the_next_one_finishes() {
         blocked(&observer, migrator_pid).await;
         run(&observer, &format!("select pg_terminate_backend({migrator_pid})")).await;
         assert!(joined(migrating).await, "killed at {at}");
-        until(&observer, "select not exists (select from pg_stat_activity where pid = $1)", &[&migrator_pid]).await;
+        until(&observer, "select not exists (select from pg_stat_activity where pid = $1)", &[&migrator_pid])
+            .await;
         let after: i64 = one(&observer, "select count(*) from pg_class", &[]).await;
         // Whole steps before it may stand; nothing of the step itself does.
         assert!(after >= before, "{at}");
         if at.ends_with("schema_version") || at.ends_with("dead_job") {
             assert!(!one::<bool>(&observer, STANDS, &[]).await, "{at}");
         }
-        let functions: i64 =
-            one(&observer, "select count(*) from pg_proc where pronamespace = to_regnamespace('leasehold')", &[]).await;
+        let functions: i64 = one(
+            &observer,
+            "select count(*) from pg_proc where pronamespace = to_regnamespace('leasehold')",
+            &[],
+        )
+        .await;
         assert_eq!(functions, 0, "{at}");
     }
     run(&observer, "select pg_advisory_unlock(43)").await;
@@ -165,12 +170,18 @@ async fn c14_replacing_the_functions_waits_for_nobody() {
     run(&long, "begin").await;
     let held = claim(&long, "w", 1).await;
     let mut migrator = sql.actor().await;
-    run(&migrator, "update leasehold.schema_version set checksum = '\\x00' where version = 0; set lock_timeout = '1ms'")
-        .await;
+    run(
+        &migrator,
+        "update leasehold.schema_version set checksum = '\\x00' where version = 0; set lock_timeout = '1ms'",
+    )
+    .await;
     assert!(!migrate::status(&migrator).await.unwrap().functions_current);
     migrate::up(&mut migrator).await.expect("beside an open transaction");
     assert!(migrate::status(&migrator).await.unwrap().is_current());
-    assert!(one::<bool>(&long, "select leasehold.complete($1::bigint, $2)", &[&held.ids[0], &held.generation]).await);
+    assert!(
+        one::<bool>(&long, "select leasehold.complete($1::bigint, $2)", &[&held.ids[0], &held.generation])
+            .await
+    );
     run(&long, "commit").await;
     assert_eq!(sql.count("finished_job").await, 1);
 }

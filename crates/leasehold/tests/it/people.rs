@@ -11,7 +11,10 @@ async fn cancel_ends_a_waiting_job_at_once_and_asks_a_running_one() {
     let cancel = "select leasehold.cancel($1, 'ann', 'not wanted')";
     assert_eq!(sql.one::<String>(cancel, &[&ids[1]]).await, "cancelled");
     assert_eq!(sql.one::<String>(cancel, &[&ids[0]]).await, "requested");
-    assert_eq!((sql.status(ids[0]).await, sql.status(ids[1]).await), ("processing".into(), "cancelled".into()));
+    assert_eq!(
+        (sql.status(ids[0]).await, sql.status(ids[1]).await),
+        ("processing".into(), "cancelled".into())
+    );
     let asked: Vec<i64> = all(&sql.client, "select leasehold.cancel_requests($1)", &[&ids]).await;
     assert_eq!(asked, [ids[0]]);
     let ended = "select leasehold.finish_cancelled($1, $2, 'stopped half-way')";
@@ -21,7 +24,8 @@ async fn cancel_ends_a_waiting_job_at_once_and_asks_a_running_one() {
     let notes: Vec<String> =
         all(&sql.client, "select note from leasehold.finished_job order by id", &[]).await;
     assert_eq!(notes, ["stopped half-way", "not wanted"]);
-    let audit: Vec<String> = all(&sql.client, "select actor || ' ' || detail from leasehold.audit", &[]).await;
+    let audit: Vec<String> =
+        all(&sql.client, "select actor || ' ' || detail from leasehold.audit", &[]).await;
     assert_eq!(audit, ["ann cancelled: not wanted", "ann requested: not wanted"]);
 }
 
@@ -130,9 +134,11 @@ async fn a22_prune_keeps_the_leases_that_are_asked_about() {
     let explain = "select state from leasehold.explain_finish(array[$1::bigint], $2)";
     assert_eq!(sql.one::<i32>(prune, &[]).await, 0, "ended just now");
     assert_eq!(sql.one::<String>(explain, &[&id, &generation]).await, "finished");
-    sql.run("update leasehold.lease set ended_at = ended_at - interval '3 minutes', \
-             lease_expires_at = lease_expires_at - interval '3 minutes'")
-        .await;
+    sql.run(
+        "update leasehold.lease set ended_at = ended_at - interval '3 minutes', \
+             lease_expires_at = lease_expires_at - interval '3 minutes'",
+    )
+    .await;
     assert_eq!(sql.one::<i32>(prune, &[]).await, 1, "and never one that holds a job");
     assert_eq!(sql.one::<String>(explain, &[&id, &generation]).await, "lost", "nobody knows any more");
     assert_eq!(sql.status(held).await, "processing");
@@ -158,7 +164,8 @@ async fn promote_makes_waiting_jobs_due_and_touches_no_others() {
     let (running, _) = sql.running().await;
     sql.run("update leasehold.job set scheduled_at = now() + interval '1 hour' where held").await;
     let moved: Vec<i64> =
-        all(&sql.client, "select leasehold.promote(array[$1, $2]::bigint[], 'ann')", &[&later, &running]).await;
+        all(&sql.client, "select leasehold.promote(array[$1, $2]::bigint[], 'ann')", &[&later, &running])
+            .await;
     assert_eq!(moved, [later]);
     assert_eq!(claim(&sql.client, "w", 5).await.ids, [later]);
 }

@@ -37,7 +37,8 @@ async fn a_producer_enqueues_and_sees_nothing() {
     let sql = Sql::new().await;
     let producer = with_role(&sql, "producer").await;
     run(&producer, "select leasehold.enqueue('note', key => 'k'); select leasehold.wake()").await;
-    run(&producer, "select leasehold.enqueue_many(array['note'], array['{}']::jsonb[], keys => array['m'])").await;
+    run(&producer, "select leasehold.enqueue_many(array['note'], array['{}']::jsonb[], keys => array['m'])")
+        .await;
     run(&producer, "select leasehold.enqueue_many(array['note'], array['{}']::jsonb[])").await;
     run(
         &producer,
@@ -96,7 +97,10 @@ async fn a_producer_cannot_make_the_owner_run_its_code() {
     run(&producer, "select leasehold.enqueue('note', key => 'k')").await;
     drop(
         producer
-            .query("select leasehold.enqueue_many(array['note'], array['{}']::jsonb[], keys => array['m'])", &[])
+            .query(
+                "select leasehold.enqueue_many(array['note'], array['{}']::jsonb[], keys => array['m'])",
+                &[],
+            )
             .await,
     );
     let tags: Vec<String> = all(&sql.client, "select tag from leasehold.job", &[]).await;
@@ -109,7 +113,8 @@ async fn a_worker_finishes_under_the_fence_and_touches_no_row_otherwise() {
     let worker = with_role(&sql, "worker").await;
     run(&worker, "select leasehold.enqueue('note')").await;
     let (id, generation) = {
-        let row = worker.query_one("select id, lease_generation from leasehold.claim('w')", &[]).await.unwrap();
+        let row =
+            worker.query_one("select id, lease_generation from leasehold.claim('w')", &[]).await.unwrap();
         (row.get::<_, i64>(0), row.get::<_, i64>(1))
     };
     run(&worker, &format!("select leasehold.renew(array[{generation}::bigint])")).await;
@@ -133,7 +138,8 @@ async fn a_worker_finishes_under_the_fence_and_touches_no_row_otherwise() {
     forbidden(&worker, &PEOPLE).await;
     forbidden(&worker, &INSIDE).await;
     assert!(one::<bool>(&worker, "select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await);
-    run(&worker, "select * from leasehold.once_start('s', 'a', 1, 1); select leasehold.expire_leases()").await;
+    run(&worker, "select * from leasehold.once_start('s', 'a', 1, 1); select leasehold.expire_leases()")
+        .await;
 }
 
 #[tokio::test]
@@ -184,7 +190,11 @@ async fn a_housekeeper_tidies_and_finishes_nothing() {
         run(&housekeeper, duty).await;
     }
     assert_eq!(sql.count("job").await, 1, "the schedule fired");
-    forbidden(&housekeeper, &["select leasehold.claim('x')", "select leasehold.complete(1, 1)", "select id from leasehold.job"]).await;
+    forbidden(
+        &housekeeper,
+        &["select leasehold.claim('x')", "select leasehold.complete(1, 1)", "select id from leasehold.job"],
+    )
+    .await;
     forbidden(&housekeeper, &PEOPLE).await;
     forbidden(&housekeeper, &INSIDE).await;
 }

@@ -78,8 +78,7 @@ impl Sql {
 
     /// Every waiting job is due.
     pub async fn due(&self) {
-        self.run("update leasehold.job set scheduled_at = now() - interval '1 second' where not held")
-            .await;
+        self.run("update leasehold.job set scheduled_at = now() - interval '1 second' where not held").await;
     }
 
     /// Where a job is: the word of the inbox, or `gone`.

@@ -45,10 +45,12 @@ struct Judge {
     /// Which transaction drew a generation, and for which jobs.
     claims: BTreeMap<i64, (i64, BTreeSet<i64>)>,
     wrong: Vec<String>,
+    /// Who changed a job, or prolonged a lease.
+    doers: BTreeSet<String>,
 }
 
-/// What is wrong with the run that has just ended; empty: nothing.
-pub async fn judge(client: &Client) -> Vec<String> {
+/// What is wrong with the run that has just ended, and who changed anything in it.
+pub async fn judge(client: &Client) -> (Vec<String>, BTreeSet<String>) {
     let rows = client
         .query("select tx, actor, fence, place, action, before, after, overdue, due from public.trail order by seq", &[])
         .await
@@ -58,6 +60,7 @@ pub async fn judge(client: &Client) -> Vec<String> {
         generations: BTreeMap::from([(1, 1000), (3, 500)]),
         claims: BTreeMap::new(),
         wrong: Vec::new(),
+        doers: BTreeSet::new(),
     };
     for entry in rows.iter().map(Entry::from) {
         judge.read(&entry);
@@ -68,15 +71,38 @@ pub async fn judge(client: &Client) -> Vec<String> {
         }
     }
     let at_rest = client
-        .query("select * from public.wrong_at_rest() union all select * from public.wrong_after_expiry()", &[])
+        .query(
+            "select * from public.wrong_at_rest() union all select * from public.wrong_after_expiry()",
+            &[],
+        )
         .await
         .expect("the state at rest");
     judge.wrong.extend(at_rest.iter().map(|row| row.get::<_, String>(0)));
-    judge.wrong
+    (judge.wrong, judge.doers)
+}
+
+/// Whether what an op was told agrees with what it did: J9 and J12 from the caller's side.
+pub fn told_the_truth(name: &str, told: Option<&str>, doers: &BTreeSet<String>) -> Result<(), String> {
+    let success = match name {
+        "complete" | "snooze" | "bury" | "finish cancelled" => told == Some("t"),
+        "retry" => told != Some("lost"),
+        "renew" => told == Some("renewed"),
+        // A job that someone cancelled is filed as such and not among the released.
+        "release" if told.is_none() => return Ok(()),
+        "release" => told == Some("1"),
+        _ => return Ok(()),
+    };
+    if success == doers.contains(name) {
+        return Ok(());
+    }
+    Err(format!("J9: {name} was told {told:?}, and it changed something: {}", !success))
 }
 
 impl Judge {
     fn read(&mut self, entry: &Entry) {
+        if entry.place == "job" {
+            self.doers.insert(entry.actor.clone());
+        }
         match (entry.place.as_str(), entry.action.as_str()) {
             ("job", "insert") => self.job_appears(entry),
             ("job", "update") => self.job_changes(entry),
@@ -174,7 +200,10 @@ impl Judge {
         if FINISHES.contains(&actor) {
             if entry.fence != generation {
                 let fence = entry.fence.unwrap_or(0);
-                self.say(entry, &format!("J4: ended the attempt {generation:?} of job {job} with fence {fence}"));
+                self.say(
+                    entry,
+                    &format!("J4: ended the attempt {generation:?} of job {job} with fence {fence}"),
+                );
             }
         } else if !EXPIRIES.contains(&actor) {
             self.say(entry, &format!("J4: ended an attempt of job {job} without owning it"));
@@ -224,6 +253,9 @@ impl Judge {
         let moved = entry.old("lease_expires_at") != entry.new("lease_expires_at");
         if !entry.old("ended_at").is_null() && (moved || entry.new("ended_at").is_null()) {
             self.say(entry, "J4: a lease that had ended came back");
+        }
+        if moved {
+            self.doers.insert(entry.actor.clone());
         }
         if moved && entry.fence != entry.new("lease_generation").as_i64() {
             self.say(entry, "J4: somebody else's lease was renewed");

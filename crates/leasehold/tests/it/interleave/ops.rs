@@ -20,10 +20,16 @@ const fn op(name: &'static str, fence: Option<i64>, call: &'static str) -> Op {
 
 pub const HELD: Option<i64> = Some(1000);
 
-pub const ENQUEUE: Op =
-    op("enqueue", None, "select job_id from leasehold.enqueue('note', '{\"n\": 1}', key => 'k', key_for => '0')");
-pub const ENQUEUE_DEAD: Op =
-    op("enqueue the dead", None, "select job_id from leasehold.enqueue('note', '{\"n\": 3}', key => 'd', key_for => '0')");
+pub const ENQUEUE: Op = op(
+    "enqueue",
+    None,
+    "select job_id from leasehold.enqueue('note', '{\"n\": 1}', key => 'k', key_for => '0')",
+);
+pub const ENQUEUE_DEAD: Op = op(
+    "enqueue the dead",
+    None,
+    "select job_id from leasehold.enqueue('note', '{\"n\": 3}', key => 'd', key_for => '0')",
+);
 pub const CLAIM: Op = op("claim", None, "select id from leasehold.claim('second', batch => 2)");
 /// What the engine's own workers call. Does not expire first, so it takes what waits: job 2, and job 1
 /// when its holder let go of it.
@@ -48,8 +54,22 @@ pub const PRUNE: Op =
     op("prune", None, "select dead from leasehold.prune(dead_for => '7 days', ended_leases_for => '0')");
 
 pub const ALL: [Op; 16] = [
-    ENQUEUE, ENQUEUE_DEAD, CLAIM, CLAIM_LANES, RENEW, EXPIRE, COMPLETE, RETRY, SNOOZE, CANCEL, CANCEL_WAITING,
-    FINISH_CANCELLED, BURY, REDRIVE, RELEASE, PRUNE,
+    ENQUEUE,
+    ENQUEUE_DEAD,
+    CLAIM,
+    CLAIM_LANES,
+    RENEW,
+    EXPIRE,
+    COMPLETE,
+    RETRY,
+    SNOOZE,
+    CANCEL,
+    CANCEL_WAITING,
+    FINISH_CANCELLED,
+    BURY,
+    REDRIVE,
+    RELEASE,
+    PRUNE,
 ];
 
 impl Op {

@@ -39,10 +39,8 @@ async fn sabotage_finishes_that_go_by_the_id_alone_are_noticed() {
     let sql = stage().await;
     install(&sql, "finish", &[(FENCE, "j.held")]).await;
     for finish in [COMPLETE, RETRY, SNOOZE, RELEASE, BURY] {
-        accused(&sql, World::Plain, "J4: ended the attempt", || {
-            vec![finish.short_script(""), worker()]
-        })
-        .await;
+        accused(&sql, World::Plain, "J4: ended the attempt", || vec![finish.short_script(""), worker()])
+            .await;
     }
 }
 
@@ -62,12 +60,16 @@ async fn sabotage_an_expiry_in_two_steps_is_noticed() {
     let sql = stage().await;
     let two_steps = || {
         Script::new("expire")
-            .sql("begin; set local il.actor = 'expire'; \
+            .sql(
+                "begin; set local il.actor = 'expire'; \
                   select set_config('il.gone', coalesce(string_agg(j.id::text, ','), ''), true) \
                     from leasehold.job j join leasehold.lease l using (lease_generation) \
-                   where j.held and l.lease_expires_at < statement_timestamp()")
-            .sql("update leasehold.job set held = false \
-                   where id = any(string_to_array(current_setting('il.gone'), ',')::bigint[])")
+                   where j.held and l.lease_expires_at < statement_timestamp()",
+            )
+            .sql(
+                "update leasehold.job set held = false \
+                   where id = any(string_to_array(current_setting('il.gone'), ',')::bigint[])",
+            )
             .sql("commit")
     };
     accused(&sql, World::Plain, "J6: took job 1 from a lease that had not run out", || {
@@ -112,9 +114,8 @@ async fn sabotage_a_claim_that_does_not_wait_for_the_hour_is_noticed() {
     let sql = stage().await;
     install(&sql, "claim", &[("and j.scheduled_at <= statement_timestamp()", "")]).await;
     accused(&sql, World::Plain, "J11", || {
-        let later = Script::new("later").sql(
-            "update leasehold.job set scheduled_at = now() + interval '1 hour' where id = 2",
-        );
+        let later = Script::new("later")
+            .sql("update leasehold.job set scheduled_at = now() + interval '1 hour' where id = 2");
         vec![later, CLAIM_LANES.short_script("")]
     })
     .await;
@@ -128,8 +129,10 @@ async fn sabotage_a_renewal_that_revives_is_noticed() {
         "renew",
         &[
             (" and l.ended_at is null", ""),
-            ("set lease_expires_at = statement_timestamp() + l.lease",
-             "set lease_expires_at = statement_timestamp() + l.lease, ended_at = null"),
+            (
+                "set lease_expires_at = statement_timestamp() + l.lease",
+                "set lease_expires_at = statement_timestamp() + l.lease, ended_at = null",
+            ),
         ],
     )
     .await;
@@ -142,7 +145,9 @@ async fn sabotage_a_renewal_that_revives_is_noticed() {
 #[tokio::test]
 async fn sabotage_a_snooze_that_looks_before_it_locks_is_noticed() {
     let sql = stage().await;
-    let lock = format!("select j.cancel_requested into unwanted from leasehold.job j\n     where j.id = job_id and {FENCE}\n       for update;");
+    let lock = format!(
+        "select j.cancel_requested into unwanted from leasehold.job j\n     where j.id = job_id and {FENCE}\n       for update;"
+    );
     install(&sql, "finish", &[(&lock, &lock.replace("       for update", ""))]).await;
     accused(&sql, World::Plain, "asked to stop and waits", || {
         vec![CANCEL.short_script(""), SNOOZE.short_script("")]
@@ -170,10 +175,7 @@ async fn sabotage_a_key_judged_before_it_is_locked_is_noticed() {
 async fn sabotage_a_redrive_that_ignores_keys_is_noticed() {
     let sql = stage().await;
     install(&sql, "people", &[("and (d.idempotency_key is null", "and (true")]).await;
-    accused(&sql, World::Plain, "J3", || {
-        vec![REDRIVE.short_script(""), ENQUEUE_DEAD.short_script("")]
-    })
-    .await;
+    accused(&sql, World::Plain, "J3", || vec![REDRIVE.short_script(""), ENQUEUE_DEAD.short_script("")]).await;
 }
 
 #[tokio::test]
