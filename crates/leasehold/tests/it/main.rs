@@ -7,6 +7,7 @@ mod expire;
 mod finish;
 mod history;
 mod interleave;
+mod isolation;
 mod keys;
 mod migrate;
 mod once;

@@ -113,13 +113,13 @@ impl Judge {
                 self.step(entry, entry.id(), &[State::Dead], gone, "J7");
             }
             ("history", _) => {
-                for job in entry.new("job_ids").as_array().into_iter().flatten() {
+                for job in entry.after("job_ids").as_array().into_iter().flatten() {
                     self.step(entry, job.as_i64().unwrap_or(0), &[State::Between], State::Over, "J7");
                 }
             }
             ("lease", "insert") => self.lease_appears(entry),
             ("lease", "update") => self.lease_changes(entry),
-            ("lease", "delete") if entry.old("ended_at").is_null() => {
+            ("lease", "delete") if entry.before("ended_at").is_null() => {
                 self.say(entry, "L1: removed a lease that had not ended");
             }
             _ => {}
@@ -145,7 +145,7 @@ impl Judge {
             Some(State::Between) if entry.actor == "redrive" => {}
             known => self.say(entry, &format!("J2 J7: job {job} appears, after {known:?}")),
         }
-        if entry.new("held") == Value::Bool(true) {
+        if entry.after("held") == Value::Bool(true) {
             self.say(entry, &format!("J6: job {job} appears held"));
         }
     }
@@ -153,10 +153,10 @@ impl Judge {
     fn job_changes(&mut self, entry: &Entry) {
         let job = entry.id();
         let held = |value: Value| value == Value::Bool(true);
-        match (held(entry.old("held")), held(entry.new("held"))) {
+        match (held(entry.before("held")), held(entry.after("held"))) {
             (false, true) => self.claimed(entry, job),
             (true, true) => {
-                if entry.old("lease_generation") != entry.new("lease_generation") {
+                if entry.before("lease_generation") != entry.after("lease_generation") {
                     self.say(entry, &format!("J6: job {job} was taken from its holder"));
                 }
             }
@@ -174,7 +174,7 @@ impl Judge {
 
     fn claimed(&mut self, entry: &Entry, job: i64) {
         self.step(entry, job, &[State::Waiting], State::Running, "J6");
-        let generation = entry.new("lease_generation").as_i64().unwrap_or(0);
+        let generation = entry.after("lease_generation").as_i64().unwrap_or(0);
         let last = self.generations.insert(job, generation).unwrap_or(0);
         if generation <= last {
             self.say(entry, &format!("J5: generation {generation} of job {job} after {last}"));
@@ -183,7 +183,7 @@ impl Judge {
             self.say(entry, &format!("J11: job {job} was not due, or past its time"));
         }
         let attempts = |value: Value| value.as_i64().unwrap_or(-9);
-        if attempts(entry.new("attempts")) != attempts(entry.old("attempts")) + 1 {
+        if attempts(entry.after("attempts")) != attempts(entry.before("attempts")) + 1 {
             self.say(entry, &format!("J10: the claim of job {job} was not charged"));
         }
         let (tx, jobs) = self.claims.entry(generation).or_insert((entry.tx, BTreeSet::new()));
@@ -195,7 +195,7 @@ impl Judge {
 
     /// An attempt ends: by its holder, or because its lease had run out.
     fn let_go(&mut self, entry: &Entry, job: i64) {
-        let generation = entry.old("lease_generation").as_i64();
+        let generation = entry.before("lease_generation").as_i64();
         let actor = entry.actor.as_str();
         if FINISHES.contains(&actor) {
             if entry.fence != generation {
@@ -214,7 +214,7 @@ impl Judge {
 
     fn job_leaves(&mut self, entry: &Entry) {
         let job = entry.id();
-        if entry.old("held") == Value::Bool(true) {
+        if entry.before("held") == Value::Bool(true) {
             self.let_go(entry, job);
             self.step(entry, job, &[State::Running], State::Between, "J7");
         } else {
@@ -227,22 +227,22 @@ impl Judge {
 
     fn job_dies(&mut self, entry: &Entry) {
         self.step(entry, entry.id(), &[State::Between], State::Dead, "J7");
-        let number = |name: &str| entry.new(name).as_i64();
-        let reached = match entry.new("cause").as_str() {
+        let number = |name: &str| entry.after(name).as_i64();
+        let reached = match entry.after("cause").as_str() {
             Some("exhausted") => number("attempts") >= Some(number("max_attempts").unwrap_or(25)),
             Some("lost") => number("lost_count") >= Some(3),
             Some("refused") => entry.actor == "bury",
             _ => false,
         };
-        if !reached || entry.new("last_error").is_null() {
+        if !reached || entry.after("last_error").is_null() {
             self.say(entry, &format!("J10: job {} died without a reason", entry.id()));
         }
     }
 
     fn lease_appears(&mut self, entry: &Entry) {
-        let generation = entry.new("lease_generation").as_i64().unwrap_or(0);
+        let generation = entry.after("lease_generation").as_i64().unwrap_or(0);
         let listed: BTreeSet<i64> =
-            entry.new("job_ids").as_array().into_iter().flatten().filter_map(Value::as_i64).collect();
+            entry.after("job_ids").as_array().into_iter().flatten().filter_map(Value::as_i64).collect();
         let claimed = self.claims.get(&generation).map(|(_, jobs)| jobs.clone()).unwrap_or_default();
         if listed != claimed || listed.len() > BATCH {
             self.say(entry, &format!("J13: the lease lists {listed:?} and the claim took {claimed:?}"));
@@ -250,14 +250,14 @@ impl Judge {
     }
 
     fn lease_changes(&mut self, entry: &Entry) {
-        let moved = entry.old("lease_expires_at") != entry.new("lease_expires_at");
-        if !entry.old("ended_at").is_null() && (moved || entry.new("ended_at").is_null()) {
+        let moved = entry.before("lease_expires_at") != entry.after("lease_expires_at");
+        if !entry.before("ended_at").is_null() && (moved || entry.after("ended_at").is_null()) {
             self.say(entry, "J4: a lease that had ended came back");
         }
         if moved {
             self.doers.insert(entry.actor.clone());
         }
-        if moved && entry.fence != entry.new("lease_generation").as_i64() {
+        if moved && entry.fence != entry.after("lease_generation").as_i64() {
             self.say(entry, "J4: somebody else's lease was renewed");
         }
     }
@@ -278,15 +278,15 @@ impl Entry {
         }
     }
 
-    fn old(&self, column: &str) -> Value {
+    fn before(&self, column: &str) -> Value {
         self.before.as_ref().map_or(Value::Null, |row| row[column].clone())
     }
 
-    fn new(&self, column: &str) -> Value {
+    fn after(&self, column: &str) -> Value {
         self.after.as_ref().map_or(Value::Null, |row| row[column].clone())
     }
 
     fn id(&self) -> i64 {
-        [self.new("id"), self.old("id")].iter().find_map(Value::as_i64).unwrap_or(0)
+        [self.after("id"), self.before("id")].iter().find_map(Value::as_i64).unwrap_or(0)
     }
 }

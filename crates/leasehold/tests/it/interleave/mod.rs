@@ -95,8 +95,8 @@ async fn pairs(firsts: std::ops::Range<usize>) {
     let sql = stage().await;
     let (mut orders, mut waited) = (0, 0);
     for first in firsts {
-        for second in first..ALL.len() {
-            let seen = pair(&sql, World::Plain, ALL[first], ALL[second]).await;
+        for other in &ALL[first..] {
+            let seen = pair(&sql, World::Plain, ALL[first], *other).await;
             orders += seen.orders;
             waited += seen.waited;
         }
@@ -108,10 +108,9 @@ async fn pairs(firsts: std::ops::Range<usize>) {
 /// Every pair of those that are about the running job, each in two steps.
 async fn short_pairs(world: World) {
     let sql = stage().await;
-    for first in 0..HOLDERS.len() {
-        for second in first..HOLDERS.len() {
-            let scripts = || vec![HOLDERS[first].short_script(""), HOLDERS[second].short_script("other ")];
-            together(&sql, world, scripts).await;
+    for (first, one) in HOLDERS.iter().enumerate() {
+        for other in &HOLDERS[first..] {
+            together(&sql, world, || vec![one.short_script(""), other.short_script("other ")]).await;
         }
     }
 }
