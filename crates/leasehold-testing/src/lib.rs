@@ -7,9 +7,11 @@
 //! - [`pgbouncer`]: a pooler in transaction mode in front of a private server.
 //! - [`proxy`]: breaks connections at chosen points of the protocol.
 //! - [`stepper`]: every interleaving of a few transactions.
+//! - [`cancel`]: drops a future at every point at which it can be dropped.
 
 #![forbid(unsafe_code)]
 
+pub mod cancel;
 pub mod database;
 pub mod pgbouncer;
 pub mod postgres;

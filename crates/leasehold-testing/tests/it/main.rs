@@ -1,5 +1,6 @@
 //! One test binary; modules mirror `src`.
 
+mod cancel;
 mod database;
 mod pgbouncer;
 mod postgres;
