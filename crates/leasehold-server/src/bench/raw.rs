@@ -20,7 +20,7 @@ pub const TABLES: &str = "
         scheduled_at timestamptz not null default now(),
         expires_at timestamptz not null default now() + interval '30 days',
         priority int not null default 0,
-        claim_token bigint,
+        claim_token bigint not null default 0,
         attempts int not null default 0,
         name text not null,
         tag text not null default '',
@@ -36,11 +36,11 @@ const CLAIM: &str = "
     with picked as materialized (
         select ctid as place from raw.job
          where (priority, scheduled_at, id) > (0, $1, $2) and priority = 0
-           and scheduled_at <= statement_timestamp() and claim_token is null
+           and scheduled_at <= statement_timestamp() and claim_token = 0
          order by priority, scheduled_at, id limit $3
     ), claimed as (
         update raw.job set claim_token = $4, attempts = attempts + 1
-         where ctid = any (array(select place from picked)) and claim_token is null
+         where ctid = any (array(select place from picked)) and claim_token = 0
         returning id, name, kwargs, scheduled_at
     ), leased as (
         insert into raw.lease
