@@ -1,4 +1,7 @@
 //! What the engine promises, shown on real Postgres. Modules mirror `src/`.
 
+mod claim;
+mod finish;
+mod sql;
 mod support;
 mod worker;
