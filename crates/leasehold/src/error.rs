@@ -30,11 +30,17 @@ pub enum ConnectError {
 pub enum SchemaError {
     #[error("the schema is missing; run: leasehold migrate up")]
     Missing,
-    #[error("the schema is at version {found}, this release needs {needed}; run: leasehold migrate up")]
+    #[error(
+        "the schema is at version {found}, this release needs {needed}; run: leasehold migrate up"
+    )]
     Old { found: i32, needed: i32 },
-    #[error("the schema is at version {found}, newer than the {known} this release knows; upgrade this program")]
+    #[error(
+        "the schema is at version {found}, newer than the {known} this release knows; upgrade this program"
+    )]
     New { found: i32, known: i32 },
-    #[error("migration {version} was changed after it ran here (checksum differs); restore the original file")]
+    #[error(
+        "migration {version} was changed after it ran here (checksum differs); restore the original file"
+    )]
     Changed { version: i32 },
     #[error("migration {version} failed: {}", describe(.source))]
     Failed { version: i32, source: tokio_postgres::Error },

@@ -47,7 +47,12 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    pub(crate) fn new(job: ClaimedJob, queue: Arc<str>, engine: Leasehold, run_limit: Duration) -> Self {
+    pub(crate) fn new(
+        job: ClaimedJob,
+        queue: Arc<str>,
+        engine: Leasehold,
+        run_limit: Duration,
+    ) -> Self {
         Self {
             job,
             queue,
@@ -67,7 +72,8 @@ impl Attempt {
         if reason == StopReason::LeaseLost {
             self.stop.store(reason as u8, Ordering::SeqCst);
         } else {
-            let first = self.stop.compare_exchange(0, reason as u8, Ordering::SeqCst, Ordering::SeqCst);
+            let first =
+                self.stop.compare_exchange(0, reason as u8, Ordering::SeqCst, Ordering::SeqCst);
             if first.is_err() {
                 return;
             }

@@ -104,10 +104,7 @@ impl Keeper {
         let asked_at = Instant::now();
         let rows = self
             .link
-            .query(
-                "select generation, state from leasehold.renew($1)",
-                &[(&due, Type::INT8_ARRAY)],
-            )
+            .query("select generation, state from leasehold.renew($1)", &[(&due, Type::INT8_ARRAY)])
             .await?;
         for row in rows {
             let generation = Generation(row.get(0));

@@ -187,7 +187,9 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         for (queue, slots) in &self.queues {
             // Plain INSERTs may name queues that `enqueue` would refuse; they must have workers too.
             if queue.is_empty() || queue.len() > 64 {
-                return config(format!("queue name {queue:?} is not allowed: it has 1 to 64 bytes"));
+                return config(format!(
+                    "queue name {queue:?} is not allowed: it has 1 to 64 bytes"
+                ));
             }
             if *slots == 0 || *slots > 100_000 {
                 return config(format!("queue {queue:?} has {slots} slots; use 1 to 100000"));
@@ -215,9 +217,22 @@ struct Running {
 }
 
 impl Running {
-    async fn start<S: Send + Sync + 'static>(builder: WorkerBuilder<S>) -> Result<Self, WorkerError> {
-        let WorkerBuilder { engine, name, queues, runners, schedules, poll, grace, renew_limit, housekeeping, events, .. } =
-            builder;
+    async fn start<S: Send + Sync + 'static>(
+        builder: WorkerBuilder<S>,
+    ) -> Result<Self, WorkerError> {
+        let WorkerBuilder {
+            engine,
+            name,
+            queues,
+            runners,
+            schedules,
+            poll,
+            grace,
+            renew_limit,
+            housekeeping,
+            events,
+            ..
+        } = builder;
         let database = engine.database().clone();
         // Fresh in every process: two processes of one name never share leases.
         let worker: Arc<str> = format!("{name}/{}", uuid::Uuid::new_v4().simple()).into();
@@ -233,7 +248,8 @@ impl Running {
             name,
             queues: queues.iter().map(|(queue, _)| queue.clone()).collect(),
             names: names.to_vec(),
-            slots: i32::try_from(queues.iter().map(|(_, slots)| slots).sum::<usize>()).unwrap_or(i32::MAX),
+            slots: i32::try_from(queues.iter().map(|(_, slots)| slots).sum::<usize>())
+                .unwrap_or(i32::MAX),
             vitals: Arc::clone(&vitals),
             next: std::cell::Cell::new(None),
             told_draining: std::cell::Cell::new(false),
@@ -360,7 +376,9 @@ impl Running {
             }
         };
         if tokio::time::timeout(CALL_LIMIT, recorded).await.is_err() {
-            tracing::warn!("some results could not be recorded; their leases will bring the jobs back");
+            tracing::warn!(
+                "some results could not be recorded; their leases will bring the jobs back"
+            );
         }
         finisher.abort();
         let _ = self.keeper_stop.send(true);
