@@ -104,8 +104,9 @@ pub enum FinishError {
     /// Unknown whether it was written. Roll back and fail the attempt; it is safe to run again.
     #[error("could not record the outcome of the job: {}", describe(.0))]
     Database(#[source] tokio_postgres::Error),
-    #[error("no connection to record the outcome: {0}")]
-    NoConnection(String),
+    #[cfg(feature = "sqlx-0_9")]
+    #[error("could not record the outcome of the job: {0}")]
+    Sqlx(#[source] sqlx::Error),
 }
 
 /// Why a worker stopped other than on request.

@@ -217,7 +217,13 @@ impl Ctx {
             )
             .await
             .map_err(FinishError::Database)?;
-        if rows.is_empty() {
+        self.note_completion(!rows.is_empty())
+    }
+
+    /// Remembers that a transaction completed the job, so that the worker looks whether it
+    /// committed instead of completing the job itself.
+    pub(crate) fn note_completion(&self, completed: bool) -> Result<(), FinishError> {
+        if !completed {
             return Err(self.lease_lost());
         }
         self.0.completed_in_transaction.store(true, Ordering::SeqCst);
