@@ -1,4 +1,5 @@
 //! What the engine promises, shown on real Postgres. Modules mirror `src/`.
 
+mod rig;
 mod support;
 mod worker;

@@ -1,5 +1,9 @@
 //! The claim → run → finish loop.
 
+mod batches;
+mod handlers;
+mod isolation;
+
 use leasehold::{Enqueue, Finished};
 use leasehold_testing::TestDatabase;
 use tokio::sync::oneshot;
