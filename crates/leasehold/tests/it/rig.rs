@@ -107,7 +107,12 @@ pub async fn soon<T>(what: impl Future<Output = T>) -> T {
 }
 
 pub async fn count(client: &Client, sql: &str) -> i64 {
-    let rows = client.simple_query(&format!("select ({sql})::bigint")).await.expect(sql);
+    number(client, &format!("select ({sql})::bigint")).await
+}
+
+/// The first value of the first row. By the simple protocol: a pooler forgets prepared statements.
+pub async fn number(client: &Client, sql: &str) -> i64 {
+    let rows = client.simple_query(sql).await.expect(sql);
     let found = rows.iter().find_map(|message| match message {
         tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0),
         _ => None,

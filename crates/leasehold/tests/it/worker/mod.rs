@@ -3,6 +3,12 @@
 mod batches;
 mod handlers;
 mod isolation;
+mod limits;
+mod once;
+mod order;
+mod schedules;
+mod stopping;
+mod transactions;
 
 use leasehold::{Enqueue, Finished};
 use leasehold_testing::TestDatabase;
