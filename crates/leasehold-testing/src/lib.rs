@@ -5,6 +5,7 @@
 //! - [`postgres`]: a private PostgreSQL server that dies with the process that started it.
 //! - [`database`]: a migrated database of its own for each test.
 //! - [`pgbouncer`]: a pooler in transaction mode in front of a private server.
+//! - [`proxy`]: breaks connections at chosen points of the protocol.
 
 #![forbid(unsafe_code)]
 
@@ -12,7 +13,9 @@ pub mod database;
 pub mod pgbouncer;
 pub mod postgres;
 mod process;
+pub mod proxy;
 
 pub use database::TestDatabase;
 pub use pgbouncer::PgBouncer;
 pub use postgres::PrivatePostgres;
+pub use proxy::FaultProxy;

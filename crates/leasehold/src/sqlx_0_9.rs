@@ -43,7 +43,10 @@ impl Ctx {
             .bind(self.generation().0)
             .fetch_optional(transaction)
             .await
-            .map_err(FinishError::Sqlx)?;
+            .map_err(|error| {
+                self.note_failure();
+                FinishError::Sqlx(error)
+            })?;
         self.note_completion(done.is_some())
     }
 }

@@ -42,6 +42,8 @@ pub(crate) struct Attempt {
     /// Set by whoever decides how the attempt ends; there is one such.
     decided: AtomicBool,
     completed_in_transaction: AtomicBool,
+    /// A completion inside a transaction was tried and failed.
+    failed_in_transaction: AtomicBool,
     pub(crate) started: std::sync::OnceLock<Instant>,
     pub(crate) task: std::sync::OnceLock<tokio::task::AbortHandle>,
 }
@@ -62,6 +64,7 @@ impl Attempt {
             stopped: Notify::new(),
             decided: AtomicBool::new(false),
             completed_in_transaction: AtomicBool::new(false),
+            failed_in_transaction: AtomicBool::new(false),
             started: std::sync::OnceLock::new(),
             task: std::sync::OnceLock::new(),
         }
@@ -98,6 +101,10 @@ impl Attempt {
 
     pub(crate) fn was_completed_in_transaction(&self) -> bool {
         self.completed_in_transaction.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn failed_in_transaction(&self) -> bool {
+        self.failed_in_transaction.load(Ordering::SeqCst)
     }
 }
 
@@ -216,8 +223,17 @@ impl Ctx {
                 &[(&&ids[..], Type::INT8_ARRAY), (&self.generation().0, Type::INT8)],
             )
             .await
-            .map_err(FinishError::Database)?;
+            .map_err(|error| {
+                self.note_failure();
+                FinishError::Database(error)
+            })?;
         self.note_completion(!rows.is_empty())
+    }
+
+    /// Remembers that completing in a transaction failed: a handler that overlooks it has not
+    /// finished the job.
+    pub(crate) fn note_failure(&self) {
+        self.0.failed_in_transaction.store(true, Ordering::SeqCst);
     }
 
     /// Remembers that a transaction completed the job, so that the worker looks whether it

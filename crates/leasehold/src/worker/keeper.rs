@@ -109,7 +109,11 @@ impl Keeper {
         for row in rows {
             let generation = Generation(row.get(0));
             match row.get(1) {
-                "renewed" | "ended" => self.book.renewed(generation, asked_at),
+                "renewed" => {
+                    self.book.renewed(generation, asked_at);
+                    self.events.send(|| Event::Renewed { generation });
+                }
+                "ended" => self.book.renewed(generation, asked_at),
                 "lost" => self.lose(generation),
                 // Someone is at work on the lease: the next tick asks again.
                 _ => {}

@@ -191,6 +191,12 @@ fn weigh(attempt: &Attempt, verdict: Verdict) -> Verdict {
         (_, Verdict::Complete) if attempt.was_completed_in_transaction() => {
             Verdict::CompletedInTransaction
         }
+        // The server answers the COMMIT of an aborted transaction with a silent ROLLBACK: a handler
+        // that overlooked the error believes that its work is stored.
+        (_, Verdict::Complete) if attempt.failed_in_transaction() => Verdict::Retry {
+            after: None,
+            why: "complete_in failed and the handler went on as if it had not".to_owned(),
+        },
         (Some(StopReason::Cancelled), Verdict::Retry { why, .. }) => Verdict::Cancel { why },
         (Some(StopReason::Shutdown), Verdict::Retry { .. }) => Verdict::Release,
         (_, verdict) => verdict,

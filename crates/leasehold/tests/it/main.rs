@@ -6,5 +6,6 @@ mod finish;
 mod keys;
 mod roles;
 mod sql;
+mod rig;
 mod support;
 mod worker;

@@ -1,5 +1,15 @@
 //! The claim → run → finish loop.
 
+mod batches;
+mod handlers;
+mod isolation;
+mod limits;
+mod once;
+mod order;
+mod schedules;
+mod stopping;
+mod transactions;
+
 use leasehold::{Enqueue, Finished};
 use leasehold_testing::TestDatabase;
 use tokio::sync::oneshot;
