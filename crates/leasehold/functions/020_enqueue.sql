@@ -98,6 +98,8 @@ declare
     due timestamptz := coalesce(scheduled_at, statement_timestamp());
     dead_line timestamptz := coalesce(
         expires_at, greatest(due, statement_timestamp()) + interval '30 days');
+    job_ids bigint[] := array_fill(null::bigint, array[cardinality(names)]);
+    inserts boolean[] := array_fill(null::boolean, array[cardinality(names)]);
     i int;
 begin
     if cardinality(names) <> cardinality(kwargs)
@@ -118,17 +120,15 @@ begin
         return;
     end if;
     -- Keys are taken in one order by everybody, so that two batches cannot wait for each other.
-    create temporary table if not exists leasehold_enqueue_many
-        (place int, job_id bigint, inserted boolean) on commit delete rows;
-    delete from leasehold_enqueue_many;
     for i in select s.i from generate_subscripts(names, 1) as s (i)
              order by keys[s.i] collate "C" nulls last, s.i loop
-        insert into leasehold_enqueue_many
-        select i, e.job_id, e.inserted
+        select e.job_id, e.inserted into job_id, inserted
           from leasehold.enqueue(names[i], kwargs[i], queue, priority, due, dead_line, tag,
                                  max_attempts, keys[i], key_for) e;
+        job_ids[i] := job_id;
+        inserts[i] := inserted;
     end loop;
-    return query select m.job_id, m.inserted from leasehold_enqueue_many m order by m.place;
+    return query select u.id, u.new from unnest(job_ids, inserts) as u (id, new);
 end $$;
 
 -- Says what is wrong with a job before it is stored.

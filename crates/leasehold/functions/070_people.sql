@@ -54,13 +54,25 @@ language plpgsql volatile security definer set search_path = leasehold, pg_temp 
 declare
     moved bigint[];
 begin
+    -- Take the keys back first, in one order. A key that another job holds, or that is still within
+    -- its time for another job, keeps that job's claim; the dead job stays where it is.
+    insert into leasehold.idempotency_key as k (queue, key, job_id, payload_hash, holds_until)
+    select d.queue, d.idempotency_key, d.id, leasehold.payload_hash(d.name, d.kwargs),
+           statement_timestamp()
+      from leasehold.dead_job d
+     where d.id = any (ids) and d.idempotency_key is not null
+     order by d.queue, d.idempotency_key, d.id
+    on conflict (queue, key) do update
+        set job_id = excluded.job_id, payload_hash = excluded.payload_hash
+        where k.job_id <> excluded.job_id and k.holds_until <= statement_timestamp()
+          and not exists (select from leasehold.job j where j.id = k.job_id);
     with back as (
         delete from leasehold.dead_job d
          where d.id = any (ids)
-           and not exists (
-             select from leasehold.idempotency_key k
-              join leasehold.job j on j.id = k.job_id
-              where k.queue = d.queue and k.key = d.idempotency_key and k.job_id <> d.id)
+           and (d.idempotency_key is null
+                or exists (select from leasehold.idempotency_key k
+                            where k.queue = d.queue and k.key = d.idempotency_key
+                              and k.job_id = d.id))
         returning d.*
     ), alive as (
         insert into leasehold.job

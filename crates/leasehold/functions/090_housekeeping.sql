@@ -43,9 +43,12 @@ begin
 end $$;
 
 -- Makes the history partitions of the coming days. Answers with the number made.
+-- Gives up soon when someone reads history: whoever waits for the table's lock makes every finish
+-- wait behind it.
 create or replace function leasehold.extend_history(days int default 7)
 returns int
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer set search_path = leasehold, pg_temp
+set lock_timeout = '100ms' as $$
 declare
     day date;
     made int := 0;
@@ -62,12 +65,15 @@ begin
         end if;
     end loop;
     return made;
+exception when lock_not_available then
+    return 0; -- the next call tries again
 end $$;
 
 -- Drops history partitions whose last day is older than `keep`. Answers with the number dropped.
 create or replace function leasehold.drop_history(keep interval)
 returns int
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer set search_path = leasehold, pg_temp
+set lock_timeout = '100ms' as $$
 declare
     part record;
     dropped int := 0;
@@ -83,6 +89,8 @@ begin
     end loop;
     delete from leasehold.history_rest where finished_at < statement_timestamp() - keep;
     return dropped;
+exception when lock_not_available then
+    return 0; -- someone reads it: the next call tries again
 end $$;
 
 -- Fires one slot of a schedule: moves `next_slot` from the value the caller saw and inserts the

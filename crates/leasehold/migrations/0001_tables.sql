@@ -63,7 +63,10 @@ create table leasehold.job (
     -- Charged when a job is claimed.
     attempts int not null default 0,
     queue text collate "C" not null default 'default'
-        constraint job_queue_form check (queue <> '' and octet_length(queue) <= 64),
+        -- What `queue.name` takes, said without a regular expression: a claim checks it again.
+        constraint job_queue_form check (
+            octet_length(queue) between 1 and 64 and left(queue, 1) not in ('_', '.', '-')
+            and translate(queue, 'abcdefghijklmnopqrstuvwxyz0123456789_.-', '') = ''),
     name text collate "C" not null
         constraint job_name_form check (name <> '' and octet_length(name) <= 200),
     -- Where the job came from, for people and for measurement.
