@@ -142,11 +142,11 @@ impl Ctx {
     }
 
     pub fn enqueued_at(&self) -> Timestamp {
-        self.0.job.enqueued_at
+        self.0.job.enqueued_at.to_timestamp()
     }
 
     pub fn scheduled_at(&self) -> Timestamp {
-        self.0.job.scheduled_at
+        self.0.job.scheduled_at.to_timestamp()
     }
 
     /// The idempotency key that the job was enqueued with.

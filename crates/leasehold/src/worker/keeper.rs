@@ -59,6 +59,7 @@ impl Keeper {
     async fn run(self, mut stop: watch::Receiver<bool>) {
         let mut suspended = SuspendWatch::new();
         let mut failed_at: Option<Instant> = None;
+        let mut next_tick = Instant::now();
         loop {
             let now = Instant::now();
             if suspended.slept() {
@@ -83,9 +84,12 @@ impl Keeper {
             for generation in self.book.run_out(Instant::now()) {
                 self.lose(generation);
             }
-            self.cancel_requests().await;
-            self.enforce_run_limits().await;
-            self.registration.beat(&self.link, self.book.is_empty()).await;
+            if Instant::now() >= next_tick {
+                next_tick = Instant::now() + TICK;
+                self.cancel_requests().await;
+                self.enforce_run_limits().await;
+                self.registration.beat(&self.link).await;
+            }
             let pause = self.book.next_deadline(Instant::now()).unwrap_or(TICK).min(TICK);
             tokio::select! {
                 () = tokio::time::sleep(pause.max(Duration::from_millis(20))) => {}

@@ -40,7 +40,7 @@ use crate::engine::Leasehold;
 use crate::error::WorkerError;
 use crate::events::{Event, Events};
 use crate::housekeeping::{Housekeeper, HousekeepingConfig};
-use crate::job::{Job, check_queue_name};
+use crate::job::Job;
 use crate::link::Link;
 use crate::queue::finish::Verdict;
 use crate::schedule::Schedule;
@@ -208,7 +208,10 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             return config("no handler; add one with .handle(function)".into());
         }
         for (queue, slots) in queues {
-            check_queue_name(queue).map_err(WorkerError::Config)?;
+            // Plain INSERTs may name queues that `enqueue` would refuse; they must have workers too.
+            if queue.is_empty() || queue.len() > 64 {
+                return config(format!("queue name {queue:?} is not allowed: it has 1 to 64 bytes"));
+            }
             if *slots == 0 || *slots > 100_000 {
                 return config(format!("queue {queue:?} has {slots} slots; use 1 to 100000"));
             }

@@ -29,7 +29,7 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    pub(crate) async fn beat(&self, link: &Link, _idle: bool) {
+    pub(crate) async fn beat(&self, link: &Link) {
         let draining = self.vitals.draining.load(Ordering::Relaxed);
         let now = Instant::now();
         let news = draining && !self.told_draining.get();
