@@ -109,6 +109,21 @@ impl Attempt {
 }
 
 impl Ctx {
+    #[cfg(feature = "testing")]
+    pub(crate) fn of_attempt(
+        job: ClaimedJob,
+        queue: Arc<str>,
+        engine: Leasehold,
+        run_limit: Duration,
+    ) -> Self {
+        Self(Arc::new(Attempt::new(job, queue, engine, run_limit)))
+    }
+
+    #[cfg(feature = "testing")]
+    pub fn was_completed_in_transaction(&self) -> bool {
+        self.0.was_completed_in_transaction()
+    }
+
     pub fn id(&self) -> JobId {
         self.0.job.id
     }

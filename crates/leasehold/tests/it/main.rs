@@ -2,10 +2,12 @@
 
 mod claim;
 mod enqueue;
+mod examples;
 mod finish;
 mod keys;
-mod roles;
-mod sql;
 mod rig;
+mod roles;
+mod scripts;
+mod sql;
 mod support;
 mod worker;
