@@ -50,6 +50,7 @@ pub enum SchemaError {
 
 /// Why a job was not enqueued. Nothing was stored.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum EnqueueError {
     /// The job itself is at fault; the text says how to mend it.
     #[error("{0}")]
@@ -97,6 +98,7 @@ pub(crate) fn refusal(code: &str, message: &str, hint: Option<&str>) -> Option<E
 
 /// Why finishing a job had no effect.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum FinishError {
     /// Someone else owns the job now. Drop the result and roll back; theirs will count.
     #[error("lease on job {job} (generation {generation}) was lost")]
