@@ -1,1 +1,111 @@
+//! `#[derive(Job)]`: the name, queue and policy of a kind of job, beside its struct.
 
+#![forbid(unsafe_code)]
+
+use proc_macro::TokenStream;
+use proc_macro2::TokenStream as Tokens;
+use quote::quote;
+use syn::{DeriveInput, Error, LitInt, LitStr, parse_macro_input, spanned::Spanned};
+
+/// Implements `leasehold::Job`.
+///
+/// `#[job(name = "email.send", queue = "mail", priority = 10, max_attempts = 8, run_limit = "30s",
+/// backoff = "2s..1h")]`; only `name` is required.
+#[proc_macro_derive(Job, attributes(job))]
+pub fn derive_job(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    expand(&input).unwrap_or_else(Error::into_compile_error).into()
+}
+
+fn expand(input: &DeriveInput) -> Result<Tokens, Error> {
+    let mut name: Option<LitStr> = None;
+    let mut queue = quote!();
+    let mut policy = Vec::new();
+    for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("job")) {
+        attribute.parse_nested_meta(|meta| {
+            let key = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
+            match key.as_str() {
+                "name" => name = Some(meta.value()?.parse()?),
+                "queue" => {
+                    let value: LitStr = meta.value()?.parse()?;
+                    queue = quote!(const QUEUE: &'static str = #value;);
+                }
+                "priority" => {
+                    let value: syn::Expr = meta.value()?.parse()?;
+                    policy.push(quote!(policy.priority = #value;));
+                }
+                "max_attempts" => {
+                    let value: LitInt = meta.value()?.parse()?;
+                    policy.push(quote!(policy.max_attempts = Some(#value);));
+                }
+                "run_limit" => {
+                    let value = duration(&meta.value()?.parse()?)?;
+                    policy.push(quote!(policy.run_limit = Some(#value);));
+                }
+                "backoff" => {
+                    let value: LitStr = meta.value()?.parse()?;
+                    let text = value.value();
+                    let Some((first, cap)) = text.split_once("..") else {
+                        return Err(Error::new(value.span(), "write the first wait and the longest, such as \"2s..1h\""));
+                    };
+                    let first = duration(&LitStr::new(first, value.span()))?;
+                    let cap = duration(&LitStr::new(cap, value.span()))?;
+                    policy.push(quote!(policy.backoff = Some(::leasehold::Backoff::doubling(#first, #cap));));
+                }
+                _ => {
+                    return Err(meta.error(
+                        "unknown option; there are name, queue, priority, max_attempts, run_limit and backoff",
+                    ));
+                }
+            }
+            Ok(())
+        })?;
+    }
+    let Some(name) = name else {
+        return Err(Error::new(
+            input.span(),
+            "a job needs a stable name: #[job(name = \"email.send\")]",
+        ));
+    };
+    let ident = &input.ident;
+    let (impl_generics, type_generics, where_clause) = input.generics.split_for_impl();
+    Ok(quote! {
+        impl #impl_generics ::leasehold::Job for #ident #type_generics #where_clause {
+            const NAME: &'static str = #name;
+            #queue
+            #[allow(clippy::field_reassign_with_default)]
+            fn policy() -> ::leasehold::Policy {
+                #[allow(unused_mut)]
+                let mut policy = ::leasehold::Policy::default();
+                #(#policy)*
+                policy
+            }
+        }
+    })
+}
+
+/// Reads `250ms`, `30s`, `5m`, `2h` or `1d`.
+fn duration(value: &LitStr) -> Result<Tokens, Error> {
+    let text = value.value();
+    let text = text.trim();
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(split);
+    let factor: u64 = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => {
+            return Err(Error::new(
+                value.span(),
+                "write a time such as \"250ms\", \"30s\", \"5m\", \"2h\" or \"1d\"",
+            ));
+        }
+    };
+    let number: u64 = digits.parse().map_err(|_| {
+        Error::new(value.span(), "write a whole number before the unit, such as \"30s\"")
+    })?;
+    let millis = number.saturating_mul(factor);
+    Ok(quote!(::std::time::Duration::from_millis(#millis)))
+}

@@ -115,6 +115,19 @@ begin
     return next;
 end $$;
 
+-- Lease cleanup by one of many: does nothing when another housekeeper is at it. The lock ends with
+-- the statement, so it cannot be stranded in a pooled session; it saves work and guards nothing.
+create or replace function leasehold.expire_tick(up_to int default 100)
+returns table (elected boolean, returned int, buried int)
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    elected := pg_try_advisory_xact_lock(7305, 2);
+    if elected then
+        select e.returned, e.buried into returned, buried from leasehold.expire_leases(up_to) e;
+    end if;
+    return next;
+end $$;
+
 -- A lease that ends later than its length allows was written by a clock that has since gone back:
 -- shorten it, or a dead worker's jobs would wait for the clock to catch up.
 create or replace function leasehold.clamp_leases()

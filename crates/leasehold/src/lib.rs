@@ -1,1 +1,40 @@
+//! Durable work in Postgres: jobs are committed with your data and held by fenced leases.
+//!
+//! # In reading order
+//! 1. [`job`]: what a job is; [`Job`] is a struct with a name.
+//! 2. [`queue`]: `enqueue` stores it, `claim` takes it, `finish` ends it. Each is a call of one SQL
+//!    function in `functions/`; the fence stands in its `where`.
+//! 3. [`worker`]: the claim → run → finish loop. `fetch` claims, `run` runs, `finisher` records,
+//!    `keeper` renews.
+//! 4. [`housekeeping`]: `expire` brings back what a dead worker left.
+//! 5. [`once`]: effects that must not repeat. [`schedule`]: jobs that the clock enqueues.
+//! 6. [`migrate`], [`database`]: the schema and the sessions.
 
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "chaos")]
+pub mod chaos;
+pub mod database;
+mod engine;
+pub mod error;
+pub mod events;
+pub mod housekeeping;
+pub mod job;
+mod link;
+pub mod migrate;
+pub mod once;
+pub mod queue;
+pub mod schedule;
+#[cfg(feature = "sqlx-0_9")]
+mod sqlx_0_9;
+#[cfg(feature = "testing")]
+pub mod testing;
+pub mod worker;
+
+pub use engine::Leasehold;
+pub use error::{ConnectError, EnqueueError, FinishError, SchemaError, WorkerError};
+pub use job::{Backoff, Generation, Job, JobId, JobState, Policy};
+pub use leasehold_macros::Job;
+pub use queue::enqueue::{Draft, Enqueue, EnqueueOn, Enqueued};
+pub use queue::finish::Finished;
+pub use worker::{Ctx, JobError, JobResult, JobTx, Outcome, State, Tally};

@@ -28,7 +28,6 @@
 
 mod error;
 mod name;
-mod schema;
 mod server;
 
 use std::thread;

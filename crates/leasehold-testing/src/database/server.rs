@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Config, Error, NoTls};
 
 use super::error::TestDatabaseError;
-use super::{LIMIT, name, schema};
+use super::{LIMIT, name};
 use crate::{PgBouncer, PrivatePostgres};
 
 /// Connections a database may have through the pooler: few, so that clients do share them.
@@ -174,9 +174,10 @@ pub(super) async fn make_migrated(address: &Address, name: &str) -> Result<(), T
     create(address, name, None).await?;
     let step = TestDatabaseError::sql("connect to the new database");
     let (mut client, task) = connect(&address.config(name)).await.map_err(step)?;
-    schema::migrate(&mut client)
-        .await
-        .map_err(TestDatabaseError::sql("migrate the new database"))?;
+    leasehold::migrate::up(&mut client).await.map_err(|error| TestDatabaseError::Sql {
+        step: "migrate the new database".to_owned(),
+        why: error.to_string(),
+    })?;
     drop(client);
     let _ = task.await;
     Ok(())

@@ -1,0 +1,73 @@
+//! Expire: leases whose worker is gone, and jobs that were not started in time.
+
+use tokio_postgres::types::Type;
+
+use crate::error::CallError;
+use crate::link::Link;
+
+/// So many leases a tick: a clock that jumps must not bring back everything at once.
+const LEASES_A_TICK: i32 = 200;
+/// So many waiting jobs are looked at a tick.
+const JOBS_A_TICK: i32 = 5000;
+/// After so many ticks without winning the election, do it anyway: the holder may be a ghost.
+const PATIENCE: u32 = 5;
+
+#[derive(Default)]
+pub(crate) struct ExpireLeases {
+    not_elected: u32,
+    ticks: u32,
+}
+
+/// What one run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Expired {
+    pub(crate) returned: i32,
+    pub(crate) buried: i32,
+}
+
+impl ExpireLeases {
+    pub(crate) async fn run_once(&mut self, link: &Link) -> Result<Expired, CallError> {
+        self.ticks = self.ticks.wrapping_add(1);
+        if self.ticks.is_multiple_of(60) {
+            link.query("select leasehold.clamp_leases()", &[]).await?;
+        }
+        let param = [(&LEASES_A_TICK as _, Type::INT4)];
+        if self.not_elected >= PATIENCE {
+            self.not_elected = 0;
+            let sql = "select returned, buried from leasehold.expire_leases($1)";
+            let rows = link.query(sql, &param).await?;
+            let row = rows.first();
+            return Ok(row.map_or(Expired::default(), |row| Expired {
+                returned: row.get(0),
+                buried: row.get(1),
+            }));
+        }
+        let sql = "select elected, coalesce(returned, 0), coalesce(buried, 0) from leasehold.expire_tick($1)";
+        let rows = link.query(sql, &param).await?;
+        let Some(row) = rows.first() else { return Ok(Expired::default()) };
+        self.not_elected = if row.get(0) { 0 } else { self.not_elected + 1 };
+        Ok(Expired { returned: row.get(1), buried: row.get(2) })
+    }
+}
+
+/// Walks over the waiting jobs, a bounded piece a tick, so that no index has to know when they
+/// expire. A million waiting jobs take about three minutes; jobs past their time are not claimed
+/// meanwhile.
+#[derive(Default)]
+pub(crate) struct ExpireJobs {
+    after: i64,
+}
+
+impl ExpireJobs {
+    pub(crate) async fn run_once(&mut self, link: &Link) -> Result<i32, CallError> {
+        let rows = link
+            .query(
+                "select expired, next_id from leasehold.expire_jobs($1, $2)",
+                &[(&self.after, Type::INT8), (&JOBS_A_TICK, Type::INT4)],
+            )
+            .await?;
+        let Some(row) = rows.first() else { return Ok(0) };
+        self.after = row.get::<_, Option<i64>>(1).unwrap_or(0);
+        Ok(row.get(0))
+    }
+}

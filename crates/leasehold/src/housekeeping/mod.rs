@@ -1,0 +1,129 @@
+//! Housekeeping: what brings lost jobs back, fires schedules and throws old things away.
+//!
+//! Every worker does it; nothing depends on there being just one. Each duty has the same shape: a
+//! `run_once` that does all the work and says what it did, and a tick.
+
+mod expire;
+mod prune;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, watch};
+
+pub(crate) use expire::{ExpireJobs, ExpireLeases};
+pub(crate) use prune::Prune;
+
+use crate::error::CallError;
+use crate::events::{Event, Events};
+use crate::link::Link;
+use crate::schedule::{self, Schedule};
+
+/// How often to tidy, and what to keep.
+#[derive(Clone, Debug)]
+pub struct HousekeepingConfig {
+    /// How often expired leases are looked for. Longer: slower recovery after a crash.
+    /// Default: 1 s.
+    pub expire_every: Duration,
+    /// How often to look for old leases, keys and marks. Default: 10 s.
+    pub prune_every: Duration,
+    /// How long finished jobs stay in history. Default: 7 days.
+    pub keep_history: Duration,
+    /// How long dead jobs are kept; `None`: until someone redrives or removes them. Default: `None`.
+    pub keep_dead: Option<Duration>,
+}
+
+impl Default for HousekeepingConfig {
+    fn default() -> Self {
+        Self {
+            expire_every: Duration::from_secs(1),
+            prune_every: Duration::from_secs(10),
+            keep_history: Duration::from_secs(7 * 24 * 60 * 60),
+            keep_dead: None,
+        }
+    }
+}
+
+pub(crate) struct Housekeeper {
+    link: Link,
+    config: HousekeepingConfig,
+    schedules: Vec<Schedule>,
+    events: Events,
+    wakes: Arc<HashMap<String, Arc<Notify>>>,
+}
+
+impl Housekeeper {
+    pub(crate) fn new(
+        link: Link,
+        config: HousekeepingConfig,
+        schedules: Vec<Schedule>,
+        events: Events,
+        wakes: Arc<HashMap<String, Arc<Notify>>>,
+    ) -> Self {
+        Self { link, config, schedules, events, wakes }
+    }
+
+    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let mut leases = ExpireLeases::default();
+        let mut jobs = ExpireJobs::default();
+        let mut prune = Prune::new(&self.config);
+        let mut prune_at = Instant::now();
+        loop {
+            if let Err(error) = self.tick(&mut leases, &mut jobs).await {
+                tracing::debug!(%error, "housekeeping failed; trying again at the next tick");
+            } else if Instant::now() >= prune_at {
+                prune_at = Instant::now() + jittered(self.config.prune_every);
+                match prune.run_once(&self.link).await {
+                    Ok(report) if report.did_something() => tracing::debug!(?report, "pruned"),
+                    Ok(_) => {}
+                    Err(error) => tracing::debug!(%error, "pruning failed; trying again later"),
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(jittered(self.config.expire_every)) => {}
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+        }
+    }
+
+    async fn tick(
+        &mut self,
+        leases: &mut ExpireLeases,
+        jobs: &mut ExpireJobs,
+    ) -> Result<(), CallError> {
+        while let Some(declared) = self.schedules.last() {
+            schedule::declare(&self.link, declared).await?;
+            self.schedules.pop();
+        }
+        let expired = leases.run_once(&self.link).await?;
+        if expired.returned + expired.buried > 0 {
+            tracing::info!(returned = expired.returned, buried = expired.buried, "leases expired");
+            self.events
+                .send(|| Event::Expired { returned: expired.returned, buried: expired.buried });
+            self.wake_all();
+        }
+        let fired = schedule::fire_due(&self.link).await?;
+        if !fired.is_empty() {
+            self.wake_all();
+        }
+        for (schedule, job) in fired {
+            tracing::info!(schedule, job.id = job.0, "a schedule fired");
+            self.events.send(|| Event::ScheduleFired { schedule, job });
+        }
+        let late = jobs.run_once(&self.link).await?;
+        if late > 0 {
+            tracing::warn!(jobs = late, "jobs expired before they were started; they are kept");
+        }
+        Ok(())
+    }
+
+    fn wake_all(&self) {
+        self.wakes.values().for_each(|wake| wake.notify_one());
+    }
+}
+
+/// A fleet that started together must not tick together.
+fn jittered(interval: Duration) -> Duration {
+    interval.mul_f64(rand::random_range(0.8..=1.0))
+}

@@ -1,0 +1,212 @@
+//! What a job is: its identity, its typed arguments and the policy of its kind.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Serialize, de::DeserializeOwned};
+
+/// The number of a job. It never changes, through retries, death and redrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobId(pub i64);
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One claim. New at every claim, only ever grows, never issued twice. With the job's id it is the
+/// fence that every finish carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Generation(pub i64);
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Where a job is in its life. The same words stand in the view `leasehold.inbox`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum JobState {
+    /// Waits to be claimed, now or later.
+    Pending,
+    /// A lease owns it.
+    Processing,
+    /// Given up, kept with its last error until someone redrives it.
+    DeadLetter,
+    /// Not started before it expired; kept, never run.
+    Expired,
+    /// Completed.
+    Done,
+    /// Ended on request.
+    Cancelled,
+}
+
+impl JobState {
+    pub const ALL: [Self; 6] = [
+        Self::Pending,
+        Self::Processing,
+        Self::DeadLetter,
+        Self::Expired,
+        Self::Done,
+        Self::Cancelled,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Processing => "processing",
+            Self::DeadLetter => "dead_letter",
+            Self::Expired => "expired",
+            Self::Done => "done",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl std::str::FromStr for JobState {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|state| state.as_str() == word).ok_or_else(|| {
+            let known: Vec<_> = Self::ALL.iter().map(|state| state.as_str()).collect();
+            format!("{word:?} is not a state; use one of {}", known.join(", "))
+        })
+    }
+}
+
+/// A kind of job: a serializable struct with a stable name.
+///
+/// Usually derived:
+/// ```
+/// use leasehold::Job;
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Job, Serialize, Deserialize)]
+/// #[job(name = "email.send", queue = "mail", max_attempts = 8)]
+/// struct SendEmail {
+///     to: String,
+/// }
+/// # assert_eq!(SendEmail::NAME, "email.send");
+/// ```
+pub trait Job: Serialize + DeserializeOwned + Send + 'static {
+    /// Stored with every job, so renaming the struct orphans nothing. Choose it once.
+    const NAME: &'static str;
+    /// The queue this kind goes to unless an enqueue says otherwise.
+    const QUEUE: &'static str = "default";
+
+    /// What holds for every job of this kind. Kept with each job as it is enqueued: changing it
+    /// affects new jobs only, except for `backoff` and `run_limit`, which the worker applies.
+    fn policy() -> Policy {
+        Policy::default()
+    }
+}
+
+/// How jobs of one kind are treated. `None` leaves the matter to the queue's settings.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Policy {
+    /// Lower runs first. Default: 0.
+    pub priority: i32,
+    /// How often a job may start before it is buried.
+    pub max_attempts: Option<i32>,
+    /// A handler still running after this is given up and its attempt counts as failed.
+    pub run_limit: Option<Duration>,
+    /// How long to wait after a failed attempt.
+    pub backoff: Option<Backoff>,
+}
+
+/// The wait between attempts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Backoff {
+    /// Before the second attempt.
+    pub first: Duration,
+    /// The longest wait.
+    pub cap: Duration,
+    /// Each wait is this much longer or shorter, at random, so that what failed together does not
+    /// come back together.
+    pub jitter: Jitter,
+}
+
+/// How much a wait varies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Jitter {
+    /// A share of the wait either way, such as 0.2.
+    Share(f64),
+    /// A fixed time either way.
+    Fixed(Duration),
+}
+
+impl Backoff {
+    /// Doubling from `first` to `cap`, a fifth of jitter either way.
+    pub const fn doubling(first: Duration, cap: Duration) -> Self {
+        Self { first, cap, jitter: Jitter::Share(0.2) }
+    }
+
+    /// How long to wait after attempt number `attempts` failed. `chance` is in 0..=1.
+    pub fn wait_after(&self, attempts: i32, chance: f64) -> Duration {
+        let doublings = u32::try_from(attempts.clamp(1, 32) - 1).unwrap_or(0);
+        let wait = self.first.saturating_mul(2u32.saturating_pow(doublings)).min(self.cap);
+        let swing = match self.jitter {
+            Jitter::Share(share) => wait.mul_f64(share.clamp(0.0, 1.0)),
+            Jitter::Fixed(time) => time.min(wait),
+        };
+        (wait + swing.mul_f64(2.0 * chance.clamp(0.0, 1.0))).saturating_sub(swing)
+    }
+}
+
+/// Checks a queue name before it reaches the database.
+pub fn check_queue_name(name: &str) -> Result<(), String> {
+    let mut bytes = name.bytes();
+    let first_fits = bytes.next().is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    let rest_fits =
+        bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_.-".contains(&b));
+    if first_fits && rest_fits && name.len() <= 64 {
+        Ok(())
+    } else {
+        Err(format!(
+            "queue name {name:?} is not allowed: use 1 to 64 of a-z, 0-9, dot, dash and \
+             underscore, starting with a letter or digit"
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backoff_doubles_up_to_its_cap() {
+        let backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(10));
+        let middle: Vec<_> =
+            (1..=6).map(|attempt| backoff.wait_after(attempt, 0.5).as_secs()).collect();
+        assert_eq!(middle, [1, 2, 4, 8, 10, 10]);
+    }
+
+    #[test]
+    fn jitter_stays_within_its_bounds() {
+        let backoff = Backoff {
+            first: Duration::from_secs(1),
+            cap: Duration::from_secs(60),
+            jitter: Jitter::Fixed(Duration::from_millis(200)),
+        };
+        assert_eq!(backoff.wait_after(1, 0.0), Duration::from_millis(800));
+        assert_eq!(backoff.wait_after(1, 1.0), Duration::from_millis(1200));
+    }
+
+    #[test]
+    fn a_huge_attempt_number_does_not_overflow() {
+        let backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(3600));
+        assert!(backoff.wait_after(i32::MAX, 1.0) <= Duration::from_secs(4320));
+    }
+
+    #[test]
+    fn queue_names_are_checked() {
+        for good in ["a", "mail", "0x", "a.b-c_d", &"a".repeat(64)] {
+            assert!(check_queue_name(good).is_ok(), "{good}");
+        }
+        for bad in ["", "A", "-a", "a b", "a/b", "ü", "a\0", &"a".repeat(65)] {
+            assert!(check_queue_name(bad).is_err(), "{bad}");
+        }
+    }
+}

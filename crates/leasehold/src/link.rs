@@ -1,0 +1,90 @@
+//! A link: one session that comes back by itself.
+//!
+//! # What can go wrong
+//! - The server goes away: the call fails, the session is thrown away, the next call opens a new
+//!   one. Attempts to connect are spaced out by whoever calls, with jitter.
+//! - The server does not answer: the call ends at its limit and the session is closed, because a
+//!   late answer must never meet a later question. What became of the statement is then unknown;
+//!   callers ask `recover_claim` or `explain_finish`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::database::{Database, Session};
+use crate::error::CallError;
+
+pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+pub(crate) struct Link {
+    database: Database,
+    session: Mutex<Option<Arc<Session>>>,
+    limit: Duration,
+}
+
+impl Link {
+    pub(crate) fn new(database: Database, limit: Duration) -> Self {
+        Self { database, session: Mutex::new(None), limit }
+    }
+
+    /// Runs one statement and gives its rows. Statements of several callers share the session and
+    /// are sent without waiting for each other.
+    pub(crate) async fn query(
+        &self,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, CallError> {
+        let session = self.session().await?;
+        let answer = match tokio::time::timeout(self.limit, session.query_typed(sql, params)).await
+        {
+            Ok(Ok(rows)) => return Ok(rows),
+            Ok(Err(error)) => CallError::Database(error),
+            Err(_) => CallError::TimedOut(self.limit),
+        };
+        if matches!(answer, CallError::TimedOut(_)) || session.is_closed() {
+            self.forget(&session).await;
+        }
+        Err(answer)
+    }
+
+    async fn session(&self) -> Result<Arc<Session>, CallError> {
+        let mut slot = self.session.lock().await;
+        if let Some(session) = slot.as_ref().filter(|session| !session.is_closed()) {
+            return Ok(Arc::clone(session));
+        }
+        let fresh =
+            self.database.connect().await.map_err(|error| CallError::Connect(Box::new(error)))?;
+        let fresh = Arc::new(fresh);
+        *slot = Some(Arc::clone(&fresh));
+        Ok(fresh)
+    }
+
+    async fn forget(&self, broken: &Arc<Session>) {
+        let mut slot = self.session.lock().await;
+        if slot.as_ref().is_some_and(|current| Arc::ptr_eq(current, broken)) {
+            *slot = None;
+        }
+    }
+}
+
+/// Waits between attempts to reach the database: doubling to two seconds, with jitter, so that a
+/// fleet does not come back all at once.
+#[derive(Default)]
+pub(crate) struct Patience {
+    failures: u32,
+}
+
+impl Patience {
+    pub(crate) fn next_wait(&mut self) -> Duration {
+        let base = 50u64.saturating_mul(1 << self.failures.min(6)).min(2000);
+        self.failures = self.failures.saturating_add(1);
+        Duration::from_millis(rand::random_range(base / 2..=base))
+    }
+
+    pub(crate) fn reset(&mut self) {
+        self.failures = 0;
+    }
+}

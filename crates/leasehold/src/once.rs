@@ -1,0 +1,146 @@
+//! Once-markers: durable "already done" marks, so that a repeated attempt does not repeat an effect.
+//!
+//! # What is true
+//! - A mark belongs to the job (or to a business key) and a step, never to an attempt.
+//! - `started` is committed before the effect, `finished` with its result after it. A handler that
+//!   finds `Unfinished` knows that an earlier attempt may have done it, and can ask the outside
+//!   system before it goes on.
+//! - With [`mark_in`] the mark is part of a transaction together with the effect: exactly once.
+
+use serde::{Serialize, de::DeserializeOwned};
+use tokio_postgres::types::{Json, Type};
+
+use crate::worker::{Ctx, JobError};
+
+/// What is known about a step.
+#[derive(Debug)]
+pub enum Step<T> {
+    /// Nobody began it before: do it, then call [`Started::finish`].
+    First(Started),
+    /// Somebody began it and did not finish: find out what became of it, then finish or forget it.
+    Unfinished(Started),
+    /// Done before, with this result.
+    Finished(T),
+}
+
+/// A step that is under way.
+#[derive(Debug)]
+#[must_use = "an unfinished step is found by the next attempt"]
+pub struct Started {
+    scope: String,
+    step: String,
+}
+
+impl Ctx {
+    /// Begins a step of this job.
+    pub async fn once<T: DeserializeOwned>(&self, step: &str) -> Result<Step<T>, JobError> {
+        self.once_for(&format!("job:{}", self.id()), step).await
+    }
+
+    /// Begins a step of something that several jobs may be about, such as `order:9182`.
+    pub async fn once_for<T: DeserializeOwned>(
+        &self,
+        scope: &str,
+        step: &str,
+    ) -> Result<Step<T>, JobError> {
+        let client = self.engine().pool().get().await?;
+        let rows = client
+            .query_typed(
+                "select state, result from leasehold.once_start($1, $2, $3, $4)",
+                &[
+                    (&scope, Type::TEXT),
+                    (&step, Type::TEXT),
+                    (&self.id().0, Type::INT8),
+                    (&self.generation().0, Type::INT8),
+                ],
+            )
+            .await?;
+        let row = rows.first().ok_or_else(|| JobError::retry("once_start gave no answer"))?;
+        let started = Started { scope: scope.to_owned(), step: step.to_owned() };
+        Ok(match row.get(0) {
+            "started" => Step::First(started),
+            "finished" => {
+                let Json(result): Json<T> = row.try_get(1)?;
+                Step::Finished(result)
+            }
+            _ => Step::Unfinished(started),
+        })
+    }
+
+    /// Runs `effect` unless an earlier attempt finished it; gives its result either way. When an
+    /// earlier attempt began and did not finish, the effect runs again: pass
+    /// [`Ctx::outside_key`] to systems that can tell a repeat.
+    pub async fn once_do<T, F, Fut>(&self, step: &str, effect: F) -> Result<T, JobError>
+    where
+        T: Serialize + DeserializeOwned,
+        F: FnOnce() -> Fut,
+        Fut: Future<Output = Result<T, JobError>>,
+    {
+        match self.once::<T>(step).await? {
+            Step::Finished(result) => Ok(result),
+            Step::First(started) | Step::Unfinished(started) => {
+                let result = effect().await?;
+                started.finish(self, &result).await?;
+                Ok(result)
+            }
+        }
+    }
+
+    /// Marks a step of this job inside the caller's transaction. `false`: it is marked already, so
+    /// skip the effect. Mark and effect commit together or not at all.
+    pub async fn mark_in(
+        &self,
+        transaction: &tokio_postgres::Transaction<'_>,
+        step: &str,
+    ) -> Result<bool, JobError> {
+        let scope = format!("job:{}", self.id());
+        let rows = transaction
+            .query_typed(
+                "select state from leasehold.once_start($1, $2, $3, $4)",
+                &[
+                    (&scope, Type::TEXT),
+                    (&step, Type::TEXT),
+                    (&self.id().0, Type::INT8),
+                    (&self.generation().0, Type::INT8),
+                ],
+            )
+            .await?;
+        let first = rows.first().is_some_and(|row| row.get::<_, &str>(0) == "started");
+        if first {
+            transaction
+                .query_typed(
+                    "select leasehold.once_finish($1, $2, 'null')",
+                    &[(&scope, Type::TEXT), (&step, Type::TEXT)],
+                )
+                .await?;
+        }
+        Ok(first)
+    }
+}
+
+impl Started {
+    /// Stores the result. Later attempts get it instead of repeating the step.
+    pub async fn finish<T: Serialize>(self, ctx: &Ctx, result: &T) -> Result<(), JobError> {
+        let result = Json(serde_json::to_value(result)?);
+        let client = ctx.engine().pool().get().await?;
+        client
+            .query_typed(
+                "select leasehold.once_finish($1, $2, $3)",
+                &[(&self.scope, Type::TEXT), (&self.step, Type::TEXT), (&result, Type::JSONB)],
+            )
+            .await?;
+        Ok(())
+    }
+
+    /// The effect is known not to have taken place: the next attempt begins anew.
+    pub async fn forget(self, ctx: &Ctx) -> Result<(), JobError> {
+        let client = ctx.engine().pool().get().await?;
+        client
+            .query_typed(
+                "select leasehold.once_forget($1, $2)",
+                &[(&self.scope, Type::TEXT), (&self.step, Type::TEXT)],
+            )
+            .await?;
+        Ok(())
+    }
+}

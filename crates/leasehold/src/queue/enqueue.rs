@@ -1,0 +1,317 @@
+//! Enqueue: a job becomes a row, in the caller's transaction or in one of its own.
+//!
+//! # What is true
+//! - Inside a transaction the job exists if and only if that transaction commits.
+//! - With a key, one job is made however often the call is repeated.
+//! - Every driver calls the same SQL function, so the meaning cannot drift.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::value::RawValue;
+use tokio_postgres::types::{Json, Type};
+
+use crate::error::EnqueueError;
+use crate::job::{Job, JobId, check_queue_name};
+
+/// The deepest nesting of arguments that is taken.
+const DEEPEST: usize = 64;
+/// The longest JSON text that is sent; the table's own check counts stored bytes.
+const LONGEST: usize = 256 * 1024;
+/// The default life of an idempotency key.
+const KEY_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What an enqueue did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enqueued {
+    /// A new job.
+    New(JobId),
+    /// The key was taken: this job is the one that the first enqueue made.
+    Duplicate(JobId),
+}
+
+impl Enqueued {
+    pub fn id(self) -> JobId {
+        match self {
+            Self::New(id) | Self::Duplicate(id) => id,
+        }
+    }
+
+    pub fn is_new(self) -> bool {
+        matches!(self, Self::New(_))
+    }
+}
+
+/// A job about to be enqueued, with what this one call wants different.
+#[must_use = "a draft does nothing until it is enqueued"]
+#[derive(Clone, Debug)]
+pub struct Draft {
+    pub(crate) name: String,
+    pub(crate) kwargs: Box<RawValue>,
+    pub(crate) queue: String,
+    pub(crate) priority: i32,
+    pub(crate) delay: Option<Duration>,
+    pub(crate) at: Option<Timestamp>,
+    pub(crate) expires_in: Option<Duration>,
+    pub(crate) tag: String,
+    pub(crate) max_attempts: Option<i32>,
+    pub(crate) key: Option<String>,
+    pub(crate) key_for: Duration,
+    pub(crate) trace_context: Option<String>,
+}
+
+impl Draft {
+    /// A draft of a typed job, with the policy of its kind.
+    pub fn of<J: Job>(job: &J) -> Result<Self, EnqueueError> {
+        let policy = J::policy();
+        let mut draft = Self::raw(J::NAME, serde_json::value::to_raw_value(job)?);
+        draft.queue = J::QUEUE.to_owned();
+        draft.priority = policy.priority;
+        draft.max_attempts = policy.max_attempts;
+        Ok(draft)
+    }
+
+    /// A draft of a job that this program has no type for.
+    pub fn untyped(name: &str, kwargs: &serde_json::Value) -> Result<Self, EnqueueError> {
+        Ok(Self::raw(name, serde_json::value::to_raw_value(kwargs)?))
+    }
+
+    /// A draft from JSON text as it was given.
+    pub fn raw(name: &str, kwargs: Box<RawValue>) -> Self {
+        Self {
+            name: name.to_owned(),
+            kwargs,
+            queue: "default".to_owned(),
+            priority: 0,
+            delay: None,
+            at: None,
+            expires_in: None,
+            tag: String::new(),
+            max_attempts: None,
+            key: None,
+            key_for: KEY_FOR,
+            trace_context: None,
+        }
+    }
+
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = queue.into();
+        self
+    }
+
+    /// Lower runs first.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Not before this much time has passed, by the database's clock.
+    pub fn delay(mut self, delay: Duration) -> Self {
+        self.delay = Some(delay);
+        self
+    }
+
+    /// Not before this moment, by the database's clock.
+    pub fn at(mut self, at: Timestamp) -> Self {
+        self.at = Some(at);
+        self
+    }
+
+    /// Not started within this time: set aside, never run. Default: 30 days.
+    pub fn expires_in(mut self, time: Duration) -> Self {
+        self.expires_in = Some(time);
+        self
+    }
+
+    /// Where the job came from, for people and for measurement.
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.tag = tag.into();
+        self
+    }
+
+    pub fn max_attempts(mut self, attempts: i32) -> Self {
+        self.max_attempts = Some(attempts);
+        self
+    }
+
+    /// Makes the enqueue idempotent: while the key is taken, a repeat answers with the first job.
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// How long the key stays taken after the enqueue; it is taken at least until the job is over.
+    /// Default: 24 hours. Zero: just until the job is over.
+    pub fn key_for(mut self, time: Duration) -> Self {
+        self.key_for = time;
+        self
+    }
+
+    /// The W3C traceparent that the job belongs to.
+    pub fn trace_context(mut self, traceparent: impl Into<String>) -> Self {
+        self.trace_context = Some(traceparent.into());
+        self
+    }
+
+    /// Stores the job through a connection, a transaction, or [`crate::Leasehold`] itself.
+    pub async fn enqueue(self, on: impl EnqueueOn) -> Result<Enqueued, EnqueueError> {
+        self.check()?;
+        on.enqueue_one(self).await
+    }
+
+    pub(crate) fn check(&self) -> Result<(), EnqueueError> {
+        check_queue_name(&self.queue).map_err(EnqueueError::Refused)?;
+        check_json(self.kwargs.get())
+    }
+}
+
+/// Enqueue verbs on every job type.
+pub trait Enqueue: Job {
+    /// Enqueues with the policy of the kind.
+    fn enqueue(
+        self,
+        on: impl EnqueueOn + Send,
+    ) -> impl Future<Output = Result<Enqueued, EnqueueError>> + Send {
+        let draft = Draft::of(&self);
+        async move { draft?.enqueue(on).await }
+    }
+
+    /// Begins a draft, to say more: `Welcome { user }.with()?.delay(…).key(…).enqueue(&tx)`.
+    fn with(&self) -> Result<Draft, EnqueueError> {
+        Draft::of(self)
+    }
+}
+
+impl<J: Job> Enqueue for J {}
+
+/// What can store a job: each driver's connection and transaction.
+pub trait EnqueueOn: Sized {
+    fn enqueue_one(
+        self,
+        draft: Draft,
+    ) -> impl Future<Output = Result<Enqueued, EnqueueError>> + Send;
+}
+
+pub(crate) const ENQUEUE: &str = include_str!("../../queries/enqueue.sql");
+
+async fn enqueue_one(
+    client: &impl tokio_postgres::GenericClient,
+    draft: Draft,
+) -> Result<Enqueued, EnqueueError> {
+    let interval = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+    let key_for = draft.key_for.as_secs_f64();
+    let rows = client
+        .query_typed(
+            ENQUEUE,
+            &[
+                (&draft.name, Type::TEXT),
+                (&Json(&draft.kwargs), Type::JSONB),
+                (&draft.queue, Type::TEXT),
+                (&draft.priority, Type::INT4),
+                (&interval(draft.delay), Type::FLOAT8),
+                (&draft.at, Type::TIMESTAMPTZ),
+                (&interval(draft.expires_in), Type::FLOAT8),
+                (&draft.tag, Type::TEXT),
+                (&draft.max_attempts, Type::INT4),
+                (&draft.key, Type::TEXT),
+                (&key_for, Type::FLOAT8),
+                (&draft.trace_context, Type::TEXT),
+            ],
+        )
+        .await?;
+    let row = rows.first().ok_or_else(|| {
+        EnqueueError::Refused("the database gave no id; run leasehold doctor".into())
+    })?;
+    Ok(answer(row.get(0), row.get(1)))
+}
+
+pub(crate) fn answer(id: i64, inserted: bool) -> Enqueued {
+    if inserted { Enqueued::New(JobId(id)) } else { Enqueued::Duplicate(JobId(id)) }
+}
+
+impl EnqueueOn for &tokio_postgres::Client {
+    async fn enqueue_one(self, draft: Draft) -> Result<Enqueued, EnqueueError> {
+        enqueue_one(self, draft).await
+    }
+}
+
+impl EnqueueOn for &tokio_postgres::Transaction<'_> {
+    async fn enqueue_one(self, draft: Draft) -> Result<Enqueued, EnqueueError> {
+        enqueue_one(self, draft).await
+    }
+}
+
+impl EnqueueOn for &deadpool_postgres::Client {
+    async fn enqueue_one(self, draft: Draft) -> Result<Enqueued, EnqueueError> {
+        let client: &tokio_postgres::Client = self;
+        enqueue_one(client, draft).await
+    }
+}
+
+impl EnqueueOn for &deadpool_postgres::Transaction<'_> {
+    async fn enqueue_one(self, draft: Draft) -> Result<Enqueued, EnqueueError> {
+        let transaction: &tokio_postgres::Transaction<'_> = self;
+        enqueue_one(transaction, draft).await
+    }
+}
+
+/// Refuses arguments that the database could not hold, before anything is sent.
+fn check_json(text: &str) -> Result<(), EnqueueError> {
+    if text.len() > LONGEST {
+        return Err(EnqueueError::Refused(format!(
+            "the arguments of a job take at most 64 KiB, these take {} bytes of JSON; store the \
+             bulk elsewhere and enqueue a reference to it",
+            text.len()
+        )));
+    }
+    if !text.trim_start().starts_with('{') {
+        return Err(EnqueueError::Refused(
+            "the arguments of a job are a JSON object; wrap the value: {\"value\": ...}".to_owned(),
+        ));
+    }
+    let (mut depth, mut deepest, mut in_string, mut escaped) = (0usize, 0usize, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    if deepest > DEEPEST {
+        return Err(EnqueueError::Refused(format!(
+            "the arguments of a job nest at most {DEEPEST} deep, these nest {deepest} deep; flatten them"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_json;
+
+    #[test]
+    fn h2_deep_arguments_are_refused_before_they_are_sent() {
+        let deep = format!("{{\"a\":{}1{}}}", "[".repeat(64), "]".repeat(64));
+        let text = check_json(&deep).expect_err("65 levels").to_string();
+        assert!(text.contains("at most 64"), "{text}");
+        assert!(check_json(&format!("{{\"a\":{}1{}}}", "[".repeat(63), "]".repeat(63))).is_ok());
+    }
+
+    #[test]
+    fn brackets_inside_strings_do_not_count() {
+        assert!(check_json(&format!("{{\"a\":\"{}\\\"[\"}}", "[".repeat(100))).is_ok());
+    }
+
+    #[test]
+    fn arguments_that_are_not_an_object_are_refused() {
+        for text in ["[1]", "1", "\"a\"", "null"] {
+            assert!(check_json(text).is_err(), "{text}");
+        }
+    }
+}

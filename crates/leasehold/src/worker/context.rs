@@ -1,0 +1,295 @@
+//! What a handler knows about the job it runs, and the fence it works under.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tokio::sync::Notify;
+use tokio_postgres::types::Type;
+
+use crate::engine::Leasehold;
+use crate::error::FinishError;
+use crate::job::{Generation, JobId};
+use crate::queue::claim::ClaimedJob;
+
+/// Why a handler should stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum StopReason {
+    /// Someone asked to cancel the job.
+    Cancelled = 1,
+    /// The lease is lost or about to be: nothing done from here on will count.
+    LeaseLost = 2,
+    /// The handler has run longer than its limit.
+    RunLimit = 3,
+    /// The worker is shutting down; the job is handed back.
+    Shutdown = 4,
+}
+
+/// The context of one attempt. Cheap to clone.
+#[derive(Clone)]
+pub struct Ctx(pub(crate) Arc<Attempt>);
+
+/// One attempt of one job.
+pub(crate) struct Attempt {
+    pub(crate) job: ClaimedJob,
+    pub(crate) queue: Arc<str>,
+    pub(crate) engine: Leasehold,
+    pub(crate) run_limit: Duration,
+    stop: AtomicU8,
+    stopped: Notify,
+    /// Set by whoever decides how the attempt ends; there is one such.
+    decided: AtomicBool,
+    completed_in_transaction: AtomicBool,
+    /// A completion inside a transaction was tried and failed.
+    failed_in_transaction: AtomicBool,
+    pub(crate) started: std::sync::OnceLock<Instant>,
+    pub(crate) task: std::sync::OnceLock<tokio::task::AbortHandle>,
+}
+
+impl Attempt {
+    pub(crate) fn new(
+        job: ClaimedJob,
+        queue: Arc<str>,
+        engine: Leasehold,
+        run_limit: Duration,
+    ) -> Self {
+        Self {
+            job,
+            queue,
+            engine,
+            run_limit,
+            stop: AtomicU8::new(0),
+            stopped: Notify::new(),
+            decided: AtomicBool::new(false),
+            completed_in_transaction: AtomicBool::new(false),
+            failed_in_transaction: AtomicBool::new(false),
+            started: std::sync::OnceLock::new(),
+            task: std::sync::OnceLock::new(),
+        }
+    }
+
+    /// Tells the handler to stop. The first reason stays, but a lost lease overrides all.
+    pub(crate) fn stop(&self, reason: StopReason) {
+        if reason == StopReason::LeaseLost {
+            self.stop.store(reason as u8, Ordering::SeqCst);
+        } else {
+            let first =
+                self.stop.compare_exchange(0, reason as u8, Ordering::SeqCst, Ordering::SeqCst);
+            if first.is_err() {
+                return;
+            }
+        }
+        self.stopped.notify_waiters();
+    }
+
+    pub(crate) fn stop_reason(&self) -> Option<StopReason> {
+        match self.stop.load(Ordering::SeqCst) {
+            1 => Some(StopReason::Cancelled),
+            2 => Some(StopReason::LeaseLost),
+            3 => Some(StopReason::RunLimit),
+            4 => Some(StopReason::Shutdown),
+            _ => None,
+        }
+    }
+
+    /// True for the one caller that may decide how the attempt ends.
+    pub(crate) fn decide(&self) -> bool {
+        !self.decided.swap(true, Ordering::SeqCst)
+    }
+
+    pub(crate) fn was_completed_in_transaction(&self) -> bool {
+        self.completed_in_transaction.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn failed_in_transaction(&self) -> bool {
+        self.failed_in_transaction.load(Ordering::SeqCst)
+    }
+}
+
+impl Ctx {
+    #[cfg(feature = "testing")]
+    pub(crate) fn of_attempt(
+        job: ClaimedJob,
+        queue: Arc<str>,
+        engine: Leasehold,
+        run_limit: Duration,
+    ) -> Self {
+        Self(Arc::new(Attempt::new(job, queue, engine, run_limit)))
+    }
+
+    #[cfg(feature = "testing")]
+    pub fn was_completed_in_transaction(&self) -> bool {
+        self.0.was_completed_in_transaction()
+    }
+
+    pub fn id(&self) -> JobId {
+        self.0.job.id
+    }
+
+    pub fn name(&self) -> &str {
+        &self.0.job.name
+    }
+
+    pub fn queue(&self) -> &str {
+        &self.0.queue
+    }
+
+    pub fn tag(&self) -> &str {
+        &self.0.job.tag
+    }
+
+    /// Which attempt this is, from 1.
+    pub fn attempt(&self) -> i32 {
+        self.0.job.attempts
+    }
+
+    pub fn max_attempts(&self) -> i32 {
+        self.0.job.max_attempts
+    }
+
+    /// How many workers died under this job before.
+    pub fn lost_count(&self) -> i16 {
+        self.0.job.lost_count
+    }
+
+    pub fn enqueued_at(&self) -> Timestamp {
+        self.0.job.enqueued_at.to_timestamp()
+    }
+
+    pub fn scheduled_at(&self) -> Timestamp {
+        self.0.job.scheduled_at.to_timestamp()
+    }
+
+    /// The idempotency key that the job was enqueued with.
+    pub fn key(&self) -> Option<&str> {
+        self.0.job.key.as_deref()
+    }
+
+    pub fn trace_context(&self) -> Option<&str> {
+        self.0.job.trace_context.as_deref()
+    }
+
+    pub fn engine(&self) -> &Leasehold {
+        &self.0.engine
+    }
+
+    /// The job's arguments as JSON text.
+    pub fn kwargs(&self) -> &[u8] {
+        self.0.job.kwargs.as_slice()
+    }
+
+    /// An ever-growing number to hand to outside systems that can refuse an older one. It grows
+    /// with every claim of the job, through retries and redrives, and with every failover.
+    pub fn fence(&self) -> Fence {
+        Fence { timeline: self.0.engine.timeline(), generation: self.0.job.generation }
+    }
+
+    pub fn generation(&self) -> Generation {
+        self.0.job.generation
+    }
+
+    /// The same text in every attempt of this job: an idempotency key for outside systems.
+    pub fn outside_key(&self, step: &str) -> String {
+        format!("leasehold:{}:{}:{step}", self.0.engine.system_id(), self.id())
+    }
+
+    /// Why the handler should stop, if it should.
+    pub fn stop_reason(&self) -> Option<StopReason> {
+        self.0.stop_reason()
+    }
+
+    /// Waits until the handler should stop: `tokio::select!` on it in long handlers.
+    pub async fn stopped(&self) -> StopReason {
+        loop {
+            // Subscribe before looking, or a stop in between would be missed.
+            let told = self.0.stopped.notified();
+            if let Some(reason) = self.stop_reason() {
+                return reason;
+            }
+            told.await;
+        }
+    }
+
+    /// Completes the job in the caller's transaction: the job is done if and only if that
+    /// transaction commits. [`FinishError::LeaseLost`] means that another worker owns the job:
+    /// roll back.
+    ///
+    /// Works at every isolation level; a serialization failure is a database error like any other,
+    /// and the attempt is retried.
+    pub async fn complete_in(
+        &self,
+        transaction: &tokio_postgres::Transaction<'_>,
+    ) -> Result<(), FinishError> {
+        self.complete_on(transaction).await
+    }
+
+    pub(crate) async fn complete_on(
+        &self,
+        transaction: &impl tokio_postgres::GenericClient,
+    ) -> Result<(), FinishError> {
+        let ids = [self.id().0];
+        let rows = transaction
+            .query_typed(
+                // The lease row is left alone: this transaction may stay open for a while, and a
+                // lock on the lease would keep the worker from renewing its other jobs.
+                "select * from leasehold.complete($1, $2, false)",
+                &[(&&ids[..], Type::INT8_ARRAY), (&self.generation().0, Type::INT8)],
+            )
+            .await
+            .map_err(|error| {
+                self.note_failure();
+                FinishError::Database(error)
+            })?;
+        self.note_completion(!rows.is_empty())
+    }
+
+    /// Remembers that completing in a transaction failed: a handler that overlooks it has not
+    /// finished the job.
+    pub(crate) fn note_failure(&self) {
+        self.0.failed_in_transaction.store(true, Ordering::SeqCst);
+    }
+
+    /// Remembers that a transaction completed the job, so that the worker looks whether it
+    /// committed instead of completing the job itself.
+    pub(crate) fn note_completion(&self, completed: bool) -> Result<(), FinishError> {
+        if !completed {
+            return Err(self.lease_lost());
+        }
+        self.0.completed_in_transaction.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Makes sure, inside a transaction, that this worker still owns the job, and keeps it so until
+    /// the transaction ends. Handlers with several transactions begin each of them with this.
+    pub async fn check_lease_in(
+        &self,
+        transaction: &tokio_postgres::Transaction<'_>,
+    ) -> Result<(), FinishError> {
+        let checked = transaction
+            .query_typed(
+                "select leasehold.check_lease($1, $2)",
+                &[(&self.id().0, Type::INT8), (&self.generation().0, Type::INT8)],
+            )
+            .await;
+        match checked {
+            Ok(_) => Ok(()),
+            Err(error) if error.code().is_some_and(|code| code.code() == "LH004") => {
+                Err(self.lease_lost())
+            }
+            Err(error) => Err(FinishError::Database(error)),
+        }
+    }
+
+    fn lease_lost(&self) -> FinishError {
+        FinishError::LeaseLost { job: self.id(), generation: self.generation() }
+    }
+}
+
+/// An ordered token for outside systems: compare the timeline first, then the generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fence {
+    pub timeline: i32,
+    pub generation: Generation,
+}

@@ -1,0 +1,228 @@
+//! Fetching: one loop a queue claims as many jobs as there are free slots and starts them.
+//!
+//! # What is true
+//! - Polling makes it correct; a wake-up only makes it sooner.
+//! - A claim whose reply was lost is looked for before anything else is claimed.
+//! - Jobs whose worker died are claimed one at a time, each under its own lease.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, Semaphore, watch};
+use uuid::Uuid;
+
+use super::run::Crew;
+use crate::error::CallError;
+use crate::events::Event;
+use crate::link::{Link, Patience};
+use crate::queue::claim::{Claim, Claimer};
+use crate::queue::lanes::Lanes;
+
+/// A claim waits this long for more slots when only a few are free.
+const GATHER: Duration = Duration::from_millis(1);
+
+pub(crate) struct Fetch {
+    pub(crate) queue: Arc<str>,
+    pub(crate) worker: Arc<str>,
+    pub(crate) names: Arc<[String]>,
+    pub(crate) slots: Arc<Semaphore>,
+    pub(crate) total: usize,
+    pub(crate) batch: usize,
+    pub(crate) poll: Duration,
+    pub(crate) link: Arc<Link>,
+    pub(crate) crew: Arc<Crew>,
+    pub(crate) wake: Arc<Notify>,
+}
+
+enum Found {
+    Jobs,
+    /// Nothing after the places where we left off.
+    NothingNew,
+    /// Nothing at all.
+    Nothing,
+}
+
+impl Fetch {
+    pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
+        let mut lanes = Lanes::new();
+        let mut patience = Patience::default();
+        let mut empty_polls = 0u32;
+        let mut woken = false;
+        loop {
+            let free = tokio::select! {
+                // The sender is gone or says stop: either way no more claims.
+                _ = stop.wait_for(|stop| *stop) => break,
+                free = self.free_slots() => free,
+            };
+            let rescan = !woken && Instant::now() >= lanes.rescan_at();
+            let found = if rescan {
+                self.rescan(&mut lanes, free).await
+            } else {
+                self.read_on(&mut lanes, free).await
+            };
+            let pause = match found {
+                Ok(Found::Jobs) => {
+                    (empty_polls, woken) = (0, false);
+                    patience.reset();
+                    continue;
+                }
+                Ok(Found::NothingNew) if woken => {
+                    // Told of work that is not where we read on: look everywhere.
+                    woken = false;
+                    lanes.rescan_soon();
+                    continue;
+                }
+                Ok(Found::NothingNew) => {
+                    lanes.rescan_at().saturating_duration_since(Instant::now())
+                }
+                Ok(Found::Nothing) => {
+                    patience.reset();
+                    empty_polls = empty_polls.saturating_add(1);
+                    self.idle_pause(empty_polls)
+                }
+                Err(error) => {
+                    tracing::warn!(%error, queue = %self.queue, "claiming failed; trying again");
+                    patience.next_wait()
+                }
+            };
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => break,
+                () = tokio::time::sleep(pause) => {
+                    // A poll looks everywhere: what it waits for may lie before our places.
+                    lanes.rescan_soon();
+                }
+                () = self.wake.notified() => woken = true,
+            }
+        }
+    }
+
+    /// Waits until at least one slot is free, and a moment longer for a worthwhile number.
+    async fn free_slots(&self) -> usize {
+        let Ok(permit) = self.slots.acquire().await else {
+            // Never closed while the loop runs.
+            return std::future::pending().await;
+        };
+        drop(permit);
+        let worthwhile = (self.total / 4).clamp(1, self.batch);
+        if self.slots.available_permits() < worthwhile {
+            tokio::time::sleep(GATHER).await;
+        }
+        self.slots.available_permits()
+    }
+
+    /// The longer nothing comes, the longer the pause, up to twice the poll interval.
+    fn idle_pause(&self, empty_polls: u32) -> Duration {
+        let longest = if empty_polls > 20 { self.poll * 2 } else { self.poll };
+        longest.mul_f64(rand::random_range(0.8..=1.0))
+    }
+
+    /// Looks at every lane from its start, and for jobs whose worker died.
+    async fn rescan(&self, lanes: &mut Lanes, free: usize) -> Result<Found, CallError> {
+        let claimed = self.claim_lost(free).await?;
+        if claimed > 0 {
+            return Ok(Found::Jobs);
+        }
+        let started = Instant::now();
+        let scanned = Lanes::for_rescan(self.claimer().lanes().await?);
+        if scanned.is_empty() {
+            lanes.end_rescan(scanned, &[], true, started.elapsed());
+            return Ok(Found::Nothing);
+        }
+        let up_to = free.min(self.batch);
+        let claim = self.claim(|claimer, id| {
+            let scanned = &scanned;
+            async move { claimer.claim(scanned, up_to, id).await }
+        });
+        let claim = claim.await?;
+        let jobs = claim.as_ref().map_or(&[][..], |claim| &claim.jobs);
+        let count = jobs.len();
+        lanes.end_rescan(scanned.clone(), jobs, count < up_to, started.elapsed());
+        self.start(claim).await;
+        Ok(if count == 0 { Found::Nothing } else { Found::Jobs })
+    }
+
+    /// Claims from where we left off in each lane.
+    async fn read_on(&self, lanes: &mut Lanes, free: usize) -> Result<Found, CallError> {
+        if lanes.lanes().is_empty() {
+            return Ok(Found::NothingNew);
+        }
+        let up_to = free.min(self.batch);
+        let known = lanes.lanes().to_vec();
+        let claim = self.claim(|claimer, id| {
+            let known = &known;
+            async move { claimer.claim(known, up_to, id).await }
+        });
+        let claim = claim.await?;
+        let Some(claim) = claim else {
+            return Ok(Found::NothingNew);
+        };
+        lanes.advance(&claim.jobs);
+        self.start(Some(claim)).await;
+        Ok(Found::Jobs)
+    }
+
+    /// Jobs that were lost before, each alone under its lease. One that another loss would bury
+    /// also runs alone in this process, so that it can take nobody with it.
+    async fn claim_lost(&self, free: usize) -> Result<usize, CallError> {
+        let mut claimed = 0;
+        while claimed < free {
+            let last_chance = claimed == 0;
+            let mut claim = self
+                .claim(|claimer, id| async move { claimer.claim_lost(last_chance, id).await })
+                .await?;
+            if claim.is_none() && last_chance {
+                claim = self
+                    .claim(|claimer, id| async move { claimer.claim_lost(false, id).await })
+                    .await?;
+            }
+            if claim.is_none() {
+                break;
+            }
+            self.start(claim).await;
+            claimed += 1;
+        }
+        Ok(claimed)
+    }
+
+    /// Claims; when the reply is lost, finds out what was claimed.
+    async fn claim<'a, F, Fut>(&'a self, claim: F) -> Result<Option<Claim>, CallError>
+    where
+        F: FnOnce(Claimer<'a>, Uuid) -> Fut,
+        Fut: Future<Output = Result<Option<Claim>, CallError>>,
+    {
+        let id = Uuid::now_v7();
+        let error = match claim(self.claimer(), id).await {
+            Ok(claim) => return Ok(claim),
+            Err(error) if error.was_refused() => return Err(error),
+            Err(error) => error,
+        };
+        tracing::warn!(%error, queue = %self.queue, "a claim had no answer; asking what it took");
+        let mut patience = Patience::default();
+        // The statement may still be on its way: ask more than once.
+        let mut answers = 0;
+        for _ in 0..10 {
+            tokio::time::sleep(patience.next_wait()).await;
+            match self.claimer().recover(id).await {
+                Ok(Some(found)) => {
+                    let (generation, jobs) = (found.generation, found.jobs.len());
+                    self.crew.events.send(|| Event::ClaimRecovered { generation, jobs });
+                    return Ok(Some(found));
+                }
+                Ok(None) if answers >= 2 => break,
+                Ok(None) => answers += 1,
+                Err(_) => {}
+            }
+        }
+        Err(error)
+    }
+
+    async fn start(&self, claim: Option<Claim>) {
+        if let Some(claim) = claim {
+            self.crew.start(claim, &self.queue, &self.slots).await;
+        }
+    }
+
+    fn claimer(&self) -> Claimer<'_> {
+        Claimer { link: &self.link, worker: &self.worker, queue: &self.queue, names: &self.names }
+    }
+}

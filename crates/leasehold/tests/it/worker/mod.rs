@@ -1,0 +1,44 @@
+//! The claim → run → finish loop.
+
+mod batches;
+mod handlers;
+mod isolation;
+mod limits;
+mod once;
+mod order;
+mod schedules;
+mod stopping;
+mod transactions;
+
+use leasehold::{Enqueue, Finished};
+use leasehold_testing::TestDatabase;
+use tokio::sync::oneshot;
+
+use crate::support::{Note, engine, finished};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_runs_and_leaves_the_table() {
+    let database = TestDatabase::new().await;
+    let engine = engine(&database).await;
+    for n in 0..10 {
+        Note { n }.enqueue(&engine).await.expect("enqueued");
+    }
+    let worker = engine.worker().queue("default", 4).handle(async |_: Note| {});
+    let mut events = worker.events().subscribe();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let running = tokio::spawn(worker.run_until(async { drop(stopped.await) }));
+    let done = finished(&mut events, 10).await;
+    assert!(done.iter().all(|(_, outcome)| *outcome == Finished::Completed));
+    drop(stop);
+    running.await.expect("no panic").expect("a clean stop");
+    let client = database.connect().await;
+    let left: i64 =
+        client.query_one("select count(*) from leasehold.job", &[]).await.unwrap().get(0);
+    assert_eq!(left, 0);
+    let done: i64 = client
+        .query_one("select count(*) from leasehold.inbox where status = 'done'", &[])
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(done, 10);
+}
