@@ -11,6 +11,7 @@ mod claim;
 mod enqueue;
 mod examples;
 mod expire;
+mod faults;
 mod finish;
 mod history;
 mod keys;
