@@ -4,15 +4,23 @@
 //!
 //! - [`postgres`]: a private PostgreSQL server that dies with the process that started it.
 //! - [`database`]: a migrated database of its own for each test.
+//! - [`engine`]: an engine on it, with a clock to move and workers to crash; [`assertions`] and
+//!   [`perform`] are its other methods.
 //! - [`pgbouncer`]: a pooler in transaction mode in front of a private server.
 
 #![forbid(unsafe_code)]
 
+pub mod assertions;
 pub mod database;
+pub mod engine;
+pub mod perform;
 pub mod pgbouncer;
 pub mod postgres;
 mod process;
 
+pub use assertions::EnqueuedJob;
 pub use database::TestDatabase;
+pub use engine::TestEngine;
+pub use perform::Performed;
 pub use pgbouncer::PgBouncer;
 pub use postgres::PrivatePostgres;
