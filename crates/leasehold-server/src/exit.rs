@@ -133,6 +133,7 @@ impl From<EnqueueError> for Failure {
             EnqueueError::KeyConflict(_) => Code::Conflict,
             EnqueueError::Database(source) => database_code(source),
             EnqueueError::NoConnection(_) => Code::Unreachable,
+            _ => Code::Failed,
         };
         Self::new(code, error)
     }

@@ -7,6 +7,7 @@
 //! - [`engine`]: an engine on it, with a clock to move and workers to crash; [`assertions`] and
 //!   [`perform`] are its other methods.
 //! - [`pgbouncer`]: a pooler in transaction mode in front of a private server.
+//! - [`proxy`]: breaks connections at chosen points of the protocol.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +18,7 @@ pub mod perform;
 pub mod pgbouncer;
 pub mod postgres;
 mod process;
+pub mod proxy;
 
 pub use assertions::EnqueuedJob;
 pub use database::TestDatabase;
@@ -24,3 +26,4 @@ pub use engine::TestEngine;
 pub use perform::Performed;
 pub use pgbouncer::PgBouncer;
 pub use postgres::PrivatePostgres;
+pub use proxy::FaultProxy;

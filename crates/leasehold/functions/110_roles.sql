@@ -36,7 +36,8 @@ begin
     grant execute on function
         leasehold.enqueue(text, jsonb, text, int, timestamptz, timestamptz, text, int, text, interval, text),
         leasehold.enqueue_many(text[], jsonb[], text, int, timestamptz, timestamptz, text, int, text[], interval),
-        leasehold.check_enqueue(text, jsonb, text), leasehold.payload_hash(text, jsonb),
+        leasehold.check_enqueue(text, jsonb, text),
+        leasehold.check_options(text, int, timestamptz, text), leasehold.payload_hash(text, jsonb),
         leasehold.wake(text)
         to leasehold_producer, leasehold_worker;
 

@@ -17,9 +17,9 @@ pub async fn run(server: &BenchServer, common: &Common) -> Result<Report> {
     let session = server.session().await?;
     ours::set_up(&session, common.history).await?;
 
+    checkpoint(&session).await?;
     raw::copy(&session, jobs, 10_000, 0).await?;
     session.batch_execute("analyze raw.job").await?;
-    checkpoint(&session).await?;
     let raw_wal = WalMeter::start(&session).await?;
     let raw_time = raw::drain(&session, jobs).await?;
     let raw_wal = raw_wal.bytes(&session).await? / jobs as f64;

@@ -3,3 +3,4 @@
 mod database;
 mod pgbouncer;
 mod postgres;
+mod proxy;

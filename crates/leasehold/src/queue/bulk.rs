@@ -40,7 +40,8 @@ pub async fn enqueue_many<J: Job>(
         rest.push(&policy.max_attempts);
     }
     let columns = columns.join(", ");
-    let sink = on.copy_jobs(&format!("copy leasehold.job ({columns}) from stdin (format binary)")).await?;
+    let sink =
+        on.copy_jobs(&format!("copy leasehold.job ({columns}) from stdin (format binary)")).await?;
     let mut writer = pin!(BinaryCopyInWriter::new(sink, &types));
     let mut text = Vec::with_capacity(256);
     for job in jobs {

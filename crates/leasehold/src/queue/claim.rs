@@ -195,10 +195,7 @@ impl std::fmt::Debug for JsonBytes {
 }
 
 impl<'a> FromSql<'a> for JsonBytes {
-    fn from_sql(
-        _: &Type,
-        raw: &'a [u8],
-    ) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
         match raw.split_first() {
             Some((1, text)) => Ok(Self(text.into())),
             _ => Err("an unknown form of jsonb".into()),

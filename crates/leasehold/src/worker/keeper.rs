@@ -104,15 +104,16 @@ impl Keeper {
         let asked_at = Instant::now();
         let rows = self
             .link
-            .query(
-                "select generation, state from leasehold.renew($1)",
-                &[(&due, Type::INT8_ARRAY)],
-            )
+            .query("select generation, state from leasehold.renew($1)", &[(&due, Type::INT8_ARRAY)])
             .await?;
         for row in rows {
             let generation = Generation(row.get(0));
             match row.get(1) {
-                "renewed" | "ended" => self.book.renewed(generation, asked_at),
+                "renewed" => {
+                    self.book.renewed(generation, asked_at);
+                    self.events.send(|| Event::Renewed { generation });
+                }
+                "ended" => self.book.renewed(generation, asked_at),
                 "lost" => self.lose(generation),
                 // Someone is at work on the lease: the next tick asks again.
                 _ => {}

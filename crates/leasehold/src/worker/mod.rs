@@ -210,7 +210,9 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         for (queue, slots) in queues {
             // Plain INSERTs may name queues that `enqueue` would refuse; they must have workers too.
             if queue.is_empty() || queue.len() > 64 {
-                return config(format!("queue name {queue:?} is not allowed: it has 1 to 64 bytes"));
+                return config(format!(
+                    "queue name {queue:?} is not allowed: it has 1 to 64 bytes"
+                ));
             }
             if *slots == 0 || *slots > 100_000 {
                 return config(format!("queue {queue:?} has {slots} slots; use 1 to 100000"));
@@ -238,10 +240,22 @@ struct Running {
 }
 
 impl Running {
-    async fn start<S: Send + Sync + 'static>(builder: WorkerBuilder<S>) -> Result<Self, WorkerError> {
+    async fn start<S: Send + Sync + 'static>(
+        builder: WorkerBuilder<S>,
+    ) -> Result<Self, WorkerError> {
         let (worker, queues): (Arc<str>, _) = (builder.id().into(), builder.queues());
-        let WorkerBuilder { engine, name, runners, schedules, poll, grace, renew_limit, housekeeping, events, .. } =
-            builder;
+        let WorkerBuilder {
+            engine,
+            name,
+            runners,
+            schedules,
+            poll,
+            grace,
+            renew_limit,
+            housekeeping,
+            events,
+            ..
+        } = builder;
         let database = engine.database().clone();
         let names: Arc<[String]> = runners.keys().cloned().collect();
         let (stop, stopped) = watch::channel(false);
@@ -255,7 +269,8 @@ impl Running {
             name,
             queues: queues.iter().map(|(queue, _)| queue.clone()).collect(),
             names: names.to_vec(),
-            slots: i32::try_from(queues.iter().map(|(_, slots)| slots).sum::<usize>()).unwrap_or(i32::MAX),
+            slots: i32::try_from(queues.iter().map(|(_, slots)| slots).sum::<usize>())
+                .unwrap_or(i32::MAX),
             vitals: Arc::clone(&vitals),
             next: std::cell::Cell::new(None),
             told_draining: std::cell::Cell::new(false),
@@ -382,7 +397,9 @@ impl Running {
             }
         };
         if tokio::time::timeout(CALL_LIMIT, recorded).await.is_err() {
-            tracing::warn!("some results could not be recorded; their leases will bring the jobs back");
+            tracing::warn!(
+                "some results could not be recorded; their leases will bring the jobs back"
+            );
         }
         finisher.abort();
         let _ = self.keeper_stop.send(true);

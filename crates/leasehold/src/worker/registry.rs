@@ -65,6 +65,7 @@ impl Registration {
     }
 
     pub(crate) async fn end(&self, link: &Link) {
-        let _ = link.query("select leasehold.unregister_worker($1)", &[(&self.id, Type::TEXT)]).await;
+        let _ =
+            link.query("select leasehold.unregister_worker($1)", &[(&self.id, Type::TEXT)]).await;
     }
 }
