@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(at(429, Some("0")), "Snooze(1s)");
         assert_eq!(at(429, Some("99999999999")), "Snooze(86400s)");
         assert_eq!(at(429, Some("Wed, 21 Oct 2015 07:30:00 GMT")), "Snooze(120s)");
-        assert_eq!(at(429, Some("Wed, 21 Oct 1995 07:30:00 GMT")), "Snooze(1s)");
+        assert_eq!(at(429, Some("Sat, 21 Oct 1995 07:30:00 GMT")), "Snooze(1s)");
         assert!(at(429, Some("later")).contains("permanent: false"));
         assert!(at(503, Some("7")).starts_with("Retry { after: 7s"));
         assert!(at(500, Some("7")).contains("permanent: false"), "only 429 and 503 say when");
