@@ -30,7 +30,7 @@ pub async fn run(server: &BenchServer, common: &Common) -> Result<Report> {
         .worker_with(started_tx)
         .queue("bench", 50)
         .handle(async |job: Noop, State(started): State<mpsc::Sender<(u64, Instant)>>| {
-            drop(started.send((job.n, Instant::now())).await);
+            let _ = started.send((job.n, Instant::now())).await;
         });
     let running = tokio::spawn(worker.run_until(async move { drop(stopped.await) }));
     // One job to warm every connection up.
@@ -113,7 +113,7 @@ impl RawPickup {
                 std::future::poll_fn(|context| connection.poll_message(context)).await
             {
                 if matches!(message, tokio_postgres::AsyncMessage::Notification(_)) {
-                    drop(woken_tx.send(()).await);
+                    let _ = woken_tx.send(()).await;
                 }
             }
         });
@@ -133,7 +133,7 @@ impl RawPickup {
             };
             while woken.recv().await.is_some() {
                 if let Ok(Some(ids)) = worker.claim_one().await {
-                    drop(started_tx.send(Instant::now()).await);
+                    let _ = started_tx.send(Instant::now()).await;
                     drop(worker.complete(&ids).await);
                 }
             }

@@ -67,6 +67,8 @@ pub struct WorkerBuilder<S> {
     grace: Duration,
     renew_limit: Duration,
     housekeeping: Option<HousekeepingConfig>,
+    /// Set on purpose only: a worker that forgot its handlers must not look like a healthy one.
+    runs_no_jobs: bool,
     events: Events,
 }
 
@@ -85,6 +87,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             grace: Duration::from_secs(25),
             renew_limit: Duration::from_secs(5),
             housekeeping: Some(HousekeepingConfig::default()),
+            runs_no_jobs: false,
             events: Events::default(),
         }
     }
@@ -167,6 +170,12 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
+    /// Runs no jobs: only expires leases, fires schedules and prunes.
+    pub fn only_housekeeping(mut self) -> Self {
+        self.runs_no_jobs = true;
+        self
+    }
+
     /// Where this worker's events go.
     pub fn events(&self) -> Events {
         self.events.clone()
@@ -204,6 +213,15 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
 
     fn check(&self, queues: &[(String, usize)]) -> Result<(), WorkerError> {
         let config = |text: String| Err(WorkerError::Config(text));
+        if self.runs_no_jobs {
+            let alone = queues.is_empty() && self.runners.is_empty() && self.housekeeping.is_some();
+            return match alone {
+                true => Ok(()),
+                false => config(
+                    "only_housekeeping goes with no queue, no handler and housekeeping on".into(),
+                ),
+            };
+        }
         if self.runners.is_empty() {
             return config("no handler; add one with .handle(function)".into());
         }
