@@ -3,8 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use leasehold::error::describe;
 use crate::output::{Out, Style};
+use leasehold::error::describe;
 
 use leasehold::{ConnectError, EnqueueError, SchemaError, WorkerError};
 

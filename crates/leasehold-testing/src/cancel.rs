@@ -68,11 +68,7 @@ pub async fn drop_after<F: Future>(n: u64, work: F) -> Option<F::Output> {
         Poll::Ready(output) => Poll::Ready(Some(output)),
         Poll::Pending => {
             waits += 1;
-            if waits < n {
-                Poll::Pending
-            } else {
-                Poll::Ready(None)
-            }
+            if waits < n { Poll::Pending } else { Poll::Ready(None) }
         }
     })
     .await
@@ -103,13 +99,8 @@ mod tests {
         )
         .await;
         // Three waits: dropped before any, after the first, the second, the third; then the end.
-        let expected = vec![
-            (0, 0, None),
-            (1, 0, None),
-            (2, 1, None),
-            (3, 2, None),
-            (4, 3, Some("whole")),
-        ];
+        let expected =
+            vec![(0, 0, None), (1, 0, None), (2, 1, None), (3, 2, None), (4, 3, Some("whole"))];
         assert_eq!((last, seen.into_inner()), (4, expected));
     }
 

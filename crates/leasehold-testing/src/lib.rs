@@ -13,8 +13,8 @@
 
 #![forbid(unsafe_code)]
 
-pub mod cancel;
 pub mod assertions;
+pub mod cancel;
 pub mod database;
 pub mod engine;
 pub mod perform;

@@ -60,7 +60,13 @@ impl Selection {
     }
 
     /// Counts what matches and makes sure that it is meant. False: nothing is to be done.
-    pub async fn confirm(&self, db: &Db, out: Out, verb: &str, question: &Question) -> Result<bool, Failure> {
+    pub async fn confirm(
+        &self,
+        db: &Db,
+        out: Out,
+        verb: &str,
+        question: &Question,
+    ) -> Result<bool, Failure> {
         if self.by_id() && self.ids.len() <= ASK_ABOVE && !self.dry_run {
             return Ok(true);
         }
@@ -73,7 +79,10 @@ impl Selection {
             let sample = Question { limit: 5, ..question.clone() }.ask(db).await?;
             let now = db.now().await?;
             out.list("jobs", &sample, |records| record::table(records, now))?;
-            out.note(format!("would {verb} {said}{}; nothing was changed", if matching > 5 { ", of which these are 5" } else { "" }));
+            out.note(format!(
+                "would {verb} {said}{}; nothing was changed",
+                if matching > 5 { ", of which these are 5" } else { "" }
+            ));
             return Ok(false);
         }
         if matching == 0 {
@@ -87,7 +96,12 @@ impl Selection {
     }
 
     /// Calls `act` with the jobs that match, a step at a time, newest first.
-    pub async fn each_step<F>(&self, db: &Db, question: &Question, mut act: F) -> Result<(), Failure>
+    pub async fn each_step<F>(
+        &self,
+        db: &Db,
+        question: &Question,
+        mut act: F,
+    ) -> Result<(), Failure>
     where
         F: AsyncFnMut(Vec<Record>) -> Result<(), Failure>,
     {

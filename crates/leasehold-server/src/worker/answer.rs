@@ -80,7 +80,10 @@ mod tests {
         }
         for again in [100, 301, 302, 307, 400, 401, 403, 404, 408, 429, 500, 502, 503, 504] {
             let text = at(again, None);
-            assert!(text.contains("permanent: false") && text.contains(&again.to_string()), "{text}");
+            assert!(
+                text.contains("permanent: false") && text.contains(&again.to_string()),
+                "{text}"
+            );
         }
     }
 

@@ -4,7 +4,10 @@ use crate::support::leasehold;
 
 async fn refused(args: &[&str], secret: Option<&str>) -> String {
     let mut command = leasehold();
-    command.arg("worker").args(args).env("LEASEHOLD_DATABASE_URL", "postgres://nobody@127.0.0.1:1/none");
+    command
+        .arg("worker")
+        .args(args)
+        .env("LEASEHOLD_DATABASE_URL", "postgres://nobody@127.0.0.1:1/none");
     if let Some(secret) = secret {
         command.env("LEASEHOLD_HTTP_SECRET", secret);
     }
@@ -32,7 +35,10 @@ async fn i5_a_bad_command_line_is_refused_with_what_to_do() {
         (&[q[0], q[1], e[0], e[1], "--http", "a=https://example.com/"], "mapped twice"),
         (&[q[0], q[1], e[0], e[1], "--poll", "2h"], "--poll is"),
         (&[q[0], q[1], e[0], e[1], "--grace", "soon"], "write 500ms"),
-        (&[q[0], q[1], "--http", "a=https://example.com/", "--http-timeout", "0s"], "--http-timeout is"),
+        (
+            &[q[0], q[1], "--http", "a=https://example.com/", "--http-timeout", "0s"],
+            "--http-timeout is",
+        ),
         (&[q[0], q[1], "--http", "https://example.com/?a=b"], "--http NAME=URL"),
     ];
     for (args, expected) in table {
@@ -43,8 +49,12 @@ async fn i5_a_bad_command_line_is_refused_with_what_to_do() {
 
 #[tokio::test]
 async fn h7_urls_that_lead_inside_are_refused_before_the_worker_starts() {
-    for url in ["http://example.com/", "https://127.0.0.1/", "https://localhost/", "https://0x7f.1/"] {
-        let text = refused(&["-q", "a", "--http", &format!("a={url}")], Some("sixteen bytes or more")).await;
+    for url in
+        ["http://example.com/", "https://127.0.0.1/", "https://localhost/", "https://0x7f.1/"]
+    {
+        let text =
+            refused(&["-q", "a", "--http", &format!("a={url}")], Some("sixteen bytes or more"))
+                .await;
         assert!(text.contains("--http a: the URL"), "{url}: {text}");
     }
 }

@@ -55,23 +55,37 @@ async fn exit_codes_and_the_last_line_decide() {
     let _worker = Worker::start(
         &database,
         &[
-            "--exec", "busy=sh -c 'echo line busy >&2; exit 75'",
-            "--exec", r#"broken=sh -c 'echo "{\"cancel\":\"x\"}"; exit 1'"#,
-            "--exec", "bad=sh -c 'echo no such customer >&2; exit 65'",
-            "--exec", r#"later=echo '{"snooze":"1h"}'"#,
-            "--exec", r#"again=echo '{"retry":"2h","why":"the shop is closed"}'"#,
-            "--exec", r#"moot=echo '{"cancel":"the order is gone"}'"#,
-            "--exec", r#"unclear=echo '{"snooze":"soon"}'"#,
-            "--exec", "killed=sh -c 'kill -9 $$'",
+            "--exec",
+            "busy=sh -c 'echo line busy >&2; exit 75'",
+            "--exec",
+            r#"broken=sh -c 'echo "{\"cancel\":\"x\"}"; exit 1'"#,
+            "--exec",
+            "bad=sh -c 'echo no such customer >&2; exit 65'",
+            "--exec",
+            r#"later=echo '{"snooze":"1h"}'"#,
+            "--exec",
+            r#"again=echo '{"retry":"2h","why":"the shop is closed"}'"#,
+            "--exec",
+            r#"moot=echo '{"cancel":"the order is gone"}'"#,
+            "--exec",
+            r#"unclear=echo '{"snooze":"soon"}'"#,
+            "--exec",
+            "killed=sh -c 'kill -9 $$'",
         ],
     )
     .await;
     let run = async |name: &str| {
         let id = enqueue(&client, name, "{}").await;
-        job_until(&client, id, |row| !row.is("processing") && (!row.is("pending") || row.due_in > 0.1)).await
+        job_until(&client, id, |row| {
+            !row.is("processing") && (!row.is("pending") || row.due_in > 0.1)
+        })
+        .await
     };
     let row = run("busy").await;
-    assert!(row.is("pending") && row.attempts == 1 && row.error == "exit code 75: line busy", "{row:?}");
+    assert!(
+        row.is("pending") && row.attempts == 1 && row.error == "exit code 75: line busy",
+        "{row:?}"
+    );
     let row = run("broken").await;
     assert!(row.is("pending") && row.attempts == 1 && row.error == "exit code 1", "{row:?}");
     let row = run("bad").await;
@@ -94,7 +108,9 @@ async fn a_command_that_reads_nothing_and_writes_much_is_no_trouble() {
     let database = TestDatabase::new().await;
     let client = database.connect().await;
     // Does not compress, so that it is near the limit for arguments and over that of a pipe's buffer.
-    let long: String = (0..6000u64).map(|n| format!("{:010}", n.wrapping_mul(2_654_435_761) % 9_999_999_967)).collect();
+    let long: String = (0..6000u64)
+        .map(|n| format!("{:010}", n.wrapping_mul(2_654_435_761) % 9_999_999_967))
+        .collect();
     let id = enqueue(&client, "flood", &format!(r#"{{"long": "{long}"}}"#)).await;
     let script = r#"flood=sh -c 'yes | head -c 20000000; yes | head -c 9000000 >&2; echo; echo "{\"snooze\":\"1h\"}"'"#;
     let _worker = Worker::start(&database, &["--exec", script]).await;

@@ -19,8 +19,10 @@ async fn a_receiver_gets_the_job_with_a_signature_that_it_can_check() {
     let id = enqueue(&client, "letter", r#"{"to": "ann"}"#).await;
     let url = receiver.at("letter", "/jobs?token=hush");
     // A proxy would see every job; the environment does not decide that.
-    let proxies = ["http_proxy", "HTTP_PROXY", "ALL_PROXY"].map(|name| (name, "http://127.0.0.1:1"));
-    let worker = Worker::start_with(&database, &["--allow-private-network", "--http", &url], &proxies).await;
+    let proxies =
+        ["http_proxy", "HTTP_PROXY", "ALL_PROXY"].map(|name| (name, "http://127.0.0.1:1"));
+    let worker =
+        Worker::start_with(&database, &["--allow-private-network", "--http", &url], &proxies).await;
     job_until(&client, id, |row| row.is("done")).await;
 
     let requests = receiver.requests();
@@ -30,9 +32,11 @@ async fn a_receiver_gets_the_job_with_a_signature_that_it_can_check() {
     let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).expect("any key");
     mac.update(format!("{}.", header("leasehold-timestamp")).as_bytes());
     mac.update(&request.body);
-    let signature: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let signature: String =
+        mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(header("leasehold-signature"), format!("v1={signature}"));
-    let age = jiff::Timestamp::now().as_second() - header("leasehold-timestamp").parse::<i64>().expect("seconds");
+    let age = jiff::Timestamp::now().as_second()
+        - header("leasehold-timestamp").parse::<i64>().expect("seconds");
     assert!((0..600).contains(&age), "{age}");
 
     let job: Value = serde_json::from_slice(&request.body).expect("JSON");
@@ -52,8 +56,17 @@ async fn a_receiver_gets_the_job_with_a_signature_that_it_can_check() {
 async fn answers_decide() {
     let (database, receiver) = (TestDatabase::new().await, Receiver::start().await);
     let client = database.connect().await;
-    let paths = ["status/204", "status/409", "status/410", "status/422", "status/500", "status/404",
-                 "after/429", "after/503", "redirect"];
+    let paths = [
+        "status/204",
+        "status/409",
+        "status/410",
+        "status/422",
+        "status/500",
+        "status/404",
+        "after/429",
+        "after/503",
+        "redirect",
+    ];
     let mut args = vec!["--allow-private-network".to_owned()];
     for path in paths {
         args.extend(["--http".to_owned(), receiver.at(path, &format!("/{path}"))]);
@@ -90,7 +103,8 @@ async fn a_receiver_that_does_not_answer_in_time_is_tried_again_later() {
     let (database, receiver) = (TestDatabase::new().await, Receiver::start().await);
     let client = database.connect().await;
     let (hang, drip) = (receiver.at("hang", "/hang"), receiver.at("drip", "/drip"));
-    let args = ["--allow-private-network", "--http-timeout", "300ms", "--http", &hang, "--http", &drip];
+    let args =
+        ["--allow-private-network", "--http-timeout", "300ms", "--http", &hang, "--http", &drip];
     let _worker = Worker::start(&database, &args).await;
     for name in ["hang", "drip"] {
         let id = enqueue(&client, name, "{}").await;

@@ -62,7 +62,10 @@ async fn serve(
     let mut words = path.trim_start_matches('/').split('/');
     let (kind, rest) = (words.next()?, words.next().unwrap_or_default());
     let plain = |status: &str, headers: &str, body: &str| {
-        format!("HTTP/1.1 {status} x\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n{body}", body.len())
+        format!(
+            "HTTP/1.1 {status} x\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n{body}",
+            body.len()
+        )
     };
     let answer = match kind {
         "status" => plain(rest, "", "said the receiver"),
@@ -70,7 +73,11 @@ async fn serve(
         "redirect" => plain("307", &format!("location: {origin}/target\r\n"), ""),
         "echo" => {
             let secret = crate::support::SECRET;
-            plain("500", "", &format!("you sent {signature} made with {secret}\n\u{1b}[31mforged\0"))
+            plain(
+                "500",
+                "",
+                &format!("you sent {signature} made with {secret}\n\u{1b}[31mforged\0"),
+            )
         }
         "hang" => return Some(std::future::pending::<()>().await),
         "drip" => {

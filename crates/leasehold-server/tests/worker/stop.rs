@@ -25,8 +25,11 @@ async fn cancelling_a_running_job_ends_its_whole_process_group() {
     let id = enqueue(&client, "long", "{}").await;
     let (leader, child) = pids(&folder).await;
     assert!(runs(&leader) && runs(&child));
-    let answer: String =
-        client.query_one("select leasehold.cancel($1, 'ann', 'enough')", &[&id]).await.expect("asked").get(0);
+    let answer: String = client
+        .query_one("select leasehold.cancel($1, 'ann', 'enough')", &[&id])
+        .await
+        .expect("asked")
+        .get(0);
     assert_eq!(answer, "requested");
     let row = job_until(&client, id, |row| row.is("cancelled")).await;
     assert!(row.error.contains("stopped"), "{row:?}");
@@ -101,7 +104,8 @@ async fn a_stopped_worker_lets_running_jobs_finish_and_claims_no_more() {
 async fn a_second_signal_cuts_the_grace_short() {
     let (database, folder) = (TestDatabase::new().await, Folder::new("hurry"));
     let client = database.connect().await;
-    let mut worker = Worker::start(&database, &["--grace", "10m", "--exec", &long(&folder, "")]).await;
+    let mut worker =
+        Worker::start(&database, &["--grace", "10m", "--exec", &long(&folder, "")]).await;
     let id = enqueue(&client, "long", "{}").await;
     pids(&folder).await;
     worker.signal(Signal::INT);

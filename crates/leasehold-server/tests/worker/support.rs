@@ -69,7 +69,8 @@ impl Worker {
     pub async fn says(&mut self, text: &str) {
         let output = Arc::clone(&self.output);
         let holds = |_: &usize| output.lock().expect("no panic").contains(text);
-        let said = tokio::time::timeout(LIMIT, self.grown.wait_for(holds)).await.map(|said| said.is_ok());
+        let said =
+            tokio::time::timeout(LIMIT, self.grown.wait_for(holds)).await.map(|said| said.is_ok());
         let said = said.unwrap_or(false);
         assert!(said, "no {text:?} in: {}", self.output());
     }
@@ -89,11 +90,18 @@ impl Worker {
     }
 
     pub async fn ended(&mut self) -> ExitStatus {
-        tokio::time::timeout(LIMIT, self.child.wait()).await.expect("ends in time").expect("a status")
+        tokio::time::timeout(LIMIT, self.child.wait())
+            .await
+            .expect("ends in time")
+            .expect("a status")
     }
 }
 
-async fn collect(pipe: impl AsyncRead + Unpin, output: Arc<Mutex<String>>, grow: watch::Sender<usize>) {
+async fn collect(
+    pipe: impl AsyncRead + Unpin,
+    output: Arc<Mutex<String>>,
+    grow: watch::Sender<usize>,
+) {
     let mut lines = BufReader::new(pipe).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let mut output = output.lock().expect("no panic");
@@ -176,7 +184,8 @@ impl Folder {
     /// What a command wrote there, once it ends with a line break.
     pub async fn read(&self, name: &str) -> String {
         let path = self.file(name);
-        let full = |path: &Path| std::fs::read_to_string(path).is_ok_and(|text| text.ends_with('\n'));
+        let full =
+            |path: &Path| std::fs::read_to_string(path).is_ok_and(|text| text.ends_with('\n'));
         assert!(until(async || full(&path)).await, "nothing in {name}");
         std::fs::read_to_string(&path).expect("readable").trim().to_owned()
     }

@@ -50,10 +50,7 @@ impl Exploration {
         if let Err(why) = verdict {
             self.failed += 1;
             if self.failures.len() < KEEP {
-                self.failures.push(Failure {
-                    why,
-                    run: run.clone(),
-                });
+                self.failures.push(Failure { why, run: run.clone() });
             }
         }
     }
@@ -61,10 +58,7 @@ impl Exploration {
     /// Panics with the first order that failed, step by step.
     pub fn assert_all_held(&self) {
         if let Some(Failure { why, run }) = self.failures.first() {
-            panic!(
-                "{} of {} orders failed; the first: {why}\n{run}",
-                self.failed, self.orders
-            );
+            panic!("{} of {} orders failed; the first: {why}\n{run}", self.failed, self.orders);
         }
     }
 }

@@ -5,10 +5,7 @@ use leasehold_testing::cancel::for_each_poll;
 async fn b7_a_dropped_transaction_leaves_nothing_open() {
     let database = TestDatabase::new().await;
     let outside = database.connect_directly().await;
-    outside
-        .batch_execute("create table t (n int8)")
-        .await
-        .unwrap();
+    outside.batch_execute("create table t (n int8)").await.unwrap();
     let last = for_each_poll(
         async |_| {
             let mut client = database.connect_directly().await;
@@ -29,33 +26,19 @@ async fn b7_a_dropped_transaction_leaves_nothing_open() {
         },
     )
     .await;
-    assert!(
-        last >= 4,
-        "begin, prepare, insert and commit each wait, but it ended after {last}"
-    );
+    assert!(last >= 4, "begin, prepare, insert and commit each wait, but it ended after {last}");
 }
 
 #[tokio::test]
 async fn b7_a_session_that_is_left_inside_a_transaction_is_found() {
     let database = TestDatabase::new().await;
-    let (shared, outside) = (
-        database.connect_directly().await,
-        database.connect_directly().await,
-    );
-    let pid: i32 = shared
-        .query_one("select pg_backend_pid()", &[])
-        .await
-        .unwrap()
-        .get(0);
+    let (shared, outside) = (database.connect_directly().await, database.connect_directly().await);
+    let pid: i32 = shared.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let is_open = async || {
         // What was asked before the drop is answered before this.
         shared.batch_execute("select 1").await.unwrap();
         let sql = "select state = 'idle in transaction' from pg_stat_activity where pid = $1";
-        outside
-            .query_one(sql, &[&pid])
-            .await
-            .unwrap()
-            .get::<_, bool>(0)
+        outside.query_one(sql, &[&pid]).await.unwrap().get::<_, bool>(0)
     };
     let found = std::cell::Cell::new(0);
     let last = for_each_poll(
@@ -73,9 +56,5 @@ async fn b7_a_session_that_is_left_inside_a_transaction_is_found() {
         },
     )
     .await;
-    assert!(
-        0 < found.get() && found.get() < last,
-        "{} of {last}",
-        found.get()
-    );
+    assert!(0 < found.get() && found.get() < last, "{} of {last}", found.get());
 }

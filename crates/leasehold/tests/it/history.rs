@@ -42,7 +42,8 @@ async fn a_finish_needs_no_partition() {
     let ids = sql.enqueue(3).await;
     let held = claim(&sql.client, "w", 3).await;
     let done: Vec<i64> =
-        all(&sql.client, "select leasehold.complete($1::bigint[], $2)", &[&ids, &held.generation]).await;
+        all(&sql.client, "select leasehold.complete($1::bigint[], $2)", &[&ids, &held.generation])
+            .await;
     assert_eq!(done.len(), 3);
     assert_eq!(sql.count("history_rest").await, 1, "one row a batch");
     let rows = sql
@@ -66,7 +67,9 @@ async fn a_queue_may_keep_no_history() {
     let sql = Sql::new().await;
     sql.run("select leasehold.queue_settings('default'); update leasehold.queue set keep_history = false").await;
     let (id, generation) = sql.running().await;
-    assert!(sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await);
+    assert!(
+        sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await
+    );
     assert_eq!(sql.status(id).await, "gone");
 }
 
@@ -101,10 +104,12 @@ async fn g9_old_days_are_dropped_and_younger_ones_stay() {
 async fn a_day_that_the_clock_visited_before_does_not_stop_the_others() {
     let sql = Sql::new().await;
     // The clock was two days ahead for a while: rows of that day lie in the rest.
-    sql.run("do $$ declare p text; begin for p in select inhrelid::regclass::text from pg_inherits \
+    sql.run(
+        "do $$ declare p text; begin for p in select inhrelid::regclass::text from pg_inherits \
              where inhparent = 'leasehold.history'::regclass and inhrelid::regclass::text ~ '\\d$' \
-             loop execute 'drop table ' || p; end loop; end $$")
-        .await;
+             loop execute 'drop table ' || p; end loop; end $$",
+    )
+    .await;
     sql.run(
         "insert into leasehold.history values (now() + interval '2 days', 'completed', 'default', 1, 'w', \
          '{7}', '{note}', '{\"\"}', '{1}', array[now()], array['{}'::jsonb])",
@@ -118,15 +123,18 @@ async fn a_day_that_the_clock_visited_before_does_not_stop_the_others() {
 #[tokio::test]
 async fn c14_making_partitions_does_not_stop_finishes() {
     let sql = Sql::new().await;
-    sql.run("do $$ declare p text; begin for p in select inhrelid::regclass::text from pg_inherits \
+    sql.run(
+        "do $$ declare p text; begin for p in select inhrelid::regclass::text from pg_inherits \
              where inhparent = 'leasehold.history'::regclass and inhrelid::regclass::text ~ '\\d$' \
-             loop execute 'drop table ' || p; end loop; end $$")
-        .await;
+             loop execute 'drop table ' || p; end loop; end $$",
+    )
+    .await;
     let (slow, slow_generation) = sql.running().await;
     let (quick, quick_generation) = sql.running().await;
     // A handler whose transaction takes its time has filed its job, and keeps its lock on history.
     let handler = sql.actor().await;
-    run(&handler, &format!("begin; select leasehold.complete({slow}::bigint, {slow_generation})")).await;
+    run(&handler, &format!("begin; select leasehold.complete({slow}::bigint, {slow_generation})"))
+        .await;
     let housekeeper = sql.actor().await;
     let housekeeper_pid = pid(&housekeeper).await;
     let making = tokio::spawn(async move {
@@ -138,10 +146,15 @@ async fn c14_making_partitions_does_not_stop_finishes() {
     // The others wait for the housekeeper's limit at most, not for the handler.
     run(&sql.client, "set lock_timeout = '20s'").await;
     let done: bool =
-        one(&sql.client, "select leasehold.complete($1::bigint, $2)", &[&quick, &quick_generation]).await;
+        one(&sql.client, "select leasehold.complete($1::bigint, $2)", &[&quick, &quick_generation])
+            .await;
     assert!(done);
     let housekeeper = joined(making).await;
     run(&handler, "commit").await;
-    assert_eq!(one::<i32>(&housekeeper, "select leasehold.extend_history(2)", &[]).await, 2, "next time");
+    assert_eq!(
+        one::<i32>(&housekeeper, "select leasehold.extend_history(2)", &[]).await,
+        2,
+        "next time"
+    );
     assert_eq!(sql.count("finished_job").await, 2);
 }

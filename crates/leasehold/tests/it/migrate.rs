@@ -88,15 +88,24 @@ async fn i2_a_killed_migrator_leaves_nothing_and_the_next_one_finishes() {
         blocked(&observer, migrator_pid).await;
         run(&observer, &format!("select pg_terminate_backend({migrator_pid})")).await;
         assert!(joined(migrating).await, "killed at {at}");
-        until(&observer, "select not exists (select from pg_stat_activity where pid = $1)", &[&migrator_pid]).await;
+        until(
+            &observer,
+            "select not exists (select from pg_stat_activity where pid = $1)",
+            &[&migrator_pid],
+        )
+        .await;
         let after: i64 = one(&observer, "select count(*) from pg_class", &[]).await;
         // Whole steps before it may stand; nothing of the step itself does.
         assert!(after >= before, "{at}");
         if at.ends_with("schema_version") || at.ends_with("dead_job") {
             assert!(!one::<bool>(&observer, STANDS, &[]).await, "{at}");
         }
-        let functions: i64 =
-            one(&observer, "select count(*) from pg_proc where pronamespace = to_regnamespace('leasehold')", &[]).await;
+        let functions: i64 = one(
+            &observer,
+            "select count(*) from pg_proc where pronamespace = to_regnamespace('leasehold')",
+            &[],
+        )
+        .await;
         assert_eq!(functions, 0, "{at}");
     }
     run(&observer, "select pg_advisory_unlock(43)").await;
@@ -151,10 +160,13 @@ async fn c14_a_migration_that_cannot_have_its_lock_does_not_stop_the_work() {
     // Behind it in the line, and served when the limit strikes, though the long one is still open.
     let held = claim(&sql.client, "w", 1).await;
     assert_eq!(held.ids.len(), 1);
-    assert!(sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await);
+    assert!(
+        sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await
+    );
     run(&long, "commit").await;
     assert!(joined(migrating).await > 1, "it tried again");
-    sql.run(&format!("select leasehold.complete({}::bigint, {})", held.ids[0], held.generation)).await;
+    sql.run(&format!("select leasehold.complete({}::bigint, {})", held.ids[0], held.generation))
+        .await;
 }
 
 #[tokio::test]
@@ -170,7 +182,14 @@ async fn c14_replacing_the_functions_waits_for_nobody() {
     assert!(!migrate::status(&migrator).await.unwrap().functions_current);
     migrate::up(&mut migrator).await.expect("beside an open transaction");
     assert!(migrate::status(&migrator).await.unwrap().is_current());
-    assert!(one::<bool>(&long, "select leasehold.complete($1::bigint, $2)", &[&held.ids[0], &held.generation]).await);
+    assert!(
+        one::<bool>(
+            &long,
+            "select leasehold.complete($1::bigint, $2)",
+            &[&held.ids[0], &held.generation]
+        )
+        .await
+    );
     run(&long, "commit").await;
     assert_eq!(sql.count("finished_job").await, 1);
 }

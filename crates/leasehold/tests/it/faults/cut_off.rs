@@ -23,7 +23,8 @@ async fn a15_a_result_is_kept_while_the_database_is_away_longer_than_the_lease()
     let setup = Setup::new().await;
     queue_settings(&setup.client, "lease = '1 second'").await;
     let gate = Arc::new(Semaphore::new(0));
-    let worker = setup.engine.worker_with(Arc::clone(&gate)).queue("default", 1).without_housekeeping();
+    let worker =
+        setup.engine.worker_with(Arc::clone(&gate)).queue("default", 1).without_housekeeping();
     let mut worker = run(worker.handle(gated));
     let id = Note { n: 1 }.enqueue(&setup.engine).await.expect("enqueued").id();
     worker.started(id).await;
@@ -47,7 +48,8 @@ async fn a15_a_result_is_kept_while_the_database_is_away_longer_than_the_lease()
 async fn a15_a_result_that_comes_too_late_is_dropped() {
     let setup = Setup::new().await;
     let gate = Arc::new(Semaphore::new(0));
-    let worker = setup.engine.worker_with(Arc::clone(&gate)).queue("default", 1).without_housekeeping();
+    let worker =
+        setup.engine.worker_with(Arc::clone(&gate)).queue("default", 1).without_housekeeping();
     let mut cut_off = run(worker.handle(gated));
     let id = Note { n: 1 }.enqueue(&setup.engine).await.expect("enqueued").id();
     cut_off.started(id).await;
@@ -76,7 +78,9 @@ async fn b8_a_worker_whose_renewal_hangs_stops_its_handlers_before_the_lease_end
     };
     let worker = setup.engine.worker_with(told).queue("default", 1).without_housekeeping();
     let mut worker = run(worker.handle(handler));
-    let hanging = setup.proxy.add(Rule::delay_statement("leasehold.renew(", Duration::from_secs(60)).times(u64::MAX));
+    let hanging = setup
+        .proxy
+        .add(Rule::delay_statement("leasehold.renew(", Duration::from_secs(60)).times(u64::MAX));
     let id = Note { n: 1 }.enqueue(&setup.engine).await.expect("enqueued").id();
     worker.started(id).await;
     setup.proxy.wait_fired(hanging).await.expect("the keeper's connection is silent");

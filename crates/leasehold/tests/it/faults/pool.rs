@@ -42,6 +42,13 @@ async fn b10_handlers_that_hold_every_connection_keep_no_lease_from_being_renewe
     worker.finished(1).await;
     worker.stop().await;
     assert_eq!(completed(&client).await, 51);
-    assert_eq!(count(&client, "select coalesce(sum(cardinality(lost_ids)), 0) from leasehold.lease").await, 0);
-    assert_eq!(count(&client, "select count(*) from leasehold.history, unnest(attempts) a where a > 1").await, 0);
+    assert_eq!(
+        count(&client, "select coalesce(sum(cardinality(lost_ids)), 0) from leasehold.lease").await,
+        0
+    );
+    assert_eq!(
+        count(&client, "select count(*) from leasehold.history, unnest(attempts) a where a > 1")
+            .await,
+        0
+    );
 }

@@ -51,7 +51,9 @@ async fn b2_a_lost_commit_of_the_callers_transaction_is_repeated_with_its_key() 
     let store = async |engine: &Leasehold| -> Result<Enqueued, JobError> {
         let mut client = engine.pool().get().await?;
         let transaction = client.transaction().await?;
-        transaction.batch_execute("insert into ledger select 1 where not exists (select from ledger)").await?;
+        transaction
+            .batch_execute("insert into ledger select 1 where not exists (select from ledger)")
+            .await?;
         let stored = Note { n: 1 }.with()?.key("order 1").enqueue(&transaction).await?;
         transaction.commit().await?;
         Ok(stored)
@@ -60,7 +62,10 @@ async fn b2_a_lost_commit_of_the_callers_transaction_is_repeated_with_its_key() 
     assert!(store(&setup.engine).await.is_err());
     let stored = store(&setup.engine).await.unwrap_or_else(|_| panic!("stored"));
     assert!(matches!(stored, Enqueued::Duplicate(_)));
-    assert_eq!((jobs(&setup.client).await, setup.count("select count(*) from ledger").await), (1, 1));
+    assert_eq!(
+        (jobs(&setup.client).await, setup.count("select count(*) from ledger").await),
+        (1, 1)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -200,7 +205,10 @@ async fn b5_a_commit_that_a_ghost_still_writes_is_waited_for() {
     // The worker loses its connections; the ghost goes on.
     setup.proxy.reset_all();
     let failing = waiting("leasehold.fail(");
-    until("the second try waits for the first", async || crate::rig::count(&watcher, &failing).await == 1).await;
+    until("the second try waits for the first", async || {
+        crate::rig::count(&watcher, &failing).await == 1
+    })
+    .await;
     sql(&setup.client, "select pg_advisory_unlock(42)").await;
     assert_eq!(worker.next_end().await, Finished::Completed);
     worker.stop().await;

@@ -61,7 +61,8 @@ impl Load {
     /// Waits for so many more stored and finished jobs.
     async fn progress(&mut self) {
         let before = self.stored.load(Ordering::SeqCst);
-        until("more jobs are stored", async || self.stored.load(Ordering::SeqCst) > before + 30).await;
+        until("more jobs are stored", async || self.stored.load(Ordering::SeqCst) > before + 30)
+            .await;
         self.worker.finished(30).await;
     }
 
@@ -133,7 +134,10 @@ async fn c13_a_worker_that_gets_no_connection_comes_back_when_there_is_room() {
         }
     };
     assert_eq!(full.code().map(|code| code.code()), Some("53300"), "{full:?}");
-    assert_eq!(number(&client, &ours.replace("count(pg_terminate_backend(pid))", "count(*)")).await, 0);
+    assert_eq!(
+        number(&client, &ours.replace("count(pg_terminate_backend(pid))", "count(*)")).await,
+        0
+    );
     let refused = Note { n: 1 }.enqueue(&engine).await;
     assert!(refused.is_err(), "{refused:?}");
     drop(crowd);

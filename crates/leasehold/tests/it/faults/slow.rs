@@ -29,7 +29,10 @@ async fn b9_a_slow_network_loses_and_repeats_nothing() {
     until("all done", async || completed(&setup.client).await == 30).await;
     worker.stop().await;
     setup.assert_each_once(30).await;
-    assert_eq!(setup.count("select count(*) from leasehold.history, unnest(attempts) a where a > 1").await, 0);
+    assert_eq!(
+        setup.count("select count(*) from leasehold.history, unnest(attempts) a where a > 1").await,
+        0
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

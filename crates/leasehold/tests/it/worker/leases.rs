@@ -19,7 +19,8 @@ async fn gated(_: Note, State(gate): State<Arc<Semaphore>>) {
     let _ = gate.acquire().await;
 }
 
-const ALL_IN_ONE_ATTEMPT: &str = "select count(*) from leasehold.history, unnest(attempts) a where a = 1";
+const ALL_IN_ONE_ATTEMPT: &str =
+    "select count(*) from leasehold.history, unnest(attempts) a where a = 1";
 const LOSSES: &str = "select coalesce(sum(cardinality(lost_ids)), 0) from leasehold.lease";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,9 +50,15 @@ async fn a10_claimed_jobs_that_wait_inside_the_worker_are_renewed_too() {
     Note { n: 0 }.enqueue(&engine).await.expect("enqueued");
     sql(&client, "update leasehold.job set lost_count = 2, attempts = 2").await;
     let mut worker = run(engine.worker_with(Arc::clone(&gate)).queue("default", 50).handle(gated));
-    until("it runs", async || count(&client, "select count(*) from leasehold.job where held").await == 1).await;
+    until("it runs", async || {
+        count(&client, "select count(*) from leasehold.job where held").await == 1
+    })
+    .await;
     engine.enqueue_many((1..40).map(|n| Note { n })).await.expect("enqueued");
-    until("all are claimed", async || count(&client, "select count(*) from leasehold.job where held").await == 40).await;
+    until("all are claimed", async || {
+        count(&client, "select count(*) from leasehold.job where held").await == 40
+    })
+    .await;
     worker.seen();
     worker.renewed(12).await;
     gate.add_permits(1000);
@@ -66,7 +73,8 @@ async fn a11_two_workers_of_one_name_do_not_share_leases() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let gate = Arc::new(Semaphore::new(0));
-    let worker = || engine.worker_with(Arc::clone(&gate)).name("pod-1").queue("default", 1).handle(gated);
+    let worker =
+        || engine.worker_with(Arc::clone(&gate)).name("pod-1").queue("default", 1).handle(gated);
     let mut old = run(worker().without_housekeeping());
     let id = Note { n: 1 }.enqueue(&engine).await.expect("enqueued").id();
     let old_generation = old.started(id).await;
@@ -74,7 +82,8 @@ async fn a11_two_workers_of_one_name_do_not_share_leases() {
     let mut new = run(worker());
     let new_generation = new.started(id).await;
     assert!(new_generation > old_generation);
-    let holders = "select count(distinct claimed_by) from leasehold.lease where claimed_by like 'pod-1/%'";
+    let holders =
+        "select count(distinct claimed_by) from leasehold.lease where claimed_by like 'pod-1/%'";
     assert_eq!(count(&client, holders).await, 2);
     // What the old process still has on the wire, by any verb.
     let late = format!("select leasehold.complete({id}, {old_generation})::int");
@@ -100,7 +109,8 @@ async fn a16_handlers_that_spin_on_every_thread_lose_no_lease() {
             std::hint::spin_loop();
         }
     };
-    let mut worker = run(engine.worker_with(Arc::clone(&enough)).queue("default", 4).handle(handler));
+    let mut worker =
+        run(engine.worker_with(Arc::clone(&enough)).queue("default", 4).handle(handler));
     // No timer of this runtime can fire now; the keeper's own thread wakes us.
     let mut renewals = 0;
     while renewals < 6 {
@@ -139,11 +149,13 @@ async fn a5_a_handler_learns_that_its_lease_was_taken() {
     let (engine, client) = (engine(&database).await, database.connect().await);
     queue_settings(&client, "lease = '1 second'").await;
     let (told, mut reasons) = unbounded_channel();
-    let handler = async |_: Note, ctx: Ctx, State(told): State<UnboundedSender<StopReason>>| -> JobResult {
-        let _ = told.send(ctx.stopped().await);
-        Err(JobError::permanent("a verdict that must not count"))
-    };
-    let mut worker = run(engine.worker_with(told).queue("default", 1).without_housekeeping().handle(handler));
+    let handler =
+        async |_: Note, ctx: Ctx, State(told): State<UnboundedSender<StopReason>>| -> JobResult {
+            let _ = told.send(ctx.stopped().await);
+            Err(JobError::permanent("a verdict that must not count"))
+        };
+    let mut worker =
+        run(engine.worker_with(told).queue("default", 1).without_housekeeping().handle(handler));
     let id = Note { n: 1 }.enqueue(&engine).await.expect("enqueued").id();
     let generation = worker.started(id).await;
     // Not by its age: by an expiry in the database, which the next renewal hears of.
@@ -158,5 +170,9 @@ async fn a5_a_handler_learns_that_its_lease_was_taken() {
     assert_eq!(soon(reasons.recv()).await, Some(StopReason::LeaseLost));
     assert_eq!(worker.next_end().await, Finished::Lost);
     worker.stop().await;
-    assert_eq!(count(&client, "select count(*) from leasehold.job where not held and lost_count = 1").await, 1);
+    assert_eq!(
+        count(&client, "select count(*) from leasehold.job where not held and lost_count = 1")
+            .await,
+        1
+    );
 }

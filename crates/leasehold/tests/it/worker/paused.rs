@@ -80,12 +80,25 @@ async fn sleepy(job: Note, ctx: Ctx, State(sleeper): State<Sleeper>) -> JobResul
 }
 
 /// Runs one job through a sleep and a second run; gives how the sleeper's attempt ended.
-async fn sleep_and_wake(engine: &Leasehold, client: &Client, n: i64, place: Place, wakes: Wakes) -> Finished {
+async fn sleep_and_wake(
+    engine: &Leasehold,
+    client: &Client,
+    n: i64,
+    place: Place,
+    wakes: Wakes,
+) -> Finished {
     let (asleep, mut fell_asleep): (_, UnboundedReceiver<()>) = unbounded_channel();
     let second = Arc::new(Semaphore::new(1));
     let sleeper = Sleeper { place, asleep, wake: Arc::default(), second: Arc::clone(&second) };
     let wake = Arc::clone(&sleeper.wake);
-    let worker = |name: &str| engine.worker_with(sleeper.clone()).name(name).queue("default", 1).without_housekeeping().handle(sleepy);
+    let worker = |name: &str| {
+        engine
+            .worker_with(sleeper.clone())
+            .name(name)
+            .queue("default", 1)
+            .without_housekeeping()
+            .handle(sleepy)
+    };
     let mut first = run(worker("first"));
     let id = Note { n }.enqueue(engine).await.expect("enqueued").id();
     soon(fell_asleep.recv()).await.expect("asleep");
@@ -134,14 +147,23 @@ async fn every_wake(places: &[Place]) {
     sql(&client, "create table ledger (n bigint)").await;
     let mut n = 0;
     for place in places {
-        for wakes in [Wakes::BeforeTheSecondRun, Wakes::DuringTheSecondRun, Wakes::AfterTheSecondRun] {
+        for wakes in
+            [Wakes::BeforeTheSecondRun, Wakes::DuringTheSecondRun, Wakes::AfterTheSecondRun]
+        {
             n += 1;
             let end = sleep_and_wake(&engine, &client, n, *place, wakes).await;
-            let expected =
-                if *place == Place::AfterTheCompletion { Finished::Completed } else { Finished::Lost };
+            let expected = if *place == Place::AfterTheCompletion {
+                Finished::Completed
+            } else {
+                Finished::Lost
+            };
             assert_eq!(end, expected, "{place:?} {wakes:?}");
             assert_eq!(completed(&client).await, n, "{place:?} {wakes:?}");
-            assert_eq!(count(&client, "select count(*) from ledger").await, n, "{place:?} {wakes:?}");
+            assert_eq!(
+                count(&client, "select count(*) from ledger").await,
+                n,
+                "{place:?} {wakes:?}"
+            );
             assert_eq!(count(&client, "select count(distinct n) from ledger").await, n);
             let left = "select (select count(*) from leasehold.job) + (select count(*) from leasehold.dead_job)";
             assert_eq!(count(&client, left).await, 0, "{place:?} {wakes:?}");
