@@ -4,6 +4,8 @@
 //!
 //! - [`postgres`]: a private PostgreSQL server that dies with the process that started it.
 //! - [`database`]: a migrated database of its own for each test.
+//! - [`engine`]: an engine on it, with a clock to move and workers to crash; [`assertions`] and
+//!   [`perform`] are its other methods.
 //! - [`pgbouncer`]: a pooler in transaction mode in front of a private server.
 //! - [`proxy`]: breaks connections at chosen points of the protocol.
 //! - [`stepper`]: every interleaving of a few transactions.
@@ -11,15 +13,24 @@
 
 #![forbid(unsafe_code)]
 
+#[allow(clippy::panic, reason = "that is how a test fails")]
+pub mod assertions;
 pub mod cancel;
 pub mod database;
+#[allow(clippy::panic, reason = "that is how a test fails")]
+pub mod engine;
+#[allow(clippy::panic, reason = "that is how a test fails")]
+pub mod perform;
 pub mod pgbouncer;
 pub mod postgres;
 mod process;
 pub mod proxy;
 pub mod stepper;
 
+pub use assertions::EnqueuedJob;
 pub use database::TestDatabase;
+pub use engine::TestEngine;
+pub use perform::Performed;
 pub use pgbouncer::PgBouncer;
 pub use postgres::PrivatePostgres;
 pub use proxy::FaultProxy;

@@ -21,4 +21,8 @@ select not exists (
 ) and not exists (
     select from leasehold.schedule s
      where $4 and s.paused_at is null and s.next_slot <= statement_timestamp()
+) and not exists (
+    -- Declared by this worker and not stored yet.
+    select from unnest($5) as declared (name)
+     where not exists (select from leasehold.schedule s where s.name = declared.name)
 )

@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio_postgres::types::Type;
 
-use super::{CALL_LIMIT, WorkerBuilder};
+use super::WorkerBuilder;
+use super::running::CALL_LIMIT;
 use crate::error::WorkerError;
 use crate::events::Event;
 use crate::link::{Link, Patience};
@@ -58,6 +59,10 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         let queues: Vec<String> = self.queues().into_iter().map(|(queue, _)| queue).collect();
         let names: Vec<String> = self.runners.keys().cloned().collect();
         let tidies = self.housekeeping.is_some();
+        let schedules: Vec<String> = match tidies {
+            true => self.schedules.iter().map(|schedule| schedule.name.clone()).collect(),
+            false => Vec::new(),
+        };
         let link = Link::new(self.engine.database().clone(), CALL_LIMIT);
         let idle = async move {
             let mut patience = Patience::default();
@@ -66,6 +71,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
                 (&queues as _, Type::TEXT_ARRAY),
                 (&names as _, Type::TEXT_ARRAY),
                 (&tidies as _, Type::BOOL),
+                (&schedules as _, Type::TEXT_ARRAY),
             ];
             loop {
                 let pause = match link.query(IS_IDLE, &params).await {
