@@ -14,6 +14,7 @@ mod expire;
 mod faults;
 mod finish;
 mod history;
+mod interleave;
 mod keys;
 mod migrate;
 mod once;
