@@ -7,18 +7,26 @@ create or replace function leasehold.prune(
 )
 returns table (leases int, keys int, markers int, workers int, dead int)
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    old_queues text[];
+    old_keys text[];
 begin
     delete from leasehold.lease l where l.lease_generation = any (array(
         select e.lease_generation from leasehold.lease e
          where e.ended_at < statement_timestamp() - ended_leases_for
          limit up_to for update skip locked));
     get diagnostics leases = row_count;
-    -- A key stays while its job waits or runs.
-    delete from leasehold.idempotency_key k where (k.queue, k.key) in (
-        select e.queue, e.key from leasehold.idempotency_key e
-         where e.holds_until < statement_timestamp()
-           and not exists (select from leasehold.job j where j.id = e.job_id)
-         order by e.holds_until limit up_to for update skip locked);
+    -- A key stays while its job waits or runs. Its job is looked for when the key is locked, in a
+    -- statement of its own: one that looked before would miss a job that was made meanwhile.
+    select array_agg(e.queue), array_agg(e.key) into old_queues, old_keys
+      from (select k.queue, k.key from leasehold.idempotency_key k
+             where k.holds_until < statement_timestamp()
+               and not exists (select from leasehold.job j where j.id = k.job_id)
+             order by k.holds_until limit up_to for update skip locked) e;
+    delete from leasehold.idempotency_key k
+     using unnest(old_queues, old_keys) as old (queue, key)
+     where k.queue = old.queue and k.key = old.key
+       and not exists (select from leasehold.job j where j.id = k.job_id);
     get diagnostics keys = row_count;
     -- A mark stays while its job can still run.
     delete from leasehold.once_marker m where (m.scope, m.step) in (
@@ -43,9 +51,12 @@ begin
 end $$;
 
 -- Makes the history partitions of the coming days. Answers with the number made.
+-- Gives up soon when someone reads history: whoever waits for the table's lock makes every finish
+-- wait behind it.
 create or replace function leasehold.extend_history(days int default 7)
 returns int
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer set search_path = leasehold, pg_temp
+set lock_timeout = '100ms' as $$
 declare
     day date;
     made int := 0;
@@ -62,12 +73,15 @@ begin
         end if;
     end loop;
     return made;
+exception when lock_not_available then
+    return 0; -- the next call tries again
 end $$;
 
 -- Drops history partitions whose last day is older than `keep`. Answers with the number dropped.
 create or replace function leasehold.drop_history(keep interval)
 returns int
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer set search_path = leasehold, pg_temp
+set lock_timeout = '100ms' as $$
 declare
     part record;
     dropped int := 0;
@@ -83,6 +97,8 @@ begin
     end loop;
     delete from leasehold.history_rest where finished_at < statement_timestamp() - keep;
     return dropped;
+exception when lock_not_available then
+    return 0; -- someone reads it: the next call tries again
 end $$;
 
 -- Fires one slot of a schedule: moves `next_slot` from the value the caller saw and inserts the

@@ -176,13 +176,13 @@ impl EnqueueOn for &Leasehold {
 }
 
 fn pool(database: &Database) -> Result<deadpool_postgres::Pool, ConnectError> {
-    use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+    use deadpool_postgres::{
+        Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime,
+    };
     let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
     let manager = match database.tls() {
         Some(tls) => Manager::from_config(database.config().clone(), tls.clone(), recycling),
-        None => {
-            Manager::from_config(database.config().clone(), tokio_postgres::NoTls, recycling)
-        }
+        None => Manager::from_config(database.config().clone(), tokio_postgres::NoTls, recycling),
     };
     let pooled = database.is_pooled();
     let limit = Some(crate::database::CONNECT_LIMIT);

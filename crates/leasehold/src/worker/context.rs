@@ -49,7 +49,12 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    pub(crate) fn new(job: ClaimedJob, queue: Arc<str>, engine: Leasehold, run_limit: Duration) -> Self {
+    pub(crate) fn new(
+        job: ClaimedJob,
+        queue: Arc<str>,
+        engine: Leasehold,
+        run_limit: Duration,
+    ) -> Self {
         Self {
             job,
             queue,
@@ -70,7 +75,8 @@ impl Attempt {
         if reason == StopReason::LeaseLost {
             self.stop.store(reason as u8, Ordering::SeqCst);
         } else {
-            let first = self.stop.compare_exchange(0, reason as u8, Ordering::SeqCst, Ordering::SeqCst);
+            let first =
+                self.stop.compare_exchange(0, reason as u8, Ordering::SeqCst, Ordering::SeqCst);
             if first.is_err() {
                 return;
             }
@@ -103,6 +109,21 @@ impl Attempt {
 }
 
 impl Ctx {
+    #[cfg(feature = "testing")]
+    pub(crate) fn of_attempt(
+        job: ClaimedJob,
+        queue: Arc<str>,
+        engine: Leasehold,
+        run_limit: Duration,
+    ) -> Self {
+        Self(Arc::new(Attempt::new(job, queue, engine, run_limit)))
+    }
+
+    #[cfg(feature = "testing")]
+    pub fn was_completed_in_transaction(&self) -> bool {
+        self.0.was_completed_in_transaction()
+    }
+
     pub fn id(&self) -> JobId {
         self.0.job.id
     }
@@ -134,11 +155,11 @@ impl Ctx {
     }
 
     pub fn enqueued_at(&self) -> Timestamp {
-        self.0.job.enqueued_at
+        self.0.job.enqueued_at.to_timestamp()
     }
 
     pub fn scheduled_at(&self) -> Timestamp {
-        self.0.job.scheduled_at
+        self.0.job.scheduled_at.to_timestamp()
     }
 
     /// The idempotency key that the job was enqueued with.
@@ -218,10 +239,22 @@ impl Ctx {
             )
             .await
             .map_err(|error| {
-                self.0.failed_in_transaction.store(true, Ordering::SeqCst);
+                self.note_failure();
                 FinishError::Database(error)
             })?;
-        if rows.is_empty() {
+        self.note_completion(!rows.is_empty())
+    }
+
+    /// Remembers that completing in a transaction failed: a handler that overlooks it has not
+    /// finished the job.
+    pub(crate) fn note_failure(&self) {
+        self.0.failed_in_transaction.store(true, Ordering::SeqCst);
+    }
+
+    /// Remembers that a transaction completed the job, so that the worker looks whether it
+    /// committed instead of completing the job itself.
+    pub(crate) fn note_completion(&self, completed: bool) -> Result<(), FinishError> {
+        if !completed {
             return Err(self.lease_lost());
         }
         self.0.completed_in_transaction.store(true, Ordering::SeqCst);

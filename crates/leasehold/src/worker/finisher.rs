@@ -52,9 +52,11 @@ impl Finisher {
                 }
             }
             // All statements go out at once on one session; the server answers in order.
-            let completes =
-                join_all(completing.into_iter().map(|(generation, ids)| self.complete(generation, ids)));
-            let rest = join_all(others.iter().map(|(attempt, verdict)| self.finish(attempt, verdict)));
+            let completes = join_all(
+                completing.into_iter().map(|(generation, ids)| self.complete(generation, ids)),
+            );
+            let rest =
+                join_all(others.iter().map(|(attempt, verdict)| self.finish(attempt, verdict)));
             futures_util::future::join(completes, rest).await;
         }
     }
@@ -130,8 +132,9 @@ impl Finisher {
                             Some((_, Fate::Held)) => {
                                 verdict = Verdict::Retry {
                                     after: None,
-                                    why: "complete_in was called, but its transaction did not commit"
-                                        .to_owned(),
+                                    why:
+                                        "complete_in was called, but its transaction did not commit"
+                                            .to_owned(),
                                 };
                                 continue;
                             }

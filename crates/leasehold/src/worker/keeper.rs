@@ -80,6 +80,7 @@ impl Keeper {
     async fn keep(&self, mut stop: watch::Receiver<bool>) {
         let mut suspended = SuspendWatch::new();
         let mut failed_at: Option<Instant> = None;
+        let mut next_tick = Instant::now();
         loop {
             let now = Instant::now();
             if suspended.slept() {
@@ -101,9 +102,12 @@ impl Keeper {
                     }
                 };
             }
-            self.cancel_requests().await;
-            self.enforce_run_limits().await;
-            self.registration.beat(&self.link, self.book.is_empty()).await;
+            if Instant::now() >= next_tick {
+                next_tick = Instant::now() + TICK;
+                self.cancel_requests().await;
+                self.enforce_run_limits().await;
+                self.registration.beat(&self.link).await;
+            }
             let pause = self.book.next_deadline(Instant::now()).unwrap_or(TICK).min(TICK);
             tokio::select! {
                 () = tokio::time::sleep(pause.max(Duration::from_millis(20))) => {}
@@ -117,10 +121,7 @@ impl Keeper {
         let asked_at = Instant::now();
         let rows = self
             .link
-            .query(
-                "select generation, state from leasehold.renew($1)",
-                &[(&due, Type::INT8_ARRAY)],
-            )
+            .query("select generation, state from leasehold.renew($1)", &[(&due, Type::INT8_ARRAY)])
             .await?;
         for row in rows {
             let generation = Generation(row.get(0));

@@ -16,13 +16,14 @@ mod context;
 mod fetch;
 mod finisher;
 mod handler;
+mod idle;
 mod keeper;
 mod outcome;
 mod registry;
 mod run;
 mod transaction;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ use tokio_util::task::TaskTracker;
 
 pub use context::{Ctx, Fence, StopReason};
 pub use handler::{BatchHandler, BatchItem, FromAttempt, FromRef, Handler, IntoBatchResult, State};
+pub use idle::Tally;
 pub use outcome::{IntoJobResult, JobError, JobResult, Outcome};
 pub use transaction::JobTx;
 
@@ -38,13 +40,15 @@ use crate::engine::Leasehold;
 use crate::error::WorkerError;
 use crate::events::{Event, Events};
 use crate::housekeeping::{Housekeeper, HousekeepingConfig};
-use crate::job::{Job, check_queue_name};
+use crate::job::Job;
 use crate::link::Link;
 use crate::queue::finish::Verdict;
 use crate::schedule::Schedule;
 
 /// How long a claim or a finish may take before the session is thrown away.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
+/// How many jobs run at a time in a queue that nobody named.
+const DEFAULT_SLOTS: usize = 10;
 
 /// A worker being put together.
 #[must_use = "a worker does nothing until it is run"]
@@ -52,7 +56,11 @@ pub struct WorkerBuilder<S> {
     engine: Leasehold,
     state: Arc<S>,
     name: String,
+    /// Fresh in every worker: two of one name never share leases.
+    mark: uuid::Uuid,
     queues: Vec<(String, usize)>,
+    /// The queues that the handled kinds go to.
+    kinds_queues: BTreeSet<String>,
     runners: HashMap<String, handler::Registered>,
     schedules: Vec<Schedule>,
     poll: Duration,
@@ -68,7 +76,9 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             engine,
             state: Arc::new(state),
             name: "worker".to_owned(),
+            mark: uuid::Uuid::new_v4(),
             queues: Vec::new(),
+            kinds_queues: BTreeSet::new(),
             runners: HashMap::new(),
             schedules: Vec::new(),
             poll: Duration::from_millis(500),
@@ -85,7 +95,8 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
-    /// Works a queue with up to `slots` jobs at a time.
+    /// Works a queue with up to `slots` jobs at a time. A worker that names no queue works those of
+    /// its handlers' kinds, ten jobs at a time each.
     pub fn queue(mut self, queue: impl Into<String>, slots: usize) -> Self {
         self.queues.push((queue.into(), slots));
         self
@@ -98,6 +109,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         H: Handler<S, Args>,
     {
         let runner = handler::runner(handler, Arc::clone(&self.state));
+        self.kinds_queues.insert(H::Job::QUEUE.to_owned());
         self.runners.insert(H::Job::NAME.to_owned(), runner);
         self
     }
@@ -108,6 +120,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         H: BatchHandler<S, Args>,
     {
         let runner = handler::batch_runner(most, handler, Arc::clone(&self.state));
+        self.kinds_queues.insert(H::Job::QUEUE.to_owned());
         self.runners.insert(H::Job::NAME.to_owned(), runner);
         self
     }
@@ -119,6 +132,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         F: Fn(Ctx) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output = JobResult> + Send + 'static,
     {
+        self.kinds_queues.insert("default".to_owned());
         self.runners.insert(name.into(), handler::untyped_runner(handler));
         self
     }
@@ -170,26 +184,40 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         stop: impl Future<Output = ()>,
         hurry: impl Future<Output = ()>,
     ) -> Result<(), WorkerError> {
-        self.check()?;
-        let queues = self.queues.clone();
+        let queues = self.queues();
+        self.check(&queues)?;
         let running = Running::start(self).await?;
         running.until(stop, hurry, &queues).await
     }
 
-    fn check(&self) -> Result<(), WorkerError> {
-        let config = |text: String| Err(WorkerError::Config(text));
-        if self.queues.is_empty() {
-            return config("no queue; add one with .queue(\"default\", 10)".into());
+    /// The queues to work, with their slots.
+    fn queues(&self) -> Vec<(String, usize)> {
+        if !self.queues.is_empty() {
+            return self.queues.clone();
         }
+        self.kinds_queues.iter().map(|queue| (queue.clone(), DEFAULT_SLOTS)).collect()
+    }
+
+    fn id(&self) -> String {
+        format!("{}/{}", self.name, self.mark.simple())
+    }
+
+    fn check(&self, queues: &[(String, usize)]) -> Result<(), WorkerError> {
+        let config = |text: String| Err(WorkerError::Config(text));
         if self.runners.is_empty() {
             return config("no handler; add one with .handle(function)".into());
         }
-        for (queue, slots) in &self.queues {
-            check_queue_name(queue).map_err(WorkerError::Config)?;
+        for (queue, slots) in queues {
+            // Plain INSERTs may name queues that `enqueue` would refuse; they must have workers too.
+            if queue.is_empty() || queue.len() > 64 {
+                return config(format!(
+                    "queue name {queue:?} is not allowed: it has 1 to 64 bytes"
+                ));
+            }
             if *slots == 0 || *slots > 100_000 {
                 return config(format!("queue {queue:?} has {slots} slots; use 1 to 100000"));
             }
-            if self.queues.iter().filter(|other| other.0 == *queue).count() > 1 {
+            if queues.iter().filter(|other| other.0 == *queue).count() > 1 {
                 return config(format!("queue {queue:?} is named twice"));
             }
         }
@@ -212,12 +240,23 @@ struct Running {
 }
 
 impl Running {
-    async fn start<S: Send + Sync + 'static>(builder: WorkerBuilder<S>) -> Result<Self, WorkerError> {
-        let WorkerBuilder { engine, name, queues, runners, schedules, poll, grace, renew_limit, housekeeping, events, .. } =
-            builder;
+    async fn start<S: Send + Sync + 'static>(
+        builder: WorkerBuilder<S>,
+    ) -> Result<Self, WorkerError> {
+        let (worker, queues): (Arc<str>, _) = (builder.id().into(), builder.queues());
+        let WorkerBuilder {
+            engine,
+            name,
+            runners,
+            schedules,
+            poll,
+            grace,
+            renew_limit,
+            housekeeping,
+            events,
+            ..
+        } = builder;
         let database = engine.database().clone();
-        // Fresh in every process: two processes of one name never share leases.
-        let worker: Arc<str> = format!("{name}/{}", uuid::Uuid::new_v4().simple()).into();
         let names: Arc<[String]> = runners.keys().cloned().collect();
         let (stop, stopped) = watch::channel(false);
         let (keeper_stop, keeper_stopped) = watch::channel(false);
@@ -230,7 +269,8 @@ impl Running {
             name,
             queues: queues.iter().map(|(queue, _)| queue.clone()).collect(),
             names: names.to_vec(),
-            slots: i32::try_from(queues.iter().map(|(_, slots)| slots).sum::<usize>()).unwrap_or(i32::MAX),
+            slots: i32::try_from(queues.iter().map(|(_, slots)| slots).sum::<usize>())
+                .unwrap_or(i32::MAX),
             vitals: Arc::clone(&vitals),
             next: std::cell::Cell::new(None),
             told_draining: std::cell::Cell::new(false),
@@ -357,7 +397,9 @@ impl Running {
             }
         };
         if tokio::time::timeout(CALL_LIMIT, recorded).await.is_err() {
-            tracing::warn!("some results could not be recorded; their leases will bring the jobs back");
+            tracing::warn!(
+                "some results could not be recorded; their leases will bring the jobs back"
+            );
         }
         finisher.abort();
         let _ = self.keeper_stop.send(true);

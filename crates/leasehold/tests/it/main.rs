@@ -1,6 +1,14 @@
 //! What the engine promises, shown on real Postgres. Modules mirror `src/`.
 
+mod claim;
+mod enqueue;
+mod examples;
 mod faults;
+mod finish;
+mod keys;
 mod rig;
+mod roles;
+mod scripts;
+mod sql;
 mod support;
 mod worker;

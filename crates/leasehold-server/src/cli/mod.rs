@@ -1,0 +1,5 @@
+//! The commands, one file each.
+
+mod common;
+
+pub use common::Common;
