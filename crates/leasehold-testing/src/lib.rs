@@ -6,14 +6,18 @@
 //! - [`database`]: a migrated database of its own for each test.
 //! - [`pgbouncer`]: a pooler in transaction mode in front of a private server.
 //! - [`proxy`]: breaks connections at chosen points of the protocol.
+//! - [`stepper`]: every interleaving of a few transactions.
+//! - [`cancel`]: drops a future at every point at which it can be dropped.
 
 #![forbid(unsafe_code)]
 
+pub mod cancel;
 pub mod database;
 pub mod pgbouncer;
 pub mod postgres;
 mod process;
 pub mod proxy;
+pub mod stepper;
 
 pub use database::TestDatabase;
 pub use pgbouncer::PgBouncer;
