@@ -6,6 +6,7 @@ mod examples;
 mod faults;
 mod finish;
 mod keys;
+mod processes;
 mod rig;
 mod roles;
 mod scripts;
