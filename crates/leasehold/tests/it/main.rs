@@ -20,6 +20,7 @@ mod migrate;
 mod once;
 mod people;
 mod plain_sql;
+mod processes;
 mod rig;
 mod roles;
 mod schedule;
