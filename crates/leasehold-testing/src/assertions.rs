@@ -47,7 +47,10 @@ impl TestEngine {
                 let job = match serde_json::from_str(kwargs) {
                     Ok(job) => job,
                     Err(error) => {
-                        panic!("the arguments of job {id} do not fit {}: {error}: {kwargs}", J::NAME)
+                        panic!(
+                            "the arguments of job {id} do not fit {}: {error}: {kwargs}",
+                            J::NAME
+                        )
                     }
                 };
                 EnqueuedJob {
@@ -105,7 +108,12 @@ impl TestEngine {
         let jobs: Vec<String> = rows
             .iter()
             .map(|row| {
-                let line = Line { id: row.get(0), name: row.get(1), queue: row.get(2), kwargs: row.get(3) };
+                let line = Line {
+                    id: row.get(0),
+                    name: row.get(1),
+                    queue: row.get(2),
+                    kwargs: row.get(3),
+                };
                 line.to_string()
             })
             .collect();

@@ -172,7 +172,10 @@ const MOMENTS: &[(&str, &[&str])] = &[
 /// Whether [`TestEngine::advance`] moves a column, such as `job.scheduled_at`.
 pub fn moves(column: &str) -> bool {
     MOMENTS.iter().any(|(table, columns)| {
-        column.strip_prefix(table).and_then(|rest| rest.strip_prefix('.')).is_some_and(|name| columns.contains(&name))
+        column
+            .strip_prefix(table)
+            .and_then(|rest| rest.strip_prefix('.'))
+            .is_some_and(|name| columns.contains(&name))
     })
 }
 

@@ -121,10 +121,7 @@ async fn start<J: Job>(
     client.query("select leasehold.queue_settings($1)", &[&J::QUEUE]).await.map_err(told)?;
     let max_attempts = J::policy().max_attempts;
     client
-        .execute(
-            START,
-            &[&J::NAME, &Json(kwargs), &J::QUEUE, &max_attempts, &attempt, &claim_id],
-        )
+        .execute(START, &[&J::NAME, &Json(kwargs), &J::QUEUE, &max_attempts, &attempt, &claim_id])
         .await
         .map_err(told)?;
     let found =
@@ -142,9 +139,9 @@ async fn end(client: &Client, ctx: &Ctx) -> Result<bool, String> {
 /// A worker looks after a job that its handler completed by itself; so do we.
 fn settle(result: JobResult, ctx: &Ctx, still_held: bool) -> JobResult {
     match result {
-        Ok(Outcome::Done) if ctx.was_completed_in_transaction() && still_held => Err(
-            JobError::retry("complete_in was called, but its transaction did not commit"),
-        ),
+        Ok(Outcome::Done) if ctx.was_completed_in_transaction() && still_held => {
+            Err(JobError::retry("complete_in was called, but its transaction did not commit"))
+        }
         result => result,
     }
 }

@@ -68,7 +68,8 @@ async fn an_enqueued_job_is_found_by_its_arguments() {
     assert_eq!((found.attempts, found.last_error), (0, None));
     assert!(found.scheduled_at > jiff::Timestamp::now());
     t.refute_enqueued::<Refund>().await;
-    let all: Vec<_> = t.all_enqueued::<SendEmail>().await.into_iter().map(|job| job.job.to).collect();
+    let all: Vec<_> =
+        t.all_enqueued::<SendEmail>().await.into_iter().map(|job| job.job.to).collect();
     assert_eq!(all, ["bob", "ada"]);
 }
 
@@ -227,7 +228,8 @@ async fn time_moves_past_delays_keys_and_expiry() {
 #[tokio::test]
 async fn time_moves_to_the_next_slot_of_a_schedule() {
     let t = TestEngine::new().await;
-    let hourly = Schedule::new("hourly", "0 * * * *", "UTC", &Refund { order: 1 }).expect("a schedule");
+    let hourly =
+        Schedule::new("hourly", "0 * * * *", "UTC", &Refund { order: 1 }).expect("a schedule");
     let worker = || t.worker().handle(async |_: Refund| {}).schedule(hourly.clone());
     t.drain(worker()).await;
     t.advance(HOUR).await;
@@ -282,7 +284,10 @@ async fn every_stored_moment_moves_with_time() {
         .map(String::as_str)
         .collect();
     // When people made or did something: nothing depends on it.
-    assert_eq!(unmoved, ["audit.at", "queue.created_at", "schedule.created_at", "schema_version.applied_at"]);
+    assert_eq!(
+        unmoved,
+        ["audit.at", "queue.created_at", "schedule.created_at", "schema_version.applied_at"]
+    );
 }
 
 #[tokio::test]

@@ -12,10 +12,7 @@ use sqlx::{PgConnection, PgPool, Row};
 use crate::receipts::SendReceipt;
 
 pub fn routes(pool: PgPool) -> Router {
-    Router::new()
-        .route("/orders", post(create))
-        .route("/orders/{id}", get(show))
-        .with_state(pool)
+    Router::new().route("/orders", post(create)).route("/orders/{id}", get(show)).with_state(pool)
 }
 
 #[derive(Debug, Deserialize)]
@@ -54,11 +51,13 @@ async fn create(
 
     SendReceipt { order: id }.enqueue(&mut *tx).await?;
 
-    let taken = sqlx::query("update shelf set left_over = left_over - $2 where item = $1 and left_over >= $2")
-        .bind(&new.item)
-        .bind(new.quantity)
-        .execute(&mut *tx)
-        .await?;
+    let taken = sqlx::query(
+        "update shelf set left_over = left_over - $2 where item = $1 and left_over >= $2",
+    )
+    .bind(&new.item)
+    .bind(new.quantity)
+    .execute(&mut *tx)
+    .await?;
     if taken.rows_affected() == 0 {
         // Dropping the transaction rolls it back: no order, and no job.
         return Err(Refusal::OutOfStock);

@@ -112,7 +112,10 @@ async fn a_request_that_is_rolled_back_leaves_no_order_and_no_job() {
     let client = database.connect_directly().await;
     assert_eq!(count(&client, "select count(*) from orders").await, 0);
     assert_eq!(count(&client, "select count(*) from leasehold.inbox").await, 0);
-    assert_eq!(count(&client, "select left_over::bigint from shelf where item = 'teapot'").await, 10);
+    assert_eq!(
+        count(&client, "select left_over::bigint from shelf where item = 'teapot'").await,
+        10
+    );
 }
 
 #[tokio::test]

@@ -37,5 +37,8 @@ fn the_readme_shows_the_sample_that_the_tests_run() {
     let (_, after) = README.split_once(MARK).expect("README.md has the mark of the sample");
     let code = after.trim_start().strip_prefix("```rust\n").expect("a Rust block follows the mark");
     let (code, _) = code.split_once("```\n").expect("the block ends");
-    assert!(code == SAMPLE, "README.md differs from examples/first-job/src/main.rs: copy the file into it");
+    assert!(
+        code == SAMPLE,
+        "README.md differs from examples/first-job/src/main.rs: copy the file into it"
+    );
 }

@@ -53,7 +53,9 @@ async fn until_blocked(client: &Client) {
 async fn each_language_consumes_what_the_others_enqueue() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
-    for (n, consumer) in [Some(Language::Python), Some(Language::Node), None].into_iter().enumerate() {
+    for (n, consumer) in
+        [Some(Language::Python), Some(Language::Node), None].into_iter().enumerate()
+    {
         let first = 100 * i64::try_from(n).expect("small");
         produce(Language::Python, &database, first, 4).await;
         produce(Language::Node, &database, first + 4, 4).await;
@@ -98,7 +100,8 @@ async fn python_and_node_share_a_queue_and_each_job_runs_once() {
     let client = database.connect_directly().await;
     let letters: Vec<i64> = printed(&client).await.into_iter().map(|(letter, _)| letter).collect();
     assert_eq!(letters, (0..80).collect::<Vec<_>>());
-    let ends = "select count(*) from leasehold.finished_job where outcome = 'completed' and attempts = 1";
+    let ends =
+        "select count(*) from leasehold.finished_job where outcome = 'completed' and attempts = 1";
     assert_eq!(count(&client, ends).await, 80);
 }
 
@@ -125,9 +128,11 @@ async fn a_producer_whose_commit_fails_leaves_no_job() {
             create constraint trigger refuse after insert on letter deferrable initially deferred
                 for each row when (new.number = 3) execute function refuse()";
         client.batch_execute(at_commit).await.expect("a rule that is checked at commit");
-        let problem = try_produce(language, &database, 1, 9).await.expect_err("letter 3 is refused");
+        let problem =
+            try_produce(language, &database, 1, 9).await.expect_err("letter 3 is refused");
         assert!(problem.contains("letter 3 is refused"), "{problem}");
-        let jobs = client.query("select (kwargs->>'letter')::int from leasehold.job order by 1", &[]);
+        let jobs =
+            client.query("select (kwargs->>'letter')::int from leasehold.job order by 1", &[]);
         let jobs: Vec<i32> = jobs.await.expect("jobs").iter().map(|row| row.get(0)).collect();
         assert_eq!(jobs, [0, 1, 2], "{language:?}");
     }

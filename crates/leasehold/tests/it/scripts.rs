@@ -81,7 +81,12 @@ fn runs(program: &str, arguments: &[&str]) -> bool {
 }
 
 /// Runs a producer; gives what it printed.
-pub async fn produce(language: Language, database: &TestDatabase, first: i64, count: i64) -> String {
+pub async fn produce(
+    language: Language,
+    database: &TestDatabase,
+    first: i64,
+    count: i64,
+) -> String {
     try_produce(language, database, first, count).await.expect("the producer succeeds")
 }
 
