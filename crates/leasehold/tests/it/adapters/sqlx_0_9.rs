@@ -6,16 +6,12 @@ use leasehold::{Ctx, Draft, Enqueue, EnqueueError, Enqueued, JobError, State};
 use leasehold_testing::TestDatabase;
 use serde_json::json;
 use sqlx::PgPool;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use super::{assert_stored_in_full, full_draft, jobs};
 use crate::support::{Note, engine};
 
-/// Statements are not kept: behind a pooler the next one may meet another session.
 async fn pool(database: &TestDatabase) -> PgPool {
-    let options: PgConnectOptions = database.url().parse().expect("a URL that sqlx reads");
-    let options = options.statement_cache_capacity(0);
-    PgPoolOptions::new().max_connections(2).connect_with(options).await.expect("a pool")
+    PgPool::connect(&database.url()).await.expect("a pool")
 }
 
 #[tokio::test]
@@ -34,9 +30,24 @@ async fn a_transaction_of_sqlx_carries_the_job() {
     tx.commit().await.expect("committed");
     assert_eq!(jobs(&looking).await, 1);
     assert_stored_in_full(&looking, id).await;
-    let mut connection = pool.acquire().await.expect("a connection");
-    let again = full_draft().enqueue(&mut *connection).await.expect("known");
+    let mut tx = pool.begin().await.expect("a transaction");
+    let again = full_draft().enqueue(&mut *tx).await.expect("known");
     assert_eq!(again, Enqueued::Duplicate(id));
+}
+
+#[tokio::test]
+async fn b11_connections_of_sqlx_that_share_a_session_do_not_collide() {
+    let database = TestDatabase::new().await;
+    let looking = database.connect_directly().await;
+    for n in 0..20 {
+        // Each with a connection of its own; a pooler gives them the same few sessions.
+        let pool = pool(&database).await;
+        let mut tx = pool.begin().await.expect("a transaction");
+        Note { n }.enqueue(&mut *tx).await.expect("enqueued");
+        tx.commit().await.expect("committed");
+        pool.close().await;
+    }
+    assert_eq!(jobs(&looking).await, 20);
 }
 
 #[tokio::test]
@@ -58,24 +69,26 @@ async fn sqlx_stores_a_moment_as_it_was_given() {
 async fn errors_through_sqlx_are_those_of_every_driver() {
     let database = TestDatabase::new().await;
     let pool = pool(&database).await;
-    let mut connection = pool.acquire().await.expect("a connection");
     let keyed = |n| Note { n }.with().expect("a draft").key("order:7");
-    keyed(1).enqueue(&mut *connection).await.expect("enqueued");
-    let error = keyed(2).enqueue(&mut *connection).await.expect_err("another payload");
+    let mut tx = pool.begin().await.expect("a transaction");
+    keyed(1).enqueue(&mut *tx).await.expect("enqueued");
+    let error = keyed(2).enqueue(&mut *tx).await.expect_err("another payload");
     assert!(matches!(error, EnqueueError::KeyConflict(_)), "{error:?}");
     assert!(error.to_string().contains("Use a new key"), "{error}");
+    drop(tx);
 
+    let mut tx = pool.begin().await.expect("a transaction");
     let large = Draft::untyped("note", &json!({ "a": "x".repeat(70_000) })).expect("JSON");
-    let error = large.enqueue(&mut *connection).await.expect_err("too large");
+    let error = large.enqueue(&mut *tx).await.expect_err("too large");
     assert!(matches!(error, EnqueueError::Refused(_)), "{error:?}");
-    assert!(
-        error.to_string().contains("64 KiB") && error.to_string().contains("reference"),
-        "{error}"
-    );
+    let text = error.to_string();
+    assert!(text.contains("64 KiB") && text.contains("reference"), "{text}");
+    drop(tx);
 
     let client = database.connect_directly().await;
     client.batch_execute("drop schema leasehold cascade").await.expect("dropped");
-    let error = keyed(3).enqueue(&mut *connection).await.expect_err("no schema");
+    let mut tx = pool.begin().await.expect("a transaction");
+    let error = keyed(3).enqueue(&mut *tx).await.expect_err("no schema");
     assert!(matches!(error, EnqueueError::NoSchema(_)), "{error:?}");
 }
 
@@ -83,7 +96,8 @@ async fn errors_through_sqlx_are_those_of_every_driver() {
 async fn a_job_completed_in_a_transaction_of_sqlx_ends_with_its_effect() {
     async fn note(job: Note, ctx: Ctx, State(pool): State<Arc<PgPool>>) -> Result<(), JobError> {
         let mut tx = pool.begin().await?;
-        sqlx::query("insert into effects values ($1)").bind(job.n).execute(&mut *tx).await?;
+        let effect = sqlx::query("insert into effects values ($1)").bind(job.n);
+        effect.persistent(false).execute(&mut *tx).await?;
         if ctx.attempt() == 1 {
             return Err(JobError::retry("rolled back")); // with the transaction
         }
