@@ -3,7 +3,9 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use crate::output::{Out, Style};
 use leasehold::error::describe;
+
 use leasehold::{ConnectError, EnqueueError, SchemaError, WorkerError};
 
 /// The exit codes, for `--help`.
@@ -22,6 +24,8 @@ Exit codes:
 /// Why a command ended without success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
+    /// Nobody reads the answer any more, as with `| head`. Not a failure.
+    ReaderGone = 0,
     Failed = 1,
     Usage = 2,
     NotFound = 3,
@@ -44,11 +48,13 @@ pub struct Failure {
     pub code: Code,
     text: String,
     hint: Option<String>,
+    /// The server said that we may not.
+    denied: bool,
 }
 
 impl Failure {
     pub fn new(code: Code, text: impl fmt::Display) -> Self {
-        Self { code, text: text.to_string(), hint: None }
+        Self { code, text: text.to_string(), hint: None, denied: false }
     }
 
     pub fn failed(text: impl fmt::Display) -> Self {
@@ -79,12 +85,39 @@ impl Failure {
         Self::new(Code::Interrupted, "stopped by Ctrl-C")
     }
 
+    /// Whoever read our answer has seen enough.
+    pub fn reader_gone() -> Self {
+        Self::new(Code::ReaderGone, "")
+    }
+
     /// Adds what to do next.
     pub fn hint(mut self, hint: impl fmt::Display) -> Self {
         self.hint = Some(hint.to_string());
         self
     }
 
+    /// Tells whoever started us: the text, then what to do.
+    pub fn report(&self, out: Out) {
+        out.note(format!("{} {}", out.paint_note(Style::Bad, "error:"), self.text));
+        if let Some(hint) = &self.hint {
+            out.note(format!("{} {hint}", out.paint_note(Style::Strong, " hint:")));
+        }
+    }
+
+    /// Names the database that could not be reached.
+    pub fn at(self, place: &str) -> Self {
+        match (self.code, &self.hint) {
+            (Code::Unreachable, None) => self.hint(format!("tried {place}")),
+            _ => self,
+        }
+    }
+
+    /// True when the server said that this role may not do it.
+    pub fn is_denied(&self) -> bool {
+        self.denied
+    }
+
+    #[cfg(test)]
     pub fn next_step(&self) -> Option<&str> {
         self.hint.as_deref()
     }
@@ -151,7 +184,8 @@ impl From<WorkerError> for Failure {
 
 impl From<tokio_postgres::Error> for Failure {
     fn from(error: tokio_postgres::Error) -> Self {
-        Self::new(database_code(&error), describe(&error))
+        let denied = error.code() == Some(&tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE);
+        Self { denied, ..Self::new(database_code(&error), describe(&error)) }
     }
 }
 

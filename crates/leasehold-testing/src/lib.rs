@@ -8,10 +8,13 @@
 //!   [`perform`] are its other methods.
 //! - [`pgbouncer`]: a pooler in transaction mode in front of a private server.
 //! - [`proxy`]: breaks connections at chosen points of the protocol.
+//! - [`stepper`]: every interleaving of a few transactions.
+//! - [`cancel`]: drops a future at every point at which it can be dropped.
 
 #![forbid(unsafe_code)]
 
 pub mod assertions;
+pub mod cancel;
 pub mod database;
 pub mod engine;
 pub mod perform;
@@ -19,6 +22,7 @@ pub mod pgbouncer;
 pub mod postgres;
 mod process;
 pub mod proxy;
+pub mod stepper;
 
 pub use assertions::EnqueuedJob;
 pub use database::TestDatabase;

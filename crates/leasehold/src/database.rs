@@ -142,7 +142,7 @@ impl Database {
 
     /// Opens a session whose notifications go to `on_notification`. Only useful on a direct
     /// connection: a pooler forgets LISTEN.
-    pub(crate) async fn listen(
+    pub async fn listen(
         &self,
         on_notification: impl Fn(&str) + Send + 'static,
     ) -> Result<(Session, tokio::sync::oneshot::Receiver<()>), ConnectError> {

@@ -79,11 +79,22 @@ pub async fn run(server: &BenchServer, common: &Common, old_snapshot: bool) -> R
     Ok(report)
 }
 
-fn rates(jobs: u64, span: u64, start: Instant, first: Instant, last: Instant, end: Instant) -> Rates {
+fn rates(
+    jobs: u64,
+    span: u64,
+    start: Instant,
+    first: Instant,
+    last: Instant,
+    end: Instant,
+) -> Rates {
     let rate = |count: u64, from: Instant, to: Instant| {
         count as f64 / to.duration_since(from).as_secs_f64().max(1e-9)
     };
-    Rates { all: rate(jobs, start, end), first: rate(span, start, first), last: rate(span, last, end) }
+    Rates {
+        all: rate(jobs, start, end),
+        first: rate(span, start, first),
+        last: rate(span, last, end),
+    }
 }
 
 async fn hold_snapshot(server: &BenchServer) -> Result<Session> {

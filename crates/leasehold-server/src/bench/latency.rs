@@ -26,12 +26,11 @@ pub async fn run(server: &BenchServer, common: &Common) -> Result<Report> {
 
     let (started_tx, mut started) = mpsc::channel::<(u64, Instant)>(64);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let worker = engine
-        .worker_with(started_tx)
-        .queue("bench", 50)
-        .handle(async |job: Noop, State(started): State<mpsc::Sender<(u64, Instant)>>| {
-            drop(started.send((job.n, Instant::now())).await);
-        });
+    let worker = engine.worker_with(started_tx).queue("bench", 50).handle(
+        async |job: Noop, State(started): State<mpsc::Sender<(u64, Instant)>>| {
+            let _ = started.send((job.n, Instant::now())).await;
+        },
+    );
     let running = tokio::spawn(worker.run_until(async move { drop(stopped.await) }));
     // One job to warm every connection up.
     Noop { n: u64::MAX }.enqueue(&engine).await?;
@@ -65,9 +64,12 @@ pub async fn run(server: &BenchServer, common: &Common) -> Result<Report> {
     drop(stop);
     running.await?.context("the worker failed")?;
 
-    let ms = |histogram: &Histogram<u64>, quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1e6;
+    let ms = |histogram: &Histogram<u64>, quantile: f64| {
+        histogram.value_at_quantile(quantile) as f64 / 1e6
+    };
     let (ours_p50, raw_p50) = (ms(&our_call, 0.5), ms(&raw_call, 0.5));
-    let mut report = Report::new("latency", jobs, "ms (p50, enqueue call to handler)", ours_p50, raw_p50);
+    let mut report =
+        Report::new("latency", jobs, "ms (p50, enqueue call to handler)", ours_p50, raw_p50);
     report
         .number("p99", ms(&our_call, 0.99))
         .number("limit_p99", ms(&raw_call, 0.99))
@@ -76,10 +78,17 @@ pub async fn run(server: &BenchServer, common: &Common) -> Result<Report> {
         .number("limit_commit_to_handler_p50", ms(&raw_commit, 0.5))
         .number("limit_commit_to_handler_p99", ms(&raw_commit, 0.99))
         .number("wal_bytes_per_job", wal / jobs as f64)
-        .line(format!("  p99             {:.2} ms (raw {:.2} ms)", ms(&our_call, 0.99), ms(&raw_call, 0.99)))
+        .line(format!(
+            "  p99             {:.2} ms (raw {:.2} ms)",
+            ms(&our_call, 0.99),
+            ms(&raw_call, 0.99)
+        ))
         .line(format!(
             "  commit→handler  p50 {:.2} ms, p99 {:.2} ms (raw p50 {:.2} ms, p99 {:.2} ms)",
-            ms(&our_commit, 0.5), ms(&our_commit, 0.99), ms(&raw_commit, 0.5), ms(&raw_commit, 0.99)
+            ms(&our_commit, 0.5),
+            ms(&our_commit, 0.99),
+            ms(&raw_commit, 0.5),
+            ms(&raw_commit, 0.99)
         ))
         .line(format!("  every job ran exactly once: {jobs} of {jobs}"));
     Ok(report)
@@ -113,7 +122,7 @@ impl RawPickup {
                 std::future::poll_fn(|context| connection.poll_message(context)).await
             {
                 if matches!(message, tokio_postgres::AsyncMessage::Notification(_)) {
-                    drop(woken_tx.send(()).await);
+                    let _ = woken_tx.send(()).await;
                 }
             }
         });
@@ -133,7 +142,7 @@ impl RawPickup {
             };
             while woken.recv().await.is_some() {
                 if let Ok(Some(ids)) = worker.claim_one().await {
-                    drop(started_tx.send(Instant::now()).await);
+                    let _ = started_tx.send(Instant::now()).await;
                     drop(worker.complete(&ids).await);
                 }
             }

@@ -81,7 +81,8 @@ fn people(value: f64) -> String {
 pub fn progress(label: &'static str, jobs: u64) -> ProgressBar {
     let bar = ProgressBar::new(jobs);
     if std::io::stderr().is_terminal() {
-        let style = ProgressStyle::with_template("{msg:14} {wide_bar} {human_pos}/{human_len} {per_sec}");
+        let style =
+            ProgressStyle::with_template("{msg:14} {wide_bar} {human_pos}/{human_len} {per_sec}");
         if let Ok(style) = style {
             bar.set_style(style);
         }

@@ -25,7 +25,9 @@ impl BenchServer {
                         .start()
                 })
                 .await?
-                .context("no private PostgreSQL could be started; set DATABASE_URL to use another")?;
+                .context(
+                    "no private PostgreSQL could be started; set DATABASE_URL to use another",
+                )?;
                 let url = server.url("postgres");
                 (Some(server), url)
             }
@@ -49,7 +51,9 @@ impl BenchServer {
     pub async fn finish(self) -> Result<()> {
         if let Some(url) = &self.admin_url {
             let admin = Database::new(url)?.connect().await?;
-            admin.batch_execute(&format!("drop database if exists {} with (force)", self.name)).await?;
+            admin
+                .batch_execute(&format!("drop database if exists {} with (force)", self.name))
+                .await?;
         }
         Ok(())
     }
@@ -66,7 +70,9 @@ async fn durable(session: &Session) -> Result<()> {
             .await?;
         let value: String = rows.first().context("no setting")?.get(0);
         if value == "off" {
-            bail!("{setting} is off on this server: a benchmark without durability says nothing; turn it on");
+            bail!(
+                "{setting} is off on this server: a benchmark without durability says nothing; turn it on"
+            );
         }
     }
     Ok(())

@@ -117,7 +117,10 @@ mod tests {
 
     #[test]
     fn the_last_line_decides_finer() {
-        assert_eq!(said(r#"{"snooze":"30s"}"#).expect("ok"), Outcome::Snooze(Duration::from_secs(30)));
+        assert_eq!(
+            said(r#"{"snooze":"30s"}"#).expect("ok"),
+            Outcome::Snooze(Duration::from_secs(30))
+        );
         let retry = Outcome::Retry { after: Duration::from_secs(300), why: "busy".into() };
         assert_eq!(said(r#"{"retry":"5m","why":"busy"}"#).expect("ok"), retry);
         assert_eq!(said(r#"{"cancel":"gone"}"#).expect("ok"), Outcome::Cancel("gone".into()));

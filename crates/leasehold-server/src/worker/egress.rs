@@ -53,16 +53,21 @@ impl Rules {
                         percent-encoded, and the host as xn--…"
                 .to_owned());
         }
-        let url = Url::parse(text)
-            .map_err(|error| format!("cannot be read: {error}; it looks like https://example.com/jobs"))?;
+        let url = Url::parse(text).map_err(|error| {
+            format!("cannot be read: {error}; it looks like https://example.com/jobs")
+        })?;
         match url.scheme() {
             "https" => {}
             "http" if self.any_way => {}
-            "http" => return Err(format!("is http, which anyone on the way can read; use https{LOCAL}")),
+            "http" => {
+                return Err(format!("is http, which anyone on the way can read; use https{LOCAL}"));
+            }
             other => return Err(format!("has the scheme {other}; use https")),
         }
         if !url.username().is_empty() || url.password().is_some() || authority(text).contains('@') {
-            return Err("names a user or a password; requests are signed instead, so leave it out".into());
+            return Err(
+                "names a user or a password; requests are signed instead, so leave it out".into()
+            );
         }
         let port = url.port_or_known_default().unwrap_or(0);
         if !self.any_way && !PORTS.contains(&port) {
@@ -174,9 +179,9 @@ impl Resolve for Gate {
         let rules = self.rules;
         let answer = self.lookup.lookup(name.as_str());
         Box::pin(async move {
-            let addresses = tokio::time::timeout(LOOKUP_LIMIT, answer)
-                .await
-                .map_err(|_| format!("the host was not found within {} s", LOOKUP_LIMIT.as_secs()))??;
+            let addresses = tokio::time::timeout(LOOKUP_LIMIT, answer).await.map_err(|_| {
+                format!("the host was not found within {} s", LOOKUP_LIMIT.as_secs())
+            })??;
             rules.check_addresses(&addresses)?;
             // Port 0: the URL's.
             let pinned: Addrs =

@@ -136,17 +136,22 @@ fn h7_urls_that_lead_inside_are_refused_with_the_reason() {
 #[test]
 fn h7_the_development_switch_lifts_scheme_port_and_address_but_not_the_writing() {
     let rules = Rules::PRIVATE_NETWORK;
-    for url in ["http://127.0.0.1:3000/", "http://localhost:80/", "https://[::1]:9/", "http://10.1.2.3/"] {
+    for url in
+        ["http://127.0.0.1:3000/", "http://localhost:80/", "https://[::1]:9/", "http://10.1.2.3/"]
+    {
         assert!(rules.check_url(url).is_ok(), "{url}");
     }
-    for url in ["http://u:p@localhost/", "http://2130706433/", "http://127.1/", "file:///etc/passwd"] {
+    for url in
+        ["http://u:p@localhost/", "http://2130706433/", "http://127.1/", "file:///etc/passwd"]
+    {
         assert!(rules.check_url(url).is_err(), "{url}");
     }
 }
 
 #[test]
 fn h12_a_refused_url_is_not_repeated() {
-    let text = Rules::STRICT.check_url("https://u:hunter2@example.com/?token=hunter2").expect_err("user");
+    let text =
+        Rules::STRICT.check_url("https://u:hunter2@example.com/?token=hunter2").expect_err("user");
     assert!(!text.contains("hunter2"), "{text}");
 }
 
@@ -158,8 +163,12 @@ struct Rebinding {
 
 impl Rebinding {
     fn new(answers: &[&[&str]]) -> Arc<Self> {
-        let read = |texts: &&[&str]| texts.iter().map(|text| text.parse().expect("an address")).collect();
-        Arc::new(Self { answers: Mutex::new(answers.iter().map(read).collect()), asked: AtomicUsize::new(0) })
+        let read =
+            |texts: &&[&str]| texts.iter().map(|text| text.parse().expect("an address")).collect();
+        Arc::new(Self {
+            answers: Mutex::new(answers.iter().map(read).collect()),
+            asked: AtomicUsize::new(0),
+        })
     }
 
     fn asked(&self) -> usize {
@@ -195,7 +204,9 @@ async fn h7_a_name_that_changes_its_mind_is_asked_once_and_held_to_its_answer() 
 
 #[tokio::test]
 async fn h7_one_private_address_among_public_ones_is_enough_to_refuse() {
-    for answer in [&["8.8.8.8", "10.0.0.1"], &["10.0.0.1", "8.8.8.8"], &["2606:4700::1", "::ffff:8.8.8.8"]] {
+    for answer in
+        [&["8.8.8.8", "10.0.0.1"], &["10.0.0.1", "8.8.8.8"], &["2606:4700::1", "::ffff:8.8.8.8"]]
+    {
         let gate = Gate::new(Rules::STRICT, Rebinding::new(&[answer]));
         assert!(pinned(&gate).await.is_err(), "{answer:?}");
     }

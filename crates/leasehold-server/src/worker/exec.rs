@@ -57,7 +57,9 @@ impl Program {
         };
         let (ended, stopped) = follow(&ctx, &mut child, group, pipes).await;
         match (stopped, ended) {
-            (Some(reason), _) => Err(JobError::retry(format!("the command was stopped: {reason:?}"))),
+            (Some(reason), _) => {
+                Err(JobError::retry(format!("the command was stopped: {reason:?}")))
+            }
             (None, Err(error)) => Err(JobError::retry(format!("the command was lost: {error}"))),
             (None, Ok(status)) => decide(end_of(status), &stdout.kept, &stderr.kept),
         }

@@ -99,12 +99,15 @@ impl Warden {
         let told = tokio::spawn(async move {
             let mut pipe = self.pipe.lock().await;
             let Some(open) = pipe.as_mut() else { return };
-            let mut line: String = self.groups().iter().map(|leader| format!("{leader} ")).collect();
+            let mut line: String =
+                self.groups().iter().map(|leader| format!("{leader} ")).collect();
             line.push('\n');
             let written = tokio::time::timeout(WRITE_LIMIT, open.write_all(line.as_bytes())).await;
             if !matches!(written, Ok(Ok(()))) {
                 *pipe = None;
-                tracing::warn!("the warden is gone; commands would outlive a worker that is killed");
+                tracing::warn!(
+                    "the warden is gone; commands would outlive a worker that is killed"
+                );
             }
         });
         let _ = told.await;

@@ -71,7 +71,13 @@ impl Receiver {
         }
     }
 
-    async fn exchange(&self, ctx: &Ctx, timestamp: i64, signature: &str, body: Vec<u8>) -> JobResult {
+    async fn exchange(
+        &self,
+        ctx: &Ctx,
+        timestamp: i64,
+        signature: &str,
+        body: Vec<u8>,
+    ) -> JobResult {
         // Debug output of requests leaves sensitive headers out.
         let mut sensitive = HeaderValue::from_str(signature)?;
         sensitive.set_sensitive(true);

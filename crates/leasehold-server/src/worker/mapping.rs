@@ -48,9 +48,7 @@ impl fmt::Display for Way {
 pub fn plan(args: &Args) -> Result<Plan, Failure> {
     let queues = queues(&args.queues)?;
     if args.exec.is_empty() && args.http.is_empty() {
-        return Err(Failure::usage(
-            "no jobs to run; add --exec NAME=COMMAND or --http NAME=URL",
-        ));
+        return Err(Failure::usage("no jobs to run; add --exec NAME=COMMAND or --http NAME=URL"));
     }
     check_times(args)?;
     let mut ways = BTreeMap::new();
@@ -58,7 +56,8 @@ pub fn plan(args: &Args) -> Result<Plan, Failure> {
     let receivers = receivers(args)?;
     for (name, way) in programs.into_iter().chain(receivers) {
         if ways.insert(name.clone(), way).is_some() {
-            let text = format!("the name {name:?} is mapped twice; give each name one --exec or --http");
+            let text =
+                format!("the name {name:?} is mapped twice; give each name one --exec or --http");
             return Err(Failure::usage(text));
         }
     }
@@ -77,7 +76,9 @@ fn queues(texts: &[String]) -> Result<Vec<(String, usize)>, Failure> {
         };
         check_queue_name(name).map_err(Failure::usage)?;
         let slots = slots.filter(|slots| (1..=100_000).contains(slots)).ok_or_else(|| {
-            Failure::usage(format!("--queue {text}: slots are 1 to 100000, such as --queue {name}=10"))
+            Failure::usage(format!(
+                "--queue {text}: slots are 1 to 100000, such as --queue {name}=10"
+            ))
         })?;
         if queues.iter().any(|(known, _)| known == name) {
             return Err(Failure::usage(format!("--queue {name} is given twice; add the slots up")));
@@ -91,7 +92,8 @@ fn check_times(args: &Args) -> Result<(), Failure> {
     if args.poll < Duration::from_millis(1) || args.poll > Duration::from_secs(60) {
         return Err(Failure::usage("--poll is 1ms to 60s"));
     }
-    if args.http_timeout < Duration::from_millis(1) || args.http_timeout > Duration::from_secs(3600) {
+    if args.http_timeout < Duration::from_millis(1) || args.http_timeout > Duration::from_secs(3600)
+    {
         return Err(Failure::usage("--http-timeout is 1ms to 1h"));
     }
     Ok(())

@@ -17,7 +17,13 @@ mod tests {
 
     #[test]
     fn times_are_read_as_people_write_them() {
-        for (text, millis) in [("500ms", 500), ("30s", 30_000), ("5m", 300_000), ("1h30m", 5_400_000), (" 2 h ", 7_200_000)] {
+        for (text, millis) in [
+            ("500ms", 500),
+            ("30s", 30_000),
+            ("5m", 300_000),
+            ("1h30m", 5_400_000),
+            (" 2 h ", 7_200_000),
+        ] {
             assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
         for bad in ["", "5", "-5s", "soon", "5s ago", "1 month"] {

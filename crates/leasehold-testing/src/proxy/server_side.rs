@@ -15,11 +15,7 @@ pub(super) async fn forward(
     session: &Session,
     rules: &Rules,
 ) -> io::Result<()> {
-    let lane = Lane {
-        session,
-        rules,
-        direction: Direction::ToClient,
-    };
+    let lane = Lane { session, rules, direction: Direction::ToClient };
     let mut count = 0;
     loop {
         // Look before reading: a server whose packets go nowhere is not read from either.
@@ -54,8 +50,7 @@ pub(super) async fn forward(
             let mut rest = (&mut from).take(head.rest as u64);
             tokio::io::copy(&mut rest, &mut tokio::io::sink()).await?;
         } else if let Some(rule) = cut {
-            lane.write(&head.bytes[..head.bytes.len() / 2], &mut to)
-                .await?;
+            lane.write(&head.bytes[..head.bytes.len() / 2], &mut to).await?;
             rules.fire(rule);
             return Ok(());
         } else {

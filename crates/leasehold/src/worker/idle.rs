@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio_postgres::types::Type;
 
-use super::{CALL_LIMIT, WorkerBuilder};
+use super::WorkerBuilder;
+use super::running::CALL_LIMIT;
 use crate::error::WorkerError;
 use crate::events::Event;
 use crate::link::{Link, Patience};

@@ -56,7 +56,28 @@ pub(crate) fn start(
 }
 
 impl Keeper {
-    async fn run(self, mut stop: watch::Receiver<bool>) {
+    async fn run(self, stop: watch::Receiver<bool>) {
+        tokio::select! {
+            () = self.keep(stop) => {}
+            () = self.watch_ends() => {}
+        }
+        self.registration.end(&self.link).await;
+    }
+
+    /// Gives leases up on time, whatever the calls to the database do meanwhile: a renewal that hangs
+    /// in a silent network would otherwise keep the handlers running past the end of their lease.
+    async fn watch_ends(&self) {
+        loop {
+            let now = Instant::now();
+            for generation in self.book.run_out(now) {
+                self.lose(generation);
+            }
+            let pause = self.book.next_end(now).unwrap_or(TICK).min(TICK);
+            tokio::time::sleep(pause.max(Duration::from_millis(10))).await;
+        }
+    }
+
+    async fn keep(&self, mut stop: watch::Receiver<bool>) {
         let mut suspended = SuspendWatch::new();
         let mut failed_at: Option<Instant> = None;
         let mut next_tick = Instant::now();
@@ -81,9 +102,6 @@ impl Keeper {
                     }
                 };
             }
-            for generation in self.book.run_out(Instant::now()) {
-                self.lose(generation);
-            }
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
                 self.cancel_requests().await;
@@ -97,7 +115,6 @@ impl Keeper {
                 _ = stop.wait_for(|stop| *stop) => break,
             }
         }
-        self.registration.end(&self.link).await;
     }
 
     async fn renew(&self, due: &[i64]) -> Result<(), CallError> {

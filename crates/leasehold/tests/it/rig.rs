@@ -136,7 +136,8 @@ pub async fn sql(client: &Client, text: &str) {
 
 /// Settings of the queue `default`: `lease = '1 second'`.
 pub async fn queue_settings(client: &Client, settings: &str) {
-    sql(client, "insert into leasehold.queue (name) values ('default') on conflict do nothing").await;
+    sql(client, "insert into leasehold.queue (name) values ('default') on conflict do nothing")
+        .await;
     sql(client, &format!("update leasehold.queue set {settings} where name = 'default'")).await;
 }
 

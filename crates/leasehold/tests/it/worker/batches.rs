@@ -20,7 +20,8 @@ async fn one_answer_counts_for_the_whole_batch() {
         largest.fetch_max(items.len(), Ordering::SeqCst);
         Ok::<(), JobError>(())
     };
-    let worker = engine.worker_with(Arc::clone(&largest)).queue("default", 10).handle_batch(4, handler);
+    let worker =
+        engine.worker_with(Arc::clone(&largest)).queue("default", 10).handle_batch(4, handler);
     let mut worker = run(worker);
     let ends = worker.finished(10).await;
     assert!(ends.iter().all(|end| end.1 == Finished::Completed));
@@ -47,7 +48,10 @@ async fn each_job_of_a_batch_has_its_own_answer() {
     let mut ends: Vec<_> = worker.finished(4).await;
     ends.sort_by_key(|end| end.0);
     let ends: Vec<_> = ends.into_iter().map(|end| end.1).collect();
-    assert_eq!(ends, [Finished::Completed, Finished::Buried, Finished::Cancelled, Finished::Retried]);
+    assert_eq!(
+        ends,
+        [Finished::Completed, Finished::Buried, Finished::Cancelled, Finished::Retried]
+    );
     worker.stop().await;
     assert_eq!(jobs(&client).await, 1);
 }
@@ -82,6 +86,13 @@ async fn g6_a_panic_fails_the_jobs_of_its_batch_and_no_others() {
     engine.enqueue_many([Note { n: 2 }, Note { n: 3 }]).await.expect("enqueued");
     let ends: Vec<_> = worker.finished(2).await.into_iter().map(|end| end.1).collect();
     assert_eq!(ends, [Finished::Completed, Finished::Completed]);
-    assert_eq!(count(&client, "select count(*) from leasehold.job where last_error like '%panicked: zero%'").await, 2);
+    assert_eq!(
+        count(
+            &client,
+            "select count(*) from leasehold.job where last_error like '%panicked: zero%'"
+        )
+        .await,
+        2
+    );
     worker.stop().await;
 }

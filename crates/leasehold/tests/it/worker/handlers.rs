@@ -38,12 +38,16 @@ async fn a_handler_gets_its_job_the_state_and_the_context() {
     let engine = engine(&database).await;
     let sold = Arc::new(AtomicI64::new(0));
     let shop = Shop { sold: Arc::clone(&sold), label: Label("ours") };
-    let handler = async |job: Note, State(shop): State<Shop>, State(label): State<Label>, ctx: Ctx| {
-        assert_eq!((ctx.name(), ctx.queue(), ctx.tag(), ctx.attempt()), ("note", "default", "shop", 1));
-        assert_eq!((ctx.key(), ctx.max_attempts(), ctx.lost_count()), (Some("k7"), 4, 0));
-        assert_eq!(label.0, "ours");
-        shop.sold.fetch_add(job.n, Ordering::SeqCst);
-    };
+    let handler =
+        async |job: Note, State(shop): State<Shop>, State(label): State<Label>, ctx: Ctx| {
+            assert_eq!(
+                (ctx.name(), ctx.queue(), ctx.tag(), ctx.attempt()),
+                ("note", "default", "shop", 1)
+            );
+            assert_eq!((ctx.key(), ctx.max_attempts(), ctx.lost_count()), (Some("k7"), 4, 0));
+            assert_eq!(label.0, "ours");
+            shop.sold.fetch_add(job.n, Ordering::SeqCst);
+        };
     let draft = Note { n: 7 }.with().expect("a draft").tag("shop").key("k7").max_attempts(4);
     let id = draft.enqueue(&engine).await.expect("enqueued").id();
     let mut worker = run(engine.worker_with(shop).queue("default", 2).handle(handler));
@@ -58,8 +62,11 @@ async fn what_a_job_transaction_writes_is_there_when_the_job_is_done() {
     let (engine, client) = (engine(&database).await, database.connect().await);
     sql(&client, "create table ledger (n bigint)").await;
     let handler = async |job: Note, tx: JobTx| -> JobResult {
-        tx.query_typed("insert into ledger values ($1)", &[(&job.n, tokio_postgres::types::Type::INT8)])
-            .await?;
+        tx.query_typed(
+            "insert into ledger values ($1)",
+            &[(&job.n, tokio_postgres::types::Type::INT8)],
+        )
+        .await?;
         if job.n == 2 {
             return Err(JobError::permanent("rolled back"));
         }
@@ -74,7 +81,10 @@ async fn what_a_job_transaction_writes_is_there_when_the_job_is_done() {
     assert_eq!((completed(&client).await, jobs(&client).await), (1, 0));
     worker.stop().await;
     // The lease of a job that ended in the handler's transaction does not stay open.
-    assert_eq!(count(&client, "select count(*) from leasehold.lease where ended_at is null").await, 0);
+    assert_eq!(
+        count(&client, "select count(*) from leasehold.lease where ended_at is null").await,
+        0
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,7 +105,8 @@ async fn a_snoozed_job_waits_and_keeps_its_attempt() {
 async fn a_handler_chooses_when_to_try_again() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
-    let handler = async |_: Note| Outcome::Retry { after: Duration::from_secs(600), why: "busy".into() };
+    let handler =
+        async |_: Note| Outcome::Retry { after: Duration::from_secs(600), why: "busy".into() };
     let mut worker = run(engine.worker().queue("default", 1).handle(handler));
     Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
     assert_eq!(worker.next_end().await, Finished::Retried);
@@ -127,7 +138,11 @@ async fn a_permanent_error_buries_at_once_and_cancel_files_the_job() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let handler = async |job: Note| -> JobResult {
-        if job.n == 1 { Err(JobError::permanent("no such user")) } else { Ok(Outcome::Cancel("not needed".into())) }
+        if job.n == 1 {
+            Err(JobError::permanent("no such user"))
+        } else {
+            Ok(Outcome::Cancel("not needed".into()))
+        }
     };
     let mut worker = run(engine.worker().queue("default", 1).handle(handler));
     Note { n: 1 }.enqueue(&engine).await.expect("enqueued");

@@ -18,7 +18,8 @@ async fn g6_a_panic_is_one_attempts_failure_and_nobody_elses() {
     let ends = worker.finished(20).await;
     assert_eq!(ends.iter().filter(|end| end.1 == Finished::Completed).count(), 19);
     assert_eq!(ends.iter().filter(|end| end.1 == Finished::Retried).count(), 1);
-    let told = "select count(*) from leasehold.job where last_error = 'the handler panicked: seven of 7'";
+    let told =
+        "select count(*) from leasehold.job where last_error = 'the handler panicked: seven of 7'";
     assert_eq!(count(&client, told).await, 1);
     worker.stop().await;
 }
@@ -31,7 +32,11 @@ async fn h1_an_error_text_with_nul_is_recorded() {
     let mut worker = run(engine.worker().queue("default", 1).handle(handler));
     Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
     assert_eq!(worker.next_end().await, Finished::Buried);
-    assert_eq!(count(&client, "select count(*) from leasehold.dead_job where last_error = 'a\u{fffd}b'").await, 1);
+    assert_eq!(
+        count(&client, "select count(*) from leasehold.dead_job where last_error = 'a\u{fffd}b'")
+            .await,
+        1
+    );
     worker.stop().await;
 }
 
@@ -64,7 +69,10 @@ async fn h15_a_hundred_thousand_jobs_of_unknown_names_are_no_hindrance() {
     worker.finished(50).await;
     worker.stop().await;
     assert_eq!(completed(&client).await, 50);
-    assert_eq!(count(&client, "select count(*) from leasehold.job where attempts = 0").await, 100_000);
+    assert_eq!(
+        count(&client, "select count(*) from leasehold.job where attempts = 0").await,
+        100_000
+    );
 }
 
 /// What a newer release made of [`Note`].
@@ -105,5 +113,8 @@ async fn h16_one_misfit_does_not_spoil_its_batch() {
     worker.finished(3).await;
     worker.stop().await;
     assert_eq!((completed(&client).await, jobs(&client).await), (2, 0));
-    assert_eq!(count(&client, "select count(*) from leasehold.dead_job where cause = 'undecodable'").await, 1);
+    assert_eq!(
+        count(&client, "select count(*) from leasehold.dead_job where cause = 'undecodable'").await,
+        1
+    );
 }

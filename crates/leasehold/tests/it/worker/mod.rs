@@ -3,9 +3,11 @@
 mod batches;
 mod handlers;
 mod isolation;
+mod leases;
 mod limits;
 mod once;
 mod order;
+mod paused;
 mod schedules;
 mod stopping;
 mod transactions;

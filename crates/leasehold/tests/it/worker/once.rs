@@ -21,26 +21,27 @@ async fn a_step_is_first_then_unfinished_then_finished_with_its_result() {
     let database = TestDatabase::new().await;
     let engine = engine(&database).await;
     let (told, mut phases) = unbounded_channel();
-    let handler = async |_: Note, ctx: Ctx, State(told): State<UnboundedSender<String>>| -> JobResult {
-        let _ = match ctx.once::<i64>("charge").await? {
-            Step::First(_) if ctx.attempt() == 1 => told.send("first".into()),
-            // The effect is known not to have taken place: begin anew.
-            Step::Unfinished(step) if ctx.attempt() == 2 => {
-                step.forget(&ctx).await?;
-                told.send("forgotten".into())
-            }
-            Step::First(_) => told.send("first again".into()),
-            Step::Unfinished(step) => {
-                step.finish(&ctx, &42_i64).await?;
-                told.send("unfinished".into())
-            }
-            Step::Finished(result) => {
-                let _ = told.send(format!("finished with {result}"));
-                return Ok(Outcome::Done);
-            }
+    let handler =
+        async |_: Note, ctx: Ctx, State(told): State<UnboundedSender<String>>| -> JobResult {
+            let _ = match ctx.once::<i64>("charge").await? {
+                Step::First(_) if ctx.attempt() == 1 => told.send("first".into()),
+                // The effect is known not to have taken place: begin anew.
+                Step::Unfinished(step) if ctx.attempt() == 2 => {
+                    step.forget(&ctx).await?;
+                    told.send("forgotten".into())
+                }
+                Step::First(_) => told.send("first again".into()),
+                Step::Unfinished(step) => {
+                    step.finish(&ctx, &42_i64).await?;
+                    told.send("unfinished".into())
+                }
+                Step::Finished(result) => {
+                    let _ = told.send(format!("finished with {result}"));
+                    return Ok(Outcome::Done);
+                }
+            };
+            again("once more")
         };
-        again("once more")
-    };
     let mut worker = run(engine.worker_with(told).queue("default", 1).handle(handler));
     Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
     worker.finished(5).await;
@@ -67,11 +68,15 @@ async fn once_do_repeats_a_failed_effect_and_never_a_finished_one() {
         assert_eq!(receipt, "receipt 1");
         if ctx.attempt() < 4 { again("something else failed") } else { Ok(Outcome::Done) }
     };
-    let mut worker = run(engine.worker_with(Arc::clone(&effects)).queue("default", 1).handle(handler));
+    let mut worker =
+        run(engine.worker_with(Arc::clone(&effects)).queue("default", 1).handle(handler));
     let draft = Note { n: 1 }.with().expect("a draft");
     draft.enqueue(&engine).await.expect("enqueued");
     let ends: Vec<_> = worker.finished(4).await.into_iter().map(|end| end.1).collect();
-    assert_eq!(ends, [Finished::Retried, Finished::Retried, Finished::Retried, Finished::Completed]);
+    assert_eq!(
+        ends,
+        [Finished::Retried, Finished::Retried, Finished::Retried, Finished::Completed]
+    );
     assert_eq!(effects.load(Ordering::SeqCst), 2);
     worker.stop().await;
 }
@@ -93,7 +98,8 @@ async fn jobs_about_one_thing_share_its_step() {
         Ok(Outcome::Done)
     };
     engine.enqueue_many((0..20).map(|n| Note { n })).await.expect("enqueued");
-    let mut worker = run(engine.worker_with(Arc::clone(&effects)).queue("default", 20).handle(handler));
+    let mut worker =
+        run(engine.worker_with(Arc::clone(&effects)).queue("default", 20).handle(handler));
     let client = database.connect().await;
     crate::rig::until("all are done", async || completed(&client).await == 20).await;
     assert_eq!(effects.load(Ordering::SeqCst), 1);
@@ -102,7 +108,11 @@ async fn jobs_about_one_thing_share_its_step() {
 }
 
 /// The effect and, beside it, a mark. Then the first attempt goes silent, as one whose worker died.
-async fn effect_then_silence(job: Note, ctx: Ctx, State(told): State<UnboundedSender<()>>) -> JobResult {
+async fn effect_then_silence(
+    job: Note,
+    ctx: Ctx,
+    State(told): State<UnboundedSender<()>>,
+) -> JobResult {
     let mut client = ctx.engine().pool().get().await?;
     let transaction = client.transaction().await?;
     if ctx.mark_in(&transaction, "effect").await? {
@@ -123,7 +133,8 @@ async fn b6_an_effect_with_a_mark_is_applied_once_although_its_worker_died_befor
     let (engine, client) = (engine(&database).await, database.connect().await);
     sql(&client, "create table ledger (n bigint)").await;
     let (told, mut applied) = unbounded_channel();
-    let worker = || engine.worker_with(told.clone()).queue("default", 1).handle(effect_then_silence);
+    let worker =
+        || engine.worker_with(told.clone()).queue("default", 1).handle(effect_then_silence);
     let dead = run(worker().grace(Duration::ZERO).without_housekeeping());
     let id = Note { n: 7 }.enqueue(&engine).await.expect("enqueued").id();
     soon(applied.recv()).await.expect("the effect");

@@ -115,7 +115,10 @@ async fn a_retry_that_is_due_runs_although_newer_jobs_have_run() {
     let (engine, client) = (engine(&database).await, database.connect().await);
     let handler = async |job: Note, ctx: Ctx| -> leasehold::JobResult {
         if job.n == 1 && ctx.attempt() == 1 {
-            return Ok(leasehold::Outcome::Retry { after: Duration::from_secs(3600), why: "later".into() });
+            return Ok(leasehold::Outcome::Retry {
+                after: Duration::from_secs(3600),
+                why: "later".into(),
+            });
         }
         Ok(leasehold::Outcome::Done)
     };

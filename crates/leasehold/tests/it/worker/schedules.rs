@@ -14,9 +14,11 @@ use crate::support::{Note, engine};
 async fn d10_each_slot_fires_once_however_many_workers_watch_the_clock() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
-    let every_minute = Schedule::new("report", "* * * * *", "UTC", &Note { n: 1 }).expect("a schedule");
+    let every_minute =
+        Schedule::new("report", "* * * * *", "UTC", &Note { n: 1 }).expect("a schedule");
     let every_minute = every_minute.missed(Missed::All);
-    let eager = HousekeepingConfig { expire_every: Duration::from_millis(10), ..Default::default() };
+    let eager =
+        HousekeepingConfig { expire_every: Duration::from_millis(10), ..Default::default() };
     let mut workers: Vec<_> = (0..3)
         .map(|_| {
             let worker = engine.worker().queue("default", 4).housekeeping(eager.clone());
@@ -52,7 +54,8 @@ async fn a_schedule_with_missed_slots_runs_once_for_all_of_them() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let schedule = Schedule::new("report", "* * * * *", "UTC", &Note { n: 1 }).expect("a schedule");
-    let eager = HousekeepingConfig { expire_every: Duration::from_millis(10), ..Default::default() };
+    let eager =
+        HousekeepingConfig { expire_every: Duration::from_millis(10), ..Default::default() };
     let worker = engine.worker().queue("default", 4).housekeeping(eager).schedule(schedule);
     let mut worker = run(worker.handle(async |_: Note| {}));
     until("the schedule is declared", async || {

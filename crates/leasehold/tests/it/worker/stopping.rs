@@ -22,7 +22,8 @@ async fn a23_work_that_is_unfinished_after_the_grace_is_given_back_with_its_atte
     let (engine, client) = (engine(&database).await, database.connect().await);
     let first = Note { n: 1 }.enqueue(&engine).await.expect("enqueued").id();
     let handler = async |_: Note| std::future::pending::<()>().await;
-    let worker = engine.worker().queue("default", 1).grace(Duration::from_millis(50)).handle(handler);
+    let worker =
+        engine.worker().queue("default", 1).grace(Duration::from_millis(50)).handle(handler);
     let mut worker = run(worker);
     worker.started(first).await;
     let (mut events, task) = worker.ask_to_stop();
@@ -41,7 +42,8 @@ async fn a23_a_handler_that_heeds_the_stop_is_not_charged() {
         assert_eq!(ctx.stopped().await, StopReason::Shutdown);
         Err(JobError::retry("told to stop"))
     };
-    let worker = engine.worker().queue("default", 1).grace(Duration::from_millis(50)).handle(handler);
+    let worker =
+        engine.worker().queue("default", 1).grace(Duration::from_millis(50)).handle(handler);
     let mut worker = run(worker);
     worker.started(first).await;
     worker.stop().await;
@@ -60,7 +62,8 @@ async fn a23_claimed_jobs_that_did_not_start_are_given_back() {
             ctx.stopped().await;
         }
     };
-    let worker = engine.worker().queue("default", 10).grace(Duration::from_millis(50)).handle(handler);
+    let worker =
+        engine.worker().queue("default", 10).grace(Duration::from_millis(50)).handle(handler);
     let mut worker = run(worker);
     worker.started(alone).await;
     engine.enqueue_many((1..6).map(|n| Note { n })).await.expect("enqueued");
@@ -113,8 +116,8 @@ async fn a23_a_second_request_cuts_the_grace_short() {
     let mut events = worker.events().subscribe();
     let (stop, stopped) = oneshot::channel::<()>();
     let (hurry, hurried) = oneshot::channel::<()>();
-    let running = worker
-        .run_until_or_hurry(async { drop(stopped.await) }, async { drop(hurried.await) });
+    let running =
+        worker.run_until_or_hurry(async { drop(stopped.await) }, async { drop(hurried.await) });
     let task = tokio::spawn(running);
     wait_for(&mut events, |event| matches!(event, Event::Started { .. }).then_some(())).await;
     drop(stop);

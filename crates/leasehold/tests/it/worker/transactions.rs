@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leasehold::worker::JobTx;
-use leasehold::{Ctx, Enqueue, Finished, FinishError, JobResult, Outcome, State};
+use leasehold::{Ctx, Enqueue, FinishError, Finished, JobResult, Outcome, State};
 use leasehold_testing::TestDatabase;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -47,7 +47,10 @@ async fn completing_in_a_transaction_that_rolls_back_completes_nothing() {
     Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
     assert_eq!(worker.next_end().await, Finished::Retried);
     assert_eq!(worker.next_end().await, Finished::Completed);
-    assert_eq!((ledger_rows(&client).await, completed(&client).await, jobs(&client).await), (1, 1, 0));
+    assert_eq!(
+        (ledger_rows(&client).await, completed(&client).await, jobs(&client).await),
+        (1, 1, 0)
+    );
     worker.stop().await;
 }
 
@@ -56,7 +59,11 @@ async fn c8_a_handler_that_swallowed_an_sql_error_cannot_complete_its_job() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, ledger(&database).await);
     let (told, mut answers) = unbounded_channel();
-    let handler = async |job: Note, tx: JobTx, ctx: Ctx, State(told): State<UnboundedSender<bool>>| -> JobResult {
+    let handler = async |job: Note,
+                         tx: JobTx,
+                         ctx: Ctx,
+                         State(told): State<UnboundedSender<bool>>|
+           -> JobResult {
         tx.query_typed(INSERT, &[(&job.n, Type::INT8)]).await?;
         if ctx.attempt() == 1 {
             // A unique violation that nobody looks at: the transaction is over.
@@ -162,7 +169,11 @@ async fn c7_a_snapshot_from_before_the_expiry_cannot_complete_the_job() {
     let (told, mut waiting) = unbounded_channel();
     let gate = Arc::new(Semaphore::new(0));
     let state = (told, Arc::clone(&gate));
-    let mut worker = run(engine.worker_with(state).queue("default", 1).without_housekeeping().handle(in_isolation));
+    let mut worker = run(engine
+        .worker_with(state)
+        .queue("default", 1)
+        .without_housekeeping()
+        .handle(in_isolation));
     for n in 1..=3 {
         Note { n }.enqueue(&engine).await.expect("enqueued");
         soon(waiting.recv()).await.expect("a snapshot");
@@ -203,7 +214,8 @@ async fn a_transaction_that_begins_with_a_lease_check_keeps_the_job_until_it_end
         Ok(Outcome::Done)
     };
     let state = (told, Arc::clone(&gate));
-    let mut worker = run(engine.worker_with(state).queue("default", 1).without_housekeeping().handle(handler));
+    let mut worker =
+        run(engine.worker_with(state).queue("default", 1).without_housekeeping().handle(handler));
     Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
     soon(waiting.recv()).await.expect("inside the first transaction");
     back_date_leases(&client).await;

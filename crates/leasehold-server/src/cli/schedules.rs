@@ -1,0 +1,296 @@
+//! `leasehold schedules`: jobs that the clock enqueues.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use leasehold::schedule::{Clockwork, Missed, Schedule, ScheduleError};
+use serde::Serialize;
+use tokio_postgres::types::{Json, Type};
+
+use super::common::{Common, actor};
+use super::db::Db;
+use super::known::{DEFAULT, check_queue};
+use crate::exit::Failure;
+use crate::output::Columns;
+use crate::text::{nearest, relative};
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Lists schedules, in words, with their next slot
+    List,
+    /// Adds a schedule
+    #[command(after_help = ADD_HELP)]
+    Add(AddArgs),
+    /// Removes a schedule; jobs that it made stay
+    Remove { name: String },
+    /// Stops a schedule from firing
+    Pause { name: String },
+    /// Lets a schedule fire again
+    Resume { name: String },
+    /// Shows when a schedule, or a cron pattern, fires next
+    #[command(
+        after_help = "Examples:\n  leasehold schedules next nightly-report\n  leasehold schedules next '0 3 * * 1-5' --zone Europe/Berlin"
+    )]
+    Next {
+        /// The name of a schedule, or a cron pattern in quotes
+        #[arg(value_name = "NAME|CRON")]
+        what: String,
+        /// The time zone of a cron pattern
+        #[arg(long, default_value = "UTC")]
+        zone: String,
+        /// How many slots to show
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        count: u32,
+    },
+}
+
+const ADD_HELP: &str = "\
+Examples:
+  leasehold schedules add nightly-report '0 3 * * *' report.build '{\"kind\":\"daily\"}' --zone Europe/Berlin
+  leasehold schedules add tidy '*/10 * * * *' cache.tidy --missed skip
+
+Any running worker fires schedules. A schedule that a worker declares in its code comes back when that
+worker starts.";
+
+#[derive(Args, Debug)]
+pub struct AddArgs {
+    name: String,
+    /// Five fields: minute, hour, day, month, weekday
+    cron: String,
+    /// The name of the job to enqueue
+    job_name: String,
+    /// The arguments of the job, a JSON object
+    #[arg(value_name = "JSON", default_value = "{}")]
+    kwargs: String,
+    /// The time zone that the pattern is meant in
+    #[arg(long, default_value = "UTC")]
+    zone: String,
+    #[arg(long, default_value = DEFAULT, help = "The queue of the jobs")]
+    queue: String,
+    /// Lower runs first
+    #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
+    priority: i32,
+    /// What to do with slots that passed while no worker ran: skip, once or all
+    #[arg(long, default_value = "once", value_name = "POLICY")]
+    missed: Missed,
+    /// Allows a queue that does not exist yet
+    #[arg(long)]
+    new_queue: bool,
+    /// Replaces a schedule of the same name
+    #[arg(long)]
+    replace: bool,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    name: String,
+    cron: String,
+    words: String,
+    zone: String,
+    queue: String,
+    job_name: String,
+    kwargs: serde_json::Value,
+    missed: String,
+    next_slot: Timestamp,
+    last_slot: Option<Timestamp>,
+    last_job_id: Option<String>,
+    missed_slots: i64,
+    paused_at: Option<Timestamp>,
+    paused_by: Option<String>,
+}
+
+pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
+    match command {
+        Command::List => list(common).await,
+        Command::Add(args) => add(args, common).await,
+        Command::Remove { name } => change(&name, "remove", common).await,
+        Command::Pause { name } => change(&name, "pause", common).await,
+        Command::Resume { name } => change(&name, "resume", common).await,
+        Command::Next { what, zone, count } => next(&what, &zone, count, common).await,
+    }
+}
+
+fn bad(error: ScheduleError) -> Failure {
+    Failure::usage(error)
+}
+
+async fn entries(db: &Db) -> Result<Vec<Entry>, Failure> {
+    let rows = db.query("select * from leasehold.schedule order by name", &[]).await?;
+    let read = |row: &tokio_postgres::Row| {
+        let (cron, zone): (String, String) = (row.get("cron"), row.get("zone"));
+        let words =
+            Clockwork::parse(&cron, &zone).map_or_else(|error| error.to_string(), |c| c.describe());
+        Entry {
+            name: row.get("name"),
+            cron,
+            words,
+            zone,
+            queue: row.get("queue"),
+            job_name: row.get("job_name"),
+            kwargs: row.get("kwargs"),
+            missed: row.get("missed"),
+            next_slot: row.get("next_slot"),
+            last_slot: row.get("last_slot"),
+            last_job_id: row.get::<_, Option<i64>>("last_job_id").map(|id| id.to_string()),
+            missed_slots: row.get("missed_slots"),
+            paused_at: row.get("paused_at"),
+            paused_by: row.get("paused_by"),
+        }
+    };
+    Ok(rows.iter().map(read).collect())
+}
+
+async fn list(common: &Common) -> Result<ExitCode, Failure> {
+    let (out, db) = (common.out(), common.db().await?);
+    let (entries, now) = (entries(&db).await?, db.now().await?);
+    out.list("schedules", &entries, |entries| {
+        let mut columns = Columns::new(&[
+            "NAME", "CRON", "IN WORDS", "ZONE", "JOB", "QUEUE", "NEXT", "LAST", "LAST JOB",
+        ]);
+        for entry in entries {
+            let next = match &entry.paused_by {
+                Some(by) => format!("paused by {by}"),
+                None => relative(entry.next_slot, now),
+            };
+            columns.row([
+                entry.name.clone(),
+                entry.cron.clone(),
+                entry.words.clone(),
+                entry.zone.clone(),
+                entry.job_name.clone(),
+                entry.queue.clone(),
+                next,
+                entry.last_slot.map(|slot| relative(slot, now)).unwrap_or_default(),
+                entry.last_job_id.clone().unwrap_or_default(),
+            ]);
+        }
+        columns
+    })?;
+    if entries.is_empty() && out.is_table() {
+        out.note("no schedules");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn add(args: AddArgs, common: &Common) -> Result<ExitCode, Failure> {
+    let kwargs: serde_json::Value = serde_json::from_str(&args.kwargs)
+        .map_err(|error| Failure::usage(format!("the arguments are not JSON: {error}")))?;
+    if !kwargs.is_object() {
+        return Err(Failure::usage(
+            "the arguments of a job are a JSON object; wrap the value: {\"value\": ...}",
+        ));
+    }
+    let schedule = Schedule {
+        name: args.name,
+        cron: args.cron,
+        zone: args.zone,
+        queue: args.queue,
+        job_name: args.job_name,
+        kwargs,
+        priority: args.priority,
+        missed: args.missed,
+    };
+    schedule.check().map_err(bad)?;
+    let (out, db) = (common.out(), common.db().await?);
+    if !args.new_queue {
+        check_queue(&db, &schedule.queue).await?;
+    }
+    let clockwork = Clockwork::parse(&schedule.cron, &schedule.zone).map_err(bad)?;
+    // From the database's clock, which also decides when the slot is due.
+    let next = clockwork.next_after(db.now().await?).map_err(bad)?;
+    let made = db
+        .query(
+            include_str!("../queries/add_schedule.sql"),
+            &[
+                (&schedule.name, Type::TEXT),
+                (&schedule.cron, Type::TEXT),
+                (&schedule.zone, Type::TEXT),
+                (&schedule.queue, Type::TEXT),
+                (&schedule.job_name, Type::TEXT),
+                (&Json(&schedule.kwargs), Type::JSONB),
+                (&schedule.priority, Type::INT4),
+                (&schedule.missed.as_str(), Type::TEXT),
+                (&next, Type::TIMESTAMPTZ),
+                (&args.replace, Type::BOOL),
+                (&actor(), Type::TEXT),
+            ],
+        )
+        .await?;
+    if made.is_empty() {
+        return Err(Failure::conflict(format!("there is a schedule {:?} already", schedule.name))
+            .hint("add --replace to change it, or choose another name"));
+    }
+    let answer = serde_json::json!({
+        "name": schedule.name, "cron": schedule.cron, "words": clockwork.describe(),
+        "zone": schedule.zone, "next_slot": next,
+    });
+    out.one("schedule", &answer, |_| {
+        format!(
+            "schedule {} fires {} ({}), next at {next}",
+            schedule.name,
+            clockwork.describe(),
+            schedule.zone
+        )
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn change(name: &str, verb: &'static str, common: &Common) -> Result<ExitCode, Failure> {
+    let (out, db) = (common.out(), common.db().await?);
+    let (sql, done) = match verb {
+        "remove" => (include_str!("../queries/remove_schedule.sql"), "removed"),
+        "pause" => (include_str!("../queries/pause_schedule.sql"), "paused"),
+        _ => (include_str!("../queries/resume_schedule.sql"), "resumed"),
+    };
+    let changed = db.query(sql, &[(&name, Type::TEXT), (&actor(), Type::TEXT)]).await?;
+    if changed.is_empty() {
+        find(&entries(&db).await?, name)?;
+        return Err(Failure::conflict(format!("schedule {name} is {done} already")));
+    }
+    let answer = serde_json::json!({ "name": name, "result": done });
+    out.one("schedule", &answer, |_| format!("schedule {name} is {done}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn find<'a>(entries: &'a [Entry], name: &str) -> Result<&'a Entry, Failure> {
+    entries.iter().find(|entry| entry.name == name).ok_or_else(|| {
+        let known: Vec<String> = entries.iter().map(|entry| entry.name.clone()).collect();
+        let failure = Failure::not_found(format!("there is no schedule {name:?}"));
+        match nearest(name, &known) {
+            Some(near) => failure.hint(format!("did you mean {near:?}?")),
+            None => failure.hint("see which there are: leasehold schedules list"),
+        }
+    })
+}
+
+async fn next(what: &str, zone: &str, count: u32, common: &Common) -> Result<ExitCode, Failure> {
+    let out = common.out();
+    // A pattern has blanks, a name has none; a pattern needs no database.
+    let (cron, zone, now) = if what.trim().contains(' ') {
+        (what.to_owned(), zone.to_owned(), Timestamp::now())
+    } else {
+        let db = common.db().await?;
+        let entries = entries(&db).await?;
+        let entry = find(&entries, what)?;
+        (entry.cron.clone(), entry.zone.clone(), db.now().await?)
+    };
+    let clockwork = Clockwork::parse(&cron, &zone).map_err(bad)?;
+    let mut slots = Vec::new();
+    let mut moment = now;
+    for _ in 0..count {
+        moment = clockwork.next_after(moment).map_err(bad)?;
+        slots.push(moment);
+    }
+    let tz = jiff::tz::TimeZone::get(&zone).map_err(|error| Failure::usage(error.to_string()))?;
+    let answer = serde_json::json!({ "cron": cron, "words": clockwork.describe(), "zone": zone, "slots": slots });
+    out.one("schedule", &answer, |_| {
+        let mut text = format!("{} ({zone})\n", clockwork.describe());
+        for slot in &slots {
+            let local = slot.to_zoned(tz.clone()).strftime("%a %Y-%m-%d %H:%M:%S %Z").to_string();
+            text.push_str(&format!("{local}  {slot}  {}\n", relative(*slot, now)));
+        }
+        text
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
