@@ -1,5 +1,12 @@
 //! What the engine promises, shown on real Postgres. Modules mirror `src/`.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
+
 mod adapters;
 mod claim;
 mod enqueue;
