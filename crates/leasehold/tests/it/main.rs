@@ -7,6 +7,7 @@
     reason = "a test stops at the first surprise"
 )]
 
+mod adapters;
 mod claim;
 mod enqueue;
 mod examples;
