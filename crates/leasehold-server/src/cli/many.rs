@@ -11,7 +11,7 @@ use super::filter::{Filter, Question};
 use super::prompt::confirm;
 use super::record::{self, Record};
 use crate::exit::Failure;
-use crate::output::Out;
+use crate::output::{Format, Out};
 use crate::text::count;
 
 /// Above this many jobs a confirmation is needed.
@@ -72,7 +72,10 @@ impl Selection {
         if self.dry_run {
             let sample = Question { limit: 5, ..question.clone() }.ask(db).await?;
             let now = db.now().await?;
-            out.list("jobs", &sample, |records| record::table(records, now))?;
+            match out.format {
+                Format::Json => out.document(serde_json::json!({ "dry_run": true, "count": matching, "jobs": sample }))?,
+                _ => out.list("jobs", &sample, |records| record::table(records, now))?,
+            }
             out.note(format!("would {verb} {said}{}; nothing was changed", if matching > 5 { ", of which these are 5" } else { "" }));
             return Ok(false);
         }
