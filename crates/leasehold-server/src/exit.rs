@@ -3,8 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
-use leasehold::error::describe;
 use crate::output::{Out, Style};
+use leasehold::error::describe;
 
 use leasehold::{ConnectError, EnqueueError, SchemaError, WorkerError};
 
@@ -166,6 +166,7 @@ impl From<EnqueueError> for Failure {
             EnqueueError::KeyConflict(_) => Code::Conflict,
             EnqueueError::Database(source) => database_code(source),
             EnqueueError::NoConnection(_) => Code::Unreachable,
+            _ => Code::Failed,
         };
         Self::new(code, error)
     }

@@ -37,7 +37,11 @@ impl Color {
         match self {
             Self::Always => true,
             Self::Never => false,
-            Self::Auto => terminal && set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb"),
+            Self::Auto => {
+                terminal
+                    && set("NO_COLOR").is_none()
+                    && set("TERM").is_none_or(|term| term != "dumb")
+            }
         }
     }
 }
@@ -71,7 +75,9 @@ impl Out {
     ) -> Result<(), Failure> {
         match self.format {
             Format::Table if entries.is_empty() => Ok(()),
-            Format::Table => self.print(&table(entries).render(self.color.on(io::stdout().is_terminal()))),
+            Format::Table => {
+                self.print(&table(entries).render(self.color.on(io::stdout().is_terminal())))
+            }
             Format::Json => self.json(&serde_json::json!({ "v": VERSION, noun: entries })),
             Format::Ndjson => entries.iter().try_for_each(|entry| self.line(entry)),
         }

@@ -15,7 +15,12 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 /// A length of time in its two largest units: `1h 30m`, `12s`, `250ms`.
 pub fn length(time: Duration) -> String {
     let seconds = time.as_secs();
-    let units = [(seconds / 86_400, "d"), (seconds / 3600 % 24, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
+    let units = [
+        (seconds / 86_400, "d"),
+        (seconds / 3600 % 24, "h"),
+        (seconds / 60 % 60, "m"),
+        (seconds % 60, "s"),
+    ];
     let parts: Vec<String> = units
         .iter()
         .skip_while(|(count, _)| *count == 0)
@@ -83,7 +88,13 @@ mod tests {
 
     #[test]
     fn lengths_are_read_the_way_people_write_them() {
-        for (text, seconds) in [("30s", 30.0), ("+5m", 300.0), ("1h30m", 5400.0), ("2 days", 172_800.0), ("250ms", 0.25)] {
+        for (text, seconds) in [
+            ("30s", 30.0),
+            ("+5m", 300.0),
+            ("1h30m", 5400.0),
+            ("2 days", 172_800.0),
+            ("250ms", 0.25),
+        ] {
             assert_eq!(parse_duration(text).map(|time| time.as_secs_f64()), Ok(seconds), "{text}");
         }
         for bad in ["", "5", "soon", "-5m", "1 month"] {

@@ -26,12 +26,8 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 /// There is no TCP port; this only names the socket.
 const PORT: u16 = 6432;
 /// Debian keeps it where a normal user's PATH does not go.
-const OTHER_PLACES: [&str; 4] = [
-    "/usr/sbin",
-    "/usr/local/bin",
-    "/usr/local/sbin",
-    "/opt/homebrew/bin",
-];
+const OTHER_PLACES: [&str; 4] =
+    ["/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/opt/homebrew/bin"];
 
 /// Why there is no pooler.
 #[derive(Debug, thiserror::Error)]
@@ -60,10 +56,7 @@ impl PgBouncer {
         let program = find().ok_or(PgBouncerError::NotInstalled)?;
         let user = RunAs::choose()?;
         let dir = process::short_temp_dir(user.as_ref())?;
-        let mut pooler = Self {
-            dir,
-            supervisor: None,
-        };
+        let mut pooler = Self { dir, supervisor: None };
         let settings = pooler.dir.join("pgbouncer.ini");
         fs::write(&settings, pooler.settings(postgres, pool_size))?;
         if let Some(user) = &user {
@@ -88,10 +81,7 @@ impl PgBouncer {
                 None => thread::sleep(Duration::from_millis(10)),
             }
         };
-        Err(PgBouncerError::NotStarted {
-            why,
-            tail: process::log_tail(&log_path, begin),
-        })
+        Err(PgBouncerError::NotStarted { why, tail: process::log_tail(&log_path, begin) })
     }
 
     fn settings(&self, postgres: &PrivatePostgres, pool_size: u16) -> String {
@@ -119,10 +109,7 @@ impl PgBouncer {
 
     /// For clients that take a URL.
     pub fn url(&self, database: &str) -> String {
-        format!(
-            "postgresql:///{database}?host={}&port={PORT}&user=postgres",
-            self.dir.display()
-        )
+        format!("postgresql:///{database}?host={}&port={PORT}&user=postgres", self.dir.display())
     }
 
     /// The same as [`url`](Self::url) for tokio-postgres.

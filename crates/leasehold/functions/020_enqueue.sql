@@ -24,9 +24,10 @@ declare
     dead_line timestamptz := coalesce(
         expires_at, greatest(due, statement_timestamp()) + interval '30 days');
     digest bytea;
-    known_digest bytea;
+    known leasehold.idempotency_key;
 begin
     perform leasehold.check_enqueue(name, kwargs, queue);
+    perform leasehold.check_options(tag, max_attempts, due, key);
     if key is null then
         insert into leasehold.job as j
             (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, trace_context)
@@ -40,40 +41,48 @@ begin
     digest := leasehold.payload_hash(name, kwargs);
     loop
         job_id := nextval('leasehold.job_id_seq');
-        -- Waits for a transaction that is inserting the same key. The row is taken over only when
-        -- its time is up and its job is over.
-        insert into leasehold.idempotency_key as k (queue, key, job_id, payload_hash, holds_until)
+        -- Waits for a transaction that is inserting the same key.
+        insert into leasehold.idempotency_key (queue, key, job_id, payload_hash, holds_until)
         values (queue, key, job_id, digest, statement_timestamp() + key_for)
-        on conflict on constraint idempotency_key_pkey do update
-            set job_id = excluded.job_id, payload_hash = excluded.payload_hash,
-                holds_until = excluded.holds_until, created_at = statement_timestamp()
-            where k.holds_until <= statement_timestamp()
-              and not exists (select from leasehold.job j where j.id = k.job_id);
-        if found then
-            insert into leasehold.job
-                (id, name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts,
-                 idempotency_key, trace_context)
-            overriding system value
-            values (job_id, name, kwargs, queue, priority, due, dead_line, tag, max_attempts,
-                    key, trace_context);
-            inserted := true;
-            return next;
-            return;
-        end if;
-        select k.job_id, k.payload_hash into job_id, known_digest
-          from leasehold.idempotency_key k where k.queue = queue and k.key = key;
-        if found then
-            if known_digest <> digest then
-                raise exception 'key % of queue % belongs to job % with another payload',
-                    quote_literal(key), quote_literal(queue), job_id
-                    using errcode = 'LH003',
-                          hint = 'Use a new key for a new request; repeat a request with the same name and arguments.';
+        on conflict on constraint idempotency_key_pkey do nothing;
+        if not found then
+            -- Lock first and look afterwards, each in a statement of its own: a statement that
+            -- waits here does not see the job that the other transaction made, takes the key for
+            -- free and makes a second one.
+            select * into known from leasehold.idempotency_key k
+             where k.queue = queue and k.key = key
+               for update;
+            if not found then
+                continue; -- the key was pruned in between
             end if;
-            inserted := false;
-            return next;
-            return;
+            if known.holds_until > statement_timestamp()
+               or exists (select from leasehold.job j where j.id = known.job_id) then
+                if known.payload_hash <> digest then
+                    raise exception 'key % of queue % belongs to job % with another payload',
+                        quote_literal(key), quote_literal(queue), known.job_id
+                        using errcode = 'LH003',
+                              hint = 'Use a new key for a new request; repeat a request with the same name and arguments.';
+                end if;
+                job_id := known.job_id;
+                inserted := false;
+                return next;
+                return;
+            end if;
+            -- Its time is up and its job is over.
+            update leasehold.idempotency_key k
+               set job_id = job_id, payload_hash = digest,
+                   holds_until = statement_timestamp() + key_for, created_at = statement_timestamp()
+             where k.queue = queue and k.key = key;
         end if;
-        -- The key was pruned in between: try again.
+        insert into leasehold.job
+            (id, name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts,
+             idempotency_key, trace_context)
+        overriding system value
+        values (job_id, name, kwargs, queue, priority, due, dead_line, tag, max_attempts,
+                key, trace_context);
+        inserted := true;
+        return next;
+        return;
     end loop;
 end $$;
 
@@ -98,6 +107,8 @@ declare
     due timestamptz := coalesce(scheduled_at, statement_timestamp());
     dead_line timestamptz := coalesce(
         expires_at, greatest(due, statement_timestamp()) + interval '30 days');
+    job_ids bigint[] := array_fill(null::bigint, array[cardinality(names)]);
+    new_ones boolean[] := array_fill(null::boolean, array[cardinality(names)]);
     i int;
 begin
     if cardinality(names) <> cardinality(kwargs)
@@ -105,6 +116,7 @@ begin
         raise exception 'names, kwargs and keys must have the same length'
             using errcode = 'LH002', hint = 'Pass one entry a job in each array.';
     end if;
+    perform leasehold.check_options(tag, max_attempts, due, null);
     for i in 1 .. cardinality(names) loop
         perform leasehold.check_enqueue(names[i], kwargs[i], queue);
     end loop;
@@ -118,17 +130,20 @@ begin
         return;
     end if;
     -- Keys are taken in one order by everybody, so that two batches cannot wait for each other.
-    create temporary table if not exists leasehold_enqueue_many
-        (place int, job_id bigint, inserted boolean) on commit delete rows;
-    delete from leasehold_enqueue_many;
+    -- The answers are kept in arrays: a temporary table of the same name that the caller made
+    -- before, with a trigger on it, would run the caller's code with the owner's rights.
     for i in select s.i from generate_subscripts(names, 1) as s (i)
              order by keys[s.i] collate "C" nulls last, s.i loop
-        insert into leasehold_enqueue_many
-        select i, e.job_id, e.inserted
+        select e.job_id, e.inserted into job_id, inserted
           from leasehold.enqueue(names[i], kwargs[i], queue, priority, due, dead_line, tag,
                                  max_attempts, keys[i], key_for) e;
+        job_ids[i] := job_id;
+        new_ones[i] := inserted;
     end loop;
-    return query select m.job_id, m.inserted from leasehold_enqueue_many m order by m.place;
+    return query
+    select u.job_id, u.inserted
+      from unnest(job_ids, new_ones) with ordinality as u (job_id, inserted, place)
+     order by u.place;
 end $$;
 
 -- Says what is wrong with a job before it is stored.
@@ -153,6 +168,33 @@ begin
         raise exception 'the arguments of a job take at most 64 KiB, these take % bytes',
             pg_column_size(kwargs)
             using errcode = 'LH002', hint = 'Store the bulk elsewhere and enqueue a reference to it.';
+    end if;
+end $$;
+
+-- The same for what a job may do without. The table checks it too; this says it in words.
+create or replace function leasehold.check_options(
+    tag text, max_attempts int, scheduled_at timestamptz, key text
+)
+returns void
+language plpgsql immutable set search_path = leasehold, pg_temp as $$
+begin
+    if key = '' or octet_length(key) > 200 then
+        raise exception 'this idempotency key has % bytes', octet_length(key)
+            using errcode = 'LH002',
+                  hint = 'A key has 1 to 200 bytes; leave it out to enqueue without one, hash what is longer.';
+    end if;
+    if tag is null or octet_length(tag) > 200 then
+        raise exception 'this tag has % bytes', coalesce(octet_length(tag)::text, 'no')
+            using errcode = 'LH002', hint = 'A tag has at most 200 bytes; it may be empty.';
+    end if;
+    if max_attempts < 1 then
+        raise exception 'a job cannot have % attempts', max_attempts
+            using errcode = 'LH002',
+                  hint = 'Give it at least one attempt, or null for what its queue says.';
+    end if;
+    if scheduled_at not between timestamptz '0001-01-01 00:00Z' and timestamptz '9999-01-01 00:00Z' then
+        raise exception 'a job cannot be scheduled at %', scheduled_at
+            using errcode = 'LH002', hint = 'Give it a date before the year 9999.';
     end if;
 end $$;
 

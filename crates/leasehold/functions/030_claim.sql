@@ -35,6 +35,9 @@ end $$;
 -- One statement does it: rows that another claimer is looking at are skipped, and the write checks
 -- again that they are free. The write goes by row address because a join on ids under a LIMIT
 -- tempts the planner into reading the whole table. Jobs whose worker died are left to `claim_lost`.
+-- The generation is drawn after the rows are locked: drawn before, a claim that was held up could
+-- give a job a lower one than a claim that overtook it, and whoever compares generations would
+-- trust the former holder.
 create or replace function leasehold.claim_lanes(
     worker text, from_queue text, up_to int, lease_for interval, with_claim_id uuid,
     lane_names text[], lane_priorities int[], after_at timestamptz[], after_id bigint[]
@@ -44,12 +47,10 @@ language plpgsql volatile security definer set search_path = leasehold, pg_temp 
 declare
     settings leasehold.queue := leasehold.queue_settings(from_queue);
     length interval := coalesce(lease_for, settings.lease);
-    generation bigint;
 begin
     if settings.paused_at is not null or up_to <= 0 then
         return;
     end if;
-    generation := leasehold.next_generation();
     return query
     with picked as materialized (
         select due.place
@@ -69,16 +70,20 @@ begin
                for update skip locked) due
          order by due.priority, due.scheduled_at, due.id
          limit up_to
+    ), numbered as materialized (
+        select leasehold.next_generation() as generation
+          from (select count(*) as jobs from picked) p where p.jobs > 0
     ), claimed as (
         update leasehold.job j
-           set held = true, lease_generation = generation, attempts = j.attempts + 1
+           set held = true, lease_generation = (select n.generation from numbered n),
+               attempts = j.attempts + 1
          where j.ctid = any (array(select place from picked)) and not j.held
         returning j.*
     ), leased as (
         insert into leasehold.lease
             (lease_generation, lease_expires_at, lease, keep_history, queue, claimed_by, claim_id, job_ids)
-        select generation, statement_timestamp() + length, length, settings.keep_history,
-               from_queue, worker, with_claim_id, array_agg(c.id)
+        select min(c.lease_generation), statement_timestamp() + length, length,
+               settings.keep_history, from_queue, worker, with_claim_id, array_agg(c.id)
           from claimed c having count(*) > 0
     )
     select c.id, c.name, c.kwargs, c.priority, c.scheduled_at, c.attempts,
@@ -100,13 +105,11 @@ language plpgsql volatile security definer set search_path = leasehold, pg_temp 
 declare
     settings leasehold.queue := leasehold.queue_settings(from_queue);
     length interval := coalesce(lease_for, settings.lease);
-    generation bigint;
 begin
     if settings.paused_at is not null
        or not exists (select from leasehold.job j where j.queue = from_queue and j.lost_count > 0) then
         return;
     end if;
-    generation := leasehold.next_generation();
     return query
     with picked as materialized (
         select j.ctid as place
@@ -121,16 +124,20 @@ begin
          order by j.priority, j.scheduled_at, j.id
          limit 1
            for update skip locked
+    ), numbered as materialized (
+        select leasehold.next_generation() as generation
+          from (select count(*) as jobs from picked) p where p.jobs > 0
     ), claimed as (
         update leasehold.job j
-           set held = true, lease_generation = generation, attempts = j.attempts + 1
+           set held = true, lease_generation = (select n.generation from numbered n),
+               attempts = j.attempts + 1
          where j.ctid = any (array(select place from picked)) and not j.held
         returning j.*
     ), leased as (
         insert into leasehold.lease
             (lease_generation, lease_expires_at, lease, keep_history, queue, claimed_by, claim_id, job_ids)
-        select generation, statement_timestamp() + length, length, settings.keep_history,
-               from_queue, worker, with_claim_id, array_agg(c.id)
+        select min(c.lease_generation), statement_timestamp() + length, length,
+               settings.keep_history, from_queue, worker, with_claim_id, array_agg(c.id)
           from claimed c having count(*) > 0
     )
     select c.id, c.name, c.kwargs, c.priority, c.scheduled_at, c.attempts,

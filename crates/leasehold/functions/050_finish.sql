@@ -174,19 +174,22 @@ end $$;
 create or replace function leasehold.snooze(job_id bigint, generation bigint, wait interval)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    unwanted boolean;
 begin
-    if exists (select from leasehold.job j where j.id = job_id and j.lease_generation = generation
-                  and j.held and j.cancel_requested) then
-        if leasehold.cancel_rows(array[job_id], true, generation, 'cancelled while it snoozed') > 0 then
-            perform leasehold.settle(generation);
-            return true;
-        end if;
-    end if;
-    update leasehold.job j
-       set held = false, attempts = j.attempts - 1, scheduled_at = statement_timestamp() + wait
-     where j.id = job_id and j.lease_generation = generation and j.held;
+    -- Lock first: a cancel that was asked for a moment ago must not be put off with the job.
+    select j.cancel_requested into unwanted from leasehold.job j
+     where j.id = job_id and j.lease_generation = generation and j.held
+       for update;
     if not found then
         return false;
+    end if;
+    if unwanted then
+        perform leasehold.cancel_rows(array[job_id], true, generation, 'cancelled while it snoozed');
+    else
+        update leasehold.job j
+           set held = false, attempts = j.attempts - 1, scheduled_at = statement_timestamp() + wait
+         where j.id = job_id and j.lease_generation = generation and j.held;
     end if;
     perform leasehold.settle(generation);
     return true;
@@ -197,12 +200,15 @@ end $$;
 create or replace function leasehold.release(ids bigint[], generation bigint)
 returns setof bigint
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    unwanted bigint[];
 begin
-    perform leasehold.cancel_rows(
-        array(select j.id from leasehold.job j
-               where j.id = any (ids) and j.lease_generation = generation and j.held
-                 and j.cancel_requested),
-        true, generation, 'cancelled before it ran');
+    -- Lock first, in the order of the ids: see `snooze`.
+    select coalesce(array_agg(mine.id) filter (where mine.cancel_requested), '{}') into unwanted
+      from (select j.id, j.cancel_requested from leasehold.job j
+             where j.id = any (ids) and j.lease_generation = generation and j.held
+             order by j.id for update) mine;
+    perform leasehold.cancel_rows(unwanted, true, generation, 'cancelled before it ran');
     return query
     update leasehold.job j
        set held = false, attempts = j.attempts - 1
@@ -225,14 +231,14 @@ end $$;
 -- What became of jobs whose finish had no answer:
 --   held       not written; finish again
 --   finished   written by this generation
---   lost       an expiry took the job away before
+--   lost       an expiry took the job away before, or the lease is too old to know
 create or replace function leasehold.explain_finish(ids bigint[], generation bigint)
 returns table (job_id bigint, state text)
 language sql stable security definer set search_path = leasehold, pg_temp as $$
     select asked.id,
            case when j.held and j.lease_generation = generation then 'held'
-                when l.lease_generation is null or asked.id = any (l.lost_ids) then 'lost'
-                else 'finished' end
+                when asked.id = any (l.job_ids) and not asked.id = any (l.lost_ids) then 'finished'
+                else 'lost' end
       from unnest(ids) as asked (id)
       left join leasehold.job j on j.id = asked.id
       left join leasehold.lease l on l.lease_generation = generation

@@ -47,20 +47,41 @@ begin
 end $$;
 
 -- Brings dead jobs back for a new life: attempts and losses start again, the generation goes on
--- growing. A job whose idempotency key belongs to a newer job stays. Returns the ids it moved.
+-- growing. A job takes its idempotency key again, and stays where it is while the key belongs to a
+-- newer job. Returns the ids it moved.
 create or replace function leasehold.redrive(ids bigint[], actor text)
 returns setof bigint
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 declare
     moved bigint[];
 begin
+    perform from leasehold.dead_job d where d.id = any (ids) order by d.id for update;
+    -- Their keys, in everybody's order: made where they were pruned, locked where they stand, so
+    -- that no enqueue takes a key while its old job comes back.
+    insert into leasehold.idempotency_key as k (queue, key, job_id, payload_hash, holds_until)
+    select distinct on (d.queue, d.idempotency_key) d.queue, d.idempotency_key, d.id,
+           leasehold.payload_hash(d.name, d.kwargs), statement_timestamp()
+      from leasehold.dead_job d
+     where d.id = any (ids) and d.idempotency_key is not null
+     order by d.queue, d.idempotency_key, d.id desc
+    on conflict on constraint idempotency_key_pkey do update set job_id = k.job_id;
+    -- A statement later the jobs of these keys can be seen. A key whose time is up and whose job is
+    -- over goes back to the last of its dead jobs.
+    update leasehold.idempotency_key k
+       set job_id = d.id, payload_hash = leasehold.payload_hash(d.name, d.kwargs)
+      from (select distinct on (e.queue, e.idempotency_key) e.*
+              from leasehold.dead_job e
+             where e.id = any (ids) and e.idempotency_key is not null
+             order by e.queue, e.idempotency_key, e.id desc) d
+     where k.queue = d.queue and k.key = d.idempotency_key and k.job_id <> d.id
+       and k.holds_until <= statement_timestamp()
+       and not exists (select from leasehold.job j where j.id = k.job_id);
     with back as (
         delete from leasehold.dead_job d
          where d.id = any (ids)
-           and not exists (
-             select from leasehold.idempotency_key k
-              join leasehold.job j on j.id = k.job_id
-              where k.queue = d.queue and k.key = d.idempotency_key and k.job_id <> d.id)
+           and (d.idempotency_key is null
+                or exists (select from leasehold.idempotency_key k
+                            where k.queue = d.queue and k.key = d.idempotency_key and k.job_id = d.id))
         returning d.*
     ), alive as (
         insert into leasehold.job

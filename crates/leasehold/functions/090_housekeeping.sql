@@ -7,18 +7,26 @@ create or replace function leasehold.prune(
 )
 returns table (leases int, keys int, markers int, workers int, dead int)
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    old_queues text[];
+    old_keys text[];
 begin
     delete from leasehold.lease l where l.lease_generation = any (array(
         select e.lease_generation from leasehold.lease e
          where e.ended_at < statement_timestamp() - ended_leases_for
          limit up_to for update skip locked));
     get diagnostics leases = row_count;
-    -- A key stays while its job waits or runs.
-    delete from leasehold.idempotency_key k where (k.queue, k.key) in (
-        select e.queue, e.key from leasehold.idempotency_key e
-         where e.holds_until < statement_timestamp()
-           and not exists (select from leasehold.job j where j.id = e.job_id)
-         order by e.holds_until limit up_to for update skip locked);
+    -- A key stays while its job waits or runs. Its job is looked for when the key is locked, in a
+    -- statement of its own: one that looked before would miss a job that was made meanwhile.
+    select array_agg(e.queue), array_agg(e.key) into old_queues, old_keys
+      from (select k.queue, k.key from leasehold.idempotency_key k
+             where k.holds_until < statement_timestamp()
+               and not exists (select from leasehold.job j where j.id = k.job_id)
+             order by k.holds_until limit up_to for update skip locked) e;
+    delete from leasehold.idempotency_key k
+     using unnest(old_queues, old_keys) as old (queue, key)
+     where k.queue = old.queue and k.key = old.key
+       and not exists (select from leasehold.job j where j.id = k.job_id);
     get diagnostics keys = row_count;
     -- A mark stays while its job can still run.
     delete from leasehold.once_marker m where (m.scope, m.step) in (
@@ -43,45 +51,63 @@ begin
 end $$;
 
 -- Makes the history partitions of the coming days. Answers with the number made.
+--
+-- Attaching asks for a lock that finishes do not mind, except on the partition that takes the rest.
+-- It waits a second at most, and leaves the work for next time: every finish queues up behind it.
 create or replace function leasehold.extend_history(days int default 7)
 returns int
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
 declare
     day date;
+    part text;
     made int := 0;
 begin
     for day in select d::date from generate_series(
             (statement_timestamp() at time zone 'UTC')::date + 1,
             (statement_timestamp() at time zone 'UTC')::date + days, interval '1 day') d loop
-        if to_regclass('leasehold.history_' || to_char(day, 'YYYYMMDD')) is null then
+        part := 'history_' || to_char(day, 'YYYYMMDD');
+        continue when to_regclass('leasehold.' || part) is not null;
+        begin
+            execute format('create table leasehold.%I (like leasehold.history including all)', part);
             execute format(
-                'create table leasehold.%I partition of leasehold.history for values from (%L) to (%L)',
-                'history_' || to_char(day, 'YYYYMMDD'),
-                day::timestamp at time zone 'UTC', (day + 1)::timestamp at time zone 'UTC');
+                'alter table leasehold.history attach partition leasehold.%I for values from (%L) to (%L)',
+                part, day::timestamp at time zone 'UTC', (day + 1)::timestamp at time zone 'UTC');
             made := made + 1;
-        end if;
+        exception
+            -- The clock was ahead once and rows of that day are in the rest: it goes on taking them.
+            when check_violation then null;
+            when duplicate_table or unique_violation then null; -- made by another housekeeper meanwhile
+            when lock_not_available then return made;
+        end;
     end loop;
     return made;
 end $$;
 
 -- Drops history partitions whose last day is older than `keep`. Answers with the number dropped.
+-- Every finish queues up behind a drop, so it waits a second at most: see `extend_history`.
 create or replace function leasehold.drop_history(keep interval)
 returns int
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
 declare
     part record;
     dropped int := 0;
 begin
+    delete from leasehold.history_rest where finished_at < statement_timestamp() - keep;
     for part in
         select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
          where i.inhparent = 'leasehold.history'::regclass and c.relname ~ '^history_\d{8}$'
            and (to_date(substr(c.relname, 9), 'YYYYMMDD') + 1)::timestamp at time zone 'UTC'
                < statement_timestamp() - keep
+         order by c.relname
     loop
-        execute format('drop table leasehold.%I', part.relname);
-        dropped := dropped + 1;
+        begin
+            execute format('drop table if exists leasehold.%I', part.relname);
+            dropped := dropped + 1;
+        exception when lock_not_available then return dropped;
+        end;
     end loop;
-    delete from leasehold.history_rest where finished_at < statement_timestamp() - keep;
     return dropped;
 end $$;
 

@@ -53,9 +53,9 @@ impl Drop for Session {
 impl Database {
     /// Reads a URL or a `key=value` string. Opens nothing.
     pub fn new(url: &str) -> Result<Self, ConnectError> {
-        let config: Config = url
-            .parse()
-            .map_err(|error: tokio_postgres::Error| ConnectError::BadUrl(crate::error::describe(&error)))?;
+        let config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+            ConnectError::BadUrl(crate::error::describe(&error))
+        })?;
         Self::from_config(config)
     }
 

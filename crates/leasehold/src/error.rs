@@ -30,11 +30,17 @@ pub enum ConnectError {
 pub enum SchemaError {
     #[error("the schema is missing; run: leasehold migrate up")]
     Missing,
-    #[error("the schema is at version {found}, this release needs {needed}; run: leasehold migrate up")]
+    #[error(
+        "the schema is at version {found}, this release needs {needed}; run: leasehold migrate up"
+    )]
     Old { found: i32, needed: i32 },
-    #[error("the schema is at version {found}, newer than the {known} this release knows; upgrade this program")]
+    #[error(
+        "the schema is at version {found}, newer than the {known} this release knows; upgrade this program"
+    )]
     New { found: i32, known: i32 },
-    #[error("migration {version} was changed after it ran here (checksum differs); restore the original file")]
+    #[error(
+        "migration {version} was changed after it ran here (checksum differs); restore the original file"
+    )]
     Changed { version: i32 },
     #[error("migration {version} failed: {}", describe(.source))]
     Failed { version: i32, source: tokio_postgres::Error },
@@ -44,6 +50,7 @@ pub enum SchemaError {
 
 /// Why a job was not enqueued. Nothing was stored.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum EnqueueError {
     /// The job itself is at fault; the text says how to mend it.
     #[error("{0}")]
@@ -91,6 +98,7 @@ pub(crate) fn refusal(code: &str, message: &str, hint: Option<&str>) -> Option<E
 
 /// Why finishing a job had no effect.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum FinishError {
     /// Someone else owns the job now. Drop the result and roll back; theirs will count.
     #[error("lease on job {job} (generation {generation}) was lost")]
@@ -98,8 +106,9 @@ pub enum FinishError {
     /// Unknown whether it was written. Roll back and fail the attempt; it is safe to run again.
     #[error("could not record the outcome of the job: {}", describe(.0))]
     Database(#[source] tokio_postgres::Error),
-    #[error("no connection to record the outcome: {0}")]
-    NoConnection(String),
+    #[cfg(feature = "sqlx-0_9")]
+    #[error("could not record the outcome of the job: {0}")]
+    Sqlx(#[source] sqlx::Error),
 }
 
 /// Why a worker stopped other than on request.

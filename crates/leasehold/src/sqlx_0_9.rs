@@ -1,9 +1,10 @@
-//! Enqueue in a transaction of sqlx 0.9: pass `&mut *tx`.
+//! Enqueue and complete in a transaction of sqlx 0.9: pass `&mut *tx`.
 
 use sqlx::Row;
 
-use crate::error::{EnqueueError, refusal};
+use crate::error::{EnqueueError, FinishError, refusal};
 use crate::queue::enqueue::{Draft, ENQUEUE, EnqueueOn, Enqueued, answer};
+use crate::worker::Ctx;
 
 impl EnqueueOn for &mut sqlx::PgConnection {
     async fn enqueue_one(self, draft: Draft) -> Result<Enqueued, EnqueueError> {
@@ -27,6 +28,26 @@ impl EnqueueOn for &mut sqlx::PgConnection {
             .await
             .map_err(explain)?;
         Ok(answer(row.try_get(0).map_err(explain)?, row.try_get(1).map_err(explain)?))
+    }
+}
+
+impl Ctx {
+    /// [`Ctx::complete_in`] for a transaction of sqlx.
+    pub async fn complete_in_sqlx(
+        &self,
+        transaction: &mut sqlx::PgConnection,
+    ) -> Result<(), FinishError> {
+        let ids = [self.id().0];
+        let done = sqlx::query("select * from leasehold.complete($1, $2, false)")
+            .bind(&ids[..])
+            .bind(self.generation().0)
+            .fetch_optional(transaction)
+            .await
+            .map_err(|error| {
+                self.note_failure();
+                FinishError::Sqlx(error)
+            })?;
+        self.note_completion(done.is_some())
     }
 }
 

@@ -29,7 +29,10 @@ pub fn find(flag: Option<&str>, environment: Environment<'_>) -> Result<Address,
         return Ok(Address { database: Database::new(&url)?, origin });
     }
     if let Some(config) = from_pg_variables(environment)? {
-        return Ok(Address { database: Database::from_config(config)?, origin: "the PG* variables" });
+        return Ok(Address {
+            database: Database::from_config(config)?,
+            origin: "the PG* variables",
+        });
     }
     let left_by_dev = crate::dev::place::default_dir(environment)
         .and_then(|dir| std::fs::read_to_string(crate::dev::place::url_file(&dir)).ok());
@@ -61,10 +64,14 @@ fn from_pg_variables(environment: Environment<'_>) -> Result<Option<Config>, Fai
         None => config.host("localhost"),
     };
     if let Some(port) = environment("PGPORT") {
-        let port = port.parse().map_err(|_| Failure::usage(format!("PGPORT is {port:?}; it is a number such as 5432")))?;
+        let port = port.parse().map_err(|_| {
+            Failure::usage(format!("PGPORT is {port:?}; it is a number such as 5432"))
+        })?;
         config.port(port);
     }
-    let user = environment("PGUSER").or_else(|| environment("USER")).unwrap_or_else(|| "postgres".to_owned());
+    let user = environment("PGUSER")
+        .or_else(|| environment("USER"))
+        .unwrap_or_else(|| "postgres".to_owned());
     config.dbname(environment("PGDATABASE").unwrap_or_else(|| user.clone()));
     config.user(user);
     if let Some(password) = environment("PGPASSWORD") {
@@ -94,7 +101,9 @@ pub fn describe(config: &Config) -> String {
     let port = config.get_ports().first().copied().unwrap_or(5432);
     match config.get_hosts().first() {
         Some(Host::Tcp(host)) => format!("postgres://{user}{host}:{port}/{database}"),
-        Some(Host::Unix(dir)) => format!("postgres://{user}/{database}?host={}&port={port}", dir.display()),
+        Some(Host::Unix(dir)) => {
+            format!("postgres://{user}/{database}?host={}&port={port}", dir.display())
+        }
         None => format!("postgres://{user}/{database}"),
     }
 }
@@ -113,7 +122,11 @@ mod tests {
 
     #[test]
     fn the_flag_comes_before_database_url_and_that_before_the_pg_variables() {
-        let all = [("DATABASE_URL", "postgres://b@localhost/b"), ("PGHOST", "localhost"), ("PGUSER", "c")];
+        let all = [
+            ("DATABASE_URL", "postgres://b@localhost/b"),
+            ("PGHOST", "localhost"),
+            ("PGUSER", "c"),
+        ];
         let url = |flag, set: &[(&str, &str)]| origin(flag, set).expect("an address").1;
         assert_eq!(url(Some("postgres://a@localhost/a"), &all), "postgres://a@localhost:5432/a");
         assert_eq!(url(None, &all), "postgres://b@localhost:5432/b");
@@ -123,12 +136,16 @@ mod tests {
     #[test]
     fn without_any_name_the_error_says_what_to_do() {
         let failure = origin(None, &[("XDG_DATA_HOME", "/nonexistent")]).expect_err("no address");
-        assert!(failure.next_step().is_some_and(|hint| hint.contains("leasehold dev")), "{failure:?}");
+        assert!(
+            failure.next_step().is_some_and(|hint| hint.contains("leasehold dev")),
+            "{failure:?}"
+        );
     }
 
     #[test]
     fn a_description_has_no_password() {
-        let (_, text) = origin(Some("postgres://me:s3cret@127.0.0.1:99/db"), &[]).expect("an address");
+        let (_, text) =
+            origin(Some("postgres://me:s3cret@127.0.0.1:99/db"), &[]).expect("an address");
         assert_eq!(text, "postgres://me@127.0.0.1:99/db");
     }
 }

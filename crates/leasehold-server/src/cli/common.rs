@@ -17,11 +17,25 @@ pub struct Common {
     /// The database, such as postgres://user@host:5432/name. Default: DATABASE_URL, then the PG*
     /// variables, then the private server of `leasehold dev`. Put a URL with a password into the
     /// environment: everyone on the machine can read a command line
-    #[arg(long, global = true, value_name = "URL", env = "LEASEHOLD_DATABASE_URL", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "LEASEHOLD_DATABASE_URL",
+        hide_env_values = true
+    )]
     pub database_url: Option<String>,
 
     /// The form of the answer
-    #[arg(short, long, global = true, value_enum, value_name = "FORM", env = "LEASEHOLD_OUTPUT", hide_env = true)]
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_enum,
+        value_name = "FORM",
+        env = "LEASEHOLD_OUTPUT",
+        hide_env = true
+    )]
     output: Option<Format>,
 
     /// Short for --output json
@@ -29,7 +43,14 @@ pub struct Common {
     json: bool,
 
     /// Whether to use colours
-    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_possible_values = true
+    )]
     color: Color,
 
     /// How long the database may take to answer

@@ -87,11 +87,19 @@ async fn list(args: ListArgs, common: &Common) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn redrive(selection: Selection, cause: Option<String>, common: &Common) -> Result<ExitCode, Failure> {
+async fn redrive(
+    selection: Selection,
+    cause: Option<String>,
+    common: &Common,
+) -> Result<ExitCode, Failure> {
     selection.check("redrive", cause.is_some())?;
     let (out, db) = (common.out(), common.db().await?);
-    let question =
-        Question { filter: selection.filter.clone(), states: dead(), cause, ..Question::ids(&selection.ids) };
+    let question = Question {
+        filter: selection.filter.clone(),
+        states: dead(),
+        cause,
+        ..Question::ids(&selection.ids)
+    };
     if !selection.confirm(&db, out, "redrive", &question).await? {
         return Ok(ExitCode::SUCCESS);
     }

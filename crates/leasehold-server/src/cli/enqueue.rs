@@ -112,17 +112,23 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(attempts) = args.max_attempts {
         draft = draft.max_attempts(attempts);
     }
-    let stored = store(&db, draft, common.patience()).await.map_err(|failure| match failure.code {
-        // Perhaps it was stored: say how to find out.
-        crate::exit::Code::Unreachable | crate::exit::Code::Timeout => {
-            failure.hint(format!("repeat it with --key {key}: that makes no second job"))
-        }
-        _ => failure,
-    })?;
+    let stored =
+        store(&db, draft, common.patience()).await.map_err(|failure| match failure.code {
+            // Perhaps it was stored: say how to find out.
+            crate::exit::Code::Unreachable | crate::exit::Code::Timeout => {
+                failure.hint(format!("repeat it with --key {key}: that makes no second job"))
+            }
+            _ => failure,
+        })?;
     db.query("select leasehold.wake($1)", &[(&args.queue, Type::TEXT)]).await?;
     let id = stored.id().0;
-    let answer =
-        Answer { id, new: stored.is_new(), key, queue: args.queue.clone(), name: args.name.clone() };
+    let answer = Answer {
+        id,
+        new: stored.is_new(),
+        key,
+        queue: args.queue.clone(),
+        name: args.name.clone(),
+    };
     out.one("job", &answer, |answer| {
         let what = if answer.new { "enqueued" } else { "was enqueued before" };
         format!("job {} {what} in {} (key {})", answer.id, answer.queue, answer.key)
@@ -166,8 +172,10 @@ fn read_all(input: impl Read, from: &str) -> Result<String, Failure> {
         .read_to_string(&mut text)
         .map_err(|error| Failure::usage(format!("cannot read {from}: {error}")))?;
     if text.len() as u64 > LONGEST {
-        return Err(Failure::usage(format!("{from} is longer than 1 MiB; a job takes at most 64 KiB"))
-            .hint("store the bulk elsewhere and enqueue a reference to it"));
+        return Err(Failure::usage(format!(
+            "{from} is longer than 1 MiB; a job takes at most 64 KiB"
+        ))
+        .hint("store the bulk elsewhere and enqueue a reference to it"));
     }
     Ok(text)
 }

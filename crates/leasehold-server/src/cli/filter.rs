@@ -46,7 +46,11 @@ pub struct Question {
 
 impl Question {
     pub fn ids(ids: &[i64]) -> Self {
-        Self { ids: ids.to_vec(), limit: i64::try_from(ids.len()).unwrap_or(i64::MAX), ..Self::default() }
+        Self {
+            ids: ids.to_vec(),
+            limit: i64::try_from(ids.len()).unwrap_or(i64::MAX),
+            ..Self::default()
+        }
     }
 
     pub async fn ask(&self, db: &Db) -> Result<Vec<Record>, Failure> {
@@ -56,7 +60,8 @@ impl Question {
 
     /// How many match, up to the limit.
     pub async fn count(&self, db: &Db) -> Result<usize, Failure> {
-        let counting = format!("select count(*) from ({}) matching", include_str!("../queries/jobs.sql"));
+        let counting =
+            format!("select count(*) from ({}) matching", include_str!("../queries/jobs.sql"));
         let rows = self.run(db, &counting).await?;
         let count: i64 = rows.first().map_or(0, |row| row.get(0));
         Ok(usize::try_from(count).unwrap_or(0))

@@ -9,8 +9,8 @@ use leasehold::JobState;
 use super::common::{Common, actor};
 use super::filter::{Filter, Question, parse_state};
 use super::many::Selection;
-use super::verdicts::{Verdicts, cancel_step, retry_step};
 use super::record;
+use super::verdicts::{Verdicts, cancel_step, retry_step};
 use crate::exit::Failure;
 use crate::text::parse_duration;
 
@@ -105,7 +105,8 @@ async fn list(args: ListArgs, common: &Common) -> Result<ExitCode, Failure> {
     out.list("jobs", &records, |records| record::table(records, now))?;
     if out.is_table() {
         match records.last() {
-            None => out.note("no jobs match (finished ones are looked for in the last hour; see --since)"),
+            None => out
+                .note("no jobs match (finished ones are looked for in the last hour; see --since)"),
             Some(last) if records.len() as i64 == question.limit => {
                 out.note(format!("more may follow: --before {}", last.id));
             }
@@ -159,7 +160,11 @@ async fn retry(selection: Selection, common: &Common) -> Result<ExitCode, Failur
     verdicts.report(out)
 }
 
-async fn cancel(selection: Selection, why: Option<String>, common: &Common) -> Result<ExitCode, Failure> {
+async fn cancel(
+    selection: Selection,
+    why: Option<String>,
+    common: &Common,
+) -> Result<ExitCode, Failure> {
     selection.check("cancel", false)?;
     let (out, db) = (common.out(), common.db().await?);
     let question = Question {

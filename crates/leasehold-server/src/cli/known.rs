@@ -20,8 +20,12 @@ pub async fn check_queue(db: &Db, queue: &str) -> Result<(), Failure> {
     }
     let hint = match (nearest(queue, &known), known.is_empty()) {
         (Some(near), _) => format!("did you mean {near:?}? To make a new queue add --new-queue"),
-        (None, true) => "there is no queue yet but \"default\"; to make this one add --new-queue".to_owned(),
-        (None, false) => format!("known are: {}. To make a new queue add --new-queue", known.join(", ")),
+        (None, true) => {
+            "there is no queue yet but \"default\"; to make this one add --new-queue".to_owned()
+        }
+        (None, false) => {
+            format!("known are: {}. To make a new queue add --new-queue", known.join(", "))
+        }
     };
     Err(Failure::not_found(format!("there is no queue {queue:?}")).hint(hint))
 }

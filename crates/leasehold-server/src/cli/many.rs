@@ -48,10 +48,11 @@ impl Selection {
 
     /// Refuses an empty selection: nobody means "everything" by saying nothing.
     pub fn check(&self, verb: &str, more_filter: bool) -> Result<(), Failure> {
-        if self.by_id() && !(self.filter.is_empty() && !more_filter) {
+        let filtered = more_filter || !self.filter.is_empty();
+        if self.by_id() && filtered {
             return Err(Failure::usage("give ids or a filter, not both"));
         }
-        if !self.by_id() && self.filter.is_empty() && !more_filter && !self.all {
+        if !self.by_id() && !filtered && !self.all {
             return Err(Failure::refused(format!("say which jobs to {verb}")).hint(format!(
                 "give ids, a filter such as --queue mail, or --all to {verb} every one"
             )));
@@ -60,7 +61,13 @@ impl Selection {
     }
 
     /// Counts what matches and makes sure that it is meant. False: nothing is to be done.
-    pub async fn confirm(&self, db: &Db, out: Out, verb: &str, question: &Question) -> Result<bool, Failure> {
+    pub async fn confirm(
+        &self,
+        db: &Db,
+        out: Out,
+        verb: &str,
+        question: &Question,
+    ) -> Result<bool, Failure> {
         if self.by_id() && self.ids.len() <= ASK_ABOVE && !self.dry_run {
             return Ok(true);
         }
@@ -73,10 +80,15 @@ impl Selection {
             let sample = Question { limit: 5, ..question.clone() }.ask(db).await?;
             let now = db.now().await?;
             match out.format {
-                Format::Json => out.document(serde_json::json!({ "dry_run": true, "count": matching, "jobs": sample }))?,
+                Format::Json => out.document(
+                    serde_json::json!({ "dry_run": true, "count": matching, "jobs": sample }),
+                )?,
                 _ => out.list("jobs", &sample, |records| record::table(records, now))?,
             }
-            out.note(format!("would {verb} {said}{}; nothing was changed", if matching > 5 { ", of which these are 5" } else { "" }));
+            out.note(format!(
+                "would {verb} {said}{}; nothing was changed",
+                if matching > 5 { ", of which these are 5" } else { "" }
+            ));
             return Ok(false);
         }
         if matching == 0 {
@@ -90,7 +102,12 @@ impl Selection {
     }
 
     /// Calls `act` with the jobs that match, a step at a time, newest first.
-    pub async fn each_step<F>(&self, db: &Db, question: &Question, mut act: F) -> Result<(), Failure>
+    pub async fn each_step<F>(
+        &self,
+        db: &Db,
+        question: &Question,
+        mut act: F,
+    ) -> Result<(), Failure>
     where
         F: AsyncFnMut(Vec<Record>) -> Result<(), Failure>,
     {

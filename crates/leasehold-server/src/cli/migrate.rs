@@ -57,12 +57,17 @@ impl Answer {
     fn text(&self) -> String {
         let found = self.found.map_or("none".to_owned(), |version| version.to_string());
         let functions = if self.functions_current { "current" } else { "to be replaced" };
-        let mut text = format!("schema     {found}, this release brings {}\nfunctions  {functions}\n", self.newest);
+        let mut text = format!(
+            "schema     {found}, this release brings {}\nfunctions  {functions}\n",
+            self.newest
+        );
         for step in &self.pending {
             text.push_str(&format!("pending    {step}\n"));
         }
         for version in &self.changed {
-            text.push_str(&format!("changed    {version:04}: what ran here is not what this release holds\n"));
+            text.push_str(&format!(
+                "changed    {version:04}: what ran here is not what this release holds\n"
+            ));
         }
         text
     }
@@ -109,7 +114,9 @@ async fn status(common: &Common) -> Result<ExitCode, Failure> {
     }
     Err(match status.problem() {
         Some(problem) => Failure::new(Code::Conflict, problem),
-        None => Failure::conflict("functions and views are of another release; run: leasehold migrate up"),
+        None => Failure::conflict(
+            "functions and views are of another release; run: leasehold migrate up",
+        ),
     })
 }
 
@@ -119,7 +126,9 @@ async fn dry_run(common: &Common) -> Result<ExitCode, Failure> {
     let status = migrate::status(db.client()).await?;
     let answer = Answer::of(&status);
     let found = status.found.unwrap_or(0);
-    if let Some(problem) = status.problem().filter(|_| found > status.newest || !status.changed.is_empty()) {
+    if let Some(problem) =
+        status.problem().filter(|_| found > status.newest || !status.changed.is_empty())
+    {
         return Err(problem.into());
     }
     if !out.is_table() {
@@ -127,7 +136,10 @@ async fn dry_run(common: &Common) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     for migration in MIGRATIONS.iter().filter(|migration| migration.version > found) {
-        out.print(&format!("-- migration {:04} {}\n{}", migration.version, migration.name, migration.sql))?;
+        out.print(&format!(
+            "-- migration {:04} {}\n{}",
+            migration.version, migration.name, migration.sql
+        ))?;
     }
     if !status.functions_current {
         for (name, sql) in migrate::FUNCTIONS {

@@ -64,7 +64,9 @@ pub enum Command {
     /// Measures
     Bench(bench::Args),
     /// Prints a completion script for a shell
-    #[command(after_help = "Example:\n  leasehold completions bash > /etc/bash_completion.d/leasehold")]
+    #[command(
+        after_help = "Example:\n  leasehold completions bash > /etc/bash_completion.d/leasehold"
+    )]
     Completions { shell: clap_complete::Shell },
     /// Prints the version
     Version,

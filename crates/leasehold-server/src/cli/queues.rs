@@ -76,7 +76,8 @@ pub struct SetArgs {
 }
 
 fn parse_backoff(text: &str) -> Result<(Duration, Duration), String> {
-    let (first, longest) = text.split_once("..").ok_or("write the first and the longest wait: 1s..1h")?;
+    let (first, longest) =
+        text.split_once("..").ok_or("write the first and the longest wait: 1s..1h")?;
     let (first, longest) = (parse_duration(first)?, parse_duration(longest)?);
     if first > longest {
         return Err("the first wait is longer than the longest".to_owned());
@@ -126,7 +127,10 @@ async fn list(common: &Common) -> Result<ExitCode, Failure> {
         if queues.is_empty() {
             out.note("no queues yet; the first job makes one");
         }
-        for queue in queues.iter().filter(|queue| queue.ready > 0 && queue.workers == 0 && queue.paused_at.is_none()) {
+        for queue in queues
+            .iter()
+            .filter(|queue| queue.ready > 0 && queue.workers == 0 && queue.paused_at.is_none())
+        {
             out.note(format!("queue {} has work and no live worker", queue.queue));
         }
     }
@@ -159,7 +163,17 @@ fn read(row: &tokio_postgres::Row) -> Queue {
 
 fn table(queues: &[Queue], now: Timestamp) -> Columns {
     let mut columns = Columns::new(&[
-        "QUEUE", "READY", "OLDEST", "RUNNING", "SCHEDULED", "DEAD", "EXPIRED", "WORKERS", "LEASE", "ATTEMPTS", "PAUSED",
+        "QUEUE",
+        "READY",
+        "OLDEST",
+        "RUNNING",
+        "SCHEDULED",
+        "DEAD",
+        "EXPIRED",
+        "WORKERS",
+        "LEASE",
+        "ATTEMPTS",
+        "PAUSED",
     ]);
     for queue in queues {
         let paused = queue.paused_at.map(|at| {
@@ -184,7 +198,12 @@ fn table(queues: &[Queue], now: Timestamp) -> Columns {
     columns
 }
 
-async fn pause(queue: &str, why: Option<String>, new_queue: bool, common: &Common) -> Result<ExitCode, Failure> {
+async fn pause(
+    queue: &str,
+    why: Option<String>,
+    new_queue: bool,
+    common: &Common,
+) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
     if !new_queue {
         check_queue(&db, queue).await?;
@@ -192,7 +211,8 @@ async fn pause(queue: &str, why: Option<String>, new_queue: bool, common: &Commo
     let why = ask_why(why, "--why TEXT")?;
     let actor = actor();
     let sql = "select leasehold.pause($1, $2, $3)";
-    let row = db.one(sql, &[(&queue, Type::TEXT), (&actor, Type::TEXT), (&why, Type::TEXT)]).await?;
+    let row =
+        db.one(sql, &[(&queue, Type::TEXT), (&actor, Type::TEXT), (&why, Type::TEXT)]).await?;
     if !row.get::<_, bool>(0) {
         return Err(Failure::conflict(format!("queue {queue} is paused already"))
             .hint("see by whom and why: leasehold queues list"));
@@ -224,7 +244,8 @@ async fn set(args: SetArgs, common: &Common) -> Result<ExitCode, Failure> {
         check_queue(&db, &args.queue).await?;
     }
     let time = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-    let (first, longest) = args.backoff.map_or((None, None), |(first, longest)| (Some(first), Some(longest)));
+    let (first, longest) =
+        args.backoff.map_or((None, None), |(first, longest)| (Some(first), Some(longest)));
     let history = args.history.map(|word| word == "on");
     let row = db
         .one(
@@ -246,7 +267,8 @@ async fn set(args: SetArgs, common: &Common) -> Result<ExitCode, Failure> {
     let settings: serde_json::Value = row.get(0);
     out.one("queue", &settings, |settings| {
         let time = |name: &str| seconds(settings[name].as_f64().unwrap_or(0.0));
-        let backoff = format!("{}..{}", time("backoff_first_seconds"), time("backoff_longest_seconds"));
+        let backoff =
+            format!("{}..{}", time("backoff_first_seconds"), time("backoff_longest_seconds"));
         crate::output::fields(&[
             ("queue", args.queue.clone()),
             ("lease", time("lease_seconds")),

@@ -76,12 +76,18 @@ impl Record {
 
     /// What to know at a glance: when it is due, who has it, or how it ended.
     fn situation(&self, now: Timestamp) -> String {
-        let when = |moment: Option<Timestamp>| moment.map(|moment| relative(moment, now)).unwrap_or_default();
+        let when = |moment: Option<Timestamp>| {
+            moment.map(|moment| relative(moment, now)).unwrap_or_default()
+        };
         let since = |moment: Option<Timestamp>| {
-            moment.map(|moment| crate::text::length(now.duration_since(moment).unsigned_abs())).unwrap_or_default()
+            moment
+                .map(|moment| crate::text::length(now.duration_since(moment).unsigned_abs()))
+                .unwrap_or_default()
         };
         match self.state.as_str() {
-            "pending" if self.scheduled_at.is_some_and(|due| due > now) => format!("due {}", when(self.scheduled_at)),
+            "pending" if self.scheduled_at.is_some_and(|due| due > now) => {
+                format!("due {}", when(self.scheduled_at))
+            }
             "pending" => format!("waiting {}", since(self.scheduled_at)),
             "processing" if self.cancel_requested => "asked to stop".to_owned(),
             "processing" => format!("running {}", since(self.claimed_at)),
@@ -102,10 +108,14 @@ impl Record {
     /// Everything about one job.
     pub fn show(&self, now: Timestamp) -> String {
         let moment = |moment: Option<Timestamp>| {
-            moment.map(|moment| format!("{moment:.3} ({})", relative(moment, now))).unwrap_or_default()
+            moment
+                .map(|moment| format!("{moment:.3} ({})", relative(moment, now)))
+                .unwrap_or_default()
         };
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
-        let number = |number: Option<i32>| number.filter(|n| *n != 0).map(|n| n.to_string()).unwrap_or_default();
+        let number = |number: Option<i32>| {
+            number.filter(|n| *n != 0).map(|n| n.to_string()).unwrap_or_default()
+        };
         let kwargs = serde_json::to_string_pretty(&self.kwargs).unwrap_or_default();
         fields(&[
             ("id", self.id.to_string()),
@@ -124,7 +134,14 @@ impl Record {
             ("claimed by", text(&self.claimed_by)),
             ("claimed", moment(self.claimed_at)),
             ("lease until", moment(self.lease_expires_at)),
-            ("generation", if self.lease_generation == 0 { String::new() } else { self.lease_generation.to_string() }),
+            (
+                "generation",
+                if self.lease_generation == 0 {
+                    String::new()
+                } else {
+                    self.lease_generation.to_string()
+                },
+            ),
             ("cancel", if self.cancel_requested { "requested".to_owned() } else { String::new() }),
             ("cause", text(&self.cause)),
             ("last error", text(&self.last_error)),
@@ -137,7 +154,8 @@ impl Record {
 
 /// Jobs as a table.
 pub fn table(records: &[Record], now: Timestamp) -> Columns {
-    let mut columns = Columns::new(&["ID", "STATE", "QUEUE", "NAME", "TRIES", "SITUATION", "KWARGS"]);
+    let mut columns =
+        Columns::new(&["ID", "STATE", "QUEUE", "NAME", "TRIES", "SITUATION", "KWARGS"]);
     for record in records {
         columns.row([
             record.id.to_string(),
@@ -154,7 +172,8 @@ pub fn table(records: &[Record], now: Timestamp) -> Columns {
 
 /// Dead jobs as a table: what matters is why.
 pub fn dead_table(records: &[Record], now: Timestamp) -> Columns {
-    let mut columns = Columns::new(&["ID", "CAUSE", "QUEUE", "NAME", "TRIES", "DIED", "LAST ERROR"]);
+    let mut columns =
+        Columns::new(&["ID", "CAUSE", "QUEUE", "NAME", "TRIES", "DIED", "LAST ERROR"]);
     for record in records {
         columns.row([
             record.id.to_string(),

@@ -29,7 +29,9 @@ pub enum Command {
     /// Lets a schedule fire again
     Resume { name: String },
     /// Shows when a schedule, or a cron pattern, fires next
-    #[command(after_help = "Examples:\n  leasehold schedules next nightly-report\n  leasehold schedules next '0 3 * * 1-5' --zone Europe/Berlin")]
+    #[command(
+        after_help = "Examples:\n  leasehold schedules next nightly-report\n  leasehold schedules next '0 3 * * 1-5' --zone Europe/Berlin"
+    )]
     Next {
         /// The name of a schedule, or a cron pattern in quotes
         #[arg(value_name = "NAME|CRON")]
@@ -121,7 +123,8 @@ async fn entries(db: &Db) -> Result<Vec<Entry>, Failure> {
     let rows = db.query("select * from leasehold.schedule order by name", &[]).await?;
     let read = |row: &tokio_postgres::Row| {
         let (cron, zone): (String, String) = (row.get("cron"), row.get("zone"));
-        let words = Clockwork::parse(&cron, &zone).map_or_else(|error| error.to_string(), |clock| words(&clock));
+        let words = Clockwork::parse(&cron, &zone)
+            .map_or_else(|error| error.to_string(), |clock| words(&clock));
         Entry {
             name: row.get("name"),
             cron,
@@ -146,7 +149,9 @@ async fn list(common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
     let (entries, now) = (entries(&db).await?, db.now().await?);
     out.list("schedules", &entries, |entries| {
-        let mut columns = Columns::new(&["NAME", "CRON", "IN WORDS", "ZONE", "JOB", "QUEUE", "NEXT", "LAST", "LAST JOB"]);
+        let mut columns = Columns::new(&[
+            "NAME", "CRON", "IN WORDS", "ZONE", "JOB", "QUEUE", "NEXT", "LAST", "LAST JOB",
+        ]);
         for entry in entries {
             let next = match &entry.paused_by {
                 Some(by) => format!("paused by {by}"),
@@ -176,7 +181,9 @@ async fn add(args: AddArgs, common: &Common) -> Result<ExitCode, Failure> {
     let kwargs: serde_json::Value = serde_json::from_str(&args.kwargs)
         .map_err(|error| Failure::usage(format!("the arguments are not JSON: {error}")))?;
     if !kwargs.is_object() {
-        return Err(Failure::usage("the arguments of a job are a JSON object; wrap the value: {\"value\": ...}"));
+        return Err(Failure::usage(
+            "the arguments of a job are a JSON object; wrap the value: {\"value\": ...}",
+        ));
     }
     let schedule = Schedule {
         name: args.name,
@@ -223,7 +230,12 @@ async fn add(args: AddArgs, common: &Common) -> Result<ExitCode, Failure> {
         "zone": schedule.zone, "next_slot": next,
     });
     out.one("schedule", &answer, |_| {
-        format!("schedule {}: {} ({}); next at {next}", schedule.name, words(&clockwork), schedule.zone)
+        format!(
+            "schedule {}: {} ({}); next at {next}",
+            schedule.name,
+            words(&clockwork),
+            schedule.zone
+        )
     })?;
     Ok(ExitCode::SUCCESS)
 }

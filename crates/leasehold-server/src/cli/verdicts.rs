@@ -47,17 +47,21 @@ impl Verdicts {
         if self.by_id {
             out.list("jobs", &self.each, |each| {
                 let mut columns = Columns::new(&["ID", "RESULT"]);
-                each.iter().for_each(|verdict| columns.row([verdict.id.to_string(), verdict.result.to_owned()]));
+                each.iter().for_each(|verdict| {
+                    columns.row([verdict.id.to_string(), verdict.result.to_owned()])
+                });
                 columns
             })?;
         } else {
             out.one("results", &self.counts, |counts| {
-                let lines: Vec<String> =
-                    counts.iter().map(|(result, number)| format!("{}: {result}", count(*number, "job"))).collect();
+                let lines: Vec<String> = counts
+                    .iter()
+                    .map(|(result, number)| format!("{}: {result}", count(*number, "job")))
+                    .collect();
                 lines.join("\n")
             })?;
         }
-        match self.each.iter().find_map(|verdict| problem(verdict)) {
+        match self.each.iter().find_map(problem) {
             Some(failure) => Err(failure),
             None => Ok(ExitCode::SUCCESS),
         }
@@ -81,8 +85,9 @@ fn problem(verdict: &Verdict) -> Option<Failure> {
                 .hint("enqueue a new job; what is finished does not run again"),
         ),
         "dead" => Some(
-            Failure::conflict(format!("job {id} is dead: there is nothing left to cancel"))
-                .hint(format!("it stays for whoever wants to redrive it: leasehold jobs show {id}")),
+            Failure::conflict(format!("job {id} is dead: there is nothing left to cancel")).hint(
+                format!("it stays for whoever wants to redrive it: leasehold jobs show {id}"),
+            ),
         ),
         "kept" => Some(
             Failure::conflict(format!("job {id} stays dead: its key belongs to a newer job"))
@@ -98,10 +103,18 @@ pub fn no_such_job(id: i64) -> Failure {
 }
 
 /// Promotes what waits and redrives what is dead.
-pub async fn retry_step(db: &Db, ids: &[i64], actor: &str, verdicts: &mut Verdicts) -> Result<(), Failure> {
+pub async fn retry_step(
+    db: &Db,
+    ids: &[i64],
+    actor: &str,
+    verdicts: &mut Verdicts,
+) -> Result<(), Failure> {
     let redriven = redrive(db, ids, actor).await?;
     let moved = db
-        .query("select * from leasehold.promote($1, $2)", &[(&ids, Type::INT8_ARRAY), (&actor, Type::TEXT)])
+        .query(
+            "select * from leasehold.promote($1, $2)",
+            &[(&ids, Type::INT8_ARRAY), (&actor, Type::TEXT)],
+        )
         .await?;
     let promoted: Vec<i64> = moved.iter().map(|row| row.get(0)).collect();
     let states = states(db, ids).await?;
@@ -121,7 +134,12 @@ pub async fn retry_step(db: &Db, ids: &[i64], actor: &str, verdicts: &mut Verdic
 }
 
 /// Redrives dead jobs only.
-pub async fn redrive_step(db: &Db, ids: &[i64], actor: &str, verdicts: &mut Verdicts) -> Result<(), Failure> {
+pub async fn redrive_step(
+    db: &Db,
+    ids: &[i64],
+    actor: &str,
+    verdicts: &mut Verdicts,
+) -> Result<(), Failure> {
     let redriven = redrive(db, ids, actor).await?;
     let states = states(db, ids).await?;
     for id in ids {
@@ -146,9 +164,14 @@ pub async fn cancel_step(
     verdicts: &mut Verdicts,
 ) -> Result<(), Failure> {
     let sql = "select u.id, leasehold.cancel(u.id, $2, $3) from unnest($1) as u (id)";
-    let answers = db.query(sql, &[(&ids, Type::INT8_ARRAY), (&actor, Type::TEXT), (&why, Type::TEXT)]).await?;
-    let gone: Vec<i64> =
-        answers.iter().filter(|row| row.get::<_, &str>(1) == "gone").map(|row| row.get(0)).collect();
+    let answers = db
+        .query(sql, &[(&ids, Type::INT8_ARRAY), (&actor, Type::TEXT), (&why, Type::TEXT)])
+        .await?;
+    let gone: Vec<i64> = answers
+        .iter()
+        .filter(|row| row.get::<_, &str>(1) == "gone")
+        .map(|row| row.get(0))
+        .collect();
     let states = states(db, &gone).await?;
     for row in &answers {
         let id: i64 = row.get(0);
@@ -166,7 +189,10 @@ pub async fn cancel_step(
 
 async fn redrive(db: &Db, ids: &[i64], actor: &str) -> Result<Vec<i64>, Failure> {
     let rows = db
-        .query("select * from leasehold.redrive($1, $2)", &[(&ids, Type::INT8_ARRAY), (&actor, Type::TEXT)])
+        .query(
+            "select * from leasehold.redrive($1, $2)",
+            &[(&ids, Type::INT8_ARRAY), (&actor, Type::TEXT)],
+        )
         .await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }

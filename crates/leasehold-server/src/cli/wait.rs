@@ -14,11 +14,17 @@ use crate::output::Out;
 const SOONEST: Duration = Duration::from_millis(50);
 const LATEST: Duration = Duration::from_secs(1);
 
-pub async fn until_over(db: &Db, out: Out, id: i64, limit: Option<Duration>) -> Result<ExitCode, Failure> {
+pub async fn until_over(
+    db: &Db,
+    out: Out,
+    id: i64,
+    limit: Option<Duration>,
+) -> Result<ExitCode, Failure> {
     let begin = Instant::now();
     let (mut pause, mut warned) = (SOONEST, false);
     loop {
-        let state: String = db.one(include_str!("../queries/job_over.sql"), &[(&id, Type::INT8)]).await?.get(0);
+        let state: String =
+            db.one(include_str!("../queries/job_over.sql"), &[(&id, Type::INT8)]).await?.get(0);
         if state != "pending" && state != "processing" {
             return judge(db, out, id, &state, begin.elapsed()).await;
         }
@@ -29,15 +35,23 @@ pub async fn until_over(db: &Db, out: Out, id: i64, limit: Option<Duration>) -> 
         let left = limit.map_or(Duration::MAX, |limit| limit.saturating_sub(begin.elapsed()));
         if left.is_zero() {
             let waited = crate::text::length(begin.elapsed());
-            return Err(Failure::timeout(format!("job {id} is not over after {waited}; it is {state}"))
-                .hint(format!("it goes on without us; look at it: leasehold jobs show {id}")));
+            return Err(Failure::timeout(format!(
+                "job {id} is not over after {waited}; it is {state}"
+            ))
+            .hint(format!("it goes on without us; look at it: leasehold jobs show {id}")));
         }
         tokio::time::sleep(pause.min(left)).await;
         pause = (pause * 2).min(LATEST);
     }
 }
 
-async fn judge(db: &Db, out: Out, id: i64, state: &str, after: Duration) -> Result<ExitCode, Failure> {
+async fn judge(
+    db: &Db,
+    out: Out,
+    id: i64,
+    state: &str,
+    after: Duration,
+) -> Result<ExitCode, Failure> {
     if state == "done" {
         out.note(format!("job {id} is done, {} after the enqueue", crate::text::length(after)));
         return Ok(ExitCode::SUCCESS);
@@ -47,8 +61,9 @@ async fn judge(db: &Db, out: Out, id: i64, state: &str, after: Duration) -> Resu
     let why = crate::text::printable(&why);
     Err(match state {
         "cancelled" => Failure::new(Code::Failed, format!("job {id} was cancelled: {why}")),
-        _ => Failure::new(Code::Failed, format!("job {id} died: {why}"))
-            .hint(format!("look at it: leasehold jobs show {id}; run it again: leasehold dead redrive {id}")),
+        _ => Failure::new(Code::Failed, format!("job {id} died: {why}")).hint(format!(
+            "look at it: leasehold jobs show {id}; run it again: leasehold dead redrive {id}"
+        )),
     })
 }
 
@@ -60,7 +75,9 @@ async fn warn_when_nobody_works(db: &Db, out: Out, id: i64) -> Result<(), Failur
     if let Some(row) = db.query(sql, &[(&id, Type::INT8)]).await?.first() {
         let (queue, name): (String, String) = (row.get(0), row.get(1));
         if row.get(2) {
-            out.note(format!("queue {queue} is paused; resume it with: leasehold queues resume {queue}"));
+            out.note(format!(
+                "queue {queue} is paused; resume it with: leasehold queues resume {queue}"
+            ));
         } else if !row.get::<_, bool>(3) {
             out.note(format!("no live worker handles {name} in queue {queue}; still waiting"));
         }

@@ -63,7 +63,9 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         .collect();
     let now = db.now().await?;
     out.list("workers", &workers, |workers| {
-        let mut columns = Columns::new(&["NAME", "STATE", "HOST", "PID", "BUSY", "QUEUES", "STARTED", "SEEN", "VERSION"]);
+        let mut columns = Columns::new(&[
+            "NAME", "STATE", "HOST", "PID", "BUSY", "QUEUES", "STARTED", "SEEN", "VERSION",
+        ]);
         for worker in workers {
             columns.row([
                 worker.name.clone(),

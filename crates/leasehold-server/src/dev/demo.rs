@@ -4,15 +4,16 @@
 use std::time::Duration;
 
 use leasehold::schedule::Schedule;
-use leasehold::{Backoff, Job, JobError, Leasehold, Outcome, Policy};
 use leasehold::worker::Ctx;
+use leasehold::{Backoff, Job, JobError, Leasehold, Outcome, Policy};
 use serde::{Deserialize, Serialize};
 
 use super::producer;
 use super::services::{Service, Stopping};
 use crate::output::Out;
 
-pub const QUEUES: [(&str, usize); 4] = [("demo.mail", 20), ("demo.hooks", 10), ("demo.reports", 2), ("demo.tidy", 1)];
+pub const QUEUES: [(&str, usize); 4] =
+    [("demo.mail", 20), ("demo.hooks", 10), ("demo.reports", 2), ("demo.tidy", 1)];
 
 /// A letter to a customer. Mailboxes are busy at times; a later attempt gets through.
 #[derive(Job, Serialize, Deserialize)]
@@ -63,7 +64,9 @@ async fn deliver_hook(hook: DeliverHook) -> Result<(), JobError> {
     pause(50..400).await;
     match hook.url.as_str() {
         url if url.contains("gone") => Err(JobError::permanent(format!("410 Gone: {url}"))),
-        url if url.contains("down") && chance(0.75) => Err(JobError::retry(format!("503 Service Unavailable: {url}"))),
+        url if url.contains("down") && chance(0.75) => {
+            Err(JobError::retry(format!("503 Service Unavailable: {url}")))
+        }
         _ => Ok(()),
     }
 }
@@ -106,9 +109,14 @@ pub fn services(engine: &Leasehold, stopping: &Stopping, out: Out) -> Vec<Servic
     }
     let queues: Vec<&str> = QUEUES.iter().map(|(queue, _)| *queue).collect();
     let (stop, hurry) = (stopping.clone(), stopping.clone());
-    let working = async move { Ok(worker.run_until_or_hurry(stop.asked(), hurry.hurried()).await?) };
+    let working =
+        async move { Ok(worker.run_until_or_hurry(stop.asked(), hurry.hurried()).await?) };
     vec![
-        Service::new("worker", format!("runs the demo's jobs in {}; keeps house", queues.join(", ")), working),
+        Service::new(
+            "worker",
+            format!("runs the demo's jobs in {}; keeps house", queues.join(", ")),
+            working,
+        ),
         Service::new(
             "producer",
             "enqueues letters, webhooks and reports, a few a second; some fail, some die",

@@ -99,7 +99,13 @@ fn housekeeping(engine: &Leasehold, stopping: &Stopping) -> Service {
     )
 }
 
-fn announce(out: Out, server: &Server, place: &str, applied: usize, services: &[Service]) -> Result<(), Failure> {
+fn announce(
+    out: Out,
+    server: &Server,
+    place: &str,
+    applied: usize,
+    services: &[Service],
+) -> Result<(), Failure> {
     let migrated = match applied {
         0 => "schema current".to_owned(),
         applied => crate::text::count(applied, "migration") + " applied",
@@ -109,7 +115,11 @@ fn announce(out: Out, server: &Server, place: &str, applied: usize, services: &[
             out.print(&format!("{:<13} {place} (named by {origin}), {migrated}", "database"))?;
         }
         Server::Private { postgres, .. } => {
-            out.print(&format!("{:<13} private PostgreSQL, kept in {}, {migrated}", "database", postgres.dir().display()))?;
+            out.print(&format!(
+                "{:<13} private PostgreSQL, kept in {}, {migrated}",
+                "database",
+                postgres.dir().display()
+            ))?;
             out.print(&format!("{:<13} {}", "log", postgres.log_path().display()))?;
         }
     }

@@ -21,7 +21,11 @@ fn choose(environment: Environment<'_>, root: bool, mac: bool) -> Option<PathBuf
         return Some(PathBuf::from("/var/lib/leasehold"));
     }
     let home = PathBuf::from(environment("HOME")?);
-    Some(home.join(if mac { "Library/Application Support/leasehold" } else { ".local/share/leasehold" }))
+    Some(home.join(if mac {
+        "Library/Application Support/leasehold"
+    } else {
+        ".local/share/leasehold"
+    }))
 }
 
 /// Holds the URL of the server while `leasehold dev` runs, so that other commands find it.
@@ -30,7 +34,12 @@ pub fn url_file(dir: &Path) -> PathBuf {
 }
 
 pub fn write_url(dir: &Path, url: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(url_file(dir))?;
+    let mut file = OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(url_file(dir))?;
     writeln!(file, "{url}")
 }
 
@@ -44,7 +53,9 @@ pub fn socket_url(socket_dir: &Path, port: u16, database: &str) -> String {
     let mut dir = String::new();
     for byte in socket_dir.to_string_lossy().bytes() {
         match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' | b'~' => dir.push(byte as char),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' | b'~' => {
+                dir.push(byte as char)
+            }
             other => dir.push_str(&format!("%{other:02X}")),
         }
     }
@@ -61,7 +72,10 @@ mod tests {
         let nothing = |_: &str| None;
         let at = |root, mac| choose(&home, root, mac).map(|dir| dir.display().to_string());
         assert_eq!(at(false, false).as_deref(), Some("/home/ann/.local/share/leasehold"));
-        assert_eq!(at(false, true).as_deref(), Some("/home/ann/Library/Application Support/leasehold"));
+        assert_eq!(
+            at(false, true).as_deref(),
+            Some("/home/ann/Library/Application Support/leasehold")
+        );
         assert_eq!(at(true, false).as_deref(), Some("/var/lib/leasehold"));
         assert_eq!(choose(&nothing, false, false), None);
         let xdg = |name: &str| (name == "XDG_DATA_HOME").then(|| "/data".to_owned());

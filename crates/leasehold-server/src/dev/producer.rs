@@ -40,7 +40,11 @@ async fn place_order(engine: &Leasehold, order: u64) -> Result<(), EnqueueError>
     let name = pick(&NAMES);
     for _ in 0..rand::random_range(1..4) {
         let to = format!("{name}@example.com");
-        SendEmail { to, template: pick(&TEMPLATES).to_owned() }.with()?.tag("demo").enqueue(engine).await?;
+        SendEmail { to, template: pick(&TEMPLATES).to_owned() }
+            .with()?
+            .tag("demo")
+            .enqueue(engine)
+            .await?;
     }
     if chance(0.5) {
         let host = match rand::random_range(0..100) {
@@ -49,7 +53,12 @@ async fn place_order(engine: &Leasehold, order: u64) -> Result<(), EnqueueError>
             _ => "hooks.example.com",
         };
         let url = format!("https://{host}/orders");
-        DeliverHook { url, order }.with()?.tag("demo").key(format!("order-{order}")).enqueue(engine).await?;
+        DeliverHook { url, order }
+            .with()?
+            .tag("demo")
+            .key(format!("order-{order}"))
+            .enqueue(engine)
+            .await?;
     }
     if chance(0.1) {
         let month = format!("2026-{:02}", rand::random_range(1..=12));
@@ -63,7 +72,8 @@ fn pick<'a>(words: &[&'a str]) -> &'a str {
 }
 
 async fn waiting(engine: &Leasehold) -> Result<i64, Failure> {
-    let sql = "select count(*) from (select from leasehold.job where queue like 'demo.%' limit 10000) j";
+    let sql =
+        "select count(*) from (select from leasehold.job where queue like 'demo.%' limit 10000) j";
     let client = engine.pool().get().await.map_err(Failure::failed)?;
     Ok(client.query_typed(sql, &[]).await?.first().map_or(0, |row| row.get(0)))
 }
@@ -89,6 +99,10 @@ async fn status(engine: &Leasehold) -> Result<String, Failure> {
     let number = |at: usize| row.get::<_, i64>(at);
     Ok(format!(
         "completed {}, waiting {}, running {}, retrying {}, dead {}",
-        number(0), number(1), number(2), number(3), number(4)
+        number(0),
+        number(1),
+        number(2),
+        number(3),
+        number(4)
     ))
 }

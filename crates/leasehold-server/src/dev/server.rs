@@ -24,28 +24,35 @@ impl Server {
     /// Uses the database that a flag or variable names, or starts a private one.
     pub async fn find(data: Option<PathBuf>, common: &Common) -> Result<Self, Failure> {
         let dir = data.clone().or_else(|| place::default_dir(&address::environment));
-        if let Some((url, origin)) = address::named(common.database_url.as_deref(), &address::environment) {
+        if let Some((url, origin)) =
+            address::named(common.database_url.as_deref(), &address::environment)
+        {
             // Pasted from an earlier run: that one is ours to start.
-            let ours = dir.as_ref().and_then(|dir| std::path::absolute(dir).ok()).is_some_and(|dir| {
-                url == place::socket_url(&dir.join("run"), 5432, DATABASE)
-            });
+            let ours = dir
+                .as_ref()
+                .and_then(|dir| std::path::absolute(dir).ok())
+                .is_some_and(|dir| url == place::socket_url(&dir.join("run"), 5432, DATABASE));
             if !ours && data.is_some() {
-                return Err(Failure::usage(format!("--data is for a private server, but {origin} names another one"))
-                    .hint("leave out one of them"));
+                return Err(Failure::usage(format!(
+                    "--data is for a private server, but {origin} names another one"
+                ))
+                .hint("leave out one of them"));
             }
             if !ours {
                 return Ok(Self::Named { url, origin });
             }
         }
         let dir = dir.ok_or_else(|| {
-            Failure::usage("there is no HOME to keep the private server in").hint("name a directory: --data DIR")
+            Failure::usage("there is no HOME to keep the private server in")
+                .hint("name a directory: --data DIR")
         })?;
         let kept = dir.clone();
         let started = tokio::task::spawn_blocking(move || PrivatePostgres::kept_in(kept).start())
             .await
             .map_err(Failure::failed)?;
         let postgres = started.map_err(|error| explain(error, &dir))?;
-        make_database(&place::socket_url(postgres.socket_dir(), postgres.port(), "postgres")).await?;
+        make_database(&place::socket_url(postgres.socket_dir(), postgres.port(), "postgres"))
+            .await?;
         let url = place::socket_url(postgres.socket_dir(), postgres.port(), DATABASE);
         place::write_url(postgres.dir(), &url)?;
         Ok(Self::Private { url, postgres: Box::new(postgres) })
@@ -61,7 +68,8 @@ impl Server {
     pub async fn stop(self) -> Result<(), Failure> {
         let Self::Private { mut postgres, .. } = self else { return Ok(()) };
         place::forget_url(postgres.dir());
-        let stopped = tokio::task::spawn_blocking(move || postgres.stop()).await.map_err(Failure::failed)?;
+        let stopped =
+            tokio::task::spawn_blocking(move || postgres.stop()).await.map_err(Failure::failed)?;
         stopped.map_err(Failure::failed)
     }
 }
@@ -81,12 +89,14 @@ fn explain(error: PostgresError, dir: &Path) -> Failure {
             let use_it = std::fs::read_to_string(place::url_file(dir))
                 .map(|url| format!("use it: export DATABASE_URL='{}'; or ", url.trim()))
                 .unwrap_or_default();
-            Failure::conflict(format!("leasehold dev is already running in {} (server pid {pid})", dir.display()))
-                .hint(format!("{use_it}choose another directory: --data DIR"))
+            Failure::conflict(format!(
+                "leasehold dev is already running in {} (server pid {pid})",
+                dir.display()
+            ))
+            .hint(format!("{use_it}choose another directory: --data DIR"))
         }
-        PostgresError::Unreachable { .. } => {
-            Failure::failed(error).hint("name a directory that the user postgres can enter: --data /var/lib/leasehold")
-        }
+        PostgresError::Unreachable { .. } => Failure::failed(error)
+            .hint("name a directory that the user postgres can enter: --data /var/lib/leasehold"),
         error => Failure::failed(error),
     }
 }

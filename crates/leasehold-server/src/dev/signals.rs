@@ -4,7 +4,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Asks to stop, one after the other.
 pub enum Signals {
-    Real { interrupt: Signal, terminate: Signal },
+    Real {
+        interrupt: Signal,
+        terminate: Signal,
+    },
     /// So many at once, then none; for tests.
     #[cfg(test)]
     Fake(usize),
@@ -13,7 +16,10 @@ pub enum Signals {
 impl Signals {
     /// From here on neither signal ends the process by itself.
     pub fn catch() -> std::io::Result<Self> {
-        Ok(Self::Real { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        Ok(Self::Real {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
     }
 
     #[cfg(test)]

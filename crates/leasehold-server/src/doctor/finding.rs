@@ -60,6 +60,9 @@ impl Finding {
 }
 
 /// What a check found, or that it could not look.
-pub async fn check(name: &'static str, looking: impl Future<Output = Result<Finding, Failure>>) -> Finding {
+pub async fn check(
+    name: &'static str,
+    looking: impl Future<Output = Result<Finding, Failure>>,
+) -> Finding {
     looking.await.unwrap_or_else(|failure| Finding::unknown(name, &failure))
 }

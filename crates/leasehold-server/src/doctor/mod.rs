@@ -59,7 +59,8 @@ async fn examine(args: &Args, common: &Common) -> Result<(Vec<Finding>, bool), F
         }
     };
     let db = Db::new(database.connect().await?, common.patience());
-    let mut findings = vec![Finding::ok("reachable", format!("{place}, named by {}", found.origin))];
+    let mut findings =
+        vec![Finding::ok("reachable", format!("{place}, named by {}", found.origin))];
     findings.extend(server::examine(&db, pooled).await);
     findings.extend(path::examine(&db, &database).await);
     let usable = schema::examine(&db, &mut findings).await;

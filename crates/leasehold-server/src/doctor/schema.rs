@@ -23,7 +23,9 @@ pub async fn examine(db: &Db, findings: &mut Vec<Finding>) -> bool {
 async fn version(db: &Db) -> Result<Finding, Failure> {
     let status = migrate::status(db.client()).await?;
     Ok(match status.problem() {
-        Some(problem) => Finding::fail("schema", problem.to_string(), "see: leasehold migrate status"),
+        Some(problem) => {
+            Finding::fail("schema", problem.to_string(), "see: leasehold migrate status")
+        }
         None => Finding::ok("schema", format!("version {}, checksums fit", status.newest)),
     })
 }
@@ -64,7 +66,11 @@ async fn functions(db: &Db) -> Result<Finding, Failure> {
             "put them right: delete from leasehold.schema_version where version = 0, then leasehold migrate up",
         )
     } else if !strange.is_empty() {
-        Finding::warn("functions", format!("not ours: {}", strange.join(", ")), "keep your own functions in a schema of your own")
+        Finding::warn(
+            "functions",
+            format!("not ours: {}", strange.join(", ")),
+            "keep your own functions in a schema of your own",
+        )
     } else {
         Finding::ok("functions", format!("{same} functions, all of this release"))
     })
@@ -82,7 +88,9 @@ fn release_functions() -> Vec<(&'static str, &'static str)> {
     };
     migrate::FUNCTIONS
         .iter()
-        .flat_map(|(_, sql)| sql.split("create or replace function leasehold.").skip(1).filter_map(one))
+        .flat_map(|(_, sql)| {
+            sql.split("create or replace function leasehold.").skip(1).filter_map(one)
+        })
         .collect()
 }
 
@@ -133,14 +141,21 @@ async fn dead_rows(db: &Db) -> Result<Finding, Failure> {
     let mut worst = None;
     let mut words = Vec::new();
     for row in &rows {
-        let (table, live, dead, vacuumed): (String, i64, i64, String) = (row.get(0), row.get(1), row.get(2), row.get(3));
+        let (table, live, dead, vacuumed): (String, i64, i64, String) =
+            (row.get(0), row.get(1), row.get(2), row.get(3));
         words.push(format!("{table} {dead}"));
         if dead > 50_000 && dead > 5 * live {
-            worst = Some(format!("{table} has {dead} dead rows beside {live} live ones; last autovacuum: {vacuumed}"));
+            worst = Some(format!(
+                "{table} has {dead} dead rows beside {live} live ones; last autovacuum: {vacuumed}"
+            ));
         }
     }
     Ok(match worst {
-        Some(text) => Finding::warn("dead rows", text, "look for an old transaction above; then: vacuum leasehold.job, leasehold.lease"),
+        Some(text) => Finding::warn(
+            "dead rows",
+            text,
+            "look for an old transaction above; then: vacuum leasehold.job, leasehold.lease",
+        ),
         None => Finding::ok("dead rows", words.join(", ")),
     })
 }
@@ -151,7 +166,10 @@ mod tests {
 
     #[test]
     fn every_function_of_the_release_is_read() {
-        let made: usize = migrate::FUNCTIONS.iter().map(|(_, sql)| sql.matches("create or replace function").count()).sum();
+        let made: usize = migrate::FUNCTIONS
+            .iter()
+            .map(|(_, sql)| sql.matches("create or replace function").count())
+            .sum();
         let read = release_functions();
         assert_eq!(read.len(), made);
         assert!(read.contains(&("contract", "select 1")));

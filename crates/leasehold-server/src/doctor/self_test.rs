@@ -41,7 +41,9 @@ pub async fn run(db: &Db) -> Finding {
             format!("{step}: writes vanish without an error, so jobs are lost or run for ever"),
             "look for triggers, rules and row policies on the tables of schema leasehold, and remove them",
         ),
-        (Err(Trouble::Database(failure)), _) if failure.is_denied() && !may_be_policy => Finding::unknown(CHECK, &failure),
+        (Err(Trouble::Database(failure)), _) if failure.is_denied() && !may_be_policy => {
+            Finding::unknown(CHECK, &failure)
+        }
         (Err(Trouble::Database(failure)), _) => Finding::fail(
             CHECK,
             format!("a job could not live its life: {failure}"),
@@ -52,7 +54,9 @@ pub async fn run(db: &Db) -> Finding {
             format!("passed, but its traces in queue {queue} could not be removed: {failure}"),
             "they do no harm; remove them as the owner of the schema",
         ),
-        (Ok(()), Ok(())) => Finding::ok(CHECK, "enqueue, claim, renew, complete: each did what it said"),
+        (Ok(()), Ok(())) => {
+            Finding::ok(CHECK, "enqueue, claim, renew, complete: each did what it said")
+        }
     }
 }
 
@@ -75,14 +79,25 @@ async fn live(db: &Db, queue: &str) -> Result<(), Trouble> {
         .await?;
     let id: Option<i64> = enqueued.first().and_then(|row| row.get(0));
     let id = id.ok_or_else(|| Trouble::Vanished("enqueue gave no id".to_owned()))?;
-    must(seen("select from leasehold.job where id = $1 and not held", id).await?, "the enqueued job is not there")?;
+    must(
+        seen("select from leasehold.job where id = $1 and not held", id).await?,
+        "the enqueued job is not there",
+    )?;
 
     let claimed = db
-        .query("select id, lease_generation from leasehold.claim('doctor', $1, 1)", &[(&queue, Type::TEXT)])
+        .query(
+            "select id, lease_generation from leasehold.claim('doctor', $1, 1)",
+            &[(&queue, Type::TEXT)],
+        )
         .await?;
-    let generation: Option<i64> = claimed.first().filter(|row| row.get::<_, i64>(0) == id).map(|row| row.get(1));
-    let generation = generation.ok_or_else(|| Trouble::Vanished("the claim took nothing".to_owned()))?;
-    must(seen("select from leasehold.job where id = $1 and held", id).await?, "the claimed job is not held")?;
+    let generation: Option<i64> =
+        claimed.first().filter(|row| row.get::<_, i64>(0) == id).map(|row| row.get(1));
+    let generation =
+        generation.ok_or_else(|| Trouble::Vanished("the claim took nothing".to_owned()))?;
+    must(
+        seen("select from leasehold.job where id = $1 and held", id).await?,
+        "the claimed job is not held",
+    )?;
     must(
         seen("select from leasehold.lease where lease_generation = $1", generation).await?,
         "the lease of the claim is not there",
@@ -101,9 +116,16 @@ async fn live(db: &Db, queue: &str) -> Result<(), Trouble> {
         .one("select leasehold.complete($1, $2)", &[(&id, Type::INT8), (&generation, Type::INT8)])
         .await?;
     must(completed.get(0), "the job could not be completed")?;
-    must(!seen("select from leasehold.job where id = $1", id).await?, "the completed job is still there")?;
     must(
-        seen("select from leasehold.history where job_ids @> array[$1] and outcome = 'completed'", id).await?,
+        !seen("select from leasehold.job where id = $1", id).await?,
+        "the completed job is still there",
+    )?;
+    must(
+        seen(
+            "select from leasehold.history where job_ids @> array[$1] and outcome = 'completed'",
+            id,
+        )
+        .await?,
         "the completed job is not in the history",
     )
 }

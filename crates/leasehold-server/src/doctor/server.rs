@@ -25,10 +25,17 @@ pub async fn examine(db: &Db, pooled: bool) -> Vec<Finding> {
 }
 
 async fn version(db: &Db) -> Result<Finding, Failure> {
-    let row = db.one("select current_setting('server_version'), current_setting('server_version_num')::int", &[]).await?;
+    let row = db
+        .one(
+            "select current_setting('server_version'), current_setting('server_version_num')::int",
+            &[],
+        )
+        .await?;
     let (text, number): (String, i32) = (row.get(0), row.get(1));
     Ok(match number {
-        ..140_000 => Finding::fail("version", format!("PostgreSQL {text}"), "use PostgreSQL 14 or newer"),
+        ..140_000 => {
+            Finding::fail("version", format!("PostgreSQL {text}"), "use PostgreSQL 14 or newer")
+        }
         _ => Finding::ok("version", format!("PostgreSQL {text}")),
     })
 }
@@ -86,10 +93,14 @@ async fn synchronous_commit(db: &Db, pooled: bool) -> Result<Finding, Failure> {
         ),
         ("off" | "local", false, _) => Finding::warn(
             name,
-            format!("a new session gets {value}; workers raise it, but a job that your program enqueues in its own transaction can be lost in a crash"),
+            format!(
+                "a new session gets {value}; workers raise it, but a job that your program enqueues in its own transaction can be lost in a crash"
+            ),
             advice,
         ),
-        (_, _, false) => Finding::warn(name, format!("{value} here, lowered for {}", lowered.join(", ")), advice),
+        (_, _, false) => {
+            Finding::warn(name, format!("{value} here, lowered for {}", lowered.join(", ")), advice)
+        }
         _ => Finding::ok(name, format!("{value} for a new session")),
     })
 }
@@ -102,7 +113,11 @@ async fn connections(db: &Db) -> Result<Finding, Failure> {
     let text = format!("{used} of {most} in use");
     // A worker takes five and up to sixteen for its handlers.
     Ok(match most - used {
-        ..25 => Finding::warn("connections", text, "a worker takes 5 and up to 16 for handlers: raise max_connections, or put a pooler in front"),
+        ..25 => Finding::warn(
+            "connections",
+            text,
+            "a worker takes 5 and up to 16 for handlers: raise max_connections, or put a pooler in front",
+        ),
         _ => Finding::ok("connections", text),
     })
 }
@@ -127,7 +142,9 @@ async fn clock(db: &Db) -> Result<Finding, Failure> {
         ),
         (leases, _) => Finding::warn(
             "clock",
-            format!("{leases} leases end later than their length allows: the database's clock went back"),
+            format!(
+                "{leases} leases end later than their length allows: the database's clock went back"
+            ),
             "a running worker shortens them; keep NTP from stepping the clock",
         ),
     })

@@ -20,7 +20,8 @@ async fn idle_queues(db: &Db) -> Result<Finding, Failure> {
     let rows = db.query(sql, &[]).await?;
     let (mut idle, mut paused) = (Vec::new(), Vec::new());
     for row in &rows {
-        let (queue, ready, workers, is_paused): (String, i64, i64, bool) = (row.get(0), row.get(1), row.get(2), row.get(3));
+        let (queue, ready, workers, is_paused): (String, i64, i64, bool) =
+            (row.get(0), row.get(1), row.get(2), row.get(3));
         match (ready, workers, is_paused) {
             (0, ..) => {}
             (_, _, true) => paused.push(format!("{queue} is paused with {ready} waiting")),
@@ -31,7 +32,11 @@ async fn idle_queues(db: &Db) -> Result<Finding, Failure> {
     let words = [idle.clone(), paused].concat().join("\n");
     Ok(match (idle.is_empty(), words.is_empty()) {
         (true, true) => Finding::ok("workers", "every queue with work has a live worker"),
-        (true, false) => Finding::warn("workers", words, "when the reason is gone: leasehold queues resume QUEUE"),
+        (true, false) => Finding::warn(
+            "workers",
+            words,
+            "when the reason is gone: leasehold queues resume QUEUE",
+        ),
         (false, _) => Finding::warn("workers", words, "start a worker for it, or cancel the jobs"),
     })
 }
@@ -62,7 +67,10 @@ async fn late_leases(db: &Db) -> Result<Finding, Failure> {
         0 => Finding::ok("leases", "none is overdue"),
         late => Finding::warn(
             "leases",
-            format!("{late} ran out long ago, the oldest {} ago: nobody keeps house, or a transaction holds their jobs", seconds(oldest.unwrap_or(0.0))),
+            format!(
+                "{late} ran out long ago, the oldest {} ago: nobody keeps house, or a transaction holds their jobs",
+                seconds(oldest.unwrap_or(0.0))
+            ),
             "run a worker (its housekeeping returns the jobs); then look for old transactions",
         ),
     })
@@ -76,7 +84,11 @@ async fn locked_jobs(db: &Db) -> Result<Finding, Failure> {
         true => Finding::ok("locked jobs", "none"),
         false => Finding::warn(
             "locked jobs",
-            format!("{} due for a minute and locked by a transaction: {}", count(ids.len(), "job"), ids.join(", ")),
+            format!(
+                "{} due for a minute and locked by a transaction: {}",
+                count(ids.len(), "job"),
+                ids.join(", ")
+            ),
             "claims skip them; end the transaction: see old transactions",
         ),
     })
@@ -88,7 +100,8 @@ async fn dead_jobs(db: &Db) -> Result<Finding, Failure> {
     Ok(match dead {
         0 => Finding::ok("dead jobs", "none"),
         dead => {
-            let words = if dead > 100_000 { "more than 100000".to_owned() } else { dead.to_string() };
+            let words =
+                if dead > 100_000 { "more than 100000".to_owned() } else { dead.to_string() };
             Finding::ok("dead jobs", format!("{words} kept; see: leasehold dead list"))
         }
     })

@@ -3,22 +3,52 @@ use super::support::{Place, Ran, command};
 #[tokio::test]
 async fn help_lists_every_exit_code() {
     let ran = Ran::of(command(&["--help"])).await.expect(0);
-    for code in ["0    ok", "1    failed", "2    usage", "3    not found", "4    refused", "5    conflict", "6    cannot reach", "7    timeout", "130  "] {
+    for code in [
+        "0    ok",
+        "1    failed",
+        "2    usage",
+        "3    not found",
+        "4    refused",
+        "5    conflict",
+        "6    cannot reach",
+        "7    timeout",
+        "130  ",
+    ] {
         ran.prints(code);
     }
 }
 
 #[tokio::test]
 async fn every_command_has_a_help_text() {
-    for name in ["dev", "enqueue", "jobs", "dead", "queues", "schedules", "workers", "doctor", "migrate", "completions", "version"] {
+    for name in [
+        "dev",
+        "enqueue",
+        "jobs",
+        "dead",
+        "queues",
+        "schedules",
+        "workers",
+        "doctor",
+        "migrate",
+        "completions",
+        "version",
+    ] {
         Ran::of(command(&[name, "--help"])).await.expect(0).prints("Usage: leasehold");
     }
 }
 
 #[tokio::test]
 async fn a_bad_command_line_is_usage() {
-    for bad in [&["nonsense"][..], &["jobs", "show"], &["jobs", "show", "x"], &["jobs", "list", "--state", "asleep"],
-                &["enqueue", "a", "--at", "5m"], &["queues", "set", "mail"], &["-o", "xml", "version"], &["queues", "set", "a", "--backoff", "1h..1s"]] {
+    for bad in [
+        &["nonsense"][..],
+        &["jobs", "show"],
+        &["jobs", "show", "x"],
+        &["jobs", "list", "--state", "asleep"],
+        &["enqueue", "a", "--at", "5m"],
+        &["queues", "set", "mail"],
+        &["-o", "xml", "version"],
+        &["queues", "set", "a", "--backoff", "1h..1s"],
+    ] {
         Ran::of(command(bad)).await.expect(2);
     }
 }
@@ -45,10 +75,13 @@ async fn an_unreachable_database_is_six_and_its_password_stays_secret() {
 async fn the_flag_wins_over_the_variables_and_those_over_pg_variables() {
     let place = Place::new().await;
     let mut flag = command(&["jobs", "list", "--database-url", &place.database.url()]);
-    flag.env("LEASEHOLD_DATABASE_URL", "postgres://127.0.0.1:1/a").env("DATABASE_URL", "postgres://127.0.0.1:1/b");
+    flag.env("LEASEHOLD_DATABASE_URL", "postgres://127.0.0.1:1/a")
+        .env("DATABASE_URL", "postgres://127.0.0.1:1/b");
     Ran::of(flag).await.expect(0);
     let mut named = command(&["jobs", "list"]);
-    named.env("LEASEHOLD_DATABASE_URL", place.database.url()).env("DATABASE_URL", "postgres://127.0.0.1:1/b");
+    named
+        .env("LEASEHOLD_DATABASE_URL", place.database.url())
+        .env("DATABASE_URL", "postgres://127.0.0.1:1/b");
     Ran::of(named).await.expect(0);
     let mut url = command(&["jobs", "list"]);
     url.env("DATABASE_URL", place.database.url()).env("PGHOST", "127.0.0.1").env("PGPORT", "1");
@@ -59,7 +92,10 @@ async fn the_flag_wins_over_the_variables_and_those_over_pg_variables() {
 async fn a_reader_that_has_seen_enough_is_no_failure() {
     let place = Place::new().await;
     place.client.batch_execute("insert into leasehold.job (name, tag) select 'n', repeat('x', 200) from generate_series(1, 5000)").await.unwrap();
-    let script = format!("'{}' jobs list --limit 5000 -o ndjson | head -1; echo ${{PIPESTATUS[0]}}", env!("CARGO_BIN_EXE_leasehold"));
+    let script = format!(
+        "'{}' jobs list --limit 5000 -o ndjson | head -1; echo ${{PIPESTATUS[0]}}",
+        env!("CARGO_BIN_EXE_leasehold")
+    );
     let mut shell = tokio::process::Command::new("bash");
     shell.args(["-c", &script]).env("DATABASE_URL", place.database.url());
     let ran = Ran::of(shell).await.expect(0);

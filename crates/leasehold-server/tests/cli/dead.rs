@@ -15,7 +15,8 @@ async fn lists_dead_jobs_with_their_cause() {
     place.job("mail", "alive").await;
     let listed = place.run(&["dead", "list", "--json"]).await.expect(0).json();
     assert_eq!(ids(&listed), [two.to_string(), one.to_string()]);
-    let refused = place.run(&["dead", "list", "--cause", "refused", "--json"]).await.expect(0).json();
+    let refused =
+        place.run(&["dead", "list", "--cause", "refused", "--json"]).await.expect(0).json();
     assert_eq!(ids(&refused), [one.to_string()]);
     place.run(&["dead", "list"]).await.expect(0).prints("it hurts");
     place.run(&["dead", "list", "--cause", "bored"]).await.expect(2);
@@ -37,9 +38,17 @@ async fn redrive_by_filter_takes_only_what_matches_and_a_dry_run_nothing() {
     let mail = place.dead("mail", "a", "exhausted").await;
     let other = place.dead("mail", "a", "refused").await;
     let hooks = place.dead("hooks", "b", "exhausted").await;
-    place.run(&["dead", "redrive", "--cause", "exhausted", "--dry-run"]).await.expect(0).says("would redrive 2 jobs");
+    place
+        .run(&["dead", "redrive", "--cause", "exhausted", "--dry-run"])
+        .await
+        .expect(0)
+        .says("would redrive 2 jobs");
     assert_eq!(place.number("select count(*) from leasehold.dead_job").await, 3);
-    place.run(&["dead", "redrive", "--queue", "mail", "--cause", "exhausted"]).await.expect(0).prints("1 job: redriven");
+    place
+        .run(&["dead", "redrive", "--queue", "mail", "--cause", "exhausted"])
+        .await
+        .expect(0)
+        .prints("1 job: redriven");
     assert_eq!(place.state(mail).await, "pending");
     for id in [other, hooks] {
         assert_eq!(place.state(id).await, "dead_letter");
@@ -61,9 +70,18 @@ async fn everything_must_be_said() {
 async fn more_than_a_hundred_need_a_yes_where_nobody_can_answer() {
     let place = Place::new().await;
     many_dead(&place, 1201).await;
-    place.run(&["dead", "redrive", "--queue", "mail"]).await.expect(4).says("redrive 1201 jobs?").says("--yes");
+    place
+        .run(&["dead", "redrive", "--queue", "mail"])
+        .await
+        .expect(4)
+        .says("redrive 1201 jobs?")
+        .says("--yes");
     assert_eq!(place.number("select count(*) from leasehold.dead_job").await, 1201);
-    let ran = place.run(&["dead", "redrive", "--queue", "mail", "--yes", "--json"]).await.expect(0).json();
+    let ran = place
+        .run(&["dead", "redrive", "--queue", "mail", "--yes", "--json"])
+        .await
+        .expect(0)
+        .json();
     assert_eq!(ran["results"]["redriven"], 1201, "in several steps");
     assert_eq!(place.number("select count(*) from leasehold.job").await, 1201);
 }
@@ -73,10 +91,22 @@ async fn a_job_whose_key_belongs_to_a_newer_one_stays() {
     let place = Place::new().await;
     let sql = "select job_id from leasehold.enqueue('a', key => 'k', key_for => interval '0')";
     let old: i64 = place.client.query_one(sql, &[]).await.unwrap().get(0);
-    let claimed = place.client.query_one("select lease_generation from leasehold.claim('tester')", &[]).await.unwrap();
-    place.client.query("select leasehold.bury($1, $2, 'x')", &[&old, &claimed.get::<_, i64>(0)]).await.unwrap();
+    let claimed = place
+        .client
+        .query_one("select lease_generation from leasehold.claim('tester')", &[])
+        .await
+        .unwrap();
+    place
+        .client
+        .query("select leasehold.bury($1, $2, 'x')", &[&old, &claimed.get::<_, i64>(0)])
+        .await
+        .unwrap();
     place.client.query_one(sql, &[]).await.unwrap();
-    place.run(&["dead", "redrive", &old.to_string()]).await.expect(5).says("belongs to a newer job");
+    place
+        .run(&["dead", "redrive", &old.to_string()])
+        .await
+        .expect(5)
+        .says("belongs to a newer job");
     place.run(&["dead", "redrive", "--all"]).await.expect(0).prints("1 job: kept");
     assert_eq!(place.state(old).await, "dead_letter");
 }

@@ -64,7 +64,10 @@ impl Dev {
             }
         };
         tokio::time::timeout(LIMIT, reading).await.expect("ready in time");
-        let export = said.lines().find_map(|line| line.strip_prefix("export DATABASE_URL='")).expect("an export line");
+        let export = said
+            .lines()
+            .find_map(|line| line.strip_prefix("export DATABASE_URL='"))
+            .expect("an export line");
         let url = export.trim_end_matches('\'').to_owned();
         Self { child, url, said }
     }
@@ -77,11 +80,17 @@ impl Dev {
 
     fn signal(&self, name: &str) {
         let pid = self.child.id().expect("it runs").to_string();
-        assert!(std::process::Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+        assert!(
+            std::process::Command::new("kill").args(["-s", name, &pid]).status().unwrap().success()
+        );
     }
 
     async fn end(&mut self) -> Option<i32> {
-        tokio::time::timeout(LIMIT, self.child.wait()).await.expect("an end in time").unwrap().code()
+        tokio::time::timeout(LIMIT, self.child.wait())
+            .await
+            .expect("an end in time")
+            .unwrap()
+            .code()
     }
 }
 
@@ -107,7 +116,8 @@ async fn count(dev: &Dev, args: &[&str]) -> usize {
 /// Waits until some of the demo's jobs are done.
 async fn jobs_flow(dev: &Dev) {
     let waiting = async {
-        while count(dev, &["jobs", "list", "--state", "done", "--limit", "5", "--json"]).await < 5 {}
+        while count(dev, &["jobs", "list", "--state", "done", "--limit", "5", "--json"]).await < 5 {
+        }
     };
     tokio::time::timeout(LIMIT, waiting).await.expect("jobs flow");
 }
@@ -133,11 +143,17 @@ async fn the_demo_runs_jobs_and_stops_in_order_when_told_to() {
 
     let mut again = Dev::start(&data, &[]).await;
     assert!(again.said.contains("runs no jobs"), "{}", again.said);
-    assert!(count(&again, &["jobs", "list", "--state", "done", "--json"]).await >= 5, "the data is kept");
+    assert!(
+        count(&again, &["jobs", "list", "--state", "done", "--json"]).await >= 5,
+        "the data is kept"
+    );
     let held = count(&again, &["jobs", "list", "--state", "running", "--json"]).await;
     assert_eq!(held, 0, "a worker that stops in order hands back what it holds");
     let left = again.run(&["workers", "list", "--json"]).await.expect(0).json();
-    assert!(left["workers"].as_array().unwrap().iter().all(|worker| worker["name"] != "demo"), "{left}");
+    assert!(
+        left["workers"].as_array().unwrap().iter().all(|worker| worker["name"] != "demo"),
+        "{left}"
+    );
     again.signal("INT");
     assert_eq!(again.end().await, Some(0));
 }
@@ -176,6 +192,8 @@ async fn a_named_database_is_used_and_no_server_is_started() {
         }
     }
     let pid = child.id().unwrap().to_string();
-    assert!(std::process::Command::new("kill").args(["-s", "TERM", &pid]).status().unwrap().success());
+    assert!(
+        std::process::Command::new("kill").args(["-s", "TERM", &pid]).status().unwrap().success()
+    );
     assert_eq!(tokio::time::timeout(LIMIT, child.wait()).await.unwrap().unwrap().code(), Some(0));
 }

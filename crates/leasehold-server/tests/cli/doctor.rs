@@ -10,7 +10,11 @@ async fn check(place: &Place, name: &str) -> Value {
 fn find(ran: &Ran, name: &str) -> Value {
     let document = ran.json();
     let checks = document["checks"].as_array().unwrap();
-    checks.iter().find(|check| check["check"] == name).unwrap_or_else(|| panic!("no check {name} in {document}")).clone()
+    checks
+        .iter()
+        .find(|check| check["check"] == name)
+        .unwrap_or_else(|| panic!("no check {name} in {document}"))
+        .clone()
 }
 
 #[track_caller]
@@ -21,17 +25,29 @@ fn is(check: &Value, level: &str, words: &str) {
 
 #[tokio::test]
 async fn a_healthy_server_passes_and_nothing_is_left_behind() {
-    let postgres = tokio::task::spawn_blocking(|| PrivatePostgres::temporary().start()).await.unwrap().unwrap();
+    let postgres = tokio::task::spawn_blocking(|| PrivatePostgres::temporary().start())
+        .await
+        .unwrap()
+        .unwrap();
     let database = TestDatabase::on(&postgres).await.unwrap();
     let mut doctor = command(&["doctor", "--json"]);
     doctor.env("DATABASE_URL", database.direct_url());
     let document = Ran::of(doctor).await.expect(0).json();
     assert_eq!(document["ok"], true);
-    let levels: Vec<&str> = document["checks"].as_array().unwrap().iter().map(|check| check["level"].as_str().unwrap()).collect();
+    let levels: Vec<&str> = document["checks"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|check| check["level"].as_str().unwrap())
+        .collect();
     assert!(levels.len() >= 20 && levels.iter().all(|level| *level == "ok"), "{document}");
     let client = database.connect_directly().await;
     for table in ["job", "lease", "history", "idempotency_key", "dead_job", "queue"] {
-        let rows: i64 = client.query_one(&format!("select count(*) from leasehold.{table}"), &[]).await.unwrap().get(0);
+        let rows: i64 = client
+            .query_one(&format!("select count(*) from leasehold.{table}"), &[])
+            .await
+            .unwrap()
+            .get(0);
         assert_eq!(rows, 0, "{table}");
     }
     drop(database);
@@ -101,15 +117,24 @@ async fn c19_a_row_policy_that_hides_jobs_fails_the_self_test() {
         let mut doctor = command(&["doctor", "--json"]);
         doctor.env("DATABASE_URL", config);
         let ran = Ran::of(doctor).await.expect(1);
-        is(&find(&ran, "self-test"), "fail", if policy.is_empty() { "policy" } else { "is not there" });
+        is(
+            &find(&ran, "self-test"),
+            "fail",
+            if policy.is_empty() { "policy" } else { "is not there" },
+        );
         is(&find(&ran, "interference"), "warn", "row security on job");
-        let drop = format!("reassign owned by {owner} to postgres; drop owned by {owner}; drop role {owner}");
+        let drop = format!(
+            "reassign owned by {owner} to postgres; drop owned by {owner}; drop role {owner}"
+        );
         place.client.batch_execute(&drop).await.unwrap();
     }
 }
 
 fn uuid() -> String {
-    format!("{:x}", std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos())
+    format!(
+        "{:x}",
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos()
+    )
 }
 
 #[tokio::test]
@@ -124,7 +149,11 @@ async fn a_missing_schema_fails_and_says_what_to_run() {
 async fn a_function_that_somebody_changed_is_found() {
     let place = Place::new().await;
     is(&check(&place, "functions").await, "ok", "all of this release");
-    place.client.batch_execute("create function leasehold.mine() returns int language sql as 'select 42'").await.unwrap();
+    place
+        .client
+        .batch_execute("create function leasehold.mine() returns int language sql as 'select 42'")
+        .await
+        .unwrap();
     is(&check(&place, "functions").await, "warn", "mine");
     place.client.batch_execute("create or replace function leasehold.wake(queue text default 'default') returns void language sql as 'select'").await.unwrap();
     is(&check(&place, "functions").await, "fail", "wake");
@@ -150,11 +179,22 @@ async fn overdue_leases_and_locked_jobs_are_reported() {
     let place = Place::new().await;
     place.running("mail", "a").await;
     is(&check(&place, "leases").await, "ok", "none");
-    place.client.execute("update leasehold.lease set lease_expires_at = now() - interval '2 minutes'", &[]).await.unwrap();
+    place
+        .client
+        .execute("update leasehold.lease set lease_expires_at = now() - interval '2 minutes'", &[])
+        .await
+        .unwrap();
     is(&check(&place, "leases").await, "warn", "1 ran out");
 
     let id = place.job("hooks", "b").await;
-    place.client.execute("update leasehold.job set scheduled_at = now() - interval '2 minutes' where id = $1", &[&id]).await.unwrap();
+    place
+        .client
+        .execute(
+            "update leasehold.job set scheduled_at = now() - interval '2 minutes' where id = $1",
+            &[&id],
+        )
+        .await
+        .unwrap();
     is(&check(&place, "locked jobs").await, "ok", "none");
     let mut other = place.database.connect_directly().await;
     let transaction = other.transaction().await.unwrap();
@@ -167,10 +207,18 @@ async fn settings_that_weaken_commits_are_reported() {
     let place = Place::new().await;
     is(&check(&place, "synchronous_commit").await, "ok", "on");
     let name = place.database.name().to_owned();
-    place.client.batch_execute(&format!("alter database \"{name}\" set synchronous_commit = off")).await.unwrap();
+    place
+        .client
+        .batch_execute(&format!("alter database \"{name}\" set synchronous_commit = off"))
+        .await
+        .unwrap();
     let found = check(&place, "synchronous_commit").await;
     assert_ne!(found["level"], "ok", "{found}");
-    place.client.batch_execute("alter table leasehold.job set (autovacuum_enabled = false)").await.unwrap();
+    place
+        .client
+        .batch_execute("alter table leasehold.job set (autovacuum_enabled = false)")
+        .await
+        .unwrap();
     is(&check(&place, "autovacuum").await, "fail", "job");
 }
 

@@ -7,20 +7,46 @@ use super::support::{Place, Ran};
 #[tokio::test]
 async fn an_enqueue_prints_its_id_and_a_key_that_makes_a_repeat_harmless() {
     let place = Place::new().await;
-    let first = place.run(&["enqueue", "email.send", r#"{"to":"a"}"#, "--json"]).await.expect(0).json();
+    let first =
+        place.run(&["enqueue", "email.send", r#"{"to":"a"}"#, "--json"]).await.expect(0).json();
     let key = first["job"]["key"].as_str().unwrap();
     assert_eq!(first["job"]["new"], true);
-    let again = place.run(&["enqueue", "email.send", r#"{"to":"a"}"#, "--key", key, "--json"]).await.expect(0).json();
+    let again = place
+        .run(&["enqueue", "email.send", r#"{"to":"a"}"#, "--key", key, "--json"])
+        .await
+        .expect(0)
+        .json();
     assert_eq!((&again["job"]["new"], &again["job"]["id"]), (&false.into(), &first["job"]["id"]));
     assert_eq!(place.number("select count(*) from leasehold.job").await, 1);
-    place.run(&["enqueue", "email.send", r#"{"to":"b"}"#, "--key", key]).await.expect(5).says("another payload");
+    place
+        .run(&["enqueue", "email.send", r#"{"to":"b"}"#, "--key", key])
+        .await
+        .expect(5)
+        .says("another payload");
 }
 
 #[tokio::test]
 async fn every_option_reaches_the_job() {
     let place = Place::new().await;
     place
-        .run(&["enqueue", "a", r#"{"n":7}"#, "--queue", "mail", "--new-queue", "--priority", "-3", "--at", "+5m", "--tag", "t", "--key", "k", "--max-attempts", "4"])
+        .run(&[
+            "enqueue",
+            "a",
+            r#"{"n":7}"#,
+            "--queue",
+            "mail",
+            "--new-queue",
+            "--priority",
+            "-3",
+            "--at",
+            "+5m",
+            "--tag",
+            "t",
+            "--key",
+            "k",
+            "--max-attempts",
+            "4",
+        ])
         .await
         .expect(0);
     let row = place
@@ -30,21 +56,38 @@ async fn every_option_reaches_the_job() {
         .await
         .unwrap();
     let text = |at: usize| row.get::<_, String>(at);
-    assert_eq!((text(0), row.get::<_, i32>(1), text(2), text(3)), ("mail".into(), -3, "t".into(), "k".into()));
+    assert_eq!(
+        (text(0), row.get::<_, i32>(1), text(2), text(3)),
+        ("mail".into(), -3, "t".into(), "k".into())
+    );
     assert_eq!((row.get::<_, i32>(4), text(5), row.get::<_, bool>(6)), (4, "7".into(), true));
     place.run(&["enqueue", "a", "--at", "2031-05-01T09:00:00+02:00"]).await.expect(0);
-    assert_eq!(place.number("select count(*) from leasehold.job where scheduled_at = '2031-05-01 07:00Z'").await, 1);
+    assert_eq!(
+        place
+            .number("select count(*) from leasehold.job where scheduled_at = '2031-05-01 07:00Z'")
+            .await,
+        1
+    );
 }
 
 #[tokio::test]
 async fn a_mistyped_queue_is_refused_with_the_one_that_was_meant() {
     let place = Place::new().await;
     place.job("reports", "a").await;
-    place.run(&["enqueue", "a", "--queue", "reprots"]).await.expect(3).says("did you mean \"reports\"?").says("--new-queue");
+    place
+        .run(&["enqueue", "a", "--queue", "reprots"])
+        .await
+        .expect(3)
+        .says("did you mean \"reports\"?")
+        .says("--new-queue");
     assert_eq!(place.number("select count(*) from leasehold.job").await, 1, "nothing was stored");
     place.run(&["enqueue", "a", "--queue", "reports"]).await.expect(0);
     place.run(&["enqueue", "a", "--queue", "reprots", "--new-queue"]).await.expect(0);
-    place.run(&["enqueue", "a", "--queue", "Bad Name", "--new-queue"]).await.expect(2).says("not allowed");
+    place
+        .run(&["enqueue", "a", "--queue", "Bad Name", "--new-queue"])
+        .await
+        .expect(2)
+        .says("not allowed");
 }
 
 #[tokio::test]
@@ -87,7 +130,11 @@ async fn arguments_that_no_job_can_have_are_usage() {
 /// Ends the job that a waiting command enqueued, as a worker would.
 async fn end(place: &Place, how: &str) {
     loop {
-        let claimed = place.client.query("select id, lease_generation from leasehold.claim('tester')", &[]).await.unwrap();
+        let claimed = place
+            .client
+            .query("select id, lease_generation from leasehold.claim('tester')", &[])
+            .await
+            .unwrap();
         if let Some(row) = claimed.first() {
             let (id, generation): (i64, i64) = (row.get(0), row.get(1));
             place.client.query(how, &[&id, &generation]).await.unwrap();
@@ -118,15 +165,24 @@ async fn waiting_exits_by_the_outcome() {
 #[tokio::test]
 async fn a_queue_without_history_still_says_that_the_job_is_done() {
     let place = Place::new().await;
-    place.client.batch_execute("insert into leasehold.queue (name, keep_history) values ('default', false)").await.unwrap();
+    place
+        .client
+        .batch_execute("insert into leasehold.queue (name, keep_history) values ('default', false)")
+        .await
+        .unwrap();
     let waiting = Ran::of(place.command(&["enqueue", "a", "--wait", "--timeout", "50s"]));
-    let (ran, ()) = tokio::join!(waiting, end(&place, "select leasehold.complete($1::bigint, $2::bigint)"));
+    let (ran, ()) =
+        tokio::join!(waiting, end(&place, "select leasehold.complete($1::bigint, $2::bigint)"));
     ran.expect(0).says("is done");
 }
 
 #[tokio::test]
 async fn waiting_too_long_is_a_timeout_and_the_job_stays() {
     let place = Place::new().await;
-    place.run(&["enqueue", "a", "--wait", "--timeout", "200ms"]).await.expect(7).says("goes on without us");
+    place
+        .run(&["enqueue", "a", "--wait", "--timeout", "200ms"])
+        .await
+        .expect(7)
+        .says("goes on without us");
     assert_eq!(place.number("select count(*) from leasehold.job").await, 1);
 }

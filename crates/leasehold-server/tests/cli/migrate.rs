@@ -17,7 +17,11 @@ async fn an_empty_database_is_pending_until_up() {
     place.run(&["jobs", "list"]).await.expect(5).says("leasehold migrate up");
     let dry = place.run(&["migrate", "up", "--dry-run"]).await.expect(0);
     dry.prints("create table leasehold.job").says("nothing was changed");
-    assert_eq!(place.number("select count(*) from pg_namespace where nspname = 'leasehold'").await, 0, "a dry run changes nothing");
+    assert_eq!(
+        place.number("select count(*) from pg_namespace where nspname = 'leasehold'").await,
+        0,
+        "a dry run changes nothing"
+    );
     place.run(&["migrate", "up"]).await.expect(0).prints("0001");
     place.run(&["migrate", "status"]).await.expect(0);
     place.run(&["jobs", "list"]).await.expect(0);
@@ -26,7 +30,11 @@ async fn an_empty_database_is_pending_until_up() {
 #[tokio::test]
 async fn functions_of_another_release_are_pending_and_replaced() {
     let place = Place::new().await;
-    place.client.batch_execute("update leasehold.schema_version set checksum = '\\x00' where version = 0").await.unwrap();
+    place
+        .client
+        .batch_execute("update leasehold.schema_version set checksum = '\\x00' where version = 0")
+        .await
+        .unwrap();
     place.run(&["migrate", "status"]).await.expect(5).prints("functions and views");
     place.run(&["migrate", "up"]).await.expect(0).prints("replaced");
     place.run(&["migrate", "status"]).await.expect(0);
@@ -35,8 +43,17 @@ async fn functions_of_another_release_are_pending_and_replaced() {
 #[tokio::test]
 async fn a_changed_migration_and_a_newer_schema_are_conflicts() {
     let place = Place::new().await;
-    place.client.batch_execute("update leasehold.schema_version set checksum = '\\x00' where version = 1").await.unwrap();
-    for args in [&["migrate", "status"][..], &["migrate", "up"], &["migrate", "up", "--dry-run"], &["jobs", "list"]] {
+    place
+        .client
+        .batch_execute("update leasehold.schema_version set checksum = '\\x00' where version = 1")
+        .await
+        .unwrap();
+    for args in [
+        &["migrate", "status"][..],
+        &["migrate", "up"],
+        &["migrate", "up", "--dry-run"],
+        &["jobs", "list"],
+    ] {
         place.run(args).await.expect(5).says("checksum differs");
     }
     let newer = "delete from leasehold.schema_version where version = 1; \

@@ -33,7 +33,10 @@ pub struct Ran {
 
 impl Ran {
     pub async fn of(mut command: tokio::process::Command) -> Self {
-        let output = tokio::time::timeout(LIMIT, command.output()).await.expect("an end in time").expect("a run");
+        let output = tokio::time::timeout(LIMIT, command.output())
+            .await
+            .expect("an end in time")
+            .expect("a run");
         Self {
             code: output.status.code().expect("an exit code, not a signal"),
             stdout: String::from_utf8(output.stdout).expect("text"),
@@ -50,8 +53,9 @@ impl Ran {
 
     #[track_caller]
     pub fn json(&self) -> Value {
-        let document: Value = serde_json::from_str(&self.stdout)
-            .unwrap_or_else(|error| panic!("{error} in stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr));
+        let document: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|error| {
+            panic!("{error} in stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr)
+        });
         assert_eq!(document["v"], 1, "{document}");
         document
     }
@@ -101,7 +105,8 @@ impl Place {
     /// A running job and its generation.
     pub async fn running(&self, queue: &str, name: &str) -> (i64, i64) {
         self.job(queue, name).await;
-        let sql = "select id, lease_generation from leasehold.claim('tester', $1, 1, names => array[$2])";
+        let sql =
+            "select id, lease_generation from leasehold.claim('tester', $1, 1, names => array[$2])";
         let row = self.client.query_one(sql, &[&queue, &name]).await.expect("a claim");
         (row.get(0), row.get(1))
     }
@@ -110,14 +115,23 @@ impl Place {
     pub async fn dead(&self, queue: &str, name: &str, cause: &str) -> i64 {
         let (id, generation) = self.running(queue, name).await;
         let sql = "select leasehold.bury($1, $2, 'it hurts', $3)";
-        assert!(self.client.query_one(sql, &[&id, &generation, &cause]).await.expect("a burial").get::<_, bool>(0));
+        assert!(
+            self.client
+                .query_one(sql, &[&id, &generation, &cause])
+                .await
+                .expect("a burial")
+                .get::<_, bool>(0)
+        );
         id
     }
 
     /// A completed job.
     pub async fn done(&self, queue: &str, name: &str) -> i64 {
         let (id, generation) = self.running(queue, name).await;
-        self.client.query_one("select leasehold.complete($1::bigint, $2::bigint)", &[&id, &generation]).await.expect("an end");
+        self.client
+            .query_one("select leasehold.complete($1::bigint, $2::bigint)", &[&id, &generation])
+            .await
+            .expect("an end");
         id
     }
 
@@ -127,7 +141,11 @@ impl Place {
 
     /// Where a job is, in the words of the inbox.
     pub async fn state(&self, id: i64) -> String {
-        self.client.query_one("select status from leasehold.inbox where id = $1", &[&id]).await.expect("the job").get(0)
+        self.client
+            .query_one("select status from leasehold.inbox where id = $1", &[&id])
+            .await
+            .expect("the job")
+            .get(0)
     }
 }
 

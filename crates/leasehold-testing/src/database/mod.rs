@@ -62,11 +62,7 @@ impl TestDatabase {
             let server = SharedServer::get()?;
             on_its_own_runtime(server.clone_template(&name))?;
             let (direct, pooled) = (server.direct.clone(), server.pooled());
-            Ok(Self {
-                name,
-                direct,
-                pooled,
-            })
+            Ok(Self { name, direct, pooled })
         })
         .await
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
@@ -82,11 +78,7 @@ impl TestDatabase {
         })
         .await
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
-        Ok(Self {
-            name,
-            direct,
-            pooled: None,
-        })
+        Ok(Self { name, direct, pooled: None })
     }
 
     /// The name of the database; it ends with the name of the test.
@@ -101,10 +93,7 @@ impl TestDatabase {
 
     /// The same as [`url`](Self::url) for tokio-postgres.
     pub fn config(&self) -> Config {
-        self.pooled
-            .as_ref()
-            .unwrap_or(&self.direct)
-            .config(&self.name)
+        self.pooled.as_ref().unwrap_or(&self.direct).config(&self.name)
     }
 
     /// Always straight to the server.

@@ -52,10 +52,7 @@ impl Supervisor {
         }
         // Our own directory may be one that the server's user cannot read.
         command.current_dir("/").process_group(0);
-        command
-            .stdin(Stdio::piped())
-            .stdout(log.try_clone()?)
-            .stderr(log);
+        command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
         if let Some(user) = user {
             user.apply(&mut command);
         }

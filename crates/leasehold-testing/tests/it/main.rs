@@ -1,5 +1,8 @@
 //! One test binary; modules mirror `src`.
 
+mod cancel;
 mod database;
 mod pgbouncer;
 mod postgres;
+mod proxy;
+mod stepper;

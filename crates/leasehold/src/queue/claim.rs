@@ -8,12 +8,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
 use uuid::Uuid;
 
 use super::lanes::Lane;
+use super::moment::Moment;
 use crate::error::CallError;
 use crate::job::{Generation, JobId};
 use crate::link::Link;
@@ -25,13 +25,13 @@ pub(crate) struct ClaimedJob {
     pub(crate) name: Arc<str>,
     pub(crate) kwargs: JsonBytes,
     pub(crate) priority: i32,
-    pub(crate) scheduled_at: Timestamp,
+    pub(crate) scheduled_at: Moment,
     pub(crate) attempts: i32,
     pub(crate) max_attempts: i32,
     pub(crate) lost_count: i16,
     pub(crate) generation: Generation,
     pub(crate) tag: String,
-    pub(crate) enqueued_at: Timestamp,
+    pub(crate) enqueued_at: Moment,
     pub(crate) key: Option<String>,
     pub(crate) trace_context: Option<String>,
 }
@@ -82,7 +82,7 @@ impl Claimer<'_> {
         let up_to = i32::try_from(up_to).unwrap_or(i32::MAX);
         let names: Vec<&str> = lanes.iter().map(|lane| lane.name.as_str()).collect();
         let priorities: Vec<i32> = lanes.iter().map(|lane| lane.priority).collect();
-        let after_at: Vec<Option<Timestamp>> =
+        let after_at: Vec<Option<Moment>> =
             lanes.iter().map(|lane| lane.after.map(|after| after.0)).collect();
         let after_id: Vec<i64> =
             lanes.iter().map(|lane| lane.after.map_or(0, |after| after.1)).collect();
@@ -195,10 +195,7 @@ impl std::fmt::Debug for JsonBytes {
 }
 
 impl<'a> FromSql<'a> for JsonBytes {
-    fn from_sql(
-        _: &Type,
-        raw: &'a [u8],
-    ) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
         match raw.split_first() {
             Some((1, text)) => Ok(Self(text.into())),
             _ => Err("an unknown form of jsonb".into()),

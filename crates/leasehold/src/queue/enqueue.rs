@@ -219,9 +219,9 @@ async fn enqueue_one(
             ],
         )
         .await?;
-    let row = rows
-        .first()
-        .ok_or_else(|| EnqueueError::Refused("the database gave no id; run leasehold doctor".into()))?;
+    let row = rows.first().ok_or_else(|| {
+        EnqueueError::Refused("the database gave no id; run leasehold doctor".into())
+    })?;
     Ok(answer(row.get(0), row.get(1)))
 }
 

@@ -19,10 +19,20 @@ pub(crate) enum Verdict {
     Complete,
     /// The handler completed the job in a transaction of its own: make sure that it did.
     CompletedInTransaction,
-    Retry { after: Option<Duration>, why: String },
-    Snooze { wait: Duration },
-    Cancel { why: String },
-    Bury { cause: &'static str, why: String },
+    Retry {
+        after: Option<Duration>,
+        why: String,
+    },
+    Snooze {
+        wait: Duration,
+    },
+    Cancel {
+        why: String,
+    },
+    Bury {
+        cause: &'static str,
+        why: String,
+    },
     /// Not run: hand it back, and the attempt with it.
     Release,
 }

@@ -5,3 +5,4 @@ pub(crate) mod claim;
 pub mod enqueue;
 pub(crate) mod finish;
 pub(crate) mod lanes;
+mod moment;

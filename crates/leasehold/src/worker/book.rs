@@ -73,10 +73,6 @@ impl Book {
         self.leases().get(&generation).map_or(0, |held| held.left)
     }
 
-    pub(crate) fn is_lost(&self, generation: Generation) -> bool {
-        self.leases().get(&generation).is_none_or(|held| held.lost)
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.leases().is_empty()
     }
@@ -139,6 +135,15 @@ impl Book {
                 }
             }
         }
+    }
+
+    /// How soon a lease runs out by our own clock.
+    pub(crate) fn next_end(&self, now: Instant) -> Option<Duration> {
+        self.leases()
+            .values()
+            .filter(|held| !held.lost)
+            .map(|held| held.ends_at().saturating_duration_since(now))
+            .min()
     }
 
     /// How soon something in the book needs the keeper.

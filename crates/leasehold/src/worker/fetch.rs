@@ -191,6 +191,7 @@ impl Fetch {
         Fut: Future<Output = Result<Option<Claim>, CallError>>,
     {
         let id = Uuid::now_v7();
+        let asked_at = Instant::now();
         let error = match claim(self.claimer(), id).await {
             Ok(claim) => return Ok(claim),
             Err(error) if error.was_refused() => return Err(error),
@@ -204,6 +205,8 @@ impl Fetch {
             tokio::time::sleep(patience.next_wait()).await;
             match self.claimer().recover(id).await {
                 Ok(Some(found)) => {
+                    // The lease began when the claim was made, not when it was found again.
+                    let found = Claim { asked_at, ..found };
                     let (generation, jobs) = (found.generation, found.jobs.len());
                     self.crew.events.send(|| Event::ClaimRecovered { generation, jobs });
                     return Ok(Some(found));

@@ -41,7 +41,12 @@ pub(crate) struct Crew {
 
 impl Crew {
     /// Puts the claim's jobs in the book and starts them.
-    pub(crate) async fn start(self: &Arc<Self>, claim: Claim, queue: &Arc<str>, slots: &Arc<Semaphore>) {
+    pub(crate) async fn start(
+        self: &Arc<Self>,
+        claim: Claim,
+        queue: &Arc<str>,
+        slots: &Arc<Semaphore>,
+    ) {
         let Claim { generation, jobs, lease, run_limit, max_lost, asked_at } = claim;
         let attempts: Vec<Arc<Attempt>> = jobs
             .into_iter()
@@ -77,7 +82,12 @@ impl Crew {
         }
     }
 
-    async fn spawn_one(self: &Arc<Self>, attempt: Arc<Attempt>, alone: bool, slots: &Arc<Semaphore>) {
+    async fn spawn_one(
+        self: &Arc<Self>,
+        attempt: Arc<Attempt>,
+        alone: bool,
+        slots: &Arc<Semaphore>,
+    ) {
         // Claims take no more than the free slots, so this does not wait in practice.
         let permit = Arc::clone(slots).acquire_owned().await;
         let (crew, running) = (Arc::clone(self), Arc::clone(&attempt));
@@ -141,8 +151,8 @@ impl Crew {
         self.vitals.busy.fetch_add(starting.len(), Ordering::Relaxed);
         let outcome = AssertUnwindSafe(run(starting.clone())).catch_unwind().await;
         self.vitals.busy.fetch_sub(starting.len(), Ordering::Relaxed);
-        let verdicts = outcome
-            .unwrap_or_else(|panic| starting.iter().map(|_| after_panic(&*panic)).collect());
+        let verdicts =
+            outcome.unwrap_or_else(|panic| starting.iter().map(|_| after_panic(&*panic)).collect());
         for (attempt, verdict) in starting.into_iter().zip(verdicts) {
             self.decide(attempt, verdict).await;
         }
@@ -159,7 +169,8 @@ impl Crew {
             return false;
         }
         let _ = attempt.started.set(Instant::now());
-        self.events.send(|| Event::Started { job: attempt.job.id, generation: attempt.job.generation });
+        self.events
+            .send(|| Event::Started { job: attempt.job.id, generation: attempt.job.generation });
         true
     }
 
@@ -180,6 +191,12 @@ fn weigh(attempt: &Attempt, verdict: Verdict) -> Verdict {
         (_, Verdict::Complete) if attempt.was_completed_in_transaction() => {
             Verdict::CompletedInTransaction
         }
+        // The server answers the COMMIT of an aborted transaction with a silent ROLLBACK: a handler
+        // that overlooked the error believes that its work is stored.
+        (_, Verdict::Complete) if attempt.failed_in_transaction() => Verdict::Retry {
+            after: None,
+            why: "complete_in failed and the handler went on as if it had not".to_owned(),
+        },
         (Some(StopReason::Cancelled), Verdict::Retry { why, .. }) => Verdict::Cancel { why },
         (Some(StopReason::Shutdown), Verdict::Retry { .. }) => Verdict::Release,
         (_, verdict) => verdict,

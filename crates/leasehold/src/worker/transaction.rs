@@ -20,7 +20,6 @@ use super::outcome::{JobError, JobResult, Outcome};
 pub struct JobTx {
     ctx: Ctx,
     connection: Option<deadpool_postgres::Client>,
-
 }
 
 impl JobTx {

@@ -1,4 +1,28 @@
 //! What the engine promises, shown on real Postgres. Modules mirror `src/`.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
+
+mod claim;
+mod enqueue;
+mod examples;
+mod expire;
+mod faults;
+mod finish;
+mod history;
+mod keys;
+mod migrate;
+mod once;
+mod people;
+mod plain_sql;
+mod rig;
+mod roles;
+mod schedule;
+mod scripts;
+mod sql;
 mod support;
 mod worker;

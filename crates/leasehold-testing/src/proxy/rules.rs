@@ -1,0 +1,195 @@
+//! The rules in force, and what became of them.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::rule::{AtStatement, Rule, Weather, When};
+
+/// Names a rule that was added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RuleId(u64);
+
+/// A rule that did not fire in time.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the rule fired {fired} times instead of {wanted} within {} s: does the code under test go \
+     through the proxy, and does the statement contain the text?", .limit.as_secs()
+)]
+pub struct NotFired {
+    pub fired: u64,
+    pub wanted: u64,
+    limit: Duration,
+}
+
+#[derive(Default)]
+pub(super) struct Rules {
+    inner: Mutex<Inner>,
+    /// Goes up with every change, for those who wait for one.
+    changes: watch::Sender<u64>,
+    resets: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Inner {
+    next: u64,
+    in_force: Vec<(RuleId, Rule, u64)>,
+    fired: HashMap<RuleId, u64>,
+    connections: usize,
+}
+
+impl Rules {
+    pub(super) fn add(&self, rule: Rule) -> RuleId {
+        let mut inner = self.lock();
+        inner.next += 1;
+        let id = RuleId(inner.next);
+        inner.in_force.push((id, rule, 0));
+        self.changed(inner);
+        id
+    }
+
+    pub(super) fn remove(&self, id: RuleId) {
+        let mut inner = self.lock();
+        inner.in_force.retain(|(known, _, _)| *known != id);
+        self.changed(inner);
+    }
+
+    pub(super) fn clear(&self) {
+        let mut inner = self.lock();
+        inner.in_force.clear();
+        self.changed(inner);
+    }
+
+    pub(super) fn reset_all(&self) -> usize {
+        let connections = self.connections();
+        self.resets.send_modify(|count| *count += 1);
+        connections
+    }
+
+    pub(super) fn resets(&self) -> watch::Receiver<u64> {
+        self.resets.subscribe()
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        self.lock().connections
+    }
+
+    pub(super) fn connected(&self) {
+        self.lock().connections += 1;
+    }
+
+    pub(super) fn disconnected(&self) {
+        self.lock().connections -= 1;
+    }
+
+    pub(super) fn fired(&self, id: RuleId) -> u64 {
+        self.lock().fired.get(&id).copied().unwrap_or(0)
+    }
+
+    /// Notes that what a rule wants has happened.
+    pub(super) fn fire(&self, id: RuleId) {
+        let mut inner = self.lock();
+        *inner.fired.entry(id).or_default() += 1;
+        self.changed(inner);
+    }
+
+    pub(super) async fn wait_fired(
+        &self,
+        id: RuleId,
+        wanted: u64,
+        limit: Duration,
+    ) -> Result<(), NotFired> {
+        // Subscribe before looking, or a firing in between would be missed.
+        let mut changes = self.changes.subscribe();
+        let enough = async {
+            while self.fired(id) < wanted {
+                let _ = changes.changed().await;
+            }
+        };
+        let late = tokio::time::timeout(limit, enough).await;
+        late.map_err(|_| NotFired { fired: self.fired(id), wanted, limit })
+    }
+
+    /// Waits until a rule is no longer in force.
+    pub(super) async fn until_removed(&self, id: RuleId) {
+        let mut changes = self.changes.subscribe();
+        while self.lock().in_force.iter().any(|(known, _, _)| *known == id) {
+            let _ = changes.changed().await;
+        }
+    }
+
+    pub(super) fn at_statement(&self, sql: &str) -> Vec<(RuleId, AtStatement)> {
+        self.take(|when| match when {
+            When::Statement(text, what) if sql.contains(text.as_str()) => Some(*what),
+            _ => None,
+        })
+    }
+
+    pub(super) fn at_commit(&self) -> Option<RuleId> {
+        self.take_one(|when| matches!(when, When::Committed))
+    }
+
+    pub(super) fn at_client_message(&self, count: u64) -> Option<RuleId> {
+        self.take_one(|when| matches!(when, When::ClientMessage(nth) if *nth == count))
+    }
+
+    pub(super) fn at_server_message(&self, count: u64) -> Option<RuleId> {
+        self.take_one(|when| matches!(when, When::ServerMessage(nth) if *nth == count))
+    }
+
+    pub(super) fn at_connecting(&self) -> Option<RuleId> {
+        self.take_one(|when| matches!(when, When::Connecting))
+    }
+
+    pub(super) fn delay(&self) -> Option<(RuleId, Duration)> {
+        let delays = self.take(|when| match when {
+            When::Traffic(Weather::Delay(by)) => Some(*by),
+            _ => None,
+        });
+        delays.into_iter().next()
+    }
+
+    pub(super) fn throttle(&self) -> Option<(RuleId, u64)> {
+        let limits = self.take(|when| match when {
+            When::Traffic(Weather::Throttle(bytes)) => Some(*bytes),
+            _ => None,
+        });
+        limits.into_iter().min_by_key(|(_, bytes)| *bytes)
+    }
+
+    pub(super) fn blackhole(&self) -> Option<RuleId> {
+        self.take_one(|when| matches!(when, When::Traffic(Weather::Blackhole)))
+    }
+
+    fn take_one(&self, fits: impl Fn(&When) -> bool) -> Option<RuleId> {
+        self.take(|when| fits(when).then_some(())).into_iter().next().map(|(id, ())| id)
+    }
+
+    /// The rules that this occasion belongs to. Counted here and under the lock, so that of two
+    /// connections only one gets the last time of a rule.
+    fn take<T>(&self, fits: impl Fn(&When) -> Option<T>) -> Vec<(RuleId, T)> {
+        let mut inner = self.lock();
+        let mut taken = Vec::new();
+        for (id, rule, occasions) in &mut inner.in_force {
+            let Some(what) = fits(&rule.when) else {
+                continue;
+            };
+            *occasions += 1;
+            if *occasions > rule.skip && *occasions - rule.skip <= rule.times {
+                taken.push((*id, what));
+            }
+        }
+        taken
+    }
+
+    fn changed(&self, inner: MutexGuard<'_, Inner>) {
+        drop(inner);
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

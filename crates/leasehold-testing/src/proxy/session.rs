@@ -1,0 +1,117 @@
+//! What the two directions of one connection know of each other.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::lane::Direction;
+use super::rules::RuleId;
+
+/// Each Query or Sync of the client is answered by one ReadyForQuery, in order, and so is the startup.
+/// Counting both tells which reply belongs to which statement, even in a pipeline.
+#[derive(Default)]
+pub(super) struct Session {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Queries and Syncs that were sent. The startup is the first.
+    asked: u64,
+    /// For each that is not answered yet: is it a Sync?
+    open: VecDeque<bool>,
+    /// ReadyForQuery messages that came back.
+    answered: u64,
+    /// The answer to lose: which one, and for which rule.
+    doomed: Option<(u64, RuleId)>,
+    /// The rules that let nothing pass any more.
+    to_server: Option<RuleId>,
+    to_client: Option<RuleId>,
+}
+
+/// What becomes of a ReadyForQuery and of everything before it.
+pub(super) enum Ready {
+    Forward,
+    /// The doomed statement is over.
+    Cut(RuleId),
+}
+
+impl Session {
+    /// The client asks for the end of a statement or a pipeline.
+    pub(super) fn asked(&self, by_sync: bool) {
+        let mut inner = self.lock();
+        inner.asked += 1;
+        inner.open.push_back(by_sync);
+    }
+
+    /// The answer that the next Query or Sync will get is to be lost.
+    pub(super) fn doom_next(&self, rule: RuleId) {
+        let mut inner = self.lock();
+        let next = inner.asked + 1;
+        inner.doomed.get_or_insert((next, rule));
+    }
+
+    /// The answer that is coming in now is to be lost from here on.
+    pub(super) fn doom_current(&self, rule: RuleId) {
+        let mut inner = self.lock();
+        let current = inner.answered + 1;
+        inner.doomed.get_or_insert((current, rule));
+    }
+
+    /// Whether what the server says now belongs to an answer that is to be lost.
+    pub(super) fn is_doomed_now(&self) -> bool {
+        let inner = self.lock();
+        inner.doomed.is_some_and(|(which, _)| inner.answered + 1 >= which)
+    }
+
+    pub(super) fn ready(&self) -> Ready {
+        let mut inner = self.lock();
+        inner.answered += 1;
+        inner.open.pop_front();
+        match inner.doomed {
+            Some((which, rule)) if inner.answered >= which => Ready::Cut(rule),
+            _ => Ready::Forward,
+        }
+    }
+
+    /// Whether the session has started.
+    pub(super) fn is_ready(&self) -> bool {
+        self.lock().answered > 0
+    }
+
+    /// The server waits for COPY data. It reads and forgets the Sync that drivers send right after
+    /// Execute; the Sync after the data is the one that counts.
+    pub(super) fn copy_in(&self) {
+        let mut inner = self.lock();
+        if inner.open.front() == Some(&true) {
+            inner.open.pop_front();
+            inner.asked -= 1;
+        }
+    }
+
+    /// From now on nothing passes in this direction.
+    pub(super) fn swallow(&self, direction: Direction, rule: RuleId) {
+        match direction {
+            Direction::ToServer => self.lock().to_server = Some(rule),
+            Direction::ToClient => self.lock().to_client = Some(rule),
+        }
+    }
+
+    /// The rule that lets nothing pass in this direction.
+    pub(super) fn swallowed(&self, direction: Direction) -> Option<RuleId> {
+        match direction {
+            Direction::ToServer => self.lock().to_server,
+            Direction::ToClient => self.lock().to_client,
+        }
+    }
+
+    /// That rule is gone.
+    pub(super) fn let_pass(&self, rule: RuleId) {
+        let mut inner = self.lock();
+        inner.to_server.take_if(|known| *known == rule);
+        inner.to_client.take_if(|known| *known == rule);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,64 @@
+use super::run::Run;
+
+/// As many failures as a person would read.
+const KEEP: usize = 20;
+
+/// Why an exploration could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StepperError {
+    #[error(
+        "{possible} orders are too many (the limit is {limit}): use fewer scripts or fewer steps"
+    )]
+    TooMany { possible: u64, limit: u64 },
+    #[error("the stepper's own connection failed: {0:?}")]
+    Database(#[from] tokio_postgres::Error),
+    #[error("nothing moved for {seconds} s; so far:\n{run}")]
+    Stuck { seconds: u64, run: Run },
+}
+
+/// What all orders together came to.
+#[derive(Debug, Clone, Default)]
+pub struct Exploration {
+    /// Orders that were run.
+    pub orders: u64,
+    /// Orders in which some step waited for a lock. A test about locks may insist that this is not 0.
+    pub waited: u64,
+    /// Steps that PostgreSQL ended because of a deadlock.
+    pub deadlocks: u64,
+    /// Choices that chance made differently when they were met again, as after a deadlock. Some orders
+    /// may then be missing.
+    pub diverged: u64,
+    /// Orders that `check` did not accept.
+    pub failed: u64,
+    /// The first of those.
+    pub failures: Vec<Failure>,
+}
+
+/// An order that `check` did not accept.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    pub why: String,
+    pub run: Run,
+}
+
+impl Exploration {
+    pub(super) fn note(&mut self, run: &Run, verdict: Result<(), String>) {
+        self.orders += 1;
+        self.waited += u64::from(run.waited());
+        self.deadlocks += run.count_errors("40P01") as u64;
+        if let Err(why) = verdict {
+            self.failed += 1;
+            if self.failures.len() < KEEP {
+                self.failures.push(Failure { why, run: run.clone() });
+            }
+        }
+    }
+
+    /// Panics with the first order that failed, step by step.
+    pub fn assert_all_held(&self) {
+        if let Some(Failure { why, run }) = self.failures.first() {
+            panic!("{} of {} orders failed; the first: {why}\n{run}", self.failed, self.orders);
+        }
+    }
+}

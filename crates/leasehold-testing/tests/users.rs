@@ -1,0 +1,298 @@
+//! The helpers that users test their jobs with, tested as they would be used.
+
+use std::time::Duration;
+
+use leasehold::schedule::Schedule;
+use leasehold::worker::FromRef;
+use leasehold::{
+    Ctx, Enqueue, EnqueueError, Enqueued, Job, JobError, JobResult, JobTx, Outcome, State, Tally,
+};
+use leasehold_testing::TestEngine;
+use serde::{Deserialize, Serialize};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+#[derive(Debug, Job, Serialize, Deserialize)]
+#[job(name = "email.send", queue = "mail", max_attempts = 2, backoff = "10s..1m")]
+struct SendEmail {
+    to: String,
+}
+
+#[derive(Debug, Job, Serialize, Deserialize)]
+#[job(name = "account.refund")]
+struct Refund {
+    order: i64,
+}
+
+fn mail(to: &str) -> SendEmail {
+    SendEmail { to: to.to_owned() }
+}
+
+/// A handler with an answer for everything.
+async fn send_email(job: SendEmail, State(Mailer { broken }): State<Mailer>) -> JobResult {
+    match job.to.as_str() {
+        "later" => Ok(Outcome::Snooze(HOUR)),
+        "nobody" => Ok(Outcome::Cancel("nobody wants it".to_owned())),
+        "nonsense" => Err(JobError::permanent("no such address")),
+        _ if broken => Err(std::io::Error::other("the line is busy").into()),
+        _ => Ok(Outcome::Done),
+    }
+}
+
+#[derive(Clone)]
+struct Mailer {
+    broken: bool,
+}
+
+async fn panic_of(test: impl Future<Output = ()> + Send + 'static) -> String {
+    let panic = tokio::spawn(test).await.expect_err("it panics").into_panic();
+    panic.downcast_ref::<String>().expect("a message").clone()
+}
+
+async fn count(t: &TestEngine, sql: &str) -> i64 {
+    let client = t.database().connect_directly().await;
+    client.query_one(sql, &[]).await.expect(sql).get(0)
+}
+
+#[tokio::test]
+async fn an_enqueued_job_is_found_by_its_arguments() {
+    let t = TestEngine::new().await;
+    mail("bob").enqueue(t.engine()).await.expect("enqueued");
+    let draft = mail("ada").with().expect("a draft").key("k").tag("test").delay(HOUR).priority(3);
+    let id = draft.enqueue(t.engine()).await.expect("enqueued").id();
+    let found = t.assert_enqueued::<SendEmail>(|job| job.to == "ada").await;
+    assert_eq!((found.id, found.job.to.as_str(), found.queue.as_str()), (id, "ada", "mail"));
+    assert_eq!((found.priority, found.tag.as_str(), found.key.as_deref()), (3, "test", Some("k")));
+    assert_eq!((found.attempts, found.last_error), (0, None));
+    assert!(found.scheduled_at > jiff::Timestamp::now());
+    t.refute_enqueued::<Refund>().await;
+    let all: Vec<_> =
+        t.all_enqueued::<SendEmail>().await.into_iter().map(|job| job.job.to).collect();
+    assert_eq!(all, ["bob", "ada"]);
+}
+
+#[tokio::test]
+async fn a_failed_assertion_says_where_it_stands_and_what_is_waiting() {
+    let text = panic_of(async {
+        let t = TestEngine::new().await;
+        mail("bob").enqueue(t.engine()).await.expect("enqueued");
+        t.assert_enqueued::<SendEmail>(|job| job.to == "ada").await;
+    });
+    let text = text.await;
+    assert!(text.contains("no waiting email.send fits"), "{text}");
+    assert!(text.contains("users.rs:") && text.contains(r#"in mail: {"to": "bob"}"#), "{text}");
+    let text = panic_of(async {
+        let t = TestEngine::new().await;
+        mail("bob").enqueue(t.engine()).await.expect("enqueued");
+        t.refute_enqueued::<SendEmail>().await;
+    });
+    assert!(text.await.contains("email.send is waiting (asked at "));
+}
+
+#[tokio::test]
+async fn a_handler_is_performed_alone() {
+    let t = TestEngine::new().await;
+    let perform = |to: &str| t.perform(send_email, mail(to)).with_state(Mailer { broken: false });
+    perform("ada").await.assert_done();
+    assert_eq!(perform("later").await.assert_snoozed(), HOUR);
+    assert_eq!(perform("nobody").await.assert_cancelled(), "nobody wants it");
+    assert_eq!(perform("nonsense").await.assert_dead(), "no such address");
+    let broken = t.perform(send_email, mail("ada")).with_state(Mailer { broken: true }).await;
+    assert_eq!(broken.assert_retry(), "the line is busy");
+    assert_eq!(count(&t, "select count(*) from leasehold.inbox").await, 0);
+    assert_eq!(count(&t, "select count(*) from leasehold.lease").await, 0);
+}
+
+#[tokio::test]
+async fn a_handler_that_answers_otherwise_fails_the_test() {
+    let text = panic_of(async {
+        let t = TestEngine::new().await;
+        t.perform(async |_: Refund| Outcome::Snooze(HOUR), Refund { order: 1 }).await.assert_done();
+    });
+    assert!(text.await.contains("the job is not done: Ok(Snooze(3600s))"));
+}
+
+#[tokio::test]
+async fn a_performed_handler_knows_its_attempt_and_parts_of_the_state() {
+    #[derive(Clone)]
+    struct Limit(i64);
+    struct App;
+    impl FromRef<App> for Limit {
+        fn from_ref(_: &App) -> Self {
+            Self(7)
+        }
+    }
+    async fn refund(job: Refund, ctx: Ctx, State(limit): State<Limit>) -> Result<(), JobError> {
+        assert_eq!((ctx.attempt(), ctx.name(), limit.0, job.order), (3, "account.refund", 7, 9));
+        let paid = ctx.once_do("pay", async || Ok(true)).await?;
+        if paid { Ok(()) } else { Err(JobError::retry("not paid")) }
+    }
+    let t = TestEngine::new().await;
+    t.perform(refund, Refund { order: 9 }).with_state(App).on_attempt(3).await.assert_done();
+}
+
+#[tokio::test]
+async fn a_performed_handler_may_complete_in_its_own_transaction() {
+    async fn refund(job: Refund, tx: JobTx) -> JobResult {
+        tx.execute("insert into refunds values ($1)", &[&job.order]).await?;
+        tx.complete().await
+    }
+    async fn forgetful(_: Refund, ctx: Ctx) -> JobResult {
+        let mut client = ctx.engine().pool().get().await?;
+        let tx = client.transaction().await?;
+        ctx.complete_in(&tx).await?;
+        Ok(Outcome::Done) // and no commit
+    }
+    let t = TestEngine::new().await;
+    let client = t.client().await;
+    client.batch_execute("create table refunds (id bigint)").await.expect("a table");
+    t.perform(refund, Refund { order: 9 }).await.assert_done();
+    assert_eq!(count(&t, "select count(*) from refunds where id = 9").await, 1);
+    let why = t.perform(forgetful, Refund { order: 9 }).await.assert_retry();
+    assert!(why.contains("did not commit"), "{why}");
+    assert_eq!(count(&t, "select count(*) from leasehold.job").await, 0);
+}
+
+#[tokio::test]
+async fn draining_runs_what_is_due_and_says_how_it_ended() {
+    let t = TestEngine::new().await;
+    for to in ["ada", "bob", "later", "nobody", "nonsense"] {
+        mail(to).enqueue(t.engine()).await.expect("enqueued");
+    }
+    mail("ada").with().expect("a draft").delay(HOUR).enqueue(t.engine()).await.expect("enqueued");
+    let tally = t.drain(t.worker_with(Mailer { broken: false }).handle(send_email)).await;
+    let wanted = Tally { done: 2, snoozed: 1, cancelled: 1, dead: 1, ..Tally::default() };
+    assert_eq!(tally, wanted);
+    assert_eq!(t.all_enqueued::<SendEmail>().await.len(), 2);
+}
+
+#[tokio::test]
+async fn jobs_that_jobs_enqueue_are_drained_too() {
+    async fn refund(job: Refund, ctx: Ctx) -> Result<(), JobError> {
+        mail(&format!("owner of {}", job.order)).enqueue(ctx.engine()).await?;
+        Ok(())
+    }
+    let t = TestEngine::new().await;
+    Refund { order: 1 }.enqueue(t.engine()).await.expect("enqueued");
+    let worker = t.worker_with(Mailer { broken: false }).handle(refund).handle(send_email);
+    assert_eq!(t.drain(worker).await.done, 2);
+}
+
+#[tokio::test]
+async fn a_drain_does_not_end_while_a_job_runs() {
+    async fn refund(_: Refund, ctx: Ctx) -> Result<(), JobError> {
+        // Nothing is due meanwhile, however often the drain looks.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        mail("ada").enqueue(ctx.engine()).await?;
+        Ok(())
+    }
+    let t = TestEngine::new().await;
+    Refund { order: 1 }.enqueue(t.engine()).await.expect("enqueued");
+    let worker = t.worker_with(Mailer { broken: false }).handle(refund).handle(send_email);
+    assert_eq!(t.drain(worker).await, Tally { done: 2, ..Tally::default() });
+}
+
+#[tokio::test]
+async fn time_moves_to_the_next_attempt() {
+    let t = TestEngine::new().await;
+    mail("ada").enqueue(t.engine()).await.expect("enqueued");
+    let worker = || t.worker_with(Mailer { broken: true }).handle(send_email);
+    assert_eq!(t.drain(worker()).await, Tally { retried: 1, ..Tally::default() });
+    assert_eq!(t.drain(worker()).await, Tally::default(), "the back-off is not over");
+    let waiting = t.assert_enqueued::<SendEmail>(|_| true).await;
+    assert_eq!((waiting.attempts, waiting.last_error.as_deref()), (1, Some("the line is busy")));
+    t.advance(MINUTE).await;
+    assert_eq!(t.drain(worker()).await, Tally { dead: 1, ..Tally::default() });
+}
+
+#[tokio::test]
+async fn time_moves_past_delays_keys_and_expiry() {
+    let t = TestEngine::new().await;
+    let keyed = || mail("ada").with().expect("a draft").key("k").key_for(DAY).delay(HOUR);
+    let first = keyed().enqueue(t.engine()).await.expect("enqueued");
+    let worker = || t.worker_with(Mailer { broken: false }).handle(send_email);
+    assert_eq!(t.drain(worker()).await.done, 0);
+    t.advance(HOUR).await;
+    assert_eq!(t.drain(worker()).await.done, 1);
+    assert_eq!(keyed().enqueue(t.engine()).await.expect("known"), Enqueued::Duplicate(first.id()));
+    t.advance(DAY).await;
+    assert!(keyed().enqueue(t.engine()).await.expect("the key is free").is_new());
+    t.advance(40 * DAY).await;
+    assert_eq!(t.drain(worker()).await, Tally::default());
+    let expired = "select count(*) from leasehold.inbox where status = 'expired'";
+    assert_eq!(count(&t, expired).await, 1);
+}
+
+#[tokio::test]
+async fn time_moves_to_the_next_slot_of_a_schedule() {
+    let t = TestEngine::new().await;
+    let hourly =
+        Schedule::new("hourly", "0 * * * *", "UTC", &Refund { order: 1 }).expect("a schedule");
+    let worker = || t.worker().handle(async |_: Refund| {}).schedule(hourly.clone());
+    t.drain(worker()).await;
+    t.advance(HOUR).await;
+    assert_eq!(t.drain(worker()).await.done, 1);
+}
+
+#[tokio::test]
+async fn what_a_crashed_worker_held_is_run_by_the_next() {
+    let t = TestEngine::new().await;
+    mail("ada").enqueue(t.engine()).await.expect("enqueued");
+    let order = Refund { order: 1 }.enqueue(t.engine()).await.expect("enqueued").id();
+    let mut held = t.crash_worker().await;
+    held.sort();
+    assert_eq!(held.len(), 2);
+    assert!(held.contains(&order));
+    t.refute_enqueued::<Refund>().await; // nobody can have it yet
+    async fn refund(_: Refund, ctx: Ctx) {
+        assert_eq!((ctx.attempt(), ctx.lost_count()), (2, 1));
+    }
+    let worker = t.worker_with(Mailer { broken: false }).handle(send_email).handle(refund);
+    assert_eq!(t.drain(worker).await, Tally { done: 2, ..Tally::default() });
+}
+
+#[tokio::test]
+async fn a_job_that_workers_keep_dying_under_is_buried() {
+    let t = TestEngine::new().await;
+    Refund { order: 1 }.enqueue(t.engine()).await.expect("enqueued");
+    let dead = "select count(*) from leasehold.dead_job where cause = 'lost'";
+    let mut died = 0;
+    while count(&t, dead).await == 0 {
+        died += t.crash_worker().await.len();
+        t.advance(MINUTE).await; // a job that was lost before waits a little
+    }
+    assert_eq!(died, 3);
+    assert_eq!(t.drain(t.worker().handle(async |_: Refund| {})).await, Tally::default());
+}
+
+#[tokio::test]
+async fn every_stored_moment_moves_with_time() {
+    let t = TestEngine::new().await;
+    let client = t.database().connect_directly().await;
+    let sql = "select c.table_name || '.' || c.column_name from information_schema.columns c \
+                 join information_schema.tables t using (table_schema, table_name) \
+                where c.table_schema = 'leasehold' and t.table_type = 'BASE TABLE' \
+                  and c.data_type = 'timestamp with time zone' \
+                  and c.table_name not like 'history%' order by 1";
+    let rows = client.query(sql, &[]).await.expect("columns");
+    let stored: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    let unmoved: Vec<_> = stored
+        .iter()
+        .filter(|column| !leasehold_testing::engine::moves(column))
+        .map(String::as_str)
+        .collect();
+    // When people made or did something: nothing depends on it.
+    assert_eq!(
+        unmoved,
+        ["audit.at", "queue.created_at", "schedule.created_at", "schema_version.applied_at"]
+    );
+}
+
+#[tokio::test]
+async fn errors_of_an_enqueue_reach_the_test_as_they_are() {
+    let t = TestEngine::new().await;
+    let refused = mail("ada").with().expect("a draft").queue("Mail").enqueue(t.engine()).await;
+    assert!(matches!(refused, Err(EnqueueError::Refused(_))));
+}

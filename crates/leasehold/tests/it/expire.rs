@@ -1,0 +1,216 @@
+//! Expire: jobs of dead workers come back, counted; jobs past their time are set aside.
+
+use crate::sql::{Sql, all, claim, one, run};
+
+async fn expire(sql: &Sql) -> (i32, i32) {
+    let row = sql
+        .client
+        .query_one("select returned, buried from leasehold.expire_leases()", &[])
+        .await
+        .unwrap();
+    (row.get(0), row.get(1))
+}
+
+#[tokio::test]
+async fn a_lost_job_comes_back_with_its_loss_counted() {
+    let sql = Sql::new().await;
+    let ids = sql.enqueue(3).await;
+    let held = claim(&sql.client, "w", 3).await;
+    assert_eq!(expire(&sql).await, (0, 0), "the lease lasts");
+    sql.overdue(held.generation).await;
+    assert_eq!(expire(&sql).await, (3, 0));
+    assert_eq!(expire(&sql).await, (0, 0), "once");
+    let same: i64 = sql
+        .one(
+            "select count(*) from leasehold.job where not held and attempts = 1 and lost_count = 1 \
+             and scheduled_at <= statement_timestamp() and last_error like 'the worker was lost%'",
+            &[],
+        )
+        .await;
+    assert_eq!(same, 3);
+    let lost: Vec<i64> =
+        sql.one("select lost_ids from leasehold.lease where ended_at is not null", &[]).await;
+    assert_eq!(lost, ids);
+}
+
+#[tokio::test]
+async fn g5_a_job_that_kills_its_workers_is_buried_after_three() {
+    let sql = Sql::new().await;
+    let (id, mut generation) = sql.running().await;
+    for loss in 1..=3 {
+        sql.overdue(generation).await;
+        let expected = if loss < 3 { (1, 0) } else { (0, 1) };
+        assert_eq!(expire(&sql).await, expected, "loss {loss}");
+        if loss < 3 {
+            sql.due().await;
+            generation = claim(&sql.client, "w", 10).await.generation;
+        }
+    }
+    let buried: bool = sql
+        .one("select cause = 'lost' and lost_count = 3 and claimed_by = 'w' from leasehold.dead_job where id = $1", &[&id])
+        .await;
+    assert!(buried);
+}
+
+#[tokio::test]
+async fn the_worker_of_the_last_attempt_is_lost_and_the_job_is_buried() {
+    let sql = Sql::new().await;
+    let id: i64 =
+        sql.one("select job_id from leasehold.enqueue('note', max_attempts => 1)", &[]).await;
+    let held = claim(&sql.client, "w", 1).await;
+    sql.overdue(held.generation).await;
+    assert_eq!(expire(&sql).await, (0, 1));
+    let cause: String = sql.one("select cause from leasehold.dead_job where id = $1", &[&id]).await;
+    assert_eq!(cause, "exhausted");
+}
+
+#[tokio::test]
+async fn a7_expiry_passes_by_a_job_that_is_being_finished() {
+    let sql = Sql::new().await;
+    let ids = sql.enqueue(2).await;
+    let held = claim(&sql.client, "w", 2).await;
+    sql.overdue(held.generation).await;
+    let worker = sql.actor().await;
+    run(&worker, "begin").await;
+    let complete = "select leasehold.complete($1::bigint, $2)";
+    assert!(one::<bool>(&worker, complete, &[&ids[0], &held.generation]).await);
+    sql.run("set lock_timeout = '1ms'").await;
+    assert_eq!(expire(&sql).await, (1, 0), "the other one, and without waiting");
+    run(&worker, "commit").await;
+    assert_eq!(
+        (sql.status(ids[0]).await, sql.status(ids[1]).await),
+        ("done".into(), "pending".into())
+    );
+    expire(&sql).await;
+    let open: i64 =
+        sql.one("select count(*) from leasehold.lease where ended_at is null", &[]).await;
+    assert_eq!(open, 0, "the next round ends the lease");
+}
+
+#[tokio::test]
+async fn a7_a_job_whose_finish_rolled_back_is_expired_in_the_next_round() {
+    let sql = Sql::new().await;
+    let (id, generation) = sql.running().await;
+    sql.overdue(generation).await;
+    let worker = sql.actor().await;
+    run(&worker, &format!("begin; select leasehold.complete({id}::bigint, {generation})")).await;
+    assert_eq!(expire(&sql).await, (0, 0));
+    run(&worker, "rollback").await;
+    assert_eq!(expire(&sql).await, (1, 0));
+}
+
+#[tokio::test]
+async fn a_job_asked_to_stop_is_cancelled_when_its_worker_is_lost() {
+    let sql = Sql::new().await;
+    let (id, generation) = sql.running().await;
+    sql.run(&format!("select leasehold.cancel({id}, 'ann')")).await;
+    sql.expire(generation).await;
+    assert_eq!(sql.status(id).await, "cancelled");
+    let explain = "select state from leasehold.explain_finish(array[$1::bigint], $2)";
+    assert_eq!(sql.one::<String>(explain, &[&id, &generation]).await, "lost");
+}
+
+#[tokio::test]
+async fn g3_a_lease_from_a_clock_that_went_back_is_shortened() {
+    let sql = Sql::new().await;
+    let (_, far) = sql.running().await;
+    let (_, near) = sql.running().await;
+    sql.client
+        .execute(
+            "update leasehold.lease set lease_expires_at = now() + interval '1 hour' where lease_generation = $1",
+            &[&far],
+        )
+        .await
+        .unwrap();
+    assert_eq!(sql.one::<i32>("select leasehold.clamp_leases()", &[]).await, 1);
+    let beyond: i64 = sql
+        .one("select count(*) from leasehold.lease where lease_expires_at > now() + interval '31 seconds'", &[])
+        .await;
+    assert_eq!(beyond, 0, "{near} was right already");
+}
+
+#[tokio::test]
+async fn jobs_past_their_time_are_found_deep_in_the_backlog_and_never_run() {
+    let sql = Sql::new().await;
+    sql.run(
+        "insert into leasehold.job (name, scheduled_at, expires_at) \
+         select 'note', case when i % 2 = 0 then now() + interval '1 day' else now() end, \
+                case when i in (2500, 9999, 20000) then now() - interval '1 second' else now() + interval '1 day' end \
+           from generate_series(1, 20000) i",
+    )
+    .await;
+    let late: Vec<i64> =
+        all(&sql.client, "select id from leasehold.job where expires_at < now() order by id", &[])
+            .await;
+    let (mut after, mut found, mut steps) = (0_i64, 0, 0);
+    loop {
+        let row = sql
+            .client
+            .query_one("select expired, next_id from leasehold.expire_jobs($1, 1000)", &[&after])
+            .await
+            .unwrap();
+        found += row.get::<_, i32>(0);
+        steps += 1;
+        match row.get::<_, Option<i64>>(1) {
+            Some(next) => after = next,
+            None => break,
+        }
+    }
+    assert_eq!((found, steps), (3, 21), "every row looked at once, a thousand at a time");
+    let kept: Vec<i64> = all(
+        &sql.client,
+        "select id from leasehold.dead_job where cause = 'expired' and attempts = 0 order by id",
+        &[],
+    )
+    .await;
+    assert_eq!(kept, late);
+    let counted: i64 =
+        sql.one("select expired from leasehold.queue_state where queue = 'default'", &[]).await;
+    assert_eq!(counted, 3);
+}
+
+#[tokio::test]
+async fn a_running_job_does_not_expire_and_a_late_one_is_not_claimed() {
+    let sql = Sql::new().await;
+    let (running, generation) = sql.running().await;
+    let waiting = sql.enqueue(1).await[0];
+    sql.run("update leasehold.job set expires_at = now() - interval '1 second'").await;
+    assert_eq!(claim(&sql.client, "w", 5).await.ids, [0_i64; 0], "J11");
+    assert_eq!(sql.one::<i32>("select expired from leasehold.expire_jobs()", &[]).await, 1);
+    assert_eq!(
+        (sql.status(running).await, sql.status(waiting).await),
+        ("processing".into(), "expired".into())
+    );
+    assert!(
+        sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&running, &generation])
+            .await
+    );
+}
+
+#[tokio::test]
+async fn d1_two_housekeepers_share_the_work() {
+    let sql = Sql::new().await;
+    sql.enqueue(4).await;
+    let mut leases = Vec::new();
+    for _ in 0..4 {
+        leases.push(claim(&sql.client, "w", 1).await.generation);
+    }
+    for generation in leases {
+        sql.overdue(generation).await;
+    }
+    let (first, second) = (sql.actor().await, sql.actor().await);
+    run(&first, "begin").await;
+    assert_eq!(one::<i32>(&first, "select returned from leasehold.expire_leases(3)", &[]).await, 3);
+    run(&second, "set lock_timeout = '1ms'").await;
+    assert_eq!(
+        one::<i32>(&second, "select returned from leasehold.expire_leases(3)", &[]).await,
+        1
+    );
+    let elected = "select elected from leasehold.expire_tick()";
+    assert!(one::<bool>(&first, elected, &[]).await);
+    assert!(!one::<bool>(&second, elected, &[]).await, "one is enough");
+    run(&first, "commit").await;
+    assert!(one::<bool>(&second, elected, &[]).await, "the election ends with the statement");
+    let counts: Vec<i16> = all(&sql.client, "select lost_count from leasehold.job", &[]).await;
+    assert_eq!(counts, [1, 1, 1, 1], "each loss is counted once");
+}

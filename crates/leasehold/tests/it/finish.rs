@@ -1,0 +1,360 @@
+//! Finish: only the holder of the current lease, and only once.
+
+use crate::sql::{Sql, all, blocked, claim, code, joined, one, pid, refused, run};
+
+/// Every way to end or prolong an attempt, with the answer of someone who lost it.
+/// `$1` is the job, `$2` the generation.
+const VERBS: [(&str, &str, &str); 11] = [
+    ("complete", "select leasehold.complete($1::bigint, $2)::text", "false"),
+    (
+        "complete a batch",
+        "select count(*)::text from leasehold.complete(array[$1::bigint], $2)",
+        "0",
+    ),
+    (
+        "complete unsettled",
+        "select count(*)::text from leasehold.complete(array[$1::bigint], $2, false)",
+        "0",
+    ),
+    ("retry", "select leasehold.fail($1::bigint, $2, 'late')", "lost"),
+    ("snooze", "select leasehold.snooze($1::bigint, $2, '1 hour')::text", "false"),
+    ("release", "select count(*)::text from leasehold.release(array[$1::bigint], $2)", "0"),
+    ("cancel", "select leasehold.finish_cancelled($1::bigint, $2)::text", "false"),
+    ("bury", "select leasehold.bury($1::bigint, $2, 'late')::text", "false"),
+    (
+        "bury as undecodable",
+        "select leasehold.bury($1::bigint, $2, 'late', 'undecodable')::text",
+        "false",
+    ),
+    (
+        "renew",
+        "select r.state || left($1::bigint::text, 0) from leasehold.renew(array[$2::bigint]) r",
+        "lost",
+    ),
+    ("explain", "select e.state from leasehold.explain_finish(array[$1::bigint], $2) e", "lost"),
+];
+
+/// What a stale verb must not change: the row, the lease of the new holder, everything filed.
+async fn picture(sql: &Sql) -> String {
+    sql.one(
+        "select jsonb_build_object( \
+            'job', (select jsonb_agg(to_jsonb(j) order by id) from leasehold.job j), \
+            'live', (select jsonb_agg(to_jsonb(l) order by lease_generation) from leasehold.lease l \
+                      where ended_at is null), \
+            'dead', (select jsonb_agg(to_jsonb(d) order by id) from leasehold.dead_job d), \
+            'done', (select jsonb_agg(to_jsonb(f) order by id) from leasehold.finished_job f))::text",
+        &[],
+    )
+    .await
+}
+
+#[tokio::test]
+async fn a2_every_finish_of_a_former_holder_is_refused() {
+    let sql = Sql::new().await;
+    let (id, old) = sql.running().await;
+    sql.expire(old).await;
+    // Between the expiry and the next claim nobody holds the job, and the old holder least of all.
+    for holders in ["nobody", "a successor"] {
+        if holders == "a successor" {
+            let new = claim(&sql.client, "second", 1).await;
+            assert_eq!(new.ids, [id]);
+            assert!(new.generation > old, "generations grow");
+        }
+        let before = picture(&sql).await;
+        for (verb, call, lost) in VERBS {
+            let answer: String = sql.one(call, &[&id, &old]).await;
+            assert_eq!(answer, lost, "{verb} while {holders} holds the job");
+            assert_eq!(
+                picture(&sql).await,
+                before,
+                "{verb} changed something while {holders} holds the job"
+            );
+        }
+        let (code, hint) =
+            refused(&sql.client, "select leasehold.check_lease($1, $2)", &[&id, &old]).await;
+        assert_eq!(code, "LH004");
+        assert!(hint.contains("Roll back"), "{hint}");
+    }
+}
+
+#[tokio::test]
+async fn a2_a_former_holder_is_refused_after_the_job_is_over() {
+    let sql = Sql::new().await;
+    for over in [
+        "select leasehold.complete($1::bigint, $2)::text",
+        "select leasehold.bury($1::bigint, $2, 'useless')::text",
+        "select leasehold.finish_cancelled($1::bigint, $2)::text",
+    ] {
+        let (id, old) = sql.running().await;
+        sql.expire(old).await;
+        let new = claim(&sql.client, "second", 1).await;
+        assert_eq!(sql.one::<String>(over, &[&id, &new.generation]).await, "true");
+        let before = picture(&sql).await;
+        for (verb, call, lost) in VERBS {
+            assert_eq!(sql.one::<String>(call, &[&id, &old]).await, lost, "{verb}");
+        }
+        // The second holder too: its attempt is over.
+        for (verb, call, lost) in &VERBS[..9] {
+            assert_eq!(
+                sql.one::<String>(call, &[&id, &new.generation]).await,
+                *lost,
+                "{verb} again"
+            );
+        }
+        assert_eq!(picture(&sql).await, before);
+        // Only the last holder may say "it was me".
+        let explain = VERBS[10].1;
+        assert_eq!(sql.one::<String>(explain, &[&id, &new.generation]).await, "finished");
+    }
+}
+
+#[tokio::test]
+async fn a3_a_late_holder_is_accepted_while_nobody_noticed() {
+    let sql = Sql::new().await;
+    let (id, generation) = sql.running().await;
+    sql.overdue(generation).await;
+    let renewed: String =
+        sql.one("select state from leasehold.renew(array[$1::bigint])", &[&generation]).await;
+    assert_eq!(renewed, "renewed");
+    let left: bool = sql
+        .one(
+            "select lease_expires_at > now() + interval '20 seconds' from leasehold.lease \
+              where lease_generation = $1",
+            &[&generation],
+        )
+        .await;
+    assert!(left, "a whole lease again");
+    sql.overdue(generation).await;
+    assert!(
+        sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await
+    );
+    assert_eq!(sql.status(id).await, "done");
+    assert_eq!(
+        sql.one::<i32>("select returned + buried from leasehold.expire_leases()", &[]).await,
+        0
+    );
+    assert_eq!(sql.status(id).await, "done");
+}
+
+#[tokio::test]
+async fn a5_a6_a_late_renewal_revives_nothing_and_helps_nobody_else() {
+    let sql = Sql::new().await;
+    let (id, old) = sql.running().await;
+    sql.expire(old).await;
+    let renew = "select state from leasehold.renew(array[$1::bigint])";
+    assert_eq!(sql.one::<String>(renew, &[&old]).await, "lost", "A5: no lease comes back to life");
+    assert_eq!(sql.status(id).await, "pending");
+
+    let new = claim(&sql.client, "second", 1).await;
+    sql.overdue(new.generation).await;
+    assert_eq!(sql.one::<String>(renew, &[&old]).await, "lost");
+    let overdue: bool = sql
+        .one(
+            "select lease_expires_at < now() from leasehold.lease where lease_generation = $1",
+            &[&new.generation],
+        )
+        .await;
+    assert!(overdue, "A6: the successor's lease was not prolonged");
+}
+
+#[tokio::test]
+async fn a12_attempts_repeat_and_the_fence_does_not() {
+    let sql = Sql::new().await;
+    let (id, first) = sql.running().await;
+    // Three ways to get an attempt back: the number of attempts is 1 in every round.
+    for give_back in [
+        "select leasehold.snooze($1::bigint, $2, '0')::text",
+        "select leasehold.release(array[$1::bigint], $2)::text",
+        "select leasehold.bury($1::bigint, $2, 'useless')::text",
+    ] {
+        let current: i64 = sql
+            .one("select lease_generation from leasehold.job where id = $1 and held", &[&id])
+            .await;
+        sql.client.query(give_back, &[&id, &current]).await.unwrap();
+        sql.run("select leasehold.redrive(array(select id from leasehold.dead_job), 'someone')")
+            .await;
+        sql.due().await;
+        let next = claim(&sql.client, "next", 1).await;
+        assert_eq!(next.ids, [id]);
+        let attempts: i32 =
+            sql.one("select attempts from leasehold.job where id = $1", &[&id]).await;
+        assert_eq!(attempts, 1, "the same number as in the first attempt");
+        let before = picture(&sql).await;
+        for stale in [first, current] {
+            for (verb, call, lost) in &VERBS[..9] {
+                let answer: String = sql.one(call, &[&id, &stale]).await;
+                assert_eq!(answer, *lost, "{verb} with a generation of an earlier life");
+            }
+        }
+        assert_eq!(picture(&sql).await, before);
+    }
+}
+
+#[tokio::test]
+async fn c7_a_stale_finish_never_passes_whatever_the_isolation() {
+    for level in ["read committed", "repeatable read", "serializable"] {
+        let sql = Sql::new().await;
+        sql.run("create table public.effect (job bigint)").await;
+        let (id, old) = sql.running().await;
+        let handler = sql.actor().await;
+        run(
+            &handler,
+            &format!("begin isolation level {level}; insert into public.effect values ({id})"),
+        )
+        .await;
+        // The handler's snapshot is older than everything that follows.
+        sql.expire(old).await;
+        let new = claim(&sql.client, "second", 1).await;
+        let late = handler.query("select leasehold.complete($1::bigint, $2)", &[&id, &old]).await;
+        match late {
+            Ok(rows) => {
+                assert!(!rows[0].get::<_, bool>(0), "{level}: a stale finish passed");
+                run(&handler, "rollback").await;
+            }
+            Err(error) => {
+                assert_eq!(code(&error), "40001", "{level}");
+                run(&handler, "rollback").await;
+            }
+        }
+        assert_eq!(sql.status(id).await, "processing", "{level}");
+        run(
+            &handler,
+            &format!("begin isolation level {level}; insert into public.effect values ({id})"),
+        )
+        .await;
+        let done: bool =
+            one(&handler, "select leasehold.complete($1::bigint, $2)", &[&id, &new.generation])
+                .await;
+        assert!(done, "{level}: the holder's own finish");
+        run(&handler, "commit").await;
+        assert_eq!(sql.status(id).await, "done", "{level}");
+        assert_eq!(sql.one::<i64>("select count(*) from public.effect", &[]).await, 1, "{level}");
+    }
+}
+
+#[tokio::test]
+async fn c7_two_finishes_at_once_end_one_job_whatever_the_isolation() {
+    for level in ["read committed", "repeatable read", "serializable"] {
+        let sql = Sql::new().await;
+        let (id, generation) = sql.running().await;
+        let (first, second) = (sql.actor().await, sql.actor().await);
+        for client in [&first, &second] {
+            run(
+                client,
+                &format!("begin isolation level {level}; select count(*) from leasehold.job"),
+            )
+            .await;
+        }
+        let complete = "select leasehold.complete($1::bigint, $2)";
+        assert!(one::<bool>(&first, complete, &[&id, &generation]).await);
+        let second_pid = pid(&second).await;
+        let waiting = tokio::spawn(async move {
+            let answer = second.query(complete, &[&id, &generation]).await;
+            (answer.map(|rows| rows[0].get::<_, bool>(0)), second)
+        });
+        blocked(&sql.client, second_pid).await;
+        run(&first, "commit").await;
+        match joined(waiting).await {
+            (Ok(done), _) => assert!(!done, "{level}: finished twice"),
+            (Err(error), _) => assert_eq!(code(&error), "40001", "{level}"),
+        }
+        assert_eq!(sql.count("finished_job").await, 1, "{level}");
+    }
+}
+
+#[tokio::test]
+async fn c8_the_finish_of_an_aborted_transaction_is_no_success() {
+    let sql = Sql::new().await;
+    let (id, generation) = sql.running().await;
+    let handler = sql.actor().await;
+    run(&handler, "begin").await;
+    // The handler swallows the error of its own statement.
+    assert!(
+        handler
+            .batch_execute("insert into leasehold.queue (name) values ('default')")
+            .await
+            .is_err()
+    );
+    let finish =
+        handler.query("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await;
+    assert_eq!(code(&finish.expect_err("the transaction is aborted")), "25P02");
+    // COMMIT does not fail, it rolls back: that is what a careless worker takes for success.
+    run(&handler, "commit").await;
+    assert_eq!(sql.status(id).await, "processing");
+    // Work under a savepoint leaves the finish a transaction that it can commit.
+    run(&handler, "begin; savepoint work").await;
+    assert!(
+        handler
+            .batch_execute("insert into leasehold.queue (name) values ('default')")
+            .await
+            .is_err()
+    );
+    run(&handler, "rollback to work").await;
+    assert!(
+        one::<bool>(&handler, "select leasehold.complete($1::bigint, $2)", &[&id, &generation])
+            .await
+    );
+    run(&handler, "commit").await;
+    assert_eq!(sql.status(id).await, "done");
+}
+
+#[tokio::test]
+async fn a_finish_says_what_it_did_and_a_lease_ends_with_its_last_job() {
+    let sql = Sql::new().await;
+    let ids = sql.enqueue(6).await;
+    let claimed = claim(&sql.client, "worker", 6).await;
+    let generation = claimed.generation;
+    let live = "select count(*) from leasehold.lease where ended_at is null";
+    let some = all::<i64>(
+        &sql.client,
+        "select leasehold.complete($1::bigint[], $2)",
+        &[&vec![ids[1], ids[0], 0], &generation],
+    )
+    .await;
+    assert_eq!(some.len(), 2, "the unknown id is not in the answer");
+    assert_eq!(
+        sql.one::<String>("select leasehold.fail($1, $2, 'no')", &[&ids[2], &generation]).await,
+        "retry"
+    );
+    assert!(
+        sql.one::<bool>("select leasehold.snooze($1, $2, '1 hour')", &[&ids[3], &generation]).await
+    );
+    assert!(sql.one::<bool>("select leasehold.bury($1, $2, 'no')", &[&ids[4], &generation]).await);
+    assert_eq!(sql.one::<i64>(live, &[]).await, 1, "one job is left");
+    assert_eq!(
+        sql.one::<i64>("select leasehold.release(array[$1::bigint], $2)", &[&ids[5], &generation])
+            .await,
+        ids[5]
+    );
+    assert_eq!(sql.one::<i64>(live, &[]).await, 0);
+    let attempts: Vec<i32> = all(
+        &sql.client,
+        "select attempts from leasehold.job where id = any($1) order by id",
+        &[&ids],
+    )
+    .await;
+    assert_eq!(attempts, [1, 0, 0], "charged for the failure, given back by snooze and release");
+}
+
+#[tokio::test]
+async fn a_job_out_of_attempts_is_buried_with_its_error() {
+    let sql = Sql::new().await;
+    let id: i64 =
+        sql.one("select job_id from leasehold.enqueue('note', max_attempts => 2)", &[]).await;
+    for verdict in ["retry", "buried"] {
+        sql.due().await;
+        let claimed = claim(&sql.client, "worker", 1).await;
+        let answer: String = sql
+            .one("select leasehold.fail($1, $2, 'smtp said 451')", &[&id, &claimed.generation])
+            .await;
+        assert_eq!(answer, verdict);
+    }
+    let dead: bool = sql
+        .one(
+            "select cause = 'exhausted' and last_error = 'smtp said 451' and attempts = 2 \
+               from leasehold.dead_job where id = $1",
+            &[&id],
+        )
+        .await;
+    assert!(dead);
+}

@@ -1,0 +1,160 @@
+//! History: finished jobs are filed by day, found again, and dropped by day.
+
+use crate::sql::{Sql, all, blocked, claim, joined, one, pid, run};
+
+/// The partitions, but for the one that takes the rest.
+async fn partitions(sql: &Sql) -> Vec<String> {
+    all(
+        &sql.client,
+        "select inhrelid::regclass::text from pg_inherits \
+          where inhparent = 'leasehold.history'::regclass and inhrelid::regclass::text ~ '\\d$' order by 1",
+        &[],
+    )
+    .await
+}
+
+#[tokio::test]
+async fn partitions_of_the_coming_days_are_made_once() {
+    let sql = Sql::new().await;
+    let before = partitions(&sql).await.len();
+    let made: i32 = sql.one("select leasehold.extend_history(5)", &[]).await;
+    assert_eq!(made as usize, 5 - before);
+    assert_eq!(sql.one::<i32>("select leasehold.extend_history(5)", &[]).await, 0);
+    let tomorrow: String = sql
+        .one(
+            "select 'leasehold.history_' || to_char((now() at time zone 'UTC')::date + 1, 'YYYYMMDD')",
+            &[],
+        )
+        .await;
+    assert_eq!(partitions(&sql).await[0], tomorrow);
+    sql.run(
+        "insert into leasehold.history values (now() + interval '1 day', 'completed', 'default', 1, 'w', \
+         '{7}', '{note}', '{\"\"}', '{1}', array[now()], array['{}'::jsonb])",
+    )
+    .await;
+    let filed: i64 = sql.one(&format!("select count(*) from {tomorrow}"), &[]).await;
+    assert_eq!(filed, 1);
+}
+
+#[tokio::test]
+async fn a_finish_needs_no_partition() {
+    let sql = Sql::new().await;
+    let ids = sql.enqueue(3).await;
+    let held = claim(&sql.client, "w", 3).await;
+    let done: Vec<i64> =
+        all(&sql.client, "select leasehold.complete($1::bigint[], $2)", &[&ids, &held.generation])
+            .await;
+    assert_eq!(done.len(), 3);
+    assert_eq!(sql.count("history_rest").await, 1, "one row a batch");
+    let rows = sql
+        .client
+        .query(
+            "select id, name, kwargs ->> 'n', attempts, claimed_by from leasehold.finished_job order by id",
+            &[],
+        )
+        .await
+        .unwrap();
+    for (place, row) in rows.iter().enumerate() {
+        assert_eq!(row.get::<_, i64>(0), ids[place]);
+        assert_eq!(row.get::<_, String>(1), "note");
+        assert_eq!(row.get::<_, String>(2), place.to_string());
+        assert_eq!((row.get::<_, i32>(3), row.get::<_, String>(4)), (1, "w".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn a_queue_may_keep_no_history() {
+    let sql = Sql::new().await;
+    sql.run("select leasehold.queue_settings('default'); update leasehold.queue set keep_history = false").await;
+    let (id, generation) = sql.running().await;
+    assert!(
+        sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await
+    );
+    assert_eq!(sql.status(id).await, "gone");
+}
+
+#[tokio::test]
+async fn g9_old_days_are_dropped_and_younger_ones_stay() {
+    let sql = Sql::new().await;
+    for days in [3, 9] {
+        sql.run(&format!(
+            "do $$ begin execute format('create table leasehold.%I partition of leasehold.history \
+             for values from (%L) to (%L)', 'history_' || to_char((now() at time zone 'UTC')::date - {days}, 'YYYYMMDD'), \
+             ((now() at time zone 'UTC')::date - {days})::timestamp at time zone 'UTC', \
+             ((now() at time zone 'UTC')::date - {days} + 1)::timestamp at time zone 'UTC'); end $$"
+        ))
+        .await;
+    }
+    // What was filed without a partition goes too, by its own age.
+    for age in ["20 days", "1 day"] {
+        sql.run(&format!(
+            "insert into leasehold.history values (now() - interval '{age}', 'completed', 'default', 1, 'w', \
+             '{{7}}', '{{note}}', '{{\"\"}}', '{{1}}', array[now()], array['{{}}'::jsonb])"
+        ))
+        .await;
+    }
+    let before = partitions(&sql).await.len();
+    assert_eq!(sql.one::<i32>("select leasehold.drop_history('7 days')", &[]).await, 1);
+    assert_eq!(partitions(&sql).await.len(), before - 1);
+    assert_eq!(sql.count("history").await, 1);
+    assert_eq!(sql.one::<i32>("select leasehold.drop_history('7 days')", &[]).await, 0);
+}
+
+#[tokio::test]
+async fn a_day_that_the_clock_visited_before_does_not_stop_the_others() {
+    let sql = Sql::new().await;
+    // The clock was two days ahead for a while: rows of that day lie in the rest.
+    sql.run(
+        "do $$ declare p text; begin for p in select inhrelid::regclass::text from pg_inherits \
+             where inhparent = 'leasehold.history'::regclass and inhrelid::regclass::text ~ '\\d$' \
+             loop execute 'drop table ' || p; end loop; end $$",
+    )
+    .await;
+    sql.run(
+        "insert into leasehold.history values (now() + interval '2 days', 'completed', 'default', 1, 'w', \
+         '{7}', '{note}', '{\"\"}', '{1}', array[now()], array['{}'::jsonb])",
+    )
+    .await;
+    let made: i32 = sql.one("select leasehold.extend_history(5)", &[]).await;
+    assert_eq!(made, 4, "all but that day, which the rest goes on taking");
+    assert_eq!(sql.count("history").await, 1);
+}
+
+#[tokio::test]
+async fn c14_making_partitions_does_not_stop_finishes() {
+    let sql = Sql::new().await;
+    sql.run(
+        "do $$ declare p text; begin for p in select inhrelid::regclass::text from pg_inherits \
+             where inhparent = 'leasehold.history'::regclass and inhrelid::regclass::text ~ '\\d$' \
+             loop execute 'drop table ' || p; end loop; end $$",
+    )
+    .await;
+    let (slow, slow_generation) = sql.running().await;
+    let (quick, quick_generation) = sql.running().await;
+    // A handler whose transaction takes its time has filed its job, and keeps its lock on history.
+    let handler = sql.actor().await;
+    run(&handler, &format!("begin; select leasehold.complete({slow}::bigint, {slow_generation})"))
+        .await;
+    let housekeeper = sql.actor().await;
+    let housekeeper_pid = pid(&housekeeper).await;
+    let making = tokio::spawn(async move {
+        drop(housekeeper.query("select leasehold.extend_history(2)", &[]).await);
+        drop(housekeeper.query("select leasehold.drop_history('7 days')", &[]).await);
+        housekeeper
+    });
+    blocked(&sql.client, housekeeper_pid).await;
+    // The others wait for the housekeeper's limit at most, not for the handler.
+    run(&sql.client, "set lock_timeout = '20s'").await;
+    let done: bool =
+        one(&sql.client, "select leasehold.complete($1::bigint, $2)", &[&quick, &quick_generation])
+            .await;
+    assert!(done);
+    let housekeeper = joined(making).await;
+    run(&handler, "commit").await;
+    assert_eq!(
+        one::<i32>(&housekeeper, "select leasehold.extend_history(2)", &[]).await,
+        2,
+        "next time"
+    );
+    assert_eq!(sql.count("finished_job").await, 2);
+}

@@ -1,0 +1,180 @@
+//! The SQL contract, called as any client would: one connection an actor, plain statements.
+//!
+//! Nothing here knows the Rust engine, so a test that fails here found its mistake in SQL.
+
+use std::time::{Duration, Instant};
+
+use leasehold_testing::TestDatabase;
+use tokio::task::JoinHandle;
+use tokio_postgres::types::{FromSqlOwned, ToSql};
+use tokio_postgres::{Client, Error};
+
+/// A database and a connection that looks on.
+pub struct Sql {
+    pub database: TestDatabase,
+    pub client: Client,
+}
+
+/// What one claim took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    pub generation: i64,
+    pub ids: Vec<i64>,
+}
+
+pub type Params<'a> = &'a [&'a (dyn ToSql + Sync)];
+
+impl Sql {
+    pub async fn new() -> Self {
+        let database = TestDatabase::new().await;
+        let client = database.connect_directly().await;
+        Self { database, client }
+    }
+
+    /// One more connection: an actor of its own.
+    pub async fn actor(&self) -> Client {
+        self.database.connect_directly().await
+    }
+
+    pub async fn run(&self, sql: &str) {
+        run(&self.client, sql).await;
+    }
+
+    pub async fn one<T: FromSqlOwned>(&self, sql: &str, params: Params<'_>) -> T {
+        one(&self.client, sql, params).await
+    }
+
+    /// Enqueues jobs of the name `note`; gives their ids.
+    pub async fn enqueue(&self, count: usize) -> Vec<i64> {
+        let mut ids = Vec::new();
+        for n in 0..count {
+            let sql = format!("select job_id from leasehold.enqueue('note', '{{\"n\": {n}}}')");
+            ids.push(self.one(&sql, &[]).await);
+        }
+        ids
+    }
+
+    /// Enqueues one job and claims it: its id and the generation.
+    pub async fn running(&self) -> (i64, i64) {
+        let id = self.enqueue(1).await[0];
+        let claim = claim(&self.client, "first", 1).await;
+        assert_eq!(claim.ids, [id], "the only job there is");
+        (id, claim.generation)
+    }
+
+    /// Lets a lease run out, without anybody noticing yet.
+    pub async fn overdue(&self, generation: i64) {
+        let sql = "update leasehold.lease set lease_expires_at = now() - interval '1 second' \
+                    where lease_generation = $1";
+        assert_eq!(self.client.execute(sql, &[&generation]).await.unwrap(), 1);
+    }
+
+    /// Lets a lease run out and takes its jobs away; waiting jobs are due at once.
+    pub async fn expire(&self, generation: i64) {
+        self.overdue(generation).await;
+        self.run("select * from leasehold.expire_leases()").await;
+        self.due().await;
+    }
+
+    /// Every waiting job is due.
+    pub async fn due(&self) {
+        self.run(
+            "update leasehold.job set scheduled_at = now() - interval '1 second' where not held",
+        )
+        .await;
+    }
+
+    /// Where a job is: the word of the inbox, or `gone`.
+    pub async fn status(&self, id: i64) -> String {
+        let sql = "select coalesce(string_agg(status, ' and '), 'gone') from leasehold.inbox where id = $1";
+        self.one(sql, &[&id]).await
+    }
+
+    pub async fn count(&self, table: &str) -> i64 {
+        self.one(&format!("select count(*) from leasehold.{table}"), &[]).await
+    }
+}
+
+pub async fn run(client: &Client, sql: &str) {
+    if let Err(error) = client.batch_execute(sql).await {
+        panic!("{sql}: {}", text(&error));
+    }
+}
+
+/// The first column of the only row.
+pub async fn one<T: FromSqlOwned>(client: &Client, sql: &str, params: Params<'_>) -> T {
+    match client.query_one(sql, params).await {
+        Ok(row) => row.get(0),
+        Err(error) => panic!("{sql}: {}", text(&error)),
+    }
+}
+
+/// The first column of every row.
+pub async fn all<T: FromSqlOwned>(client: &Client, sql: &str, params: Params<'_>) -> Vec<T> {
+    match client.query(sql, params).await {
+        Ok(rows) => rows.iter().map(|row| row.get(0)).collect(),
+        Err(error) => panic!("{sql}: {}", text(&error)),
+    }
+}
+
+/// Claims from the queue `default` as the SQL contract offers it to everybody.
+pub async fn claim(client: &Client, worker: &str, batch: i32) -> Claim {
+    try_claim(client, worker, batch).await.expect("a claim")
+}
+
+pub async fn try_claim(client: &Client, worker: &str, batch: i32) -> Result<Claim, Error> {
+    let sql = "select id, lease_generation from leasehold.claim($1, batch => $2)";
+    let rows = client.query(sql, &[&worker, &batch]).await?;
+    let mut ids: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+    ids.sort_unstable();
+    let generation = rows.first().map_or(0, |row| row.get(1));
+    assert!(rows.iter().all(|row| row.get::<_, i64>(1) == generation), "one claim, one generation");
+    Ok(Claim { generation, ids })
+}
+
+/// The code of the error that a statement must give, and what the server says.
+pub async fn refused(client: &Client, sql: &str, params: Params<'_>) -> (String, String) {
+    match client.query(sql, params).await {
+        Ok(_) => panic!("not refused: {sql}"),
+        Err(error) => (code(&error), text(&error)),
+    }
+}
+
+pub fn code(error: &Error) -> String {
+    error.code().map_or_else(|| "no code".to_owned(), |code| code.code().to_owned())
+}
+
+/// Message and hint.
+pub fn text(error: &Error) -> String {
+    match error.as_db_error() {
+        Some(error) => format!("{} {}", error.message(), error.hint().unwrap_or_default()),
+        None => format!("{error:?}"),
+    }
+}
+
+pub async fn pid(client: &Client) -> i32 {
+    one(client, "select pg_backend_pid()", &[]).await
+}
+
+/// No wait in these tests may take longer.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Returns when a backend waits for a lock. Panics when it never does.
+pub async fn blocked(observer: &Client, pid: i32) {
+    let sql =
+        "select coalesce(wait_event_type = 'Lock', false) from pg_stat_activity where pid = $1";
+    until(observer, sql, &[&pid]).await;
+}
+
+/// Returns when a query answers true.
+pub async fn until(observer: &Client, sql: &str, params: Params<'_>) {
+    let deadline = Instant::now() + PATIENCE;
+    while !one::<bool>(observer, sql, params).await {
+        assert!(Instant::now() < deadline, "never true: {sql}");
+    }
+}
+
+/// The answer of a task that must end.
+pub async fn joined<T>(task: JoinHandle<T>) -> T {
+    tokio::time::timeout(PATIENCE, task).await.expect("an end in time").expect("no panic")
+}
