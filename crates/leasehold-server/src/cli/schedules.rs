@@ -111,6 +111,10 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
     }
 }
 
+fn words(clockwork: &Clockwork) -> String {
+    clockwork.describe().trim_end_matches('.').to_owned()
+}
+
 fn bad(error: ScheduleError) -> Failure {
     Failure::usage(error)
 }
@@ -119,8 +123,8 @@ async fn entries(db: &Db) -> Result<Vec<Entry>, Failure> {
     let rows = db.query("select * from leasehold.schedule order by name", &[]).await?;
     let read = |row: &tokio_postgres::Row| {
         let (cron, zone): (String, String) = (row.get("cron"), row.get("zone"));
-        let words =
-            Clockwork::parse(&cron, &zone).map_or_else(|error| error.to_string(), |c| c.describe());
+        let words = Clockwork::parse(&cron, &zone)
+            .map_or_else(|error| error.to_string(), |clock| words(&clock));
         Entry {
             name: row.get("name"),
             cron,
@@ -222,14 +226,14 @@ async fn add(args: AddArgs, common: &Common) -> Result<ExitCode, Failure> {
             .hint("add --replace to change it, or choose another name"));
     }
     let answer = serde_json::json!({
-        "name": schedule.name, "cron": schedule.cron, "words": clockwork.describe(),
+        "name": schedule.name, "cron": schedule.cron, "words": words(&clockwork),
         "zone": schedule.zone, "next_slot": next,
     });
     out.one("schedule", &answer, |_| {
         format!(
-            "schedule {} fires {} ({}), next at {next}",
+            "schedule {}: {} ({}); next at {next}",
             schedule.name,
-            clockwork.describe(),
+            words(&clockwork),
             schedule.zone
         )
     })?;
@@ -283,9 +287,9 @@ async fn next(what: &str, zone: &str, count: u32, common: &Common) -> Result<Exi
         slots.push(moment);
     }
     let tz = jiff::tz::TimeZone::get(&zone).map_err(|error| Failure::usage(error.to_string()))?;
-    let answer = serde_json::json!({ "cron": cron, "words": clockwork.describe(), "zone": zone, "slots": slots });
+    let answer = serde_json::json!({ "cron": cron, "words": words(&clockwork), "zone": zone, "slots": slots });
     out.one("schedule", &answer, |_| {
-        let mut text = format!("{} ({zone})\n", clockwork.describe());
+        let mut text = format!("{} ({zone})\n", words(&clockwork));
         for slot in &slots {
             let local = slot.to_zoned(tz.clone()).strftime("%a %Y-%m-%d %H:%M:%S %Z").to_string();
             text.push_str(&format!("{local}  {slot}  {}\n", relative(*slot, now)));

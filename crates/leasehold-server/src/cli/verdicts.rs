@@ -61,7 +61,7 @@ impl Verdicts {
                 lines.join("\n")
             })?;
         }
-        match self.each.iter().find_map(|verdict| problem(verdict)) {
+        match self.each.iter().find_map(problem) {
             Some(failure) => Err(failure),
             None => Ok(ExitCode::SUCCESS),
         }
