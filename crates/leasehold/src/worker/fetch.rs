@@ -198,8 +198,9 @@ impl Fetch {
     async fn claim_lost(&self, turn: &mut Turn, free: usize) -> Result<usize, CallError> {
         let mut claimed = usize::from(self.claim_last_chance(turn).await?);
         while claimed < free {
-            let claim =
-                self.claim(|claimer, id| async move { claimer.claim_lost(false, id).await }).await?;
+            let claim = self
+                .claim(|claimer, id| async move { claimer.claim_lost(false, id).await })
+                .await?;
             let Some(claim) = claim else { break };
             self.start(claim, None).await;
             claimed += 1;

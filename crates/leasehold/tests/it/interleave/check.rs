@@ -88,7 +88,13 @@ impl Judge {
             }
             ("history", _) => {
                 for job in entry.new("job_ids").as_array().into_iter().flatten() {
-                    self.step(entry, job.as_i64().unwrap_or(0), &[State::Between], State::Over, "J7");
+                    self.step(
+                        entry,
+                        job.as_i64().unwrap_or(0),
+                        &[State::Between],
+                        State::Over,
+                        "J7",
+                    );
                 }
             }
             ("lease", "insert") => self.lease_appears(entry),
@@ -174,7 +180,12 @@ impl Judge {
         if FINISHES.contains(&actor) {
             if entry.fence != generation {
                 let fence = entry.fence.unwrap_or(0);
-                self.say(entry, &format!("J4: ended the attempt {generation:?} of job {job} with fence {fence}"));
+                self.say(
+                    entry,
+                    &format!(
+                        "J4: ended the attempt {generation:?} of job {job} with fence {fence}"
+                    ),
+                );
             }
         } else if !EXPIRIES.contains(&actor) {
             self.say(entry, &format!("J4: ended an attempt of job {job} without owning it"));
@@ -212,11 +223,20 @@ impl Judge {
 
     fn lease_appears(&mut self, entry: &Entry) {
         let generation = entry.new("lease_generation").as_i64().unwrap_or(0);
-        let listed: BTreeSet<i64> =
-            entry.new("job_ids").as_array().into_iter().flatten().filter_map(Value::as_i64).collect();
-        let claimed = self.claims.get(&generation).map(|(_, jobs)| jobs.clone()).unwrap_or_default();
+        let listed: BTreeSet<i64> = entry
+            .new("job_ids")
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_i64)
+            .collect();
+        let claimed =
+            self.claims.get(&generation).map(|(_, jobs)| jobs.clone()).unwrap_or_default();
         if listed != claimed || listed.len() > BATCH {
-            self.say(entry, &format!("J13: the lease lists {listed:?} and the claim took {claimed:?}"));
+            self.say(
+                entry,
+                &format!("J13: the lease lists {listed:?} and the claim took {claimed:?}"),
+            );
         }
     }
 

@@ -62,8 +62,10 @@ async fn explore(sql: &Sql, world: World, scripts: impl Fn() -> Vec<Script>) -> 
 
 /// Two ops in all their orders; gives the number of orders and of those in which one waited.
 async fn pair(sql: &Sql, world: World, one: Op, other: Op) -> Exploration {
-    let seen =
-        explore(sql, world, || vec![one.script(""), other.script(if one == other { "other " } else { "" })]).await;
+    let seen = explore(sql, world, || {
+        vec![one.script(""), other.script(if one == other { "other " } else { "" })]
+    })
+    .await;
     seen.assert_all_held();
     seen
 }
@@ -93,15 +95,27 @@ async fn short_pairs(world: World) {
     let sql = stage().await;
     for first in 0..HOLDERS.len() {
         for second in first..HOLDERS.len() {
-            let scripts = || vec![HOLDERS[first].short_script(""), HOLDERS[second].short_script("other ")];
+            let scripts =
+                || vec![HOLDERS[first].short_script(""), HOLDERS[second].short_script("other ")];
             together(&sql, world, scripts).await;
         }
     }
 }
 
 /// Those that are about the running job.
-const HOLDERS: [Op; 11] =
-    [CLAIM, CLAIM_LANES, RENEW, EXPIRE, COMPLETE, RETRY, SNOOZE, CANCEL, FINISH_CANCELLED, BURY, RELEASE];
+const HOLDERS: [Op; 11] = [
+    CLAIM,
+    CLAIM_LANES,
+    RENEW,
+    EXPIRE,
+    COMPLETE,
+    RETRY,
+    SNOOZE,
+    CANCEL,
+    FINISH_CANCELLED,
+    BURY,
+    RELEASE,
+];
 
 #[tokio::test]
 async fn every_pair_keeps_the_invariants_in_every_order_part_1() {
@@ -160,14 +174,18 @@ async fn a20_a_snooze_or_a_retry_meets_an_expiry_in_every_order() {
 async fn a21_a_redrive_meets_a_burial_and_a_claim_in_every_order() {
     let sql = stage().await;
     pair(&sql, World::Plain, BURY, REDRIVE).await;
-    together(&sql, World::Plain, || vec![BURY.short_script(""), REDRIVE.short_script(""), worker()]).await;
+    together(&sql, World::Plain, || {
+        vec![BURY.short_script(""), REDRIVE.short_script(""), worker()]
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a22_a_prune_meets_a_redrive_and_a_claim_in_every_order() {
     let sql = stage().await;
     pair(&sql, World::Plain, REDRIVE, PRUNE).await;
-    for three in [[REDRIVE, PRUNE, CLAIM_LANES], [REDRIVE, PRUNE, CLAIM], [PRUNE, EXPIRE, COMPLETE]] {
+    for three in [[REDRIVE, PRUNE, CLAIM_LANES], [REDRIVE, PRUNE, CLAIM], [PRUNE, EXPIRE, COMPLETE]]
+    {
         together(&sql, World::Plain, || three.map(|op| op.short_script("")).to_vec()).await;
     }
 }
@@ -176,7 +194,10 @@ async fn a22_a_prune_meets_a_redrive_and_a_claim_in_every_order() {
 async fn a1_an_old_worker_a_new_one_and_the_housekeeper_in_every_order() {
     let sql = stage().await;
     for finish in [COMPLETE, RETRY, SNOOZE, BURY, RELEASE, FINISH_CANCELLED] {
-        together(&sql, World::Plain, || vec![finish.short_script(""), EXPIRE.short_script(""), worker()]).await;
+        together(&sql, World::Plain, || {
+            vec![finish.short_script(""), EXPIRE.short_script(""), worker()]
+        })
+        .await;
     }
 }
 

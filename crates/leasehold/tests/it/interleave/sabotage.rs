@@ -62,12 +62,16 @@ async fn sabotage_an_expiry_in_two_steps_is_noticed() {
     let sql = stage().await;
     let two_steps = || {
         Script::new("expire")
-            .sql("begin; set local il.actor = 'expire'; \
+            .sql(
+                "begin; set local il.actor = 'expire'; \
                   select set_config('il.gone', coalesce(string_agg(j.id::text, ','), ''), true) \
                     from leasehold.job j join leasehold.lease l using (lease_generation) \
-                   where j.held and l.lease_expires_at < statement_timestamp()")
-            .sql("update leasehold.job set held = false \
-                   where id = any(string_to_array(current_setting('il.gone'), ',')::bigint[])")
+                   where j.held and l.lease_expires_at < statement_timestamp()",
+            )
+            .sql(
+                "update leasehold.job set held = false \
+                   where id = any(string_to_array(current_setting('il.gone'), ',')::bigint[])",
+            )
             .sql("commit")
     };
     accused(&sql, World::Plain, "J6: took job 1 from a lease that had not run out", || {
@@ -112,9 +116,8 @@ async fn sabotage_a_claim_that_does_not_wait_for_the_hour_is_noticed() {
     let sql = stage().await;
     install(&sql, "claim", &[("and j.scheduled_at <= statement_timestamp()", "")]).await;
     accused(&sql, World::Plain, "J11", || {
-        let later = Script::new("later").sql(
-            "update leasehold.job set scheduled_at = now() + interval '1 hour' where id = 2",
-        );
+        let later = Script::new("later")
+            .sql("update leasehold.job set scheduled_at = now() + interval '1 hour' where id = 2");
         vec![later, CLAIM_LANES.short_script("")]
     })
     .await;
@@ -128,8 +131,10 @@ async fn sabotage_a_renewal_that_revives_is_noticed() {
         "renew",
         &[
             (" and l.ended_at is null", ""),
-            ("set lease_expires_at = statement_timestamp() + l.lease",
-             "set lease_expires_at = statement_timestamp() + l.lease, ended_at = null"),
+            (
+                "set lease_expires_at = statement_timestamp() + l.lease",
+                "set lease_expires_at = statement_timestamp() + l.lease, ended_at = null",
+            ),
         ],
     )
     .await;
@@ -142,7 +147,9 @@ async fn sabotage_a_renewal_that_revives_is_noticed() {
 #[tokio::test]
 async fn sabotage_a_snooze_that_looks_before_it_locks_is_noticed() {
     let sql = stage().await;
-    let lock = format!("select j.cancel_requested into unwanted from leasehold.job j\n     where j.id = job_id and {FENCE}\n       for update;");
+    let lock = format!(
+        "select j.cancel_requested into unwanted from leasehold.job j\n     where j.id = job_id and {FENCE}\n       for update;"
+    );
     install(&sql, "finish", &[(&lock, &lock.replace("       for update", ""))]).await;
     accused(&sql, World::Plain, "asked to stop and waits", || {
         vec![CANCEL.short_script(""), SNOOZE.short_script("")]
@@ -185,14 +192,20 @@ async fn sabotage_a_prune_of_living_leases_is_noticed() {
         &[("where e.ended_at < statement_timestamp() - ended_leases_for", "where true")],
     )
     .await;
-    accused(&sql, World::Plain, "L1", || vec![PRUNE.short_script(""), CLAIM.short_script("")]).await;
+    accused(&sql, World::Plain, "L1", || vec![PRUNE.short_script(""), CLAIM.short_script("")])
+        .await;
 }
 
 #[tokio::test]
 async fn sabotage_a_burial_that_forgets_to_file_is_noticed() {
     let sql = stage().await;
     let file = "      from dead d;\n    get diagnostics buried";
-    install(&sql, "finish", &[(file, "      from dead d where false;\n    get diagnostics buried")]).await;
+    install(
+        &sql,
+        "finish",
+        &[(file, "      from dead d where false;\n    get diagnostics buried")],
+    )
+    .await;
     accused(&sql, World::Plain, "J1: job 1 left its table", || {
         vec![BURY.short_script(""), CLAIM.short_script("")]
     })

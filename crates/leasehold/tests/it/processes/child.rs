@@ -20,7 +20,8 @@ fn process_worker_main() {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(9);
     });
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     let code = runtime.block_on(work(&kind, &url));
     std::process::exit(code);
 }
@@ -28,7 +29,8 @@ fn process_worker_main() {
 async fn work(kind: &str, url: &str) -> i32 {
     let engine = Leasehold::connect(url).await.expect("an engine");
     let slots = if kind == "hold" { 100 } else { 10 };
-    let worker = engine.worker().name("child").queue("default", slots).grace(Duration::from_secs(20));
+    let worker =
+        engine.worker().name("child").queue("default", slots).grace(Duration::from_secs(20));
     let worker = worker.poll_every(Duration::from_millis(50));
     let worker: WorkerBuilder<()> = match kind {
         "hold" => worker.handle(hold),
@@ -47,10 +49,13 @@ async fn work(kind: &str, url: &str) -> i32 {
             }
         }
     });
-    let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).expect("a signal");
-    let ended = worker.run_until(async move {
+    let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+        .expect("a signal");
+    let ended = worker
+        .run_until(async move {
             term.recv().await;
-        }).await;
+        })
+        .await;
     match ended {
         Ok(()) => 0,
         Err(error) => {
@@ -119,7 +124,9 @@ async fn wait_for_gate(job: Note, ctx: Ctx) -> JobResult {
         4 => Ok(Outcome::Cancel("late".into())),
         _ => {
             let transaction = client.transaction().await?;
-            transaction.query_typed("insert into ledger values ($1)", &[(&job.n, Type::INT8)]).await?;
+            transaction
+                .query_typed("insert into ledger values ($1)", &[(&job.n, Type::INT8)])
+                .await?;
             ctx.complete_in(&transaction).await?;
             transaction.commit().await?;
             Ok(Outcome::Done)

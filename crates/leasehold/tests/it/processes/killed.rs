@@ -7,7 +7,9 @@ use leasehold_testing::TestDatabase;
 use rustix::process::Signal;
 
 use super::{Process, assert_no_orphans, said, tables};
-use crate::rig::{back_date_leases, completed, count, jobs, number, queue_settings, run, sql, until};
+use crate::rig::{
+    back_date_leases, completed, count, jobs, number, queue_settings, run, sql, until,
+};
 use crate::support::Note;
 
 const HELD: &str = "select count(*) from leasehold.job where held";
@@ -23,7 +25,10 @@ async fn a8_the_hundred_jobs_of_a_killed_worker_start_elsewhere_and_none_is_lost
     let mut victim = Process::start("hold", &database, "");
     until("it holds a hundred jobs", async || count(&client, HELD).await == 100).await;
     let old: Vec<(i64, i64)> = {
-        let rows = client.query("select id, lease_generation from leasehold.job", &[]).await.expect("rows");
+        let rows = client
+            .query("select id, lease_generation from leasehold.job", &[])
+            .await
+            .expect("rows");
         rows.iter().map(|row| (row.get(0), row.get(1))).collect()
     };
     let killed_at = Instant::now();
@@ -31,7 +36,10 @@ async fn a8_the_hundred_jobs_of_a_killed_worker_start_elsewhere_and_none_is_lost
     victim.ended().await;
     let mut worker = run(engine.worker().queue("default", 20).handle(async |_: Note| {}));
     worker.finished(100).await;
-    println!("100 jobs of a killed worker (lease 2 s) were done elsewhere after {:?}", killed_at.elapsed());
+    println!(
+        "100 jobs of a killed worker (lease 2 s) were done elsewhere after {:?}",
+        killed_at.elapsed()
+    );
     worker.stop().await;
     assert_eq!((completed(&client).await, jobs(&client).await), (100, 0));
     // One loss and one more attempt each.
@@ -137,7 +145,10 @@ async fn a23_rolling_restarts_cost_no_attempt() {
     assert!(one.ended().await.success());
     let again = "select count(*) from leasehold.history, unnest(attempts) a where a > 1";
     assert_eq!(count(&client, again).await, 0);
-    assert_eq!(count(&client, "select coalesce(sum(cardinality(lost_ids)), 0) from leasehold.lease").await, 0);
+    assert_eq!(
+        count(&client, "select coalesce(sum(cardinality(lost_ids)), 0) from leasehold.lease").await,
+        0
+    );
     assert_eq!(number(&client, "select coalesce(sum(attempts), 0) from leasehold.job").await, 0);
     assert_no_orphans(&client).await;
 }

@@ -56,11 +56,21 @@ async fn g5_several_poison_jobs_bury_no_innocent() {
     tables(&client).await;
     queue_settings(&client, "lease = '1 second'").await;
     // Every tenth kills.
-    engine.enqueue_many((0..40).map(|n| Note { n: if n % 10 == 5 { -n } else { n } })).await.expect("enqueued");
+    engine
+        .enqueue_many((0..40).map(|n| Note { n: if n % 10 == 5 { -n } else { n } }))
+        .await
+        .expect("enqueued");
     let deaths = work_until_done(&database, &client).await;
     println!("4 poison jobs among 40: {deaths} processes died");
     assert!(deaths <= 12, "{deaths} deaths for 4 poison jobs");
-    assert_eq!(count(&client, "select count(*) from leasehold.dead_job where (kwargs->>'n')::int >= 0").await, 0);
-    assert_eq!(count(&client, "select count(*) from leasehold.dead_job where cause = 'lost'").await, 4);
+    assert_eq!(
+        count(&client, "select count(*) from leasehold.dead_job where (kwargs->>'n')::int >= 0")
+            .await,
+        0
+    );
+    assert_eq!(
+        count(&client, "select count(*) from leasehold.dead_job where cause = 'lost'").await,
+        4
+    );
     assert_eq!(completed(&client).await, 36);
 }

@@ -58,19 +58,27 @@ async fn a1_a_process_that_wakes_during_the_second_run_does_not_disturb_it() {
     until("all run in the process", async || said(&client, "waiting").await == VERBS).await;
     sleeper.signal(Signal::STOP);
     let gate = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
-    let held = async |_: Note, leasehold::State(gate): leasehold::State<std::sync::Arc<tokio::sync::Semaphore>>| {
+    let held = async |_: Note,
+                      leasehold::State(gate): leasehold::State<
+        std::sync::Arc<tokio::sync::Semaphore>,
+    >| {
         let _ = gate.acquire().await;
     };
-    let mut other = run(engine.worker_with(std::sync::Arc::clone(&gate)).queue("default", 10).handle(held));
+    let mut other =
+        run(engine.worker_with(std::sync::Arc::clone(&gate)).queue("default", 10).handle(held));
     until("all run again", async || {
-        count(&client, "select count(*) from leasehold.job where held and attempts = 2").await == VERBS
+        count(&client, "select count(*) from leasehold.job where held and attempts = 2").await
+            == VERBS
     })
     .await;
     sql(&client, "insert into gate values (true)").await;
     sleeper.signal(Signal::CONT);
     until("it has reported everything", async || said(&client, "Lost").await == VERBS).await;
     // The second run is as it was, and ends as it wants to.
-    assert_eq!(count(&client, "select count(*) from leasehold.job where held and attempts = 2").await, VERBS);
+    assert_eq!(
+        count(&client, "select count(*) from leasehold.job where held and attempts = 2").await,
+        VERBS
+    );
     gate.add_permits(100);
     let ends = other.finished(VERBS as usize).await;
     assert!(ends.iter().all(|end| end.1 == Finished::Completed));
