@@ -13,13 +13,10 @@
 
 #![forbid(unsafe_code)]
 
-#[allow(clippy::panic, reason = "that is how a test fails")]
 pub mod assertions;
 pub mod cancel;
 pub mod database;
-#[allow(clippy::panic, reason = "that is how a test fails")]
 pub mod engine;
-#[allow(clippy::panic, reason = "that is how a test fails")]
 pub mod perform;
 pub mod pgbouncer;
 pub mod postgres;

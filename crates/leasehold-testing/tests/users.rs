@@ -1,6 +1,11 @@
 //! The helpers that users test their jobs with, tested as they would be used.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "that is how a test fails")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
 
 use std::time::Duration;
 

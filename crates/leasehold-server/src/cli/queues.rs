@@ -266,15 +266,19 @@ async fn set(args: SetArgs, common: &Common) -> Result<ExitCode, Failure> {
         .await?;
     let settings: serde_json::Value = row.get(0);
     out.one("queue", &settings, |settings| {
-        let pairs: Vec<(&str, String)> = settings
-            .as_object()
-            .into_iter()
-            .flatten()
-            .map(|(name, value)| {
-                (name.as_str(), value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-            })
-            .collect();
-        crate::output::fields(&pairs)
+        let time = |name: &str| seconds(settings[name].as_f64().unwrap_or(0.0));
+        let backoff =
+            format!("{}..{}", time("backoff_first_seconds"), time("backoff_longest_seconds"));
+        crate::output::fields(&[
+            ("queue", args.queue.clone()),
+            ("lease", time("lease_seconds")),
+            ("max attempts", settings["max_attempts"].to_string()),
+            ("max lost", settings["max_lost"].to_string()),
+            ("batch", settings["batch"].to_string()),
+            ("run limit", time("run_limit_seconds")),
+            ("backoff", backoff),
+            ("history", if settings["keep_history"] == true { "on" } else { "off" }.to_owned()),
+        ])
     })?;
     Ok(ExitCode::SUCCESS)
 }
