@@ -17,10 +17,10 @@ use crate::text::parse_duration;
 pub const TABLE: &str = "\
 What a command's exit code means:
   0      done, unless the last line of standard output is one of
-           {\"snooze\":\"30s\"}              not now; the attempt is not counted
+           {\"snooze\":\"30s\"}            not now; the attempt is not counted
            {\"retry\":\"5m\",\"why\":\"…\"}    failed; again after this time
-           {\"cancel\":\"why\"}              ended on purpose, without effect
-           {\"bury\":\"why\"}                no attempt will help; kept for people
+           {\"cancel\":\"why\"}            ended on purpose, without effect
+           {\"bury\":\"why\"}              no attempt will help; kept for people
   65     no attempt will help (EX_DATAERR): buried, kept for people
   other  failed, 75 (EX_TEMPFAIL) and signals included: again after a back-off
 The end of standard error becomes the error text.";

@@ -168,8 +168,10 @@ fn receivers(args: &Args) -> Result<Vec<(String, Way)>, Failure> {
     };
     let secret = Secret::new(environment(SECRET_VARIABLE)).map_err(Failure::usage)?;
     let secret = Arc::new(secret);
-    let client = http::client(Gate::new(rules, Arc::new(SystemLookup)))
-        .map_err(|error| Failure::failed(format!("no HTTP client: {error}")))?;
+    let client = http::client(Gate::new(rules, Arc::new(SystemLookup))).map_err(|error| {
+        Failure::failed(http::causes("there is no HTTP client", &error))
+            .hint("if it lacks root certificates, install the package ca-certificates")
+    })?;
     let mut receivers = Vec::new();
     for text in &args.http {
         let (name, url) = named("--http", text, "URL")?;

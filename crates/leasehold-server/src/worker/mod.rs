@@ -78,7 +78,10 @@ pub struct Args {
 
 fn after_help() -> String {
     format!(
-        "{}\n\n{}\n\n\
+        "Examples:\n  \
+         leasehold worker -q mail=20 -q default=10 --exec 'email.send=./send-email --fast'\n  \
+         leasehold worker -q hooks --http hook.call=https://example.com/jobs\n\n\
+         {}\n\n{}\n\n\
          A command gets the job as JSON on standard input, and LEASEHOLD_JOB_ID, LEASEHOLD_ATTEMPT \
          and LEASEHOLD_GENERATION; no other LEASEHOLD_ variable. It leads a process group of its \
          own, which ends with it.\n\n\
