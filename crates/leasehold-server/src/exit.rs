@@ -163,7 +163,7 @@ impl From<EnqueueError> for Failure {
     fn from(error: EnqueueError) -> Self {
         let code = match &error {
             EnqueueError::Refused(_) | EnqueueError::Arguments(_) => Code::Usage,
-            EnqueueError::KeyConflict(_) => Code::Conflict,
+            EnqueueError::KeyConflict(_) | EnqueueError::NoSchema(_) => Code::Conflict,
             EnqueueError::Database(source) => database_code(source),
             EnqueueError::NoConnection(_) => Code::Unreachable,
             _ => Code::Failed,

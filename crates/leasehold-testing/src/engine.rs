@@ -31,6 +31,8 @@
 //! # What can go wrong
 //! - A worker that runs while time is moved may lose its lease, as it would after a long pause.
 
+#![allow(clippy::panic, reason = "what a test asks for and does not get ends it")]
+
 use std::time::Duration;
 
 use leasehold::housekeeping::HousekeepingConfig;

@@ -7,6 +7,8 @@
 //!   committed stays.
 //! - A panic in the handler is a panic of the test.
 
+#![allow(clippy::panic, reason = "what a test asks for and does not get ends it")]
+
 use std::future::{Future, IntoFuture};
 use std::marker::PhantomData;
 use std::pin::Pin;

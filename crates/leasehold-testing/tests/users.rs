@@ -1,5 +1,12 @@
 //! The helpers that users test their jobs with, tested as they would be used.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
+
 use std::time::Duration;
 
 use leasehold::schedule::Schedule;

@@ -46,6 +46,7 @@ begin
         leasehold.queue_settings(text), leasehold.lanes(text, text[]),
         leasehold.claim_lanes(text, text, int, interval, uuid, text[], int[], timestamptz[], bigint[]),
         leasehold.claim_lost(text, text, interval, uuid, text[], boolean),
+        leasehold.last_chance_waits(text, text[]),
         leasehold.claim(text, text, int, interval, text[], uuid),
         leasehold.recover_claim(text, uuid), leasehold.renew(bigint[]),
         leasehold.cancel_requests(bigint[]), leasehold.check_lease(bigint, bigint),

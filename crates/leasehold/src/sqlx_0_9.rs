@@ -1,4 +1,12 @@
 //! Enqueue and complete in a transaction of sqlx 0.9: pass `&mut *tx`.
+//!
+//! # What is true
+//! - Statements have no name. sqlx names those it keeps, whatever the size of its cache, and behind
+//!   a pooler in transaction mode the next client of the session finds the name taken.
+//!
+//! # What can go wrong
+//! - Outside a transaction, behind such a pooler: sqlx sends a statement in two parts, and they may
+//!   reach two sessions. Begin a transaction.
 
 use sqlx::Row;
 
@@ -24,6 +32,7 @@ impl EnqueueOn for &mut sqlx::PgConnection {
             .bind(&draft.key)
             .bind(draft.key_for.as_secs_f64())
             .bind(&draft.trace_context)
+            .persistent(false)
             .fetch_one(self)
             .await
             .map_err(explain)?;
@@ -41,6 +50,7 @@ impl Ctx {
         let done = sqlx::query("select * from leasehold.complete($1, $2, false)")
             .bind(&ids[..])
             .bind(self.generation().0)
+            .persistent(false)
             .fetch_optional(transaction)
             .await
             .map_err(|error| {

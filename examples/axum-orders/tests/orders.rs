@@ -1,5 +1,12 @@
 //! The shop as a process of its own, asked over HTTP.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
+
 use std::process::Stdio;
 use std::time::Duration;
 

@@ -1,5 +1,12 @@
 //! The sample of the README: what it prints, how long it is, and that the README shows this very file.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
+
 use std::process::Command;
 
 use leasehold_testing::TestDatabase;

@@ -5,15 +5,14 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use leasehold::schedule::{Clockwork, Missed, Schedule, ScheduleError};
-use serde::Serialize;
 use tokio_postgres::types::{Json, Type};
 
 use super::common::{Common, actor};
-use super::db::Db;
 use super::known::{DEFAULT, check_queue};
+use super::schedule_entry::{entries, find, words};
 use crate::exit::Failure;
 use crate::output::Columns;
-use crate::text::{nearest, relative};
+use crate::text::relative;
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -82,24 +81,6 @@ pub struct AddArgs {
     replace: bool,
 }
 
-#[derive(Serialize)]
-struct Entry {
-    name: String,
-    cron: String,
-    words: String,
-    zone: String,
-    queue: String,
-    job_name: String,
-    kwargs: serde_json::Value,
-    missed: String,
-    next_slot: Timestamp,
-    last_slot: Option<Timestamp>,
-    last_job_id: Option<String>,
-    missed_slots: i64,
-    paused_at: Option<Timestamp>,
-    paused_by: Option<String>,
-}
-
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     match command {
         Command::List => list(common).await,
@@ -111,38 +92,8 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
     }
 }
 
-fn words(clockwork: &Clockwork) -> String {
-    clockwork.describe().trim_end_matches('.').to_owned()
-}
-
 fn bad(error: ScheduleError) -> Failure {
     Failure::usage(error)
-}
-
-async fn entries(db: &Db) -> Result<Vec<Entry>, Failure> {
-    let rows = db.query("select * from leasehold.schedule order by name", &[]).await?;
-    let read = |row: &tokio_postgres::Row| {
-        let (cron, zone): (String, String) = (row.get("cron"), row.get("zone"));
-        let words = Clockwork::parse(&cron, &zone)
-            .map_or_else(|error| error.to_string(), |clock| words(&clock));
-        Entry {
-            name: row.get("name"),
-            cron,
-            words,
-            zone,
-            queue: row.get("queue"),
-            job_name: row.get("job_name"),
-            kwargs: row.get("kwargs"),
-            missed: row.get("missed"),
-            next_slot: row.get("next_slot"),
-            last_slot: row.get("last_slot"),
-            last_job_id: row.get::<_, Option<i64>>("last_job_id").map(|id| id.to_string()),
-            missed_slots: row.get("missed_slots"),
-            paused_at: row.get("paused_at"),
-            paused_by: row.get("paused_by"),
-        }
-    };
-    Ok(rows.iter().map(read).collect())
 }
 
 async fn list(common: &Common) -> Result<ExitCode, Failure> {
@@ -255,17 +206,6 @@ async fn change(name: &str, verb: &'static str, common: &Common) -> Result<ExitC
     let answer = serde_json::json!({ "name": name, "result": done });
     out.one("schedule", &answer, |_| format!("schedule {name} is {done}"))?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn find<'a>(entries: &'a [Entry], name: &str) -> Result<&'a Entry, Failure> {
-    entries.iter().find(|entry| entry.name == name).ok_or_else(|| {
-        let known: Vec<String> = entries.iter().map(|entry| entry.name.clone()).collect();
-        let failure = Failure::not_found(format!("there is no schedule {name:?}"));
-        match nearest(name, &known) {
-            Some(near) => failure.hint(format!("did you mean {near:?}?")),
-            None => failure.hint("see which there are: leasehold schedules list"),
-        }
-    })
 }
 
 async fn next(what: &str, zone: &str, count: u32, common: &Common) -> Result<ExitCode, Failure> {

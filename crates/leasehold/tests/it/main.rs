@@ -7,6 +7,7 @@
     reason = "a test stops at the first surprise"
 )]
 
+mod adapters;
 mod claim;
 mod enqueue;
 mod examples;
@@ -14,11 +15,13 @@ mod expire;
 mod faults;
 mod finish;
 mod history;
+mod interleave;
 mod keys;
 mod migrate;
 mod once;
 mod people;
 mod plain_sql;
+mod processes;
 mod rig;
 mod roles;
 mod schedule;
