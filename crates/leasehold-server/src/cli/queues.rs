@@ -22,6 +22,7 @@ pub enum Command {
     /// Stops claims from a queue; running jobs go on
     #[command(after_help = "Example:\n  leasehold queues pause mail --why 'the provider is down'")]
     Pause {
+        /// The name of the queue
         queue: String,
         /// Why, for whoever finds the queue paused
         #[arg(long)]
@@ -31,9 +32,12 @@ pub enum Command {
         new_queue: bool,
     },
     /// Lets claims go on
-    Resume { queue: String },
+    Resume {
+        /// The name of the queue
+        queue: String,
+    },
     /// Changes what holds for every job of a queue
-    #[command(after_help = SET_HELP)]
+    #[command(after_help = SET_HELP, override_usage = "leasehold queues set <QUEUE> <SETTING>...")]
     Set(SetArgs),
 }
 
@@ -48,6 +52,7 @@ Running jobs keep the lease they were claimed with. Workers apply a new batch si
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true)
     .args(["lease", "max_attempts", "max_lost", "batch", "run_limit", "backoff", "history"]))]
 pub struct SetArgs {
+    /// The name of the queue
     queue: String,
     /// How long a claim lasts without renewal. Longer: slower recovery after a crash
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]

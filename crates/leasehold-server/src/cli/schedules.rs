@@ -22,11 +22,20 @@ pub enum Command {
     #[command(after_help = ADD_HELP)]
     Add(AddArgs),
     /// Removes a schedule; jobs that it made stay
-    Remove { name: String },
+    Remove {
+        /// The name of the schedule
+        name: String,
+    },
     /// Stops a schedule from firing
-    Pause { name: String },
+    Pause {
+        /// The name of the schedule
+        name: String,
+    },
     /// Lets a schedule fire again
-    Resume { name: String },
+    Resume {
+        /// The name of the schedule
+        name: String,
+    },
     /// Shows when a schedule, or a cron pattern, fires next
     #[command(
         after_help = "Examples:\n  leasehold schedules next nightly-report\n  leasehold schedules next '0 3 * * 1-5' --zone Europe/Berlin"
@@ -46,14 +55,15 @@ pub enum Command {
 
 const ADD_HELP: &str = "\
 Examples:
-  leasehold schedules add nightly-report '0 3 * * *' report.build '{\"kind\":\"daily\"}' --zone Europe/Berlin
+  leasehold schedules add nightly '0 3 * * *' report.build '{\"n\":1}' --zone Europe/Berlin
   leasehold schedules add tidy '*/10 * * * *' cache.tidy --missed skip
 
-Any running worker fires schedules. A schedule that a worker declares in its code comes back when that
-worker starts.";
+Any running worker fires schedules. A schedule that a worker declares in its code comes back when \
+that worker starts.";
 
 #[derive(Args, Debug)]
 pub struct AddArgs {
+    /// What the schedule is called
     name: String,
     /// Five fields: minute, hour, day, month, weekday
     cron: String,

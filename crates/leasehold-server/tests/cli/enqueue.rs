@@ -1,8 +1,8 @@
 use std::process::Stdio;
 
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
-use super::support::{Place, Ran};
+use super::support::{LIMIT, Place, Ran};
 
 #[tokio::test]
 async fn an_enqueue_prints_its_id_and_a_key_that_makes_a_repeat_harmless() {
@@ -184,5 +184,21 @@ async fn waiting_too_long_is_a_timeout_and_the_job_stays() {
         .await
         .expect(7)
         .says("goes on without us");
+    assert_eq!(place.number("select count(*) from leasehold.job").await, 1);
+}
+
+#[tokio::test]
+async fn ctrl_c_ends_the_waiting_with_130_and_the_job_stays() {
+    let place = Place::new().await;
+    let mut child = place.command(&["enqueue", "a", "--wait"]).spawn().unwrap();
+    // The answer is printed once the job is stored; the waiting begins then.
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let line = tokio::time::timeout(LIMIT, lines.next_line()).await.unwrap().unwrap().unwrap();
+    assert!(line.contains("enqueued"), "{line}");
+    let pid = child.id().unwrap().to_string();
+    let kill = std::process::Command::new("kill").args(["-s", "INT", &pid]).status().unwrap();
+    assert!(kill.success());
+    let ended = tokio::time::timeout(LIMIT, child.wait()).await.unwrap().unwrap();
+    assert_eq!(ended.code(), Some(130));
     assert_eq!(place.number("select count(*) from leasehold.job").await, 1);
 }
