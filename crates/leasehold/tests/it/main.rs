@@ -21,6 +21,7 @@ mod migrate;
 mod once;
 mod people;
 mod plain_sql;
+mod postgres_faults;
 mod processes;
 mod rig;
 mod roles;
