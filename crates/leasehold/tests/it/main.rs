@@ -1,5 +1,6 @@
 //! What the engine promises, shown on real Postgres. Modules mirror `src/`.
 
+mod cancel_safety;
 mod claim;
 mod enqueue;
 mod examples;
