@@ -8,6 +8,7 @@
 )]
 
 mod adapters;
+mod cancel_safety;
 mod claim;
 mod enqueue;
 mod examples;
