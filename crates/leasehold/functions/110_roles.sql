@@ -50,7 +50,7 @@ begin
         leasehold.claim(text, text, int, interval, text[], uuid),
         leasehold.recover_claim(text, uuid), leasehold.renew(bigint[]),
         leasehold.cancel_requests(bigint[]), leasehold.check_lease(bigint, bigint),
-        leasehold.complete(bigint[], bigint, boolean), leasehold.complete(bigint, bigint),
+        leasehold.complete_many(bigint[], bigint, boolean), leasehold.complete(bigint, bigint),
         leasehold.settle(bigint, bigint[]),
         leasehold.fail(bigint, bigint, text, interval), leasehold.bury(bigint, bigint, text, text),
         leasehold.snooze(bigint, bigint, interval), leasehold.release(bigint[], bigint),

@@ -4,6 +4,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::async_yields_async,
     reason = "a test stops at the first surprise"
 )]
 

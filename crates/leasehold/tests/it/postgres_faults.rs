@@ -56,7 +56,8 @@ async fn a9_a_crash_in_the_middle_of_a_claim_claims_nothing() {
 /// A claim is made after the copy from which the new primary starts. Gives the generations that the
 /// old and the new primary gave out, and whether the old worker's finish passed on the new one.
 async fn lossy_failover(predictable: bool) -> (i64, i64, bool) {
-    let home = std::env::temp_dir().join(format!("lh-failover-{}-{predictable}", std::process::id()));
+    let home =
+        std::env::temp_dir().join(format!("lh-failover-{}-{predictable}", std::process::id()));
     let (old_dir, new_dir) = (home.join("old"), home.join("new"));
     let mut old = block_in_place(|| PrivatePostgres::kept_in(&old_dir).start().unwrap());
     let database = TestDatabase::on(&old).await.unwrap();
@@ -128,12 +129,18 @@ async fn b2_a_caller_whose_commit_had_no_answer_can_find_out() {
         if ends_well {
             run(&caller, "commit").await; // and the answer never arrived
         } else {
-            assert!(sql.one::<bool>("select pg_terminate_backend($1, 10000)", &[&caller_pid]).await);
+            assert!(
+                sql.one::<bool>("select pg_terminate_backend($1, 10000)", &[&caller_pid]).await
+            );
         }
         assert_eq!(sql.one::<String>(status, &[&tx]).await, expected);
         assert_eq!(sql.count("job").await, i64::from(ends_well), "{expected}");
         if ends_well {
-            assert_eq!(sql.one::<i64>(enqueue, &[]).await, id, "the whole again, with the same key");
+            assert_eq!(
+                sql.one::<i64>(enqueue, &[]).await,
+                id,
+                "the whole again, with the same key"
+            );
             assert_eq!(sql.count("job").await, 1);
         }
     }
@@ -141,15 +148,18 @@ async fn b2_a_caller_whose_commit_had_no_answer_can_find_out() {
 
 /// Ways to write several jobs of one lease.
 const BATCHES: [&str; 3] = [
-    "select leasehold.complete($1::bigint[], $2)",
-    "select leasehold.complete($1::bigint[], $2, false)",
+    "select leasehold.complete_many($1::bigint[], $2)",
+    "select leasehold.complete_many($1::bigint[], $2, false)",
     "select leasehold.release($1::bigint[], $2)",
 ];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c6_batches_take_rows_in_one_order_however_the_planner_reads_them() {
     for (one_batch, other_batch) in [(0, 0), (0, 2), (2, 1), (2, 2)] {
-        for plan in ["set enable_indexscan = off; set enable_seqscan = off", "set enable_indexscan = off; set enable_bitmapscan = off"] {
+        for plan in [
+            "set enable_indexscan = off; set enable_seqscan = off",
+            "set enable_indexscan = off; set enable_bitmapscan = off",
+        ] {
             let sql = Sql::new().await;
             let ids = sql.enqueue(3).await;
             let held = claim(&sql.client, "w", 3).await;
@@ -158,9 +168,16 @@ async fn c6_batches_take_rows_in_one_order_however_the_planner_reads_them() {
                 sql.run(&format!("update leasehold.job set priority = 1 where id = {id}")).await;
             }
             let someone = sql.actor().await;
-            run(&someone, &format!("begin; select from leasehold.job where id = {} for update", ids[1])).await;
+            run(
+                &someone,
+                &format!("begin; select from leasehold.job where id = {} for update", ids[1]),
+            )
+            .await;
             let mut batches = Vec::new();
-            for (batch, plan) in [(one_batch, "set enable_bitmapscan = off; set enable_seqscan = off"), (other_batch, plan)] {
+            for (batch, plan) in [
+                (one_batch, "set enable_bitmapscan = off; set enable_seqscan = off"),
+                (other_batch, plan),
+            ] {
                 let client = sql.actor().await;
                 run(&client, plan).await;
                 let (pid, ids, generation) = (pid(&client).await, ids.clone(), held.generation);
@@ -176,7 +193,13 @@ async fn c6_batches_take_rows_in_one_order_however_the_planner_reads_them() {
                 done.push(joined(batch).await);
             }
             done.sort();
-            assert_eq!(done, [Ok(0), Ok(3)], "{} and {} after {plan}", BATCHES[one_batch], BATCHES[other_batch]);
+            assert_eq!(
+                done,
+                [Ok(0), Ok(3)],
+                "{} and {} after {plan}",
+                BATCHES[one_batch],
+                BATCHES[other_batch]
+            );
         }
     }
 }
@@ -196,7 +219,9 @@ async fn random_call(client: &Client, random: &mut StdRng) -> Result<(), tokio_p
     ids.truncate(random.random_range(1..=12));
     let some = *ids.choose(random).unwrap_or(&0);
     let sql = match random.random_range(0..12) {
-        0 | 1 => format!("select leasehold.complete('{{{}}}'::bigint[], {generation})", list(&ids)),
+        0 | 1 => {
+            format!("select leasehold.complete_many('{{{}}}'::bigint[], {generation})", list(&ids))
+        }
         2 | 3 => format!("select leasehold.release('{{{}}}', {generation})", list(&ids)),
         4 => format!("select leasehold.renew('{{{generation}}}')"),
         5 => format!(
@@ -208,7 +233,11 @@ async fn random_call(client: &Client, random: &mut StdRng) -> Result<(), tokio_p
         7 => format!("select leasehold.cancel({some}, 'ann')"),
         8 => format!("select leasehold.fail({some}, {generation}, 'no', '0')"),
         9 => format!("select leasehold.bury({some}, {generation}, 'no')"),
-        10 => format!("select leasehold.redrive('{{{}}}', 'ann'), leasehold.promote('{{{}}}', 'ann')", list(&ids), list(&ids)),
+        10 => format!(
+            "select leasehold.redrive('{{{}}}', 'ann'), leasehold.promote('{{{}}}', 'ann')",
+            list(&ids),
+            list(&ids)
+        ),
         _ => "select id from leasehold.claim('w', batch => 12)".to_owned(),
     };
     client.query(&sql, &[]).await.map(drop)
@@ -226,7 +255,12 @@ async fn c6_eight_connections_at_the_same_jobs_never_deadlock() {
     for seed in 0..8_u64 {
         let client = sql.actor().await;
         // Different plans read rows in different orders.
-        let plan = ["", "set enable_indexscan = off; set enable_seqscan = off", "set enable_bitmapscan = off; set enable_seqscan = off", "set enable_indexscan = off; set enable_bitmapscan = off"];
+        let plan = [
+            "",
+            "set enable_indexscan = off; set enable_seqscan = off",
+            "set enable_bitmapscan = off; set enable_seqscan = off",
+            "set enable_indexscan = off; set enable_bitmapscan = off",
+        ];
         run(&client, plan[seed as usize % 4]).await;
         tasks.push(tokio::spawn(async move {
             let mut random = StdRng::seed_from_u64(seed);
@@ -253,7 +287,11 @@ async fn c6_eight_connections_at_the_same_jobs_never_deadlock() {
         .await;
     assert_eq!(stuck, 0);
     let (everywhere, ids): (i64, i64) = {
-        let row = sql.client.query_one("select count(*), count(distinct id) from leasehold.inbox", &[]).await.unwrap();
+        let row = sql
+            .client
+            .query_one("select count(*), count(distinct id) from leasehold.inbox", &[])
+            .await
+            .unwrap();
         (row.get(0), row.get(1))
     };
     assert_eq!((everywhere, ids), (1600, 1600), "each of them once");
@@ -264,7 +302,10 @@ async fn c16_exclusive_locks_on_the_job_table_lose_nothing() {
     let sql = Sql::new().await;
     let jobs = 1200;
     sql.client
-        .execute("insert into leasehold.job (name) select 'note' from generate_series(1, $1)", &[&jobs])
+        .execute(
+            "insert into leasehold.job (name) select 'note' from generate_series(1, $1)",
+            &[&jobs],
+        )
         .await
         .unwrap();
     let (done, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
@@ -279,7 +320,7 @@ async fn c16_exclusive_locks_on_the_job_table_lose_nothing() {
                 let worked = async {
                     let held = try_claim(&client, "w", 5).await?;
                     loop {
-                        let finish = "select leasehold.complete($1::bigint[], $2)";
+                        let finish = "select leasehold.complete_many($1::bigint[], $2)";
                         match client.query(finish, &[&held.ids, &held.generation]).await {
                             Ok(rows) => return Ok(rows.len()),
                             Err(error) if code(&error) == "55P03" => {}
@@ -298,17 +339,29 @@ async fn c16_exclusive_locks_on_the_job_table_lose_nothing() {
             timeouts
         }));
     }
-    for maintenance in ["vacuum full leasehold.job", "reindex table leasehold.job", "vacuum full leasehold.lease", "cluster leasehold.job using job_pkey"] {
+    for maintenance in [
+        "vacuum full leasehold.job",
+        "reindex table leasehold.job",
+        "vacuum full leasehold.lease",
+        "cluster leasehold.job using job_pkey",
+    ] {
         sql.run(maintenance).await;
     }
     // Long enough for every worker to run into its limit.
     let administrator = sql.actor().await;
-    run(&administrator, "begin; lock table leasehold.job in access exclusive mode; select pg_sleep(0.3); commit").await;
+    run(
+        &administrator,
+        "begin; lock table leasehold.job in access exclusive mode; select pg_sleep(0.3); commit",
+    )
+    .await;
     for worker in workers {
         joined(worker).await;
     }
     stop.store(true, Ordering::SeqCst);
     assert_eq!(sql.count("finished_job").await, i64::from(jobs));
-    assert_eq!(sql.one::<i64>("select count(distinct id) from leasehold.finished_job", &[]).await, i64::from(jobs));
+    assert_eq!(
+        sql.one::<i64>("select count(distinct id) from leasehold.finished_job", &[]).await,
+        i64::from(jobs)
+    );
     assert_eq!(sql.count("job").await, 0);
 }

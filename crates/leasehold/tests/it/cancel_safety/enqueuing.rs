@@ -15,9 +15,12 @@ async fn b7_a_dropped_enqueue_stored_its_job_or_did_not() {
             let engine = setup.engine.clone();
             async move { Note { n: n as i64 }.enqueue(&engine).await.map(|stored| stored.id()) }
         },
+        async |work| work.await,
         async |n, ended| {
             setup.assert_no_open_transaction(&format!("after {n} waits")).await;
-            let stored = setup.count(&format!("select count(*) from leasehold.job where kwargs->>'n' = '{n}'")).await;
+            let stored = setup
+                .count(&format!("select count(*) from leasehold.job where kwargs->>'n' = '{n}'"))
+                .await;
             match ended {
                 Some(answer) => assert!(answer.is_ok() && stored == 1),
                 None => assert!(stored <= 1),
@@ -38,10 +41,13 @@ async fn b7_a_dropped_enqueue_with_a_key_can_be_repeated() {
             let draft = draft(n);
             async move { draft.enqueue(&engine).await }
         },
+        async |work| work.await,
         async |n, _| {
             setup.assert_no_open_transaction(&format!("after {n} waits")).await;
             draft(n).enqueue(&setup.engine).await.expect("enqueued");
-            let stored = setup.count(&format!("select count(*) from leasehold.job where kwargs->>'n' = '{n}'")).await;
+            let stored = setup
+                .count(&format!("select count(*) from leasehold.job where kwargs->>'n' = '{n}'"))
+                .await;
             assert_eq!(stored, 1);
         },
     )
@@ -56,6 +62,7 @@ async fn b7_a_dropped_bulk_enqueue_stores_all_or_nothing() {
             let engine = setup.engine.clone();
             async move { engine.enqueue_many((0..500).map(|_| Note { n: n as i64 })).await }
         },
+        async |work| work.await,
         async |n, ended| {
             setup.assert_no_open_transaction(&format!("after {n} waits")).await;
             // The server may still be told that the copy is off.
@@ -85,9 +92,12 @@ async fn b7_an_enqueue_in_a_dropped_transaction_is_not_stored() {
     };
     for_each_poll(
         async |n| work(setup.engine.clone(), n),
+        async |work| work.await,
         async |n, ended| {
             setup.assert_no_open_transaction(&format!("after {n} waits")).await;
-            let stored = setup.count(&format!("select count(*) from leasehold.job where kwargs->>'n' = '{n}'")).await;
+            let stored = setup
+                .count(&format!("select count(*) from leasehold.job where kwargs->>'n' = '{n}'"))
+                .await;
             match ended {
                 Some(answer) => assert!(answer.is_ok() && stored == 2),
                 None => assert!(stored == 0 || stored == 2, "{stored} of 2"),
@@ -104,9 +114,11 @@ async fn b7_dropped_connects_and_wakes_leave_no_session_behind() {
     let url = setup.engine.database().config().clone();
     for_each_poll(
         async |_| {
-            let database = leasehold::database::Database::from_config(url.clone()).expect("a database");
+            let database =
+                leasehold::database::Database::from_config(url.clone()).expect("a database");
             async move { Leasehold::on(database).await.is_ok() }
         },
+        async |work| work.await,
         async |_, ended| assert_ne!(ended, Some(false)),
     )
     .await;
@@ -115,6 +127,7 @@ async fn b7_dropped_connects_and_wakes_leave_no_session_behind() {
             let engine = setup.engine.clone();
             async move { engine.wake("default").await.is_ok() }
         },
+        async |work| work.await,
         async |n, ended| {
             assert_ne!(ended, Some(false));
             setup.assert_no_open_transaction(&format!("after {n} waits")).await;
@@ -124,5 +137,6 @@ async fn b7_dropped_connects_and_wakes_leave_no_session_behind() {
     let open = "select count(*) from pg_stat_activity where datname = current_database() \
                 and pid <> pg_backend_pid()";
     let mine = setup.engine.pool().status().size as i64;
-    until("sessions of dropped connects are closed", async || setup.count(open).await <= mine).await;
+    until("sessions of dropped connects are closed", async || setup.count(open).await <= mine)
+        .await;
 }

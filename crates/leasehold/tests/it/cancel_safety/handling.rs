@@ -86,7 +86,9 @@ async fn drilled(job: Note, ctx: Ctx, State(drill): State<Drill>) -> JobResult {
         }
         None => {
             // At once: the server's own limits would tidy up in the end.
-            drill.left_open.fetch_add(super::open_transactions(ctx.engine()).await, Ordering::SeqCst);
+            drill
+                .left_open
+                .fetch_add(super::open_transactions(ctx.engine()).await, Ordering::SeqCst);
             Err(JobError::retry("dropped"))
         }
     }
@@ -119,7 +121,11 @@ async fn drill(part: Part) {
         assert_eq!(completed(&setup.client).await, n as i64, "{part:?}");
         if !matches!(part, Part::OnceDo) {
             assert_eq!(setup.count("select count(*) from ledger").await, n as i64, "{part:?}");
-            assert_eq!(setup.count("select count(distinct n) from ledger").await, n as i64, "{part:?}");
+            assert_eq!(
+                setup.count("select count(distinct n) from ledger").await,
+                n as i64,
+                "{part:?}"
+            );
         }
     }
     assert!(n > 2, "{part:?}: nothing was dropped in the middle");

@@ -61,7 +61,8 @@ impl Load {
     /// Waits for so many more stored and finished jobs.
     async fn progress(&mut self) {
         let before = self.stored.load(Ordering::SeqCst);
-        until("more jobs are stored", async || self.stored.load(Ordering::SeqCst) > before + 30).await;
+        until("more jobs are stored", async || self.stored.load(Ordering::SeqCst) > before + 30)
+            .await;
         self.worker.finished(30).await;
     }
 
