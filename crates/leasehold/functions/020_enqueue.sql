@@ -17,7 +17,8 @@ create or replace function leasehold.enqueue(
     trace_context text default null
 )
 returns table (job_id bigint, inserted boolean)
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 #variable_conflict use_variable
 declare
     due timestamptz := coalesce(scheduled_at, statement_timestamp());

@@ -1,22 +1,42 @@
 -- Where a queue has work for these names: one row a (name, priority) that has any job at all.
--- Hops from one pair to the next in the index; never reads the jobs between.
+-- Hops from one pair to the next in the index; never reads the jobs between, nor names that were
+-- not asked for.
 create or replace function leasehold.lanes(of_queue text, known_names text[] default null)
 returns table (name text, priority int)
-language plpgsql stable security definer set search_path = leasehold, pg_temp as $$
+language plpgsql stable security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off as $$
 begin
-    return query
-    with recursive hop (name, priority) as (
-        (select j.name, j.priority from leasehold.job j
-          where j.queue = of_queue order by j.name, j.priority limit 1)
-        union all
-        select next.name, next.priority
-          from hop cross join lateral (
-            select j.name, j.priority from leasehold.job j
-             where j.queue = of_queue and (j.name, j.priority) > (hop.name, hop.priority)
-             order by j.name, j.priority limit 1) next
-    )
-    select hop.name, hop.priority from hop
-     where known_names is null or hop.name = any (known_names);
+    if known_names is null then
+        return query
+        with recursive hop (name, priority) as (
+            (select j.name, j.priority from leasehold.job j
+              where j.queue = of_queue order by j.name, j.priority limit 1)
+            union all
+            select next.name, next.priority
+              from hop cross join lateral (
+                select j.name, j.priority from leasehold.job j
+                 where j.queue = of_queue and (j.name, j.priority) > (hop.name, hop.priority)
+                 order by j.name, j.priority limit 1) next
+        )
+        select hop.name, hop.priority from hop;
+    else
+        return query
+        with recursive hop (name, priority) as (
+            select first.name, first.priority
+              from (select distinct u.name from unnest(known_names) as u (name)) known
+             cross join lateral (
+                select j.name, j.priority from leasehold.job j
+                 where j.queue = of_queue and j.name = known.name
+                 order by j.priority limit 1) first
+            union all
+            select hop.name, next.priority
+              from hop cross join lateral (
+                select j.priority from leasehold.job j
+                 where j.queue = of_queue and j.name = hop.name and j.priority > hop.priority
+                 order by j.priority limit 1) next
+        )
+        select hop.name, hop.priority from hop;
+    end if;
 end $$;
 
 do $$ begin
@@ -43,7 +63,10 @@ create or replace function leasehold.claim_lanes(
     lane_names text[], lane_priorities int[], after_at timestamptz[], after_id bigint[]
 )
 returns setof leasehold.claimed_job
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp
+set enable_indexscan = on set enable_tidscan = on
+set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     settings leasehold.queue := leasehold.queue_settings(from_queue);
     length interval := coalesce(lease_for, settings.lease);
@@ -101,7 +124,10 @@ create or replace function leasehold.claim_lost(
     known_names text[], last_chance boolean
 )
 returns setof leasehold.claimed_job
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp
+set enable_indexscan = on set enable_tidscan = on
+set enable_seqscan = off set enable_bitmapscan = off as $$
 declare
     settings leasehold.queue := leasehold.queue_settings(from_queue);
     length interval := coalesce(lease_for, settings.lease);

@@ -6,7 +6,8 @@
 -- Never waits for a lock: one busy lease must not delay the others.
 create or replace function leasehold.renew(generations bigint[])
 returns table (generation bigint, state text)
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 begin
     return query
     with mine as (
@@ -41,7 +42,8 @@ $$;
 -- transaction ends, so what that transaction writes is written by the owner.
 create or replace function leasehold.check_lease(job_id bigint, generation bigint)
 returns void
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 begin
     perform from leasehold.job j
       where j.id = job_id and j.lease_generation = generation and j.held

@@ -4,7 +4,8 @@
 -- to be looked up.
 create or replace function leasehold.settle(generation bigint, just_finished bigint[] default null)
 returns void
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 begin
     update leasehold.lease
        set ended_at = statement_timestamp()
@@ -74,7 +75,8 @@ $$;
 -- Only for the functions here: the caller has checked the fence and holds the row lock.
 create or replace function leasehold.bury_rows(ids bigint[], generation bigint, why text, error text, worker text)
 returns int
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 declare
     buried int;
 begin
@@ -100,7 +102,8 @@ end $$;
 -- Files jobs that were cancelled and removes them.
 create or replace function leasehold.cancel_rows(ids bigint[], only_held boolean, generation bigint, why text)
 returns int
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 declare
     cancelled int;
 begin
@@ -125,7 +128,8 @@ create or replace function leasehold.fail(
     job_id bigint, generation bigint, error text, after interval default null
 )
 returns text
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 declare
     mine leasehold.job;
     settings leasehold.queue;
@@ -163,7 +167,8 @@ create or replace function leasehold.bury(
     job_id bigint, generation bigint, error text, cause text default 'refused'
 )
 returns boolean
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 declare
     holder text;
     buried int;
@@ -177,7 +182,8 @@ end $$;
 -- Puts a job off. Not a failure: the attempt is given back. False: the lease was lost.
 create or replace function leasehold.snooze(job_id bigint, generation bigint, wait interval)
 returns boolean
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 declare
     unwanted boolean;
 begin
@@ -203,7 +209,8 @@ end $$;
 -- Returns the ids it released.
 create or replace function leasehold.release(ids bigint[], generation bigint)
 returns setof bigint
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 declare
     unwanted bigint[];
 begin

@@ -3,7 +3,8 @@
 -- `one_lease`: that one; null: every expired one. Answers with the number of jobs.
 create or replace function leasehold.return_expired(one_lease bigint default null, up_to int default 100)
 returns int
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 declare
     gone record;
     taken bigint[];
@@ -48,7 +49,8 @@ end $$;
 -- workers died under, are buried; those that someone asked to cancel are cancelled.
 create or replace function leasehold.bury_expired(one_lease bigint default null, up_to int default 100)
 returns int
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 declare
     gone record;
     cancelling bigint[];
@@ -95,7 +97,8 @@ end $$;
 -- Only for the functions here: the caller holds the lock on the lease.
 create or replace function leasehold.end_lease(generation bigint, taken bigint[])
 returns void
-language sql volatile security definer set search_path = leasehold, pg_temp as $$
+language sql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
     update leasehold.lease l
        set lost_ids = l.lost_ids || taken,
            ended_at = case when not exists (
@@ -145,7 +148,8 @@ $$;
 -- started in time. Answers how many, and where to go on (null: the end was reached).
 create or replace function leasehold.expire_jobs(after_id bigint default 0, up_to int default 5000)
 returns table (expired int, next_id bigint)
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 declare
     late bigint[];
     seen int;

@@ -4,7 +4,8 @@
 -- its handler gives up. Answers 'cancelled', 'requested' or 'gone'.
 create or replace function leasehold.cancel(job_id bigint, actor text, why text default null)
 returns text
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 declare
     answer text;
 begin
@@ -30,7 +31,8 @@ end $$;
 -- Lets waiting jobs run now, whatever their back-off. Returns the ids it moved.
 create or replace function leasehold.promote(ids bigint[], actor text)
 returns setof bigint
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 declare
     moved bigint[];
 begin
@@ -55,7 +57,8 @@ end $$;
 -- newer job. Returns the ids it moved.
 create or replace function leasehold.redrive(ids bigint[], actor text)
 returns setof bigint
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 declare
     moved bigint[];
 begin

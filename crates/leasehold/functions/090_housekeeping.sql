@@ -6,7 +6,8 @@ create or replace function leasehold.prune(
     ended_leases_for interval default interval '2 minutes'
 )
 returns table (leases int, keys int, markers int, workers int, dead int)
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 declare
     old_queues text[];
     old_keys text[];

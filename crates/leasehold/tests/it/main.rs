@@ -23,6 +23,7 @@ mod migrate;
 mod once;
 mod people;
 mod plain_sql;
+mod planner;
 mod postgres_faults;
 mod processes;
 mod rig;

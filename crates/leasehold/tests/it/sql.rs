@@ -157,7 +157,7 @@ pub async fn pid(client: &Client) -> i32 {
 }
 
 /// No wait in these tests may take longer.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Returns when a backend waits for a lock. Panics when it never does.
 pub async fn blocked(observer: &Client, pid: i32) {
