@@ -233,6 +233,17 @@ async fn time_moves_past_delays_keys_and_expiry() {
 }
 
 #[tokio::test]
+async fn a_drain_sets_aside_all_that_expired_however_many() {
+    let t = TestEngine::new().await;
+    // More than housekeeping looks at in one turn.
+    let jobs = (0..12_000).map(|order| Refund { order });
+    t.engine().enqueue_many(jobs).await.expect("enqueued");
+    t.advance(40 * DAY).await;
+    assert_eq!(t.drain(t.worker().handle(async |_: Refund| {})).await, Tally::default());
+    assert_eq!(count(&t, "select count(*) from leasehold.dead_job").await, 12_000);
+}
+
+#[tokio::test]
 async fn time_moves_to_the_next_slot_of_a_schedule() {
     let t = TestEngine::new().await;
     let hourly =
