@@ -45,7 +45,10 @@ Examples:
 #[tokio::main]
 async fn main() -> ExitCode {
     let Cli { command, common } = Cli::parse();
-    init_tracing();
+    // A worker logs more, and says so itself.
+    if !matches!(command, cli::Command::Worker(_)) {
+        init_tracing();
+    }
     let handles_signals = command.handles_signals();
     let running = command.run(&common);
     let ended = tokio::select! {

@@ -9,10 +9,8 @@
 //! # async fn test(database: leasehold_testing::TestDatabase) {
 //! use leasehold_testing::cancel::for_each_poll;
 //! let points = for_each_poll(
-//!     async |_n| {
-//!         let client = database.connect().await; // not part of what is dropped
-//!         async move { client.batch_execute("select 1").await }
-//!     },
+//!     async |_n| database.connect().await, // not part of what is dropped
+//!     async |client| client.batch_execute("select 1").await,
 //!     async |n, ended| match ended {
 //!         Some(result) => assert!(result.is_ok()),
 //!         None => { /* dropped after n waits: look for what it left behind */ }
@@ -38,16 +36,19 @@ use std::task::Poll;
 /// More waits than any single call should have.
 pub const MAX_POLLS: u64 = 1_000;
 
-/// Makes a future and drops it after its nth wait, for n = 0, 1, 2 … until one comes to its end. After each,
-/// `check` gets n and, of the last one, what it came to. Answers with the n of the last one.
+/// Starts `work` on what `prepare` made and drops it after its nth wait, for n = 0, 1, 2 … until it comes to
+/// its end. After each, `check` gets n and, of the last one, what it came to. Answers with the n of the last
+/// one.
 ///
 /// Panics if there is no end after [`MAX_POLLS`] waits.
-pub async fn for_each_poll<F: Future>(
-    make: impl AsyncFn(u64) -> F,
-    check: impl AsyncFn(u64, Option<F::Output>),
+#[expect(clippy::panic, reason = "the test fails here")]
+pub async fn for_each_poll<S, T>(
+    prepare: impl AsyncFn(u64) -> S,
+    work: impl AsyncFn(S) -> T,
+    check: impl AsyncFn(u64, Option<T>),
 ) -> u64 {
     for n in 0..=MAX_POLLS {
-        let ended = drop_after(n, make(n).await).await;
+        let ended = drop_after(n, work(prepare(n).await)).await;
         let is_last = ended.is_some();
         check(n, ended).await;
         if is_last {
@@ -85,22 +86,20 @@ mod tests {
         let steps = Cell::new(0);
         let seen = RefCell::new(Vec::new());
         let last = for_each_poll(
-            async |_| {
-                steps.set(0);
-                async {
-                    for _ in 0..3 {
-                        tokio::task::yield_now().await;
-                        steps.set(steps.get() + 1);
-                    }
-                    "whole"
+            async |_| steps.set(0),
+            async |()| {
+                for _ in 0..3 {
+                    tokio::task::yield_now().await;
+                    steps.set(steps.get() + 1);
                 }
+                "whole"
             },
             async |n, ended| seen.borrow_mut().push((n, steps.get(), ended)),
         )
         .await;
         // Three waits: dropped before any, after the first, the second, the third; then the end.
-        let expected =
-            vec![(0, 0, None), (1, 0, None), (2, 1, None), (3, 2, None), (4, 3, Some("whole"))];
+        let whole = (4, 3, Some("whole"));
+        let expected = vec![(0, 0, None), (1, 0, None), (2, 1, None), (3, 2, None), whole];
         assert_eq!((last, seen.into_inner()), (4, expected));
     }
 
@@ -113,11 +112,11 @@ mod tests {
             }
         }
         let held = Cell::new(false);
-        let held = &held;
         for_each_poll(
-            async |_| async move {
+            async |_| {},
+            async |()| {
                 held.set(true);
-                let _held = Held(held);
+                let _held = Held(&held);
                 tokio::task::yield_now().await;
             },
             async |n, _| assert!(!held.get(), "still held after {n}"),
@@ -128,14 +127,11 @@ mod tests {
     #[tokio::test]
     #[should_panic(expected = "did not end")]
     async fn work_without_an_end_fails_the_test() {
-        for_each_poll(
-            async |_| async {
-                loop {
-                    tokio::task::yield_now().await;
-                }
-            },
-            async |_, _: Option<()>| {},
-        )
-        .await;
+        let for_ever = async |()| {
+            loop {
+                tokio::task::yield_now().await;
+            }
+        };
+        for_each_poll(async |_| {}, for_ever, async |_, _: Option<()>| {}).await;
     }
 }

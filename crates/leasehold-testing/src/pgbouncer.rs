@@ -14,7 +14,6 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::Config;
@@ -78,7 +77,7 @@ impl PgBouncer {
             match supervisor.ended()? {
                 Some(status) => break status.to_string(),
                 None if Instant::now() >= deadline => break "it does not answer".to_owned(),
-                None => thread::sleep(Duration::from_millis(10)),
+                None => process::pause(Duration::from_millis(10)),
             }
         };
         Err(PgBouncerError::NotStarted { why, tail: process::log_tail(&log_path, begin) })

@@ -23,9 +23,13 @@ end $$;
 -- that is missing was lost, or completed before.
 -- `settling` false leaves the lease row alone, for callers whose transaction stays open: a lock on
 -- it would keep the worker from renewing.
-create or replace function leasehold.complete(ids bigint[], generation bigint, settling boolean default true)
+-- Rows are read by the primary key and by nothing else, so they are locked in the order of the ids:
+-- a batch that is sent again while the first try still runs waits for it instead of deadlocking.
+create or replace function leasehold.complete_many(ids bigint[], generation bigint, settling boolean default true)
 returns setof bigint
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp
+set enable_indexscan = on set enable_bitmapscan = off set enable_seqscan = off as $$
 declare
     keeping boolean;
     holder text;
@@ -63,7 +67,7 @@ end $$;
 create or replace function leasehold.complete(job_id bigint, generation bigint)
 returns boolean
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    select exists (select from leasehold.complete(array[job_id], generation, true))
+    select exists (select from leasehold.complete_many(array[job_id], generation, true))
 $$;
 
 -- Moves jobs out of the hot table for good. `cause` is one of `dead_job.cause`.

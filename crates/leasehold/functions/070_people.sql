@@ -36,7 +36,11 @@ declare
 begin
     with due as (
         update leasehold.job j set scheduled_at = statement_timestamp()
-         where j.id = any (ids) and not j.held and j.scheduled_at > statement_timestamp()
+         where j.id = any (array(
+                select w.id from leasehold.job w
+                 where w.id = any (ids) and not w.held and w.scheduled_at > statement_timestamp()
+                 order by w.id for update))
+           and not j.held and j.scheduled_at > statement_timestamp()
         returning j.id)
     select coalesce(array_agg(id), '{}') into moved from due;
     if moved <> '{}' then

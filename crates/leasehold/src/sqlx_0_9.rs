@@ -47,7 +47,7 @@ impl Ctx {
         transaction: &mut sqlx::PgConnection,
     ) -> Result<(), FinishError> {
         let ids = [self.id().0];
-        let done = sqlx::query("select * from leasehold.complete($1, $2, false)")
+        let done = sqlx::query("select * from leasehold.complete_many($1, $2, false)")
             .bind(&ids[..])
             .bind(self.generation().0)
             .persistent(false)

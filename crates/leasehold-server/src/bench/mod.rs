@@ -53,9 +53,6 @@ pub struct Common {
     /// How many jobs
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
     jobs: u64,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
     /// Keep finished jobs in history, as queues do by default
     #[arg(long)]
     history: bool,
@@ -68,18 +65,16 @@ pub struct Common {
 pub async fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
     let url = global.database_url.clone().or_else(|| std::env::var("DATABASE_URL").ok());
     let server = server::BenchServer::start(url.as_deref()).await?;
-    let (report, json) = match args.what {
-        What::Enqueue(common) => (enqueue::run(&server, &common).await, common.json),
-        What::Drain(common) => (drain::run(&server, &common).await, common.json),
-        What::Latency(common) => (latency::run(&server, &common).await, common.json),
-        What::Flow { common, old_snapshot } => {
-            (flow::run(&server, &common, old_snapshot).await, common.json)
-        }
+    let report = match args.what {
+        What::Enqueue(common) => enqueue::run(&server, &common).await,
+        What::Drain(common) => drain::run(&server, &common).await,
+        What::Latency(common) => latency::run(&server, &common).await,
+        What::Flow { common, old_snapshot } => flow::run(&server, &common, old_snapshot).await,
     };
     // A borrowed server gets its space back whatever happened.
     let cleaned = server.finish().await;
     let report = report?;
     cleaned?;
-    report.print(json)?;
+    report.print(!global.out().is_table())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -14,9 +14,11 @@ use crate::output::{Color, Format, Out};
 #[derive(clap::Args, Debug, Clone)]
 #[command(next_help_heading = "Options of every command")]
 pub struct Common {
-    /// The database, such as postgres://user@host:5432/name. Default: DATABASE_URL, then the PG*
-    /// variables, then the private server of `leasehold dev`. Put a URL with a password into the
-    /// environment: everyone on the machine can read a command line
+    /// The database, such as postgres://user@host:5432/name
+    ///
+    /// Default: DATABASE_URL, then the PG* variables, then the private server of `leasehold dev`.
+    /// Put a URL with a password into the environment: everyone on the machine can read a command
+    /// line.
     #[arg(
         long,
         global = true,

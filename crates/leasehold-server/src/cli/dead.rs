@@ -14,7 +14,7 @@ use crate::exit::Failure;
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Lists dead jobs, newest first
+    /// Lists dead jobs, the highest id first
     List(ListArgs),
     /// Brings dead jobs back for a new life, with fresh attempts
     #[command(after_help = REDRIVE_HELP)]

@@ -16,7 +16,7 @@ use crate::text::parse_duration;
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Lists jobs, newest first
+    /// Lists jobs, the highest id first
     #[command(after_help = LIST_HELP)]
     List(ListArgs),
     /// Shows everything about a job

@@ -11,7 +11,7 @@ use super::filter::{Filter, Question};
 use super::prompt::confirm;
 use super::record::{self, Record};
 use crate::exit::Failure;
-use crate::output::Out;
+use crate::output::{Format, Out};
 use crate::text::count;
 
 /// Above this many jobs a confirmation is needed.
@@ -48,10 +48,11 @@ impl Selection {
 
     /// Refuses an empty selection: nobody means "everything" by saying nothing.
     pub fn check(&self, verb: &str, more_filter: bool) -> Result<(), Failure> {
-        if self.by_id() && !(self.filter.is_empty() && !more_filter) {
+        let filtered = more_filter || !self.filter.is_empty();
+        if self.by_id() && filtered {
             return Err(Failure::usage("give ids or a filter, not both"));
         }
-        if !self.by_id() && self.filter.is_empty() && !more_filter && !self.all {
+        if !self.by_id() && !filtered && !self.all {
             return Err(Failure::refused(format!("say which jobs to {verb}")).hint(format!(
                 "give ids, a filter such as --queue mail, or --all to {verb} every one"
             )));
@@ -78,7 +79,12 @@ impl Selection {
         if self.dry_run {
             let sample = Question { limit: 5, ..question.clone() }.ask(db).await?;
             let now = db.now().await?;
-            out.list("jobs", &sample, |records| record::table(records, now))?;
+            match out.format {
+                Format::Json => out.document(
+                    serde_json::json!({ "dry_run": true, "count": matching, "jobs": sample }),
+                )?,
+                _ => out.list("jobs", &sample, |records| record::table(records, now))?,
+            }
             out.note(format!(
                 "would {verb} {said}{}; nothing was changed",
                 if matching > 5 { ", of which these are 5" } else { "" }

@@ -17,6 +17,7 @@ mod migrate;
 mod prompt;
 mod queues;
 mod record;
+mod schedule_entry;
 mod schedules;
 mod verdicts;
 mod version;

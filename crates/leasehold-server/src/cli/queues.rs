@@ -22,6 +22,7 @@ pub enum Command {
     /// Stops claims from a queue; running jobs go on
     #[command(after_help = "Example:\n  leasehold queues pause mail --why 'the provider is down'")]
     Pause {
+        /// The name of the queue
         queue: String,
         /// Why, for whoever finds the queue paused
         #[arg(long)]
@@ -31,9 +32,12 @@ pub enum Command {
         new_queue: bool,
     },
     /// Lets claims go on
-    Resume { queue: String },
+    Resume {
+        /// The name of the queue
+        queue: String,
+    },
     /// Changes what holds for every job of a queue
-    #[command(after_help = SET_HELP)]
+    #[command(after_help = SET_HELP, override_usage = "leasehold queues set <QUEUE> <SETTING>...")]
     Set(SetArgs),
 }
 
@@ -48,6 +52,7 @@ Running jobs keep the lease they were claimed with. Workers apply a new batch si
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true)
     .args(["lease", "max_attempts", "max_lost", "batch", "run_limit", "backoff", "history"]))]
 pub struct SetArgs {
+    /// The name of the queue
     queue: String,
     /// How long a claim lasts without renewal. Longer: slower recovery after a crash
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
@@ -266,15 +271,19 @@ async fn set(args: SetArgs, common: &Common) -> Result<ExitCode, Failure> {
         .await?;
     let settings: serde_json::Value = row.get(0);
     out.one("queue", &settings, |settings| {
-        let pairs: Vec<(&str, String)> = settings
-            .as_object()
-            .into_iter()
-            .flatten()
-            .map(|(name, value)| {
-                (name.as_str(), value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-            })
-            .collect();
-        crate::output::fields(&pairs)
+        let time = |name: &str| seconds(settings[name].as_f64().unwrap_or(0.0));
+        let backoff =
+            format!("{}..{}", time("backoff_first_seconds"), time("backoff_longest_seconds"));
+        crate::output::fields(&[
+            ("queue", args.queue.clone()),
+            ("lease", time("lease_seconds")),
+            ("max attempts", settings["max_attempts"].to_string()),
+            ("max lost", settings["max_lost"].to_string()),
+            ("batch", settings["batch"].to_string()),
+            ("run limit", time("run_limit_seconds")),
+            ("backoff", backoff),
+            ("history", if settings["keep_history"] == true { "on" } else { "off" }.to_owned()),
+        ])
     })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -79,13 +79,18 @@ impl Record {
         let when = |moment: Option<Timestamp>| {
             moment.map(|moment| relative(moment, now)).unwrap_or_default()
         };
+        let since = |moment: Option<Timestamp>| {
+            moment
+                .map(|moment| crate::text::length(now.duration_since(moment).unsigned_abs()))
+                .unwrap_or_default()
+        };
         match self.state.as_str() {
             "pending" if self.scheduled_at.is_some_and(|due| due > now) => {
                 format!("due {}", when(self.scheduled_at))
             }
-            "pending" => format!("waiting since {}", when(self.scheduled_at)),
+            "pending" => format!("waiting {}", since(self.scheduled_at)),
             "processing" if self.cancel_requested => "asked to stop".to_owned(),
-            "processing" => format!("claimed {}", when(self.claimed_at)),
+            "processing" => format!("running {}", since(self.claimed_at)),
             "dead_letter" | "expired" => {
                 format!("{} {}", self.cause.as_deref().unwrap_or("died"), when(self.finished_at))
             }

@@ -5,15 +5,14 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use leasehold::schedule::{Clockwork, Missed, Schedule, ScheduleError};
-use serde::Serialize;
 use tokio_postgres::types::{Json, Type};
 
 use super::common::{Common, actor};
-use super::db::Db;
 use super::known::{DEFAULT, check_queue};
+use super::schedule_entry::{entries, find, words};
 use crate::exit::Failure;
 use crate::output::Columns;
-use crate::text::{nearest, relative};
+use crate::text::relative;
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -23,11 +22,20 @@ pub enum Command {
     #[command(after_help = ADD_HELP)]
     Add(AddArgs),
     /// Removes a schedule; jobs that it made stay
-    Remove { name: String },
+    Remove {
+        /// The name of the schedule
+        name: String,
+    },
     /// Stops a schedule from firing
-    Pause { name: String },
+    Pause {
+        /// The name of the schedule
+        name: String,
+    },
     /// Lets a schedule fire again
-    Resume { name: String },
+    Resume {
+        /// The name of the schedule
+        name: String,
+    },
     /// Shows when a schedule, or a cron pattern, fires next
     #[command(
         after_help = "Examples:\n  leasehold schedules next nightly-report\n  leasehold schedules next '0 3 * * 1-5' --zone Europe/Berlin"
@@ -47,14 +55,15 @@ pub enum Command {
 
 const ADD_HELP: &str = "\
 Examples:
-  leasehold schedules add nightly-report '0 3 * * *' report.build '{\"kind\":\"daily\"}' --zone Europe/Berlin
+  leasehold schedules add nightly '0 3 * * *' report.build '{\"n\":1}' --zone Europe/Berlin
   leasehold schedules add tidy '*/10 * * * *' cache.tidy --missed skip
 
-Any running worker fires schedules. A schedule that a worker declares in its code comes back when that
-worker starts.";
+Any running worker fires schedules. A schedule that a worker declares in its code comes back when \
+that worker starts.";
 
 #[derive(Args, Debug)]
 pub struct AddArgs {
+    /// What the schedule is called
     name: String,
     /// Five fields: minute, hour, day, month, weekday
     cron: String,
@@ -82,24 +91,6 @@ pub struct AddArgs {
     replace: bool,
 }
 
-#[derive(Serialize)]
-struct Entry {
-    name: String,
-    cron: String,
-    words: String,
-    zone: String,
-    queue: String,
-    job_name: String,
-    kwargs: serde_json::Value,
-    missed: String,
-    next_slot: Timestamp,
-    last_slot: Option<Timestamp>,
-    last_job_id: Option<String>,
-    missed_slots: i64,
-    paused_at: Option<Timestamp>,
-    paused_by: Option<String>,
-}
-
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     match command {
         Command::List => list(common).await,
@@ -113,32 +104,6 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
 
 fn bad(error: ScheduleError) -> Failure {
     Failure::usage(error)
-}
-
-async fn entries(db: &Db) -> Result<Vec<Entry>, Failure> {
-    let rows = db.query("select * from leasehold.schedule order by name", &[]).await?;
-    let read = |row: &tokio_postgres::Row| {
-        let (cron, zone): (String, String) = (row.get("cron"), row.get("zone"));
-        let words =
-            Clockwork::parse(&cron, &zone).map_or_else(|error| error.to_string(), |c| c.describe());
-        Entry {
-            name: row.get("name"),
-            cron,
-            words,
-            zone,
-            queue: row.get("queue"),
-            job_name: row.get("job_name"),
-            kwargs: row.get("kwargs"),
-            missed: row.get("missed"),
-            next_slot: row.get("next_slot"),
-            last_slot: row.get("last_slot"),
-            last_job_id: row.get::<_, Option<i64>>("last_job_id").map(|id| id.to_string()),
-            missed_slots: row.get("missed_slots"),
-            paused_at: row.get("paused_at"),
-            paused_by: row.get("paused_by"),
-        }
-    };
-    Ok(rows.iter().map(read).collect())
 }
 
 async fn list(common: &Common) -> Result<ExitCode, Failure> {
@@ -222,14 +187,14 @@ async fn add(args: AddArgs, common: &Common) -> Result<ExitCode, Failure> {
             .hint("add --replace to change it, or choose another name"));
     }
     let answer = serde_json::json!({
-        "name": schedule.name, "cron": schedule.cron, "words": clockwork.describe(),
+        "name": schedule.name, "cron": schedule.cron, "words": words(&clockwork),
         "zone": schedule.zone, "next_slot": next,
     });
     out.one("schedule", &answer, |_| {
         format!(
-            "schedule {} fires {} ({}), next at {next}",
+            "schedule {}: {} ({}); next at {next}",
             schedule.name,
-            clockwork.describe(),
+            words(&clockwork),
             schedule.zone
         )
     })?;
@@ -253,17 +218,6 @@ async fn change(name: &str, verb: &'static str, common: &Common) -> Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-fn find<'a>(entries: &'a [Entry], name: &str) -> Result<&'a Entry, Failure> {
-    entries.iter().find(|entry| entry.name == name).ok_or_else(|| {
-        let known: Vec<String> = entries.iter().map(|entry| entry.name.clone()).collect();
-        let failure = Failure::not_found(format!("there is no schedule {name:?}"));
-        match nearest(name, &known) {
-            Some(near) => failure.hint(format!("did you mean {near:?}?")),
-            None => failure.hint("see which there are: leasehold schedules list"),
-        }
-    })
-}
-
 async fn next(what: &str, zone: &str, count: u32, common: &Common) -> Result<ExitCode, Failure> {
     let out = common.out();
     // A pattern has blanks, a name has none; a pattern needs no database.
@@ -283,9 +237,9 @@ async fn next(what: &str, zone: &str, count: u32, common: &Common) -> Result<Exi
         slots.push(moment);
     }
     let tz = jiff::tz::TimeZone::get(&zone).map_err(|error| Failure::usage(error.to_string()))?;
-    let answer = serde_json::json!({ "cron": cron, "words": clockwork.describe(), "zone": zone, "slots": slots });
+    let answer = serde_json::json!({ "cron": cron, "words": words(&clockwork), "zone": zone, "slots": slots });
     out.one("schedule", &answer, |_| {
-        let mut text = format!("{} ({zone})\n", clockwork.describe());
+        let mut text = format!("{} ({zone})\n", words(&clockwork));
         for slot in &slots {
             let local = slot.to_zoned(tz.clone()).strftime("%a %Y-%m-%d %H:%M:%S %Z").to_string();
             text.push_str(&format!("{local}  {slot}  {}\n", relative(*slot, now)));

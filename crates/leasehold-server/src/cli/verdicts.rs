@@ -47,9 +47,9 @@ impl Verdicts {
         if self.by_id {
             out.list("jobs", &self.each, |each| {
                 let mut columns = Columns::new(&["ID", "RESULT"]);
-                each.iter().for_each(|verdict| {
-                    columns.row([verdict.id.to_string(), verdict.result.to_owned()])
-                });
+                for verdict in each {
+                    columns.row([verdict.id.to_string(), verdict.result.to_owned()]);
+                }
                 columns
             })?;
         } else {
@@ -61,7 +61,7 @@ impl Verdicts {
                 lines.join("\n")
             })?;
         }
-        match self.each.iter().find_map(|verdict| problem(verdict)) {
+        match self.each.iter().find_map(problem) {
             Some(failure) => Err(failure),
             None => Ok(ExitCode::SUCCESS),
         }

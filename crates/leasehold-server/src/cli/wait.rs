@@ -32,14 +32,15 @@ pub async fn until_over(
             warned = true;
             warn_when_nobody_works(db, out, id).await?;
         }
-        if limit.is_some_and(|limit| begin.elapsed() + pause > limit) {
+        let left = limit.map_or(Duration::MAX, |limit| limit.saturating_sub(begin.elapsed()));
+        if left.is_zero() {
             let waited = crate::text::length(begin.elapsed());
             return Err(Failure::timeout(format!(
                 "job {id} is not over after {waited}; it is {state}"
             ))
             .hint(format!("it goes on without us; look at it: leasehold jobs show {id}")));
         }
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(pause.min(left)).await;
         pause = (pause * 2).min(LATEST);
     }
 }

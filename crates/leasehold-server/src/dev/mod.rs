@@ -44,12 +44,12 @@ Examples:
   leasehold dev --demo
   DATABASE_URL=postgres://me@localhost/app leasehold dev
 
-With DATABASE_URL (or --database-url) that database is used and migrated; without, a private PostgreSQL is
-started from the installed binaries, reachable through a socket that only you can open. Other commands find
-it by themselves while it runs.
+With DATABASE_URL (or --database-url) that database is used and migrated; without, a private \
+PostgreSQL is started from the installed binaries, reachable through a socket that only you can \
+open. Other commands find it by themselves while it runs.
 
-Ctrl-C or SIGTERM stops everything in order and exits with 0; a second one does not wait for running jobs
-and exits with 130.";
+Ctrl-C or SIGTERM stops everything in order and exits with 0; a second one does not wait for \
+running jobs and exits with 130.";
 
 pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let out = common.out();
@@ -94,7 +94,7 @@ fn housekeeping(engine: &Leasehold, stopping: &Stopping) -> Service {
     let (stop, hurry) = (stopping.clone(), stopping.clone());
     Service::new(
         "housekeeping",
-        "returns the jobs of dead workers, fires schedules, prunes. It runs no jobs: start your own worker",
+        "returns the jobs of dead workers, fires schedules, prunes. It runs no jobs: start your own worker, or leasehold worker",
         async move { Ok(worker.run_until_or_hurry(stop.asked(), hurry.hurried()).await?) },
     )
 }

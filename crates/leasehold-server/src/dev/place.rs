@@ -54,7 +54,7 @@ pub fn socket_url(socket_dir: &Path, port: u16, database: &str) -> String {
     for byte in socket_dir.to_string_lossy().bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' | b'~' => {
-                dir.push(byte as char)
+                dir.push(byte as char);
             }
             other => dir.push_str(&format!("%{other:02X}")),
         }

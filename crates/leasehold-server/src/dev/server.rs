@@ -23,18 +23,26 @@ pub enum Server {
 impl Server {
     /// Uses the database that a flag or variable names, or starts a private one.
     pub async fn find(data: Option<PathBuf>, common: &Common) -> Result<Self, Failure> {
+        let dir = data.clone().or_else(|| place::default_dir(&address::environment));
         if let Some((url, origin)) =
             address::named(common.database_url.as_deref(), &address::environment)
         {
-            if data.is_some() {
+            // Pasted from an earlier run: that one is ours to start.
+            let ours = dir
+                .as_ref()
+                .and_then(|dir| std::path::absolute(dir).ok())
+                .is_some_and(|dir| url == place::socket_url(&dir.join("run"), 5432, DATABASE));
+            if !ours && data.is_some() {
                 return Err(Failure::usage(format!(
                     "--data is for a private server, but {origin} names another one"
                 ))
                 .hint("leave out one of them"));
             }
-            return Ok(Self::Named { url, origin });
+            if !ours {
+                return Ok(Self::Named { url, origin });
+            }
         }
-        let dir = data.or_else(|| place::default_dir(&address::environment)).ok_or_else(|| {
+        let dir = dir.ok_or_else(|| {
             Failure::usage("there is no HOME to keep the private server in")
                 .hint("name a directory: --data DIR")
         })?;

@@ -30,7 +30,8 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-Exit code 0 when every check passed or warned, 1 when one failed, 6 when the database cannot be reached.
+Exit code 0 when every check passed or warned, 1 when one failed, 6 when the database cannot be \
+reached.
 
 Example:
   leasehold doctor --json | jq '.checks[] | select(.level != \"ok\")'";

@@ -28,7 +28,7 @@ impl From<Failure> for Trouble {
 }
 
 pub async fn run(db: &Db) -> Finding {
-    let queue = format!("leasehold-doctor-{}", &uuid::Uuid::new_v4().simple().to_string()[..12]);
+    let queue = format!("leasehold-doctor-{}", uuid::Uuid::new_v4().simple());
     let result = live(db, &queue).await;
     let tidied = tidy(db, &queue).await;
     // A row policy refuses an insert with the same code as missing rights.

@@ -6,23 +6,27 @@
 //! - A last line that means to decide and cannot be read is a failure, never "done": taking it for
 //!   done would lose the job.
 
+use std::time::Duration;
+
 use leasehold::{JobError, JobResult, Outcome};
 use serde_json::Value;
 
-use super::time::{LONGEST_WAIT, duration};
+use crate::text::parse_duration;
 
 /// For `--help`.
 pub const TABLE: &str = "\
 What a command's exit code means:
   0      done, unless the last line of standard output is one of
-           {\"snooze\":\"30s\"}              not now; the attempt is not counted
+           {\"snooze\":\"30s\"}            not now; the attempt is not counted
            {\"retry\":\"5m\",\"why\":\"…\"}    failed; again after this time
-           {\"cancel\":\"why\"}              ended on purpose, without effect
-           {\"bury\":\"why\"}                no attempt will help; kept for people
+           {\"cancel\":\"why\"}            ended on purpose, without effect
+           {\"bury\":\"why\"}              no attempt will help; kept for people
   65     no attempt will help (EX_DATAERR): buried, kept for people
   other  failed, 75 (EX_TEMPFAIL) and signals included: again after a back-off
 The end of standard error becomes the error text.";
 
+/// The longest wait that a command may ask for.
+const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Bad data; no attempt will help. From sysexits.h.
 const EX_DATAERR: i32 = 65;
 
@@ -65,7 +69,7 @@ fn last_word(stdout: &[u8]) -> JobResult {
         .collect();
     let text = |key: &str| said.get(key).and_then(Value::as_str);
     let time = |key: &str| {
-        text(key).and_then(|text| duration(text).ok()).filter(|time| *time <= LONGEST_WAIT)
+        text(key).and_then(|text| parse_duration(text).ok()).filter(|time| *time <= LONGEST_WAIT)
     };
     let known = said.keys().all(|key| verbs.contains(&key.as_str()) || key == "why");
     let decided = match verbs.as_slice() {
@@ -91,7 +95,6 @@ fn last_word(stdout: &[u8]) -> JobResult {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn said(line: &str) -> JobResult {
         decide(End::Exit(0), format!("working…\n{line}\n\n").as_bytes(), b"")

@@ -121,10 +121,14 @@ async fn read(mut answer: Response) -> reqwest::Result<Vec<u8>> {
     Ok(body)
 }
 
-/// The error and its causes, without the URL: its query may hold a token.
+/// What happened, without the URL: its query may hold a token.
 fn describe(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut text = format!("the receiver could not be reached: {error}");
+    causes("the receiver could not be reached", &error.without_url())
+}
+
+/// The error and its causes in one line.
+pub fn causes(what: &str, error: &reqwest::Error) -> String {
+    let mut text = format!("{what}: {error}");
     let mut cause = error.source();
     while let Some(source) = cause {
         text.push_str(": ");

@@ -18,6 +18,7 @@ use super::exec::Program;
 use super::group::Warden;
 use super::http::{self, Receiver};
 use super::sign::{SECRET_VARIABLE, Secret};
+use crate::cli::address::environment;
 use crate::exit::Failure;
 
 const SLOTS: usize = 10;
@@ -165,10 +166,12 @@ fn receivers(args: &Args) -> Result<Vec<(String, Way)>, Failure> {
     } else {
         Rules::STRICT
     };
-    let secret = Secret::new(std::env::var(SECRET_VARIABLE).ok()).map_err(Failure::usage)?;
+    let secret = Secret::new(environment(SECRET_VARIABLE)).map_err(Failure::usage)?;
     let secret = Arc::new(secret);
-    let client = http::client(Gate::new(rules, Arc::new(SystemLookup)))
-        .map_err(|error| Failure::failed(format!("no HTTP client: {error}")))?;
+    let client = http::client(Gate::new(rules, Arc::new(SystemLookup))).map_err(|error| {
+        Failure::failed(http::causes("there is no HTTP client", &error))
+            .hint("if it lacks root certificates, install the package ca-certificates")
+    })?;
     let mut receivers = Vec::new();
     for text in &args.http {
         let (name, url) = named("--http", text, "URL")?;

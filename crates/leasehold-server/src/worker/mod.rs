@@ -20,7 +20,6 @@ mod http;
 mod job;
 mod mapping;
 mod sign;
-mod time;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -32,6 +31,7 @@ use tokio::sync::watch;
 
 use crate::cli::Common;
 use crate::exit::Failure;
+use crate::text::parse_duration;
 use mapping::{Plan, Way};
 
 #[derive(clap::Args, Debug)]
@@ -52,7 +52,7 @@ pub struct Args {
     #[arg(long)]
     shell: bool,
     /// How long a receiver may take for its whole answer
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time::duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     http_timeout: Duration,
     /// Lets --http use plain http, any port and private addresses: for development on one machine.
     /// Whoever controls a URL or its DNS then reaches everything that this machine reaches
@@ -62,11 +62,11 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "worker")]
     name: String,
     /// How long running jobs may go on after a stop
-    #[arg(long, value_name = "TIME", default_value = "25s", value_parser = time::duration)]
+    #[arg(long, value_name = "TIME", default_value = "25s", value_parser = parse_duration)]
     grace: Duration,
     /// How often to look for work when no wake-up comes. Shorter: less waiting after a lost
     /// wake-up, more queries
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = time::duration)]
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_duration)]
     poll: Duration,
     /// Leaves expired leases, schedules and pruning to other workers; one of them must do it
     #[arg(long)]
@@ -78,7 +78,10 @@ pub struct Args {
 
 fn after_help() -> String {
     format!(
-        "{}\n\n{}\n\n\
+        "Examples:\n  \
+         leasehold worker -q mail=20 -q default=10 --exec 'email.send=./send-email --fast'\n  \
+         leasehold worker -q hooks --http hook.call=https://example.com/jobs\n\n\
+         {}\n\n{}\n\n\
          A command gets the job as JSON on standard input, and LEASEHOLD_JOB_ID, LEASEHOLD_ATTEMPT \
          and LEASEHOLD_GENERATION; no other LEASEHOLD_ variable. It leads a process group of its \
          own, which ends with it.\n\n\

@@ -34,7 +34,7 @@ async fn i5_a_bad_command_line_is_refused_with_what_to_do() {
         (&[q[0], q[1], "--exec", "a=no-such-program-anywhere"], "no program"),
         (&[q[0], q[1], e[0], e[1], "--http", "a=https://example.com/"], "mapped twice"),
         (&[q[0], q[1], e[0], e[1], "--poll", "2h"], "--poll is"),
-        (&[q[0], q[1], e[0], e[1], "--grace", "soon"], "write 500ms"),
+        (&[q[0], q[1], e[0], e[1], "--grace", "soon"], "write 30s"),
         (
             &[q[0], q[1], "--http", "a=https://example.com/", "--http-timeout", "0s"],
             "--http-timeout is",

@@ -79,7 +79,7 @@ async fn serve(
                 &format!("you sent {signature} made with {secret}\n\u{1b}[31mforged\0"),
             )
         }
-        "hang" => return Some(std::future::pending::<()>().await),
+        "hang" => std::future::pending().await,
         "drip" => {
             stream.write_all(b"HTTP/1.1 200 x\r\ncontent-length: 100000\r\n\r\n").await.ok()?;
             loop {

@@ -49,6 +49,7 @@ pub struct TestDatabase {
 
 impl TestDatabase {
     /// A fresh, migrated database. Panics if there can be none: see [`try_new`](Self::try_new).
+    #[expect(clippy::panic, reason = "the test fails here")]
     pub async fn new() -> Self {
         match Self::try_new().await {
             Ok(database) => database,
@@ -116,6 +117,7 @@ impl TestDatabase {
         self.connect_by(self.direct_config()).await
     }
 
+    #[expect(clippy::panic, reason = "the test fails here")]
     async fn connect_by(&self, config: Config) -> Client {
         match connect(&config).await {
             Ok((client, _task)) => client,

@@ -1,7 +1,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::Config;
@@ -99,7 +98,7 @@ impl PrivatePostgres {
                 None if Instant::now() >= deadline => {
                     break format!("not ready after {} s", START_LIMIT.as_secs());
                 }
-                None => thread::sleep(Duration::from_millis(10)),
+                None => process::pause(Duration::from_millis(10)),
             }
         };
         self.supervisor = None;
@@ -196,7 +195,7 @@ impl PrivatePostgres {
             if begin.elapsed() >= patience {
                 return Err(PostgresError::AlreadyRunning { dir: self.dir.clone(), pid: file.pid });
             }
-            thread::sleep(Duration::from_millis(20));
+            process::pause(Duration::from_millis(20));
         }
         Ok(())
     }

@@ -41,7 +41,7 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<String, Comm
                 let _ = child.wait();
                 return Err(CommandError::TooSlow { program, limit });
             }
-            None => thread::sleep(Duration::from_millis(5)),
+            None => super::pause(Duration::from_millis(5)),
         }
     };
     let stdout = stdout.join().unwrap_or_default();

@@ -17,7 +17,6 @@ use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::RunAs;
@@ -81,7 +80,7 @@ impl Supervisor {
             if Instant::now() >= deadline {
                 return Ok(false);
             }
-            thread::sleep(Duration::from_millis(5));
+            super::pause(Duration::from_millis(5));
         }
         Ok(true)
     }

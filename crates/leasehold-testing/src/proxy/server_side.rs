@@ -24,10 +24,12 @@ pub(super) async fn forward(
             return Ok(());
         };
         let was_ready = session.is_ready();
-        if head.tag == b'C' && head.text(0, 0) == "COMMIT" && !session.is_doomed_now() {
-            if let Some(rule) = rules.at_commit() {
-                session.doom_current(rule);
-            }
+        let committed = head.tag == b'C' && head.text(0, 0) == "COMMIT";
+        if committed
+            && !session.is_doomed_now()
+            && let Some(rule) = rules.at_commit()
+        {
+            session.doom_current(rule);
         }
         let doomed = session.is_doomed_now();
         match head.tag {

@@ -56,6 +56,7 @@ impl Exploration {
     }
 
     /// Panics with the first order that failed, step by step.
+    #[expect(clippy::panic, reason = "the test fails here")]
     pub fn assert_all_held(&self) {
         if let Some(Failure { why, run }) = self.failures.first() {
             panic!("{} of {} orders failed; the first: {why}\n{run}", self.failed, self.orders);

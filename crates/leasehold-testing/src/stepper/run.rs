@@ -33,6 +33,7 @@ impl Run {
     }
 
     /// What a step came to. Panics if there is no such step: a test that asks for it is wrong.
+    #[expect(clippy::panic, reason = "the test fails here")]
     pub fn outcome(&self, script: &str, step: usize) -> &Outcome {
         let index = self.scripts.iter().position(|(name, _)| name == script);
         let place = (index.unwrap_or_else(|| panic!("no script is called {script}")), step);
@@ -87,7 +88,7 @@ impl fmt::Display for Run {
                 }
                 Event::Ended(_, Ok(_)) => {}
                 Event::Ended(place, Err(error)) => {
-                    writeln!(f, "  … {} fails: {error}", self.name(*place))?
+                    writeln!(f, "  … {} fails: {error}", self.name(*place))?;
                 }
             }
         }

@@ -2,18 +2,16 @@ use leasehold_testing::TestDatabase;
 use leasehold_testing::cancel::for_each_poll;
 
 #[tokio::test]
-async fn b7_a_dropped_transaction_leaves_nothing_open() {
+async fn a_dropped_transaction_leaves_nothing_open() {
     let database = TestDatabase::new().await;
     let outside = database.connect_directly().await;
     outside.batch_execute("create table t (n int8)").await.unwrap();
     let last = for_each_poll(
-        async |_| {
-            let mut client = database.connect_directly().await;
-            async move {
-                let transaction = client.transaction().await?;
-                transaction.execute("insert into t values (1)", &[]).await?;
-                transaction.commit().await
-            }
+        async |_| database.connect_directly().await,
+        async |mut client| {
+            let transaction = client.transaction().await?;
+            transaction.execute("insert into t values (1)", &[]).await?;
+            transaction.commit().await
         },
         async |n, ended| {
             // A lock on the table waits for everyone who has not committed or rolled back.
@@ -30,7 +28,7 @@ async fn b7_a_dropped_transaction_leaves_nothing_open() {
 }
 
 #[tokio::test]
-async fn b7_a_session_that_is_left_inside_a_transaction_is_found() {
+async fn a_session_that_is_left_inside_a_transaction_is_found() {
     let database = TestDatabase::new().await;
     let (shared, outside) = (database.connect_directly().await, database.connect_directly().await);
     let pid: i32 = shared.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
@@ -42,8 +40,9 @@ async fn b7_a_session_that_is_left_inside_a_transaction_is_found() {
     };
     let found = std::cell::Cell::new(0);
     let last = for_each_poll(
+        async |_| {},
         // What a driver must not do: BEGIN by hand on a connection that somebody else uses next.
-        async |_| async {
+        async |()| {
             shared.batch_execute("begin").await?;
             shared.batch_execute("select 1").await?;
             shared.batch_execute("commit").await

@@ -42,6 +42,7 @@ impl Drop for Dir {
 }
 
 /// Waits for something that another process does. The limit only ends a test that failed.
+#[expect(clippy::disallowed_methods, reason = "the system tells of no event to wait for")]
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_so() {
@@ -189,6 +190,7 @@ async fn a_directory_with_a_long_path_gets_a_socket_elsewhere() {
 
 /// Not a test by itself: the next tests run it in a process of its own, to kill that.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "it waits to be killed")]
 fn helper_holds_a_server_until_killed() {
     let Some(dir) = std::env::var_os(HELPER) else {
         return;

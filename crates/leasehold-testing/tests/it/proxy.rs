@@ -77,7 +77,7 @@ async fn without_rules_everything_passes() {
 }
 
 #[tokio::test]
-async fn b4_a_lost_reply_leaves_a_row_that_the_client_knows_nothing_of() {
+async fn a_lost_reply_leaves_a_row_that_the_client_knows_nothing_of() {
     let setup = Setup::new().await;
     let client = setup.client().await;
     let rule = setup.proxy.add(Rule::drop_reply_to("insert into t"));
@@ -92,7 +92,7 @@ async fn b4_a_lost_reply_leaves_a_row_that_the_client_knows_nothing_of() {
 }
 
 #[tokio::test]
-async fn b1_the_reply_to_a_commit_is_lost_and_the_row_is_there() {
+async fn the_reply_to_a_commit_is_lost_and_the_row_is_there() {
     let setup = Setup::new().await;
     let mut client = setup.client().await;
     let rule = setup.proxy.add(Rule::drop_reply_to_commit());
@@ -173,7 +173,7 @@ async fn a_statement_that_is_cut_off_before_never_runs() {
 }
 
 #[tokio::test]
-async fn b8_a_blackhole_after_a_statement_keeps_its_locks_and_tells_nobody() {
+async fn a_blackhole_after_a_statement_keeps_its_locks_and_tells_nobody() {
     let setup = Setup::new().await;
     let client = setup.client().await;
     setup.direct.batch_execute("insert into t values (1)").await.unwrap();
@@ -193,7 +193,7 @@ async fn b8_a_blackhole_after_a_statement_keeps_its_locks_and_tells_nobody() {
 }
 
 #[tokio::test]
-async fn b8_a_client_that_dies_behind_a_blackhole_keeps_its_locks() {
+async fn a_client_that_dies_behind_a_blackhole_keeps_its_locks() {
     let setup = Setup::new().await;
     let other = setup.client().await;
     let (client, connection) = setup.proxy.config().connect(NoTls).await.unwrap();
@@ -262,7 +262,7 @@ async fn a_cut_after_a_client_message_lets_the_server_have_it() {
 }
 
 #[tokio::test]
-async fn b9_a_cut_inside_a_row_is_an_error_and_not_a_short_answer() {
+async fn a_cut_inside_a_row_is_an_error_and_not_a_short_answer() {
     let setup = Setup::new().await;
     // Description, row, …
     let rule = setup.proxy.add(Rule::cut_inside_server_message(2));
@@ -272,7 +272,7 @@ async fn b9_a_cut_inside_a_row_is_an_error_and_not_a_short_answer() {
 }
 
 #[tokio::test]
-async fn b9_slow_networks_change_nothing_but_the_time() {
+async fn slow_networks_change_nothing_but_the_time() {
     let setup = Setup::new().await;
     let slow = setup.proxy.add(Rule::throttle(200_000));
     let late = setup.proxy.add(Rule::delay(Duration::from_millis(5)));

@@ -141,7 +141,13 @@ async fn three_scripts_queue_at_one_row() {
         |name: &str| Script::new(name).transaction(&["update t set n = n + 1 where id = 1"]);
     let seen = stepper
         .explore(
-            || vec![script("a"), script("b"), script("c")],
+            || {
+                vec![
+                    script("a"),
+                    script("b"),
+                    Script::new("c").sql("update t set n = n + 1 where id = 1"),
+                ]
+            },
             async |client| client.batch_execute(SETUP).await.unwrap(),
             async |client, _| match n(client).await {
                 3 => Ok(()),
@@ -151,7 +157,7 @@ async fn three_scripts_queue_at_one_row() {
         .await
         .unwrap();
     seen.assert_all_held();
-    assert!(seen.waited > 0 && seen.orders > 90, "{seen:?}");
+    assert!(seen.waited > 0 && seen.orders > 50, "{seen:?}");
 }
 
 #[tokio::test]

@@ -44,7 +44,6 @@ pub(crate) struct Claim {
     pub(crate) jobs: Vec<ClaimedJob>,
     pub(crate) lease: Duration,
     pub(crate) run_limit: Duration,
-    pub(crate) max_lost: i32,
     /// Taken before the claim was sent, so our idea of the lease ends before the database's.
     pub(crate) asked_at: Instant,
 }
@@ -105,6 +104,18 @@ impl Claimer<'_> {
         Ok(read_claim(&rows, asked_at))
     }
 
+    /// Whether a job waits that another loss would bury.
+    pub(crate) async fn last_chance_waits(&self) -> Result<bool, CallError> {
+        let rows = self
+            .link
+            .query(
+                "select leasehold.last_chance_waits($1, $2)",
+                &[(&self.queue, Type::TEXT), (&self.names, Type::TEXT_ARRAY)],
+            )
+            .await?;
+        Ok(rows.first().is_some_and(|row| row.get(0)))
+    }
+
     /// Claims one job whose worker died. `last_chance`: one that another loss would bury.
     pub(crate) async fn claim_lost(
         &self,
@@ -147,7 +158,7 @@ fn read_claim(rows: &[Row], asked_at: Instant) -> Option<Claim> {
     let first = rows.first()?;
     let generation = Generation(first.get(8));
     let seconds = |index: usize| Duration::from_secs_f64(first.get::<_, f64>(index).max(0.0));
-    let (run_limit, lease, max_lost) = (seconds(13), seconds(14), first.get(15));
+    let (run_limit, lease) = (seconds(13), seconds(14));
     // Names repeat: share one copy a run of them.
     let mut last_name: Arc<str> = Arc::from("");
     let jobs = rows
@@ -174,7 +185,7 @@ fn read_claim(rows: &[Row], asked_at: Instant) -> Option<Claim> {
             }
         })
         .collect();
-    Some(Claim { generation, jobs, lease, run_limit, max_lost, asked_at })
+    Some(Claim { generation, jobs, lease, run_limit, asked_at })
 }
 
 /// The text of a jsonb value, decoded only when a handler asks for its type.

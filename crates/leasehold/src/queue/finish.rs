@@ -68,7 +68,7 @@ pub(crate) async fn complete(
 ) -> Result<Vec<i64>, CallError> {
     let rows = link
         .query(
-            "select * from leasehold.complete($1, $2)",
+            "select * from leasehold.complete_many($1, $2)",
             &[(&ids, Type::INT8_ARRAY), (&generation.0, Type::INT8)],
         )
         .await?;

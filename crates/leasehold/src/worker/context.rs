@@ -234,7 +234,7 @@ impl Ctx {
             .query_typed(
                 // The lease row is left alone: this transaction may stay open for a while, and a
                 // lock on the lease would keep the worker from renewing its other jobs.
-                "select * from leasehold.complete($1, $2, false)",
+                "select * from leasehold.complete_many($1, $2, false)",
                 &[(&&ids[..], Type::INT8_ARRAY), (&self.generation().0, Type::INT8)],
             )
             .await

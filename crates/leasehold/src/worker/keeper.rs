@@ -118,6 +118,8 @@ impl Keeper {
     }
 
     async fn renew(&self, due: &[i64]) -> Result<(), CallError> {
+        #[cfg(feature = "chaos")]
+        crate::chaos::point("keeper.renew");
         let asked_at = Instant::now();
         let rows = self
             .link

@@ -193,8 +193,11 @@ impl Running {
             );
         }
         finisher.abort();
-        let _ = self.keeper_stop.send(true);
-        let _ = tokio::time::timeout(Duration::from_secs(6), &mut self.keeper_ended).await;
+        // A keeper that is gone has been heard already, and a second time is one too many.
+        if !at_once {
+            let _ = self.keeper_stop.send(true);
+            let _ = tokio::time::timeout(Duration::from_secs(6), &mut self.keeper_ended).await;
+        }
     }
 }
 

@@ -8,12 +8,12 @@ const VERBS: [(&str, &str, &str); 11] = [
     ("complete", "select leasehold.complete($1::bigint, $2)::text", "false"),
     (
         "complete a batch",
-        "select count(*)::text from leasehold.complete(array[$1::bigint], $2)",
+        "select count(*)::text from leasehold.complete_many(array[$1::bigint], $2)",
         "0",
     ),
     (
         "complete unsettled",
-        "select count(*)::text from leasehold.complete(array[$1::bigint], $2, false)",
+        "select count(*)::text from leasehold.complete_many(array[$1::bigint], $2, false)",
         "0",
     ),
     ("retry", "select leasehold.fail($1::bigint, $2, 'late')", "lost"),
@@ -307,7 +307,7 @@ async fn a_finish_says_what_it_did_and_a_lease_ends_with_its_last_job() {
     let live = "select count(*) from leasehold.lease where ended_at is null";
     let some = all::<i64>(
         &sql.client,
-        "select leasehold.complete($1::bigint[], $2)",
+        "select leasehold.complete_many($1::bigint[], $2)",
         &[&vec![ids[1], ids[0], 0], &generation],
     )
     .await;

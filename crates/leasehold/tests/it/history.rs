@@ -41,9 +41,12 @@ async fn a_finish_needs_no_partition() {
     let sql = Sql::new().await;
     let ids = sql.enqueue(3).await;
     let held = claim(&sql.client, "w", 3).await;
-    let done: Vec<i64> =
-        all(&sql.client, "select leasehold.complete($1::bigint[], $2)", &[&ids, &held.generation])
-            .await;
+    let done: Vec<i64> = all(
+        &sql.client,
+        "select leasehold.complete_many($1::bigint[], $2)",
+        &[&ids, &held.generation],
+    )
+    .await;
     assert_eq!(done.len(), 3);
     assert_eq!(sql.count("history_rest").await, 1, "one row a batch");
     let rows = sql

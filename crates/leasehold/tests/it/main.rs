@@ -4,10 +4,12 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::async_yields_async,
     reason = "a test stops at the first surprise"
 )]
 
 mod adapters;
+mod cancel_safety;
 mod claim;
 mod enqueue;
 mod examples;
@@ -15,11 +17,14 @@ mod expire;
 mod faults;
 mod finish;
 mod history;
+mod interleave;
 mod keys;
 mod migrate;
 mod once;
 mod people;
 mod plain_sql;
+mod postgres_faults;
+mod processes;
 mod rig;
 mod roles;
 mod schedule;

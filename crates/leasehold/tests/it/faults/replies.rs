@@ -102,7 +102,7 @@ async fn b3_the_claim_of_a_job_whose_worker_died_is_found_again_too() {
 
 /// One job for each way to end, and the statement that records it.
 const ENDS: [(i64, &str, Finished); 6] = [
-    (0, "leasehold.complete(", Finished::Completed),
+    (0, "leasehold.complete_many(", Finished::Completed),
     (1, "leasehold.fail(", Finished::Retried),
     (2, "leasehold.snooze(", Finished::Snoozed),
     (3, "leasehold.finish_cancelled(", Finished::Cancelled),

@@ -1,0 +1,225 @@
+//! Every pair of things that can happen to a job, in every order that PostgreSQL allows.
+//!
+//! The stepper runs the orders, `trail.sql` writes down what happened in each, `check.rs` judges it.
+//! `sabotage.rs` breaks the functions and insists that the judge notices.
+
+mod check;
+mod ops;
+mod sabotage;
+
+use leasehold_testing::stepper::{Exploration, Run, Script, Stepper};
+use tokio_postgres::Client;
+
+use crate::sql::Sql;
+use ops::*;
+
+const TRAIL: &str = include_str!("trail.sql");
+
+/// The state in which job 1 is when a run begins; see `build_world`.
+#[derive(Clone, Copy)]
+enum World {
+    Plain,
+    LastAttempt,
+    CancelAsked,
+}
+
+impl World {
+    fn sql(self) -> String {
+        let (last, asked) = match self {
+            World::Plain => (false, false),
+            World::LastAttempt => (true, false),
+            World::CancelAsked => (false, true),
+        };
+        format!("select public.build_world({last}, {asked})")
+    }
+}
+
+/// A database with a trail and a world.
+async fn stage() -> Sql {
+    let sql = Sql::new().await;
+    sql.run(TRAIL).await;
+    sql.run("alter sequence leasehold.job_id_seq restart with 1000").await;
+    sql
+}
+
+async fn explore(sql: &Sql, world: World, scripts: impl Fn() -> Vec<Script>) -> Exploration {
+    let build = world.sql();
+    Stepper::new(sql.database.direct_config())
+        .explore(
+            scripts,
+            async |client: &Client| client.batch_execute(&build).await.expect("a world"),
+            async |client: &Client, run: &Run| {
+                let mut wrong = check::judge(client).await;
+                if run.count_errors("40P01") > 0 {
+                    wrong.push("C6: a deadlock".to_owned());
+                }
+                if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
+            },
+        )
+        .await
+        .expect("an exploration")
+}
+
+/// Two ops in all their orders; gives the number of orders and of those in which one waited.
+async fn pair(sql: &Sql, world: World, one: Op, other: Op) -> Exploration {
+    let seen = explore(sql, world, || {
+        vec![one.script(""), other.script(if one == other { "other " } else { "" })]
+    })
+    .await;
+    seen.assert_all_held();
+    seen
+}
+
+/// Three or more participants, each in two steps.
+async fn together(sql: &Sql, world: World, scripts: impl Fn() -> Vec<Script>) {
+    explore(sql, world, scripts).await.assert_all_held();
+}
+
+/// Every pair whose first is one of these, with itself and what stands behind it in the list.
+async fn pairs(firsts: std::ops::Range<usize>) {
+    let sql = stage().await;
+    let (mut orders, mut waited) = (0, 0);
+    for first in firsts {
+        for second in first..ALL.len() {
+            let seen = pair(&sql, World::Plain, ALL[first], ALL[second]).await;
+            orders += seen.orders;
+            waited += seen.waited;
+        }
+    }
+    println!("{orders} orders, {waited} with a wait");
+    assert!(waited > 0, "ops that never wait for each other show little");
+}
+
+/// Every pair of those that are about the running job, each in two steps.
+async fn short_pairs(world: World) {
+    let sql = stage().await;
+    for first in 0..HOLDERS.len() {
+        for second in first..HOLDERS.len() {
+            let scripts =
+                || vec![HOLDERS[first].short_script(""), HOLDERS[second].short_script("other ")];
+            together(&sql, world, scripts).await;
+        }
+    }
+}
+
+/// Those that are about the running job.
+const HOLDERS: [Op; 11] = [
+    CLAIM,
+    CLAIM_LANES,
+    RENEW,
+    EXPIRE,
+    COMPLETE,
+    RETRY,
+    SNOOZE,
+    CANCEL,
+    FINISH_CANCELLED,
+    BURY,
+    RELEASE,
+];
+
+#[tokio::test]
+async fn every_pair_keeps_the_invariants_in_every_order_part_1() {
+    pairs(0..4).await;
+}
+
+#[tokio::test]
+async fn every_pair_keeps_the_invariants_in_every_order_part_2() {
+    pairs(4..ALL.len()).await;
+}
+
+#[tokio::test]
+async fn every_pair_keeps_the_invariants_on_the_last_attempt() {
+    short_pairs(World::LastAttempt).await;
+}
+
+#[tokio::test]
+async fn every_pair_keeps_the_invariants_of_a_job_asked_to_stop() {
+    short_pairs(World::CancelAsked).await;
+}
+
+#[tokio::test]
+async fn a4_a_renewal_meets_an_expiry_in_every_order() {
+    let sql = stage().await;
+    let seen = pair(&sql, World::Plain, RENEW, EXPIRE).await;
+    assert_eq!((seen.orders, seen.waited), (20, 0), "neither ever waits for the other");
+}
+
+#[tokio::test]
+async fn a7_an_expiry_meets_a_finish_in_every_order() {
+    let sql = stage().await;
+    for finish in [COMPLETE, BURY, FINISH_CANCELLED] {
+        pair(&sql, World::Plain, EXPIRE, finish).await;
+    }
+}
+
+#[tokio::test]
+async fn a19_a_cancel_meets_a_finish_in_every_order() {
+    let sql = stage().await;
+    for finish in [COMPLETE, RETRY, SNOOZE, RELEASE, BURY, FINISH_CANCELLED] {
+        let seen = pair(&sql, World::Plain, CANCEL, finish).await;
+        assert!(seen.waited > 0, "both write the row");
+    }
+}
+
+#[tokio::test]
+async fn a20_a_snooze_or_a_retry_meets_an_expiry_in_every_order() {
+    let sql = stage().await;
+    for finish in [SNOOZE, RETRY, RELEASE] {
+        pair(&sql, World::Plain, EXPIRE, finish).await;
+        pair(&sql, World::LastAttempt, EXPIRE, finish).await;
+    }
+}
+
+#[tokio::test]
+async fn a21_a_redrive_meets_a_burial_and_a_claim_in_every_order() {
+    let sql = stage().await;
+    pair(&sql, World::Plain, BURY, REDRIVE).await;
+    together(&sql, World::Plain, || {
+        vec![BURY.short_script(""), REDRIVE.short_script(""), worker()]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a22_a_prune_meets_a_redrive_and_a_claim_in_every_order() {
+    let sql = stage().await;
+    pair(&sql, World::Plain, REDRIVE, PRUNE).await;
+    for three in [[REDRIVE, PRUNE, CLAIM_LANES], [REDRIVE, PRUNE, CLAIM], [PRUNE, EXPIRE, COMPLETE]]
+    {
+        together(&sql, World::Plain, || three.map(|op| op.short_script("")).to_vec()).await;
+    }
+}
+
+#[tokio::test]
+async fn a1_an_old_worker_a_new_one_and_the_housekeeper_in_every_order() {
+    let sql = stage().await;
+    for finish in [COMPLETE, RETRY, SNOOZE, BURY, RELEASE, FINISH_CANCELLED] {
+        together(&sql, World::Plain, || {
+            vec![finish.short_script(""), EXPIRE.short_script(""), worker()]
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn three_at_a_time_keep_the_invariants_in_every_order() {
+    let sql = stage().await;
+    for three in [
+        [CLAIM, EXPIRE, COMPLETE],
+        [RENEW, EXPIRE, COMPLETE],
+        [CANCEL, COMPLETE, EXPIRE],
+        [CANCEL, SNOOZE, EXPIRE],
+        [RENEW, CLAIM, RETRY],
+        [REDRIVE, ENQUEUE_DEAD, PRUNE],
+        [ENQUEUE, COMPLETE, CLAIM],
+        [SNOOZE, CLAIM_LANES, CANCEL],
+        [CLAIM_LANES, CLAIM, CANCEL_WAITING],
+        [REDRIVE, CLAIM_LANES, BURY],
+    ] {
+        together(&sql, World::Plain, || three.map(|op| op.short_script("")).to_vec()).await;
+    }
+    together(&sql, World::Plain, || {
+        vec![ENQUEUE.short_script(""), ENQUEUE.short_script("other "), COMPLETE.short_script("")]
+    })
+    .await;
+}

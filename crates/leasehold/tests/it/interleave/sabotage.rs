@@ -1,0 +1,213 @@
+//! Broken functions, each in the test's own database. A judge that never says no proves nothing.
+//!
+//! The broken text is cut from the real one, so a sabotage that no longer fits fails here.
+
+use leasehold::migrate::FUNCTIONS;
+use leasehold_testing::stepper::Script;
+
+use super::ops::*;
+use super::{World, explore, stage};
+use crate::sql::Sql;
+
+/// Replaces a piece of one file of functions and installs the result.
+async fn install(sql: &Sql, file: &str, pieces: &[(&str, &str)]) {
+    let (_, text) = FUNCTIONS.iter().find(|(name, _)| *name == file).expect("a file of that name");
+    let mut broken = (*text).to_owned();
+    for (piece, other) in pieces {
+        assert!(broken.contains(piece), "{file} has changed: {piece}");
+        broken = broken.replace(piece, other);
+    }
+    sql.run(&broken).await;
+}
+
+/// Explores with whatever is installed and insists on an accusation.
+async fn accused(sql: &Sql, world: World, rule: &str, scripts: impl Fn() -> Vec<Script>) {
+    let seen = explore(sql, world, scripts).await;
+    assert!(seen.orders > 1);
+    assert!(
+        seen.failures.iter().any(|failure| failure.why.contains(rule)),
+        "{} orders, and {rule} was never named: {:?}",
+        seen.orders,
+        seen.failures.iter().map(|failure| &failure.why).collect::<Vec<_>>()
+    );
+}
+
+const FENCE: &str = "j.lease_generation = generation and j.held";
+
+#[tokio::test]
+async fn sabotage_finishes_that_go_by_the_id_alone_are_noticed() {
+    let sql = stage().await;
+    install(&sql, "finish", &[(FENCE, "j.held")]).await;
+    for finish in [COMPLETE, RETRY, SNOOZE, RELEASE, BURY] {
+        accused(&sql, World::Plain, "J4: ended the attempt", || {
+            vec![finish.short_script(""), worker()]
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn sabotage_attempts_as_a_fence_are_noticed() {
+    let sql = stage().await;
+    install(&sql, "finish", &[(FENCE, "j.attempts = 1 and j.held")]).await;
+    // Given back and claimed again, the job is in its first attempt once more.
+    accused(&sql, World::Plain, "J4: ended the attempt", || {
+        vec![SNOOZE.short_script(""), COMPLETE.short_script(""), worker()]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sabotage_an_expiry_in_two_steps_is_noticed() {
+    let sql = stage().await;
+    let two_steps = || {
+        Script::new("expire")
+            .sql(
+                "begin; set local il.actor = 'expire'; \
+                  select set_config('il.gone', coalesce(string_agg(j.id::text, ','), ''), true) \
+                    from leasehold.job j join leasehold.lease l using (lease_generation) \
+                   where j.held and l.lease_expires_at < statement_timestamp()",
+            )
+            .sql(
+                "update leasehold.job set held = false \
+                   where id = any(string_to_array(current_setting('il.gone'), ',')::bigint[])",
+            )
+            .sql("commit")
+    };
+    accused(&sql, World::Plain, "J6: took job 1 from a lease that had not run out", || {
+        vec![two_steps(), worker()]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sabotage_an_expiry_that_does_not_mind_renewals_is_noticed() {
+    let sql = stage().await;
+    let skip = "and l.lease_expires_at < statement_timestamp()";
+    install(&sql, "expire", &[(skip, "")]).await;
+    accused(&sql, World::Plain, "J6: took job 1 from a lease that had not run out", || {
+        vec![RENEW.short_script(""), EXPIRE.short_script("")]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sabotage_a_claim_that_looks_first_and_writes_later_is_noticed() {
+    let sql = stage().await;
+    install(
+        &sql,
+        "claim",
+        &[
+            ("               for update skip locked) due", "               ) due"),
+            ("           for update skip locked\n", ""),
+            ("where j.ctid = any (array(select place from picked)) and not j.held",
+             "where j.id = any (array(select p.id from leasehold.job p where p.ctid = any (array(select place from picked))))"),
+        ],
+    )
+    .await;
+    accused(&sql, World::Plain, "J6: job 2 was taken from its holder", || {
+        vec![CLAIM_LANES.short_script(""), CLAIM_LANES.short_script("other ")]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sabotage_a_claim_that_does_not_wait_for_the_hour_is_noticed() {
+    let sql = stage().await;
+    install(&sql, "claim", &[("and j.scheduled_at <= statement_timestamp()", "")]).await;
+    accused(&sql, World::Plain, "J11", || {
+        let later = Script::new("later")
+            .sql("update leasehold.job set scheduled_at = now() + interval '1 hour' where id = 2");
+        vec![later, CLAIM_LANES.short_script("")]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sabotage_a_renewal_that_revives_is_noticed() {
+    let sql = stage().await;
+    install(
+        &sql,
+        "renew",
+        &[
+            (" and l.ended_at is null", ""),
+            (
+                "set lease_expires_at = statement_timestamp() + l.lease",
+                "set lease_expires_at = statement_timestamp() + l.lease, ended_at = null",
+            ),
+        ],
+    )
+    .await;
+    accused(&sql, World::Plain, "J4: a lease that had ended came back", || {
+        vec![RENEW.short_script(""), EXPIRE.short_script("")]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sabotage_a_snooze_that_looks_before_it_locks_is_noticed() {
+    let sql = stage().await;
+    let lock = format!(
+        "select j.cancel_requested into unwanted from leasehold.job j\n     where j.id = job_id and {FENCE}\n       for update;"
+    );
+    install(&sql, "finish", &[(&lock, &lock.replace("       for update", ""))]).await;
+    accused(&sql, World::Plain, "asked to stop and waits", || {
+        vec![CANCEL.short_script(""), SNOOZE.short_script("")]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sabotage_a_key_judged_before_it_is_locked_is_noticed() {
+    let sql = stage().await;
+    // The world's key is over; both enqueues see no job behind it.
+    install(
+        &sql,
+        "enqueue",
+        &[("or exists (select from leasehold.job j where j.id = known.job_id) then", "then")],
+    )
+    .await;
+    accused(&sql, World::Plain, "J3: 2 living jobs", || {
+        vec![ENQUEUE.short_script(""), ENQUEUE.short_script("other "), COMPLETE.short_script("")]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sabotage_a_redrive_that_ignores_keys_is_noticed() {
+    let sql = stage().await;
+    install(&sql, "people", &[("and (d.idempotency_key is null", "and (true")]).await;
+    accused(&sql, World::Plain, "J3", || {
+        vec![REDRIVE.short_script(""), ENQUEUE_DEAD.short_script("")]
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sabotage_a_prune_of_living_leases_is_noticed() {
+    let sql = stage().await;
+    install(
+        &sql,
+        "housekeeping",
+        &[("where e.ended_at < statement_timestamp() - ended_leases_for", "where true")],
+    )
+    .await;
+    accused(&sql, World::Plain, "L1", || vec![PRUNE.short_script(""), CLAIM.short_script("")])
+        .await;
+}
+
+#[tokio::test]
+async fn sabotage_a_burial_that_forgets_to_file_is_noticed() {
+    let sql = stage().await;
+    let file = "      from dead d;\n    get diagnostics buried";
+    install(
+        &sql,
+        "finish",
+        &[(file, "      from dead d where false;\n    get diagnostics buried")],
+    )
+    .await;
+    accused(&sql, World::Plain, "J1: job 1 left its table", || {
+        vec![BURY.short_script(""), CLAIM.short_script("")]
+    })
+    .await;
+}

@@ -1,0 +1,367 @@
+//! PostgreSQL kills, restarts, locks and copies; the contract holds.
+
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use leasehold_testing::{PrivatePostgres, TestDatabase};
+use rand::rngs::StdRng;
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand::{Rng, SeedableRng};
+use tokio::task::block_in_place;
+use tokio_postgres::{Client, NoTls};
+
+use crate::sql::{Sql, blocked, claim, code, joined, one, pid, run, text, try_claim};
+
+async fn connect(postgres: &PrivatePostgres, database: &str) -> Client {
+    let (client, connection) = postgres.config(database).connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a9_a_crash_in_the_middle_of_a_claim_claims_nothing() {
+    let mut postgres = block_in_place(|| PrivatePostgres::throwaway().start().unwrap());
+    let database = TestDatabase::on(&postgres).await.unwrap();
+    let client = database.connect_directly().await;
+    run(
+        &client,
+        "select leasehold.enqueue_many(array_fill('note'::text, array[100]), array_fill('{}'::jsonb, array[100]));
+         create function public.stall() returns trigger language plpgsql as $$
+         begin
+            if new.held and new.id = (select min(id) + 40 from leasehold.job) then
+                perform pg_advisory_xact_lock(41);
+            end if;
+            return new;
+         end $$;
+         create trigger stall before update on leasehold.job for each row execute function public.stall();
+         select pg_advisory_lock(41)",
+    )
+    .await;
+    let worker = database.connect_directly().await;
+    let worker_pid = pid(&worker).await;
+    let claiming = tokio::spawn(async move { try_claim(&worker, "worker", 100).await.is_err() });
+    blocked(&client, worker_pid).await;
+    block_in_place(|| postgres.crash().unwrap());
+    assert!(joined(claiming).await, "the claimer sees the connection go");
+    block_in_place(|| postgres.start_again().unwrap());
+    let client = connect(&postgres, database.name()).await;
+    let untouched = "select count(*) from leasehold.job where not held and attempts = 0";
+    assert_eq!(one::<i64>(&client, untouched, &[]).await, 100);
+    assert_eq!(one::<i64>(&client, "select count(*) from leasehold.lease", &[]).await, 0);
+    run(&client, "drop trigger stall on leasehold.job").await;
+    assert_eq!(claim(&client, "next", 100).await.ids.len(), 100);
+}
+
+/// A claim is made after the copy from which the new primary starts. Gives the generations that the
+/// old and the new primary gave out, and whether the old worker's finish passed on the new one.
+async fn lossy_failover(predictable: bool) -> (i64, i64, bool) {
+    let home =
+        std::env::temp_dir().join(format!("lh-failover-{}-{predictable}", std::process::id()));
+    let (old_dir, new_dir) = (home.join("old"), home.join("new"));
+    let mut old = block_in_place(|| PrivatePostgres::kept_in(&old_dir).start().unwrap());
+    let database = TestDatabase::on(&old).await.unwrap();
+    let client = connect(&old, database.name()).await;
+    run(&client, "select leasehold.enqueue('note')").await;
+    if predictable {
+        run(
+            &client,
+            "create or replace function leasehold.next_generation() returns bigint language sql volatile \
+             security definer as $$ select nextval('leasehold.generation') << 20 $$",
+        )
+        .await;
+    }
+    drop(client);
+    block_in_place(|| {
+        old.stop().unwrap();
+        let copied = Command::new("cp").arg("-a").arg(&old_dir).arg(&new_dir).status().unwrap();
+        assert!(copied.success());
+        old.start_again().unwrap();
+    });
+    let client = connect(&old, database.name()).await;
+    let lost = claim(&client, "old worker", 1).await;
+    drop(client);
+    block_in_place(|| old.crash().unwrap());
+
+    let new = block_in_place(|| PrivatePostgres::kept_in(&new_dir).start().unwrap());
+    let client = connect(&new, database.name()).await;
+    let held = claim(&client, "new worker", 1).await;
+    assert_eq!(held.ids, lost.ids, "the claim was lost with the old primary");
+    let finish = "select leasehold.complete($1::bigint, $2)";
+    let passed: bool = one(&client, finish, &[&lost.ids[0], &lost.generation]).await;
+    if !passed {
+        assert!(one::<bool>(&client, finish, &[&held.ids[0], &held.generation]).await);
+    }
+    drop((client, database));
+    block_in_place(|| {
+        drop((old, new));
+        drop(std::fs::remove_dir_all(&home));
+    });
+    (lost.generation, held.generation, passed)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a14_a_generation_from_before_a_lossy_failover_finishes_nothing() {
+    let (lost, held, passed) = lossy_failover(false).await;
+    assert_eq!(lost >> 20, held >> 20, "the sequence did give the same number again");
+    assert_ne!(lost, held);
+    assert!(!passed, "the old worker finished the new worker's attempt");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sabotage_without_random_bits_a_lossy_failover_repeats_a_generation() {
+    let (lost, held, passed) = lossy_failover(true).await;
+    assert_eq!((lost, passed), (held, true), "A14 shows nothing if this does not go wrong");
+}
+
+#[tokio::test]
+async fn b2_a_caller_whose_commit_had_no_answer_can_find_out() {
+    let sql = Sql::new().await;
+    let enqueue = "select job_id from leasehold.enqueue('note', key => 'order 1')";
+    let status = "select pg_xact_status($1::text::xid8)";
+    for (ends_well, expected) in [(false, "aborted"), (true, "committed")] {
+        let caller = sql.actor().await;
+        let caller_pid = pid(&caller).await;
+        run(&caller, "begin").await;
+        let id: i64 = one(&caller, enqueue, &[]).await;
+        let tx: String = one(&caller, "select pg_current_xact_id()::text", &[]).await;
+        assert_eq!(sql.one::<String>(status, &[&tx]).await, "in progress");
+        if ends_well {
+            run(&caller, "commit").await; // and the answer never arrived
+        } else {
+            assert!(
+                sql.one::<bool>("select pg_terminate_backend($1, 10000)", &[&caller_pid]).await
+            );
+        }
+        assert_eq!(sql.one::<String>(status, &[&tx]).await, expected);
+        assert_eq!(sql.count("job").await, i64::from(ends_well), "{expected}");
+        if ends_well {
+            assert_eq!(
+                sql.one::<i64>(enqueue, &[]).await,
+                id,
+                "the whole again, with the same key"
+            );
+            assert_eq!(sql.count("job").await, 1);
+        }
+    }
+}
+
+/// Ways to write several jobs of one lease.
+const BATCHES: [&str; 3] = [
+    "select leasehold.complete_many($1::bigint[], $2)",
+    "select leasehold.complete_many($1::bigint[], $2, false)",
+    "select leasehold.release($1::bigint[], $2)",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c6_batches_take_rows_in_one_order_however_the_planner_reads_them() {
+    for (one_batch, other_batch) in [(0, 0), (0, 2), (2, 1), (2, 2)] {
+        for plan in [
+            "set enable_indexscan = off; set enable_seqscan = off",
+            "set enable_indexscan = off; set enable_bitmapscan = off",
+        ] {
+            let sql = Sql::new().await;
+            let ids = sql.enqueue(3).await;
+            let held = claim(&sql.client, "w", 3).await;
+            // On the page they now stand in the opposite order.
+            for id in [ids[1], ids[0]] {
+                sql.run(&format!("update leasehold.job set priority = 1 where id = {id}")).await;
+            }
+            let someone = sql.actor().await;
+            run(
+                &someone,
+                &format!("begin; select from leasehold.job where id = {} for update", ids[1]),
+            )
+            .await;
+            let mut batches = Vec::new();
+            for (batch, plan) in [
+                (one_batch, "set enable_bitmapscan = off; set enable_seqscan = off"),
+                (other_batch, plan),
+            ] {
+                let client = sql.actor().await;
+                run(&client, plan).await;
+                let (pid, ids, generation) = (pid(&client).await, ids.clone(), held.generation);
+                batches.push(tokio::spawn(async move {
+                    let done = client.query(BATCHES[batch], &[&ids, &generation]).await;
+                    done.map(|rows| rows.len()).map_err(|error| code(&error))
+                }));
+                blocked(&sql.client, pid).await;
+            }
+            run(&someone, "commit").await;
+            let mut done = Vec::new();
+            for batch in batches {
+                done.push(joined(batch).await);
+            }
+            done.sort();
+            assert_eq!(
+                done,
+                [Ok(0), Ok(3)],
+                "{} and {} after {plan}",
+                BATCHES[one_batch],
+                BATCHES[other_batch]
+            );
+        }
+    }
+}
+
+/// One random call of the contract, about leases and jobs that everybody else is after, too.
+async fn random_call(client: &Client, random: &mut StdRng) -> Result<(), tokio_postgres::Error> {
+    let picked = client
+        .query_opt("select lease_generation, job_ids from leasehold.lease where ended_at is null order by random() limit 1", &[])
+        .await?;
+    let Some(picked) = picked else {
+        client.query("select id from leasehold.claim('w', batch => 12)", &[]).await?;
+        return Ok(());
+    };
+    let generation: i64 = picked.get(0);
+    let mut ids: Vec<i64> = picked.get(1);
+    ids.shuffle(random);
+    ids.truncate(random.random_range(1..=12));
+    let some = *ids.choose(random).unwrap_or(&0);
+    let sql = match random.random_range(0..12) {
+        0 | 1 => {
+            format!("select leasehold.complete_many('{{{}}}'::bigint[], {generation})", list(&ids))
+        }
+        2 | 3 => format!("select leasehold.release('{{{}}}', {generation})", list(&ids)),
+        4 => format!("select leasehold.renew('{{{generation}}}')"),
+        5 => format!(
+            "with late as (update leasehold.lease set lease_expires_at = now() - interval '1 second' where \
+             lease_generation = (select lease_generation from leasehold.lease where lease_generation = {generation} \
+             for update skip locked)) select leasehold.expire_leases()"
+        ),
+        6 => "select leasehold.expire_leases()".to_owned(),
+        7 => format!("select leasehold.cancel({some}, 'ann')"),
+        8 => format!("select leasehold.fail({some}, {generation}, 'no', '0')"),
+        9 => format!("select leasehold.bury({some}, {generation}, 'no')"),
+        10 => format!(
+            "select leasehold.redrive('{{{}}}', 'ann'), leasehold.promote('{{{}}}', 'ann')",
+            list(&ids),
+            list(&ids)
+        ),
+        _ => "select id from leasehold.claim('w', batch => 12)".to_owned(),
+    };
+    client.query(&sql, &[]).await.map(drop)
+}
+
+fn list(ids: &[i64]) -> String {
+    ids.iter().map(i64::to_string).collect::<Vec<_>>().join(",")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c6_eight_connections_at_the_same_jobs_never_deadlock() {
+    let sql = Sql::new().await;
+    sql.run("select leasehold.queue_settings('default')").await;
+    let mut tasks = Vec::new();
+    for seed in 0..8_u64 {
+        let client = sql.actor().await;
+        // Different plans read rows in different orders.
+        let plan = [
+            "",
+            "set enable_indexscan = off; set enable_seqscan = off",
+            "set enable_bitmapscan = off; set enable_seqscan = off",
+            "set enable_indexscan = off; set enable_bitmapscan = off",
+        ];
+        run(&client, plan[seed as usize % 4]).await;
+        tasks.push(tokio::spawn(async move {
+            let mut random = StdRng::seed_from_u64(seed);
+            for call in 0..150 {
+                if call % 15 == 0 {
+                    let sql = "select leasehold.enqueue_many(array_fill('note'::text, array[20]), array_fill('{}'::jsonb, array[20]))";
+                    run(&client, sql).await;
+                }
+                if let Err(error) = random_call(&client, &mut random).await {
+                    panic!("call {call} of seed {seed}: {} {}", code(&error), text(&error));
+                }
+            }
+        }));
+    }
+    for task in tasks {
+        joined(task).await;
+    }
+    let stuck: i64 = sql
+        .one(
+            "select count(*) from leasehold.job j where held and not exists (select from leasehold.lease l \
+             where l.lease_generation = j.lease_generation and ended_at is null)",
+            &[],
+        )
+        .await;
+    assert_eq!(stuck, 0);
+    let (everywhere, ids): (i64, i64) = {
+        let row = sql
+            .client
+            .query_one("select count(*), count(distinct id) from leasehold.inbox", &[])
+            .await
+            .unwrap();
+        (row.get(0), row.get(1))
+    };
+    assert_eq!((everywhere, ids), (1600, 1600), "each of them once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c16_exclusive_locks_on_the_job_table_lose_nothing() {
+    let sql = Sql::new().await;
+    let jobs = 1200;
+    sql.client
+        .execute(
+            "insert into leasehold.job (name) select 'note' from generate_series(1, $1)",
+            &[&jobs],
+        )
+        .await
+        .unwrap();
+    let (done, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let mut workers = Vec::new();
+    for _ in 0..4 {
+        let client = sql.actor().await;
+        run(&client, "set lock_timeout = '50ms'").await;
+        let (done, stop) = (done.clone(), stop.clone());
+        workers.push(tokio::spawn(async move {
+            let mut timeouts = 0;
+            while done.load(Ordering::SeqCst) < jobs as usize && !stop.load(Ordering::SeqCst) {
+                let worked = async {
+                    let held = try_claim(&client, "w", 5).await?;
+                    loop {
+                        let finish = "select leasehold.complete_many($1::bigint[], $2)";
+                        match client.query(finish, &[&held.ids, &held.generation]).await {
+                            Ok(rows) => return Ok(rows.len()),
+                            Err(error) if code(&error) == "55P03" => {}
+                            Err(error) => return Err(error),
+                        }
+                    }
+                };
+                match worked.await {
+                    Ok(count) => drop(done.fetch_add(count, Ordering::SeqCst)),
+                    Err(error) => {
+                        assert_eq!(code(&error), "55P03", "{}", text(&error));
+                        timeouts += 1;
+                    }
+                }
+            }
+            timeouts
+        }));
+    }
+    for maintenance in [
+        "vacuum full leasehold.job",
+        "reindex table leasehold.job",
+        "vacuum full leasehold.lease",
+        "cluster leasehold.job using job_pkey",
+    ] {
+        sql.run(maintenance).await;
+    }
+    // Long enough for every worker to run into its limit.
+    let administrator = sql.actor().await;
+    run(
+        &administrator,
+        "begin; lock table leasehold.job in access exclusive mode; select pg_sleep(0.3); commit",
+    )
+    .await;
+    for worker in workers {
+        joined(worker).await;
+    }
+    stop.store(true, Ordering::SeqCst);
+    assert_eq!(sql.count("finished_job").await, i64::from(jobs));
+    assert_eq!(
+        sql.one::<i64>("select count(distinct id) from leasehold.finished_job", &[]).await,
+        i64::from(jobs)
+    );
+    assert_eq!(sql.count("job").await, 0);
+}
