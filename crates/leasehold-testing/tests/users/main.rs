@@ -88,7 +88,10 @@ async fn a_failed_assertion_says_where_it_stands_and_what_is_waiting() {
     });
     let text = text.await;
     assert!(text.contains("no waiting email.send fits"), "{text}");
-    assert!(text.contains("users.rs:") && text.contains(r#"in mail: {"to": "bob"}"#), "{text}");
+    assert!(
+        text.contains(&format!("{}:", file!())) && text.contains(r#"in mail: {"to": "bob"}"#),
+        "{text}"
+    );
     let text = panic_of(async {
         let t = TestEngine::new().await;
         mail("bob").enqueue(t.engine()).await.expect("enqueued");
