@@ -117,24 +117,28 @@ async fn a_producer_that_is_run_again_makes_no_second_job() {
 }
 
 #[tokio::test]
-async fn a_producer_whose_commit_fails_leaves_no_job() {
+async fn a_producer_whose_commit_fails_leaves_neither_letter_nor_job() {
     for language in BOTH {
         let database = TestDatabase::new().await;
         produce(language, &database, 0, 1).await;
         let client = database.connect_directly().await;
         let at_commit = "
             create function refuse() returns trigger language plpgsql as
-                $$ begin raise exception 'letter % is refused', new.number; end $$;
-            create constraint trigger refuse after insert on letter deferrable initially deferred
-                for each row when (new.number = 3) execute function refuse()";
+                $$ begin raise exception 'job % is refused', new.id; end $$;
+            create constraint trigger refuse after insert on leasehold.job
+                deferrable initially deferred for each row
+                when (new.kwargs->>'letter' = '3') execute function refuse()";
         client.batch_execute(at_commit).await.expect("a rule that is checked at commit");
-        let problem =
-            try_produce(language, &database, 1, 9).await.expect_err("letter 3 is refused");
-        assert!(problem.contains("letter 3 is refused"), "{problem}");
-        let jobs =
-            client.query("select (kwargs->>'letter')::int from leasehold.job order by 1", &[]);
-        let jobs: Vec<i32> = jobs.await.expect("jobs").iter().map(|row| row.get(0)).collect();
-        assert_eq!(jobs, [0, 1, 2], "{language:?}");
+        let problem = try_produce(language, &database, 1, 9).await.expect_err("job 3 is refused");
+        assert!(problem.contains("is refused"), "{problem}");
+        for sql in [
+            "select (kwargs->>'letter')::bigint from leasehold.job order by 1",
+            "select number from letter order by 1",
+        ] {
+            let rows = client.query(sql, &[]).await.expect(sql);
+            let numbers: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+            assert_eq!(numbers, [0, 1, 2], "{language:?}: {sql}");
+        }
     }
 }
 
