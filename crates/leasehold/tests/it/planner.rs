@@ -51,7 +51,9 @@ impl Explained {
     /// The plans of all statements that a call caused, the call itself last.
     async fn plans(&self, call: &str) -> Vec<Plan> {
         while self.notices.try_recv().is_ok() {}
-        drop(self.client.query(call, &[]).await.unwrap_or_else(|error| panic!("{call}: {error:?}")));
+        drop(
+            self.client.query(call, &[]).await.unwrap_or_else(|error| panic!("{call}: {error:?}")),
+        );
         let texts = self.notices.try_iter().collect::<Vec<_>>();
         let json = texts.iter().filter_map(|text| text.find('{').map(|begin| &text[begin..]));
         json.map(|json| Plan::read(&serde_json::from_str(json).expect("a plan in JSON"))).collect()
@@ -68,10 +70,15 @@ impl Explained {
 
 impl Plan {
     fn read(json: &Value) -> Self {
-        let mut plan =
-            Self { sql: json["Query Text"].as_str().unwrap_or("").to_owned(), pages: 0, on_job: Vec::new(), whole: false };
+        let mut plan = Self {
+            sql: json["Query Text"].as_str().unwrap_or("").to_owned(),
+            pages: 0,
+            on_job: Vec::new(),
+            whole: false,
+        };
         let top = &json["Plan"];
-        plan.pages = top["Shared Hit Blocks"].as_i64().unwrap_or(0) + top["Shared Read Blocks"].as_i64().unwrap_or(0);
+        plan.pages = top["Shared Hit Blocks"].as_i64().unwrap_or(0)
+            + top["Shared Read Blocks"].as_i64().unwrap_or(0);
         plan.walk(top);
         plan
     }
@@ -80,7 +87,8 @@ impl Plan {
         let word = |name: &str| node[name].as_str().unwrap_or("").to_owned();
         // Where rows are written is no reading.
         if word("Relation Name") == "job" && word("Node Type") != "ModifyTable" {
-            self.on_job.push(format!("{} {}", word("Node Type"), word("Index Name")).trim().to_owned());
+            self.on_job
+                .push(format!("{} {}", word("Node Type"), word("Index Name")).trim().to_owned());
         }
         let large = ["job", "lease"].contains(&word("Relation Name").as_str());
         self.whole |= large && word("Node Type").contains("Seq Scan");
@@ -108,9 +116,11 @@ async fn a13_g13_a_claim_reads_its_index_with_ten_rows_and_with_a_million() {
     let sql = Sql::new().await;
     let worker = Explained::connect(&sql).await;
     let fresh = Explained::connect(&sql).await;
-    sql.run("insert into leasehold.job (name, scheduled_at) select 'note', now() - interval '1 hour' \
-             from generate_series(1, 10)")
-        .await;
+    sql.run(
+        "insert into leasehold.job (name, scheduled_at) select 'note', now() - interval '1 hour' \
+             from generate_series(1, 10)",
+    )
+    .await;
     // Plans made for a table that is empty, or known to be tiny, are kept and used when it is not.
     assert_reads_by_index(&worker.plan(CLAIM, PICK).await, "ten rows, nothing known");
     sql.run("delete from leasehold.job; insert into leasehold.job (name, scheduled_at) \
@@ -150,9 +160,11 @@ async fn pages(worker: &Explained, call: &str, part: &str) -> i64 {
 #[tokio::test]
 async fn g13_jobs_of_tomorrow_and_of_strangers_cost_a_claim_nothing() {
     let sql = Sql::new().await;
-    sql.run("insert into leasehold.job (name, scheduled_at) select 'note', now() - interval '1 minute' \
-             from generate_series(1, 10)")
-        .await;
+    sql.run(
+        "insert into leasehold.job (name, scheduled_at) select 'note', now() - interval '1 minute' \
+             from generate_series(1, 10)",
+    )
+    .await;
     sql.run("vacuum analyze leasehold.job").await;
     let worker = Explained::connect(&sql).await;
     let alone = pages(&worker, CLAIM, PICK).await;
@@ -182,7 +194,10 @@ async fn g13_running_jobs_cost_a_worker_nothing_that_knows_its_place() {
     // Just before the first job that waits.
     let after: i64 = sql.one("select max(id) from leasehold.job where held", &[]).await;
     let call = CLAIM
-        .replace("array[null, null]::timestamptz[]", "array[now() - interval '1 hour' + interval '1 minute', null]::timestamptz[]")
+        .replace(
+            "array[null, null]::timestamptz[]",
+            "array[now() - interval '1 hour' + interval '1 minute', null]::timestamptz[]",
+        )
         .replace("array[0, 0]::bigint[]", &format!("array[{after}, 0]::bigint[]"));
     let known = pages(&worker, &call, PICK).await;
     assert!(known < 500, "{known} pages");
@@ -200,12 +215,16 @@ async fn g13_finding_the_lanes_costs_no_more_than_the_names_one_knows() {
     let lanes = "select count(*) from leasehold.lanes('default', array['note', 'zebra'])";
     assert_eq!(one::<i64>(&worker.client, lanes, &[]).await, 3);
     let alone = pages(&worker, lanes, "recursive").await;
-    sql.run("insert into leasehold.job (name) select 'unknown ' || i from generate_series(1, 100000) i").await;
+    sql.run(
+        "insert into leasehold.job (name) select 'unknown ' || i from generate_series(1, 100000) i",
+    )
+    .await;
     sql.run("vacuum analyze leasehold.job").await;
     assert_eq!(one::<i64>(&worker.client, lanes, &[]).await, 3);
     let among = pages(&worker, lanes, "recursive").await;
     assert!(among <= alone + 60, "{among} pages instead of {alone}");
-    let every: i64 = one(&worker.client, "select count(*) from leasehold.lanes('default')", &[]).await;
+    let every: i64 =
+        one(&worker.client, "select count(*) from leasehold.lanes('default')", &[]).await;
     assert_eq!(every, 100_003);
 }
 
@@ -254,16 +273,26 @@ async fn g13_no_call_goes_on_reading_the_whole_table_because_it_was_empty_once()
     for batch in [5, 5] {
         sql.run(&format!("select leasehold.claim_lanes('w', 'default', {batch}, null, null, array['note'], array[0], array[null::timestamptz], array[0::bigint])")).await;
     }
-    sql.run("update leasehold.lease set lease_expires_at = now() - interval '1 second' \
-             where lease_generation = (select min(lease_generation) from leasehold.lease)")
-        .await;
+    sql.run(
+        "update leasehold.lease set lease_expires_at = now() - interval '1 second' \
+             where lease_generation = (select min(lease_generation) from leasehold.lease)",
+    )
+    .await;
     let (job, generation): (i64, i64) = {
-        let row = sql.client.query_one("select job_ids[1], lease_generation from leasehold.lease order by 2 desc limit 1", &[]).await.unwrap();
+        let row = sql
+            .client
+            .query_one(
+                "select job_ids[1], lease_generation from leasehold.lease order by 2 desc limit 1",
+                &[],
+            )
+            .await
+            .unwrap();
         (row.get(0), row.get(1))
     };
     let mut whole = Vec::new();
     for call in CALLS {
-        let call = call.replace("array[7::bigint], 7", &format!("array[{job}::bigint], {generation}"))
+        let call = call
+            .replace("array[7::bigint], 7", &format!("array[{job}::bigint], {generation}"))
             .replace("(7, 7", &format!("({job}, {generation}"))
             .replace("(7,", &format!("({job},"))
             .replace("settle(7)", &format!("settle({generation})"))
@@ -271,12 +300,20 @@ async fn g13_no_call_goes_on_reading_the_whole_table_because_it_was_empty_once()
         run(&session.client, "begin").await;
         for plan in session.plans(&call).await {
             if plan.whole {
-                whole.push(format!("{call}: {}", plan.sql.split_whitespace().collect::<Vec<_>>().join(" ")));
+                whole.push(format!(
+                    "{call}: {}",
+                    plan.sql.split_whitespace().collect::<Vec<_>>().join(" ")
+                ));
             }
         }
         run(&session.client, "rollback").await;
     }
-    assert!(whole.is_empty(), "{} statements read the whole table:\n{}", whole.len(), whole.join("\n"));
+    assert!(
+        whole.is_empty(),
+        "{} statements read the whole table:\n{}",
+        whole.len(),
+        whole.join("\n")
+    );
 }
 
 #[tokio::test]
@@ -290,7 +327,8 @@ async fn finishing_and_renewing_read_by_their_keys() {
         .await;
         let claimed = worker.client.query(CLAIM, &[]).await.unwrap();
         let ids: Vec<i64> = claimed.iter().map(|row| row.get(0)).collect();
-        let generation: i64 = one(&worker.client, "select max(lease_generation) from leasehold.lease", &[]).await;
+        let generation: i64 =
+            one(&worker.client, "select max(lease_generation) from leasehold.lease", &[]).await;
         let complete = format!("select leasehold.complete(array{ids:?}::bigint[], {generation})");
         let plan = worker.plan(&complete, "delete from leasehold.job").await;
         assert_eq!(plan.on_job, ["Index Scan job_pkey"], "{rows} rows");
