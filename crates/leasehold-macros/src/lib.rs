@@ -96,11 +96,16 @@ fn duration(value: &LitStr) -> Result<Tokens, Error> {
         "m" => 60_000,
         "h" => 3_600_000,
         "d" => 86_400_000,
-        _ => return Err(Error::new(value.span(), "write a time such as \"250ms\", \"30s\", \"5m\", \"2h\" or \"1d\"")),
+        _ => {
+            return Err(Error::new(
+                value.span(),
+                "write a time such as \"250ms\", \"30s\", \"5m\", \"2h\" or \"1d\"",
+            ));
+        }
     };
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| Error::new(value.span(), "write a whole number before the unit, such as \"30s\""))?;
+    let number: u64 = digits.parse().map_err(|_| {
+        Error::new(value.span(), "write a whole number before the unit, such as \"30s\"")
+    })?;
     let millis = number.saturating_mul(factor);
     Ok(quote!(::std::time::Duration::from_millis(#millis)))
 }

@@ -4,20 +4,30 @@
 //!
 //! - [`postgres`]: a private PostgreSQL server that dies with the process that started it.
 //! - [`database`]: a migrated database of its own for each test.
+//! - [`engine`]: an engine on it, with a clock to move and workers to crash; [`assertions`] and
+//!   [`perform`] are its other methods.
 //! - [`pgbouncer`]: a pooler in transaction mode in front of a private server.
 //! - [`proxy`]: breaks connections at chosen points of the protocol.
 //! - [`stepper`]: every interleaving of a few transactions.
+//! - [`cancel`]: drops a future at every point at which it can be dropped.
 
 #![forbid(unsafe_code)]
 
+pub mod assertions;
+pub mod cancel;
 pub mod database;
+pub mod engine;
+pub mod perform;
 pub mod pgbouncer;
 pub mod postgres;
 mod process;
 pub mod proxy;
 pub mod stepper;
 
+pub use assertions::EnqueuedJob;
 pub use database::TestDatabase;
+pub use engine::TestEngine;
+pub use perform::Performed;
 pub use pgbouncer::PgBouncer;
 pub use postgres::PrivatePostgres;
 pub use proxy::FaultProxy;

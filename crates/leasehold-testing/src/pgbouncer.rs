@@ -14,7 +14,6 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::Config;
@@ -26,12 +25,8 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 /// There is no TCP port; this only names the socket.
 const PORT: u16 = 6432;
 /// Debian keeps it where a normal user's PATH does not go.
-const OTHER_PLACES: [&str; 4] = [
-    "/usr/sbin",
-    "/usr/local/bin",
-    "/usr/local/sbin",
-    "/opt/homebrew/bin",
-];
+const OTHER_PLACES: [&str; 4] =
+    ["/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/opt/homebrew/bin"];
 
 /// Why there is no pooler.
 #[derive(Debug, thiserror::Error)]
@@ -60,10 +55,7 @@ impl PgBouncer {
         let program = find().ok_or(PgBouncerError::NotInstalled)?;
         let user = RunAs::choose()?;
         let dir = process::short_temp_dir(user.as_ref())?;
-        let mut pooler = Self {
-            dir,
-            supervisor: None,
-        };
+        let mut pooler = Self { dir, supervisor: None };
         let settings = pooler.dir.join("pgbouncer.ini");
         fs::write(&settings, pooler.settings(postgres, pool_size))?;
         if let Some(user) = &user {
@@ -85,13 +77,10 @@ impl PgBouncer {
             match supervisor.ended()? {
                 Some(status) => break status.to_string(),
                 None if Instant::now() >= deadline => break "it does not answer".to_owned(),
-                None => thread::sleep(Duration::from_millis(10)),
+                None => process::pause(Duration::from_millis(10)),
             }
         };
-        Err(PgBouncerError::NotStarted {
-            why,
-            tail: process::log_tail(&log_path, begin),
-        })
+        Err(PgBouncerError::NotStarted { why, tail: process::log_tail(&log_path, begin) })
     }
 
     fn settings(&self, postgres: &PrivatePostgres, pool_size: u16) -> String {
@@ -119,10 +108,7 @@ impl PgBouncer {
 
     /// For clients that take a URL.
     pub fn url(&self, database: &str) -> String {
-        format!(
-            "postgresql:///{database}?host={}&port={PORT}&user=postgres",
-            self.dir.display()
-        )
+        format!("postgresql:///{database}?host={}&port={PORT}&user=postgres", self.dir.display())
     }
 
     /// The same as [`url`](Self::url) for tokio-postgres.

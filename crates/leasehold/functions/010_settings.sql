@@ -18,7 +18,7 @@ begin
 exception when check_violation then
     raise exception 'queue name % is not allowed', quote_literal(of_queue)
         using errcode = 'LH001',
-              hint = 'Use 1 to 64 of a-z, 0-9, dot, dash and underscore, starting with a letter or digit.';
+              hint = 'A queue name has 1 to 64 bytes.';
 end $$;
 
 -- A generation no claim ever had. The sequence makes it grow; the random low bits keep a

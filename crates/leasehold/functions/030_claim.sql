@@ -173,6 +173,21 @@ begin
       from claimed c;
 end $$;
 
+-- Whether a due job waits that one more loss would bury. A worker asks before it clears the way for
+-- such a job: nothing else should run in the process that claims it.
+create or replace function leasehold.last_chance_waits(from_queue text, known_names text[])
+returns boolean
+language sql stable security definer set search_path = leasehold, pg_temp as $$
+    select exists (
+        select from leasehold.job j join leasehold.queue q on q.name = j.queue
+         where j.queue = from_queue and j.lost_count > 0
+           and (known_names is null or j.name = any (known_names))
+           and j.lost_count >= q.max_lost - 1 and q.paused_at is null
+           and j.scheduled_at <= statement_timestamp()
+           and j.expires_at > statement_timestamp()
+           and not j.held)
+$$;
+
 -- The claim for consumers in any language: returns expired leases first, then claims, from the
 -- start of the order. `names` null: every name. A job whose worker died comes alone.
 create or replace function leasehold.claim(

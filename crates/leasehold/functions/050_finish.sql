@@ -26,7 +26,7 @@ end $$;
 -- it would keep the worker from renewing.
 -- Rows are read by the primary key and by nothing else, so they are locked in the order of the ids:
 -- a batch that is sent again while the first try still runs waits for it instead of deadlocking.
-create or replace function leasehold.complete(ids bigint[], generation bigint, settling boolean default true)
+create or replace function leasehold.complete_many(ids bigint[], generation bigint, settling boolean default true)
 returns setof bigint
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp
@@ -68,7 +68,7 @@ end $$;
 create or replace function leasehold.complete(job_id bigint, generation bigint)
 returns boolean
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    select exists (select from leasehold.complete(array[job_id], generation, true))
+    select exists (select from leasehold.complete_many(array[job_id], generation, true))
 $$;
 
 -- Moves jobs out of the hot table for good. `cause` is one of `dead_job.cause`.

@@ -5,7 +5,7 @@ declare
     wanted text;
 begin
     foreach wanted in array array['leasehold_producer', 'leasehold_worker', 'leasehold_housekeeper',
-                                  'leasehold_viewer'] loop
+                                  'leasehold_viewer', 'leasehold_operator'] loop
         begin
             if not exists (select from pg_roles where rolname = wanted) then
                 execute format('create role %I nologin', wanted);
@@ -18,14 +18,16 @@ begin
     end loop;
 
     revoke all on all functions in schema leasehold from public;
-    if not exists (select from pg_roles where rolname = 'leasehold_viewer') then
+    if not exists (select from pg_roles where rolname = 'leasehold_operator') then
         return;
     end if;
 
     grant usage on schema leasehold
-        to leasehold_producer, leasehold_worker, leasehold_housekeeper, leasehold_viewer;
+        to leasehold_producer, leasehold_worker, leasehold_housekeeper, leasehold_viewer,
+           leasehold_operator;
     grant execute on function leasehold.contract()
-        to leasehold_producer, leasehold_worker, leasehold_housekeeper, leasehold_viewer;
+        to leasehold_producer, leasehold_worker, leasehold_housekeeper, leasehold_viewer,
+           leasehold_operator;
 
     -- A producer adds work and sees nothing.
     grant insert (name, kwargs, queue, priority, enqueued_at, scheduled_at, expires_at, tag,
@@ -44,10 +46,11 @@ begin
         leasehold.queue_settings(text), leasehold.lanes(text, text[]),
         leasehold.claim_lanes(text, text, int, interval, uuid, text[], int[], timestamptz[], bigint[]),
         leasehold.claim_lost(text, text, interval, uuid, text[], boolean),
+        leasehold.last_chance_waits(text, text[]),
         leasehold.claim(text, text, int, interval, text[], uuid),
         leasehold.recover_claim(text, uuid), leasehold.renew(bigint[]),
         leasehold.cancel_requests(bigint[]), leasehold.check_lease(bigint, bigint),
-        leasehold.complete(bigint[], bigint, boolean), leasehold.complete(bigint, bigint),
+        leasehold.complete_many(bigint[], bigint, boolean), leasehold.complete(bigint, bigint),
         leasehold.settle(bigint, bigint[]),
         leasehold.fail(bigint, bigint, text, interval), leasehold.bury(bigint, bigint, text, text),
         leasehold.snooze(bigint, bigint, interval), leasehold.release(bigint[], bigint),
@@ -69,7 +72,17 @@ begin
         to leasehold_housekeeper;
     grant select, insert, update, delete on leasehold.schedule to leasehold_housekeeper;
     grant select on leasehold.schema_version to leasehold_worker, leasehold_housekeeper,
-        leasehold_producer, leasehold_viewer;
+        leasehold_producer, leasehold_viewer, leasehold_operator;
+
+    -- An operator cancels, redrives and pauses; what was done is written down.
+    grant execute on function
+        leasehold.cancel(bigint, text, text), leasehold.promote(bigint[], text),
+        leasehold.redrive(bigint[], text), leasehold.pause(text, text, text),
+        leasehold.resume(text, text), leasehold.wake(text)
+        to leasehold_operator;
+    if not pg_has_role('leasehold_operator', 'leasehold_viewer', 'member') then
+        grant leasehold_viewer to leasehold_operator;
+    end if;
 
     -- A viewer sees everything but arguments and error texts.
     grant select (id, status, queue, kind, created_at, available_at, claimed_by, lease_expires_at,

@@ -3,6 +3,7 @@
 //! A point does what the environment says: `LEASEHOLD_CHAOS="keeper.tick=panic"`.
 
 /// A place where a test may make the program fail.
+#[allow(clippy::panic, reason = "failing is what it is for")]
 pub fn point(name: &str) {
     let Ok(plan) = std::env::var("LEASEHOLD_CHAOS") else { return };
     for step in plan.split(',') {

@@ -53,9 +53,9 @@ impl Drop for Session {
 impl Database {
     /// Reads a URL or a `key=value` string. Opens nothing.
     pub fn new(url: &str) -> Result<Self, ConnectError> {
-        let config: Config = url
-            .parse()
-            .map_err(|error: tokio_postgres::Error| ConnectError::BadUrl(crate::error::describe(&error)))?;
+        let config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+            ConnectError::BadUrl(crate::error::describe(&error))
+        })?;
         Self::from_config(config)
     }
 
@@ -142,7 +142,7 @@ impl Database {
 
     /// Opens a session whose notifications go to `on_notification`. Only useful on a direct
     /// connection: a pooler forgets LISTEN.
-    pub(crate) async fn listen(
+    pub async fn listen(
         &self,
         on_notification: impl Fn(&str) + Send + 'static,
     ) -> Result<(Session, tokio::sync::oneshot::Receiver<()>), ConnectError> {

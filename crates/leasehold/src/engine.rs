@@ -151,6 +151,7 @@ impl EnqueueOn for &Leasehold {
     /// reply was lost is repeated: the key makes sure that there is one job.
     async fn enqueue_one(self, draft: Draft) -> Result<Enqueued, EnqueueError> {
         let mut tries = 0;
+        let mut patience = crate::link::Patience::default();
         loop {
             let client = self.client().await?;
             let client: &tokio_postgres::Client = &client;
@@ -166,7 +167,6 @@ impl EnqueueOn for &Leasehold {
                     if draft.key.is_some() && tries < 5 && error.as_db_error().is_none() =>
                 {
                     tries += 1;
-                    let mut patience = crate::link::Patience::default();
                     tokio::time::sleep(patience.next_wait()).await;
                 }
                 answer => return answer,
@@ -176,13 +176,13 @@ impl EnqueueOn for &Leasehold {
 }
 
 fn pool(database: &Database) -> Result<deadpool_postgres::Pool, ConnectError> {
-    use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+    use deadpool_postgres::{
+        Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime,
+    };
     let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
     let manager = match database.tls() {
         Some(tls) => Manager::from_config(database.config().clone(), tls.clone(), recycling),
-        None => {
-            Manager::from_config(database.config().clone(), tokio_postgres::NoTls, recycling)
-        }
+        None => Manager::from_config(database.config().clone(), tokio_postgres::NoTls, recycling),
     };
     let pooled = database.is_pooled();
     let limit = Some(crate::database::CONNECT_LIMIT);

@@ -30,11 +30,17 @@ pub enum ConnectError {
 pub enum SchemaError {
     #[error("the schema is missing; run: leasehold migrate up")]
     Missing,
-    #[error("the schema is at version {found}, this release needs {needed}; run: leasehold migrate up")]
+    #[error(
+        "the schema is at version {found}, this release needs {needed}; run: leasehold migrate up"
+    )]
     Old { found: i32, needed: i32 },
-    #[error("the schema is at version {found}, newer than the {known} this release knows; upgrade this program")]
+    #[error(
+        "the schema is at version {found}, newer than the {known} this release knows; upgrade this program"
+    )]
     New { found: i32, known: i32 },
-    #[error("migration {version} was changed after it ran here (checksum differs); restore the original file")]
+    #[error(
+        "migration {version} was changed after it ran here (checksum differs); restore the original file"
+    )]
     Changed { version: i32 },
     #[error("migration {version} failed: {}", describe(.source))]
     Failed { version: i32, source: tokio_postgres::Error },
@@ -44,6 +50,7 @@ pub enum SchemaError {
 
 /// Why a job was not enqueued. Nothing was stored.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum EnqueueError {
     /// The job itself is at fault; the text says how to mend it.
     #[error("{0}")]
@@ -53,13 +60,18 @@ pub enum EnqueueError {
     KeyConflict(String),
     #[error("the arguments do not become JSON: {0}")]
     Arguments(#[from] serde_json::Error),
-    /// Unknown whether it was stored. Repeat with the same key to be sure of one job.
-    #[error("the job may not have been stored: {}; repeat it with an idempotency key", describe(.0))]
+    /// The functions of the engine are not in this database.
+    #[error("the schema is missing or too old here ({0}); run: leasehold migrate up")]
+    NoSchema(String),
+    /// The server said no: not stored. No answer: unknown; repeat with the same key to be sure of
+    /// one job.
+    #[error("{}", not_stored(.0.as_db_error().is_some(), describe(.0)))]
     Database(#[source] tokio_postgres::Error),
     #[error("no connection for the enqueue: {0}")]
     NoConnection(String),
+    /// As [`EnqueueError::Database`].
     #[cfg(feature = "sqlx-0_9")]
-    #[error("the job may not have been stored: {0}; repeat it with an idempotency key")]
+    #[error("{}", not_stored(.0.as_database_error().is_some(), .0.to_string()))]
     Sqlx(#[source] sqlx::Error),
 }
 
@@ -74,7 +86,15 @@ impl From<tokio_postgres::Error> for EnqueueError {
     }
 }
 
-/// What the database's own checks said about a job, if the job was at fault.
+fn not_stored(server_said_so: bool, why: String) -> String {
+    if server_said_so {
+        format!("the job was not stored: {why}")
+    } else {
+        format!("the job may not have been stored: {why}; repeat it with an idempotency key")
+    }
+}
+
+/// What the database's own checks said about a job, if it is known what to do.
 pub(crate) fn refusal(code: &str, message: &str, hint: Option<&str>) -> Option<EnqueueError> {
     let text = match hint {
         Some(hint) => format!("{message}. {hint}"),
@@ -83,14 +103,20 @@ pub(crate) fn refusal(code: &str, message: &str, hint: Option<&str>) -> Option<E
     match code {
         "LH003" => Some(EnqueueError::KeyConflict(text)),
         "LH001" | "LH002" => Some(EnqueueError::Refused(text)),
-        // Checks of the table, arguments that jsonb cannot hold, nesting beyond its stack.
-        "23514" | "22P05" | "22P02" | "54001" | "22021" => Some(EnqueueError::Refused(text)),
+        // Checks of the table, arguments that jsonb cannot hold, nesting beyond its stack, times
+        // beyond the calendar.
+        "23514" | "22P05" | "22P02" | "54001" | "22021" | "22008" => {
+            Some(EnqueueError::Refused(text))
+        }
+        // No such schema, function or table.
+        "3F000" | "42883" | "42P01" => Some(EnqueueError::NoSchema(text)),
         _ => None,
     }
 }
 
 /// Why finishing a job had no effect.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum FinishError {
     /// Someone else owns the job now. Drop the result and roll back; theirs will count.
     #[error("lease on job {job} (generation {generation}) was lost")]
@@ -98,8 +124,9 @@ pub enum FinishError {
     /// Unknown whether it was written. Roll back and fail the attempt; it is safe to run again.
     #[error("could not record the outcome of the job: {}", describe(.0))]
     Database(#[source] tokio_postgres::Error),
-    #[error("no connection to record the outcome: {0}")]
-    NoConnection(String),
+    #[cfg(feature = "sqlx-0_9")]
+    #[error("could not record the outcome of the job: {0}")]
+    Sqlx(#[source] sqlx::Error),
 }
 
 /// Why a worker stopped other than on request.

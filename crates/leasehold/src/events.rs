@@ -12,6 +12,8 @@ pub enum Event {
     Started { job: JobId, generation: Generation },
     /// The database has recorded how an attempt ended.
     Finished { job: JobId, generation: Generation, outcome: Finished },
+    /// The database has prolonged a lease.
+    Renewed { generation: Generation },
     /// The worker learnt that it no longer owns these jobs; their handlers were told to stop.
     LeaseLost { generation: Generation },
     /// Expired leases were cleaned up.

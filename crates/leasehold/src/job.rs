@@ -90,6 +90,37 @@ impl std::str::FromStr for JobState {
 /// }
 /// # assert_eq!(SendEmail::NAME, "email.send");
 /// ```
+///
+/// The derive takes `name`, `queue`, `priority`, `max_attempts`, `run_limit` and `backoff`, and
+/// refuses what it does not know. A job without a name:
+/// ```compile_fail
+/// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
+/// struct SendEmail {}
+/// ```
+/// A misspelt option:
+/// ```compile_fail
+/// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
+/// #[job(name = "email.send", max_attempt = 8)]
+/// struct SendEmail {}
+/// ```
+/// A time without a unit; write `"30s"`:
+/// ```compile_fail
+/// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
+/// #[job(name = "email.send", run_limit = "30")]
+/// struct SendEmail {}
+/// ```
+/// A back-off without its longest wait; write `"2s..1h"`:
+/// ```compile_fail
+/// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
+/// #[job(name = "email.send", backoff = "2s")]
+/// struct SendEmail {}
+/// ```
+/// All of them as they should be:
+/// ```
+/// #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
+/// #[job(name = "email.send", max_attempts = 8, run_limit = "30s", backoff = "2s..1h")]
+/// struct SendEmail {}
+/// ```
 pub trait Job: Serialize + DeserializeOwned + Send + 'static {
     /// Stored with every job, so renaming the struct orphans nothing. Choose it once.
     const NAME: &'static str;

@@ -27,6 +27,8 @@ pub mod queue;
 pub mod schedule;
 #[cfg(feature = "sqlx-0_9")]
 mod sqlx_0_9;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod worker;
 
 pub use engine::Leasehold;
@@ -35,4 +37,4 @@ pub use job::{Backoff, Generation, Job, JobId, JobState, Policy};
 pub use leasehold_macros::Job;
 pub use queue::enqueue::{Draft, Enqueue, EnqueueOn, Enqueued};
 pub use queue::finish::Finished;
-pub use worker::{Ctx, JobError, JobResult, JobTx, Outcome, State};
+pub use worker::{Ctx, JobError, JobResult, JobTx, Outcome, State, Tally};

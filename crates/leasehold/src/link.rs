@@ -32,9 +32,14 @@ impl Link {
 
     /// Runs one statement and gives its rows. Statements of several callers share the session and
     /// are sent without waiting for each other.
-    pub(crate) async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CallError> {
+    pub(crate) async fn query(
+        &self,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, CallError> {
         let session = self.session().await?;
-        let answer = match tokio::time::timeout(self.limit, session.query_typed(sql, params)).await {
+        let answer = match tokio::time::timeout(self.limit, session.query_typed(sql, params)).await
+        {
             Ok(Ok(rows)) => return Ok(rows),
             Ok(Err(error)) => CallError::Database(error),
             Err(_) => CallError::TimedOut(self.limit),
@@ -50,11 +55,8 @@ impl Link {
         if let Some(session) = slot.as_ref().filter(|session| !session.is_closed()) {
             return Ok(Arc::clone(session));
         }
-        let fresh = self
-            .database
-            .connect()
-            .await
-            .map_err(|error| CallError::Connect(Box::new(error)))?;
+        let fresh =
+            self.database.connect().await.map_err(|error| CallError::Connect(Box::new(error)))?;
         let fresh = Arc::new(fresh);
         *slot = Some(Arc::clone(&fresh));
         Ok(fresh)

@@ -112,7 +112,9 @@ impl Schedule {
 /// What is wrong with a schedule.
 #[derive(Debug, thiserror::Error)]
 pub enum ScheduleError {
-    #[error("schedule name {0:?} is not allowed: use 1 to 64 of a-z, 0-9, dot, dash and underscore")]
+    #[error(
+        "schedule name {0:?} is not allowed: use 1 to 64 of a-z, 0-9, dot, dash and underscore"
+    )]
     Name(String),
     #[error("{0}")]
     Queue(String),
@@ -144,9 +146,9 @@ impl Clockwork {
     /// The first slot after a moment.
     pub fn next_after(&self, moment: Timestamp) -> Result<Timestamp, ScheduleError> {
         let local: Zoned = moment.to_zoned(self.zone.clone());
-        self.cron.find_next_occurrence(&local, false).map(|slot| slot.timestamp()).map_err(|error| {
-            ScheduleError::Cron { cron: self.cron.to_string(), why: error.to_string() }
-        })
+        self.cron.find_next_occurrence(&local, false).map(|slot| slot.timestamp()).map_err(
+            |error| ScheduleError::Cron { cron: self.cron.to_string(), why: error.to_string() },
+        )
     }
 
     /// The pattern in words.
@@ -273,7 +275,8 @@ mod tests {
 
     #[test]
     fn a_slot_on_time_fires_and_moves_on() {
-        let plan = firing(&hourly(), Missed::Once, at("2026-05-01T10:00:00Z"), at("2026-05-01T10:00:01Z"));
+        let plan =
+            firing(&hourly(), Missed::Once, at("2026-05-01T10:00:00Z"), at("2026-05-01T10:00:01Z"));
         let plan = plan.expect("a plan").expect("due");
         assert_eq!((plan.to, plan.passed, plan.with_job), (at("2026-05-01T11:00:00Z"), 0, true));
     }
@@ -311,6 +314,9 @@ mod tests {
         for bad in ["", "* *", "0 0 1--100000000 * *", "99 * * * *", &"*/1,".repeat(200)] {
             assert!(Clockwork::parse(bad, "UTC").is_err(), "{bad}");
         }
-        assert!(matches!(Clockwork::parse("* * * * *", "Mars/Olympus"), Err(ScheduleError::Zone(_))));
+        assert!(matches!(
+            Clockwork::parse("* * * * *", "Mars/Olympus"),
+            Err(ScheduleError::Zone(_))
+        ));
     }
 }

@@ -49,6 +49,7 @@ pub struct TestDatabase {
 
 impl TestDatabase {
     /// A fresh, migrated database. Panics if there can be none: see [`try_new`](Self::try_new).
+    #[expect(clippy::panic, reason = "the test fails here")]
     pub async fn new() -> Self {
         match Self::try_new().await {
             Ok(database) => database,
@@ -62,11 +63,7 @@ impl TestDatabase {
             let server = SharedServer::get()?;
             on_its_own_runtime(server.clone_template(&name))?;
             let (direct, pooled) = (server.direct.clone(), server.pooled());
-            Ok(Self {
-                name,
-                direct,
-                pooled,
-            })
+            Ok(Self { name, direct, pooled })
         })
         .await
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
@@ -82,11 +79,7 @@ impl TestDatabase {
         })
         .await
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
-        Ok(Self {
-            name,
-            direct,
-            pooled: None,
-        })
+        Ok(Self { name, direct, pooled: None })
     }
 
     /// The name of the database; it ends with the name of the test.
@@ -101,10 +94,7 @@ impl TestDatabase {
 
     /// The same as [`url`](Self::url) for tokio-postgres.
     pub fn config(&self) -> Config {
-        self.pooled
-            .as_ref()
-            .unwrap_or(&self.direct)
-            .config(&self.name)
+        self.pooled.as_ref().unwrap_or(&self.direct).config(&self.name)
     }
 
     /// Always straight to the server.
@@ -127,6 +117,7 @@ impl TestDatabase {
         self.connect_by(self.direct_config()).await
     }
 
+    #[expect(clippy::panic, reason = "the test fails here")]
     async fn connect_by(&self, config: Config) -> Client {
         match connect(&config).await {
             Ok((client, _task)) => client,

@@ -12,29 +12,16 @@ pub(super) fn unique(prefix: &str) -> String {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     // The test harness names each thread after its test.
     let thread = thread::current();
-    build(
-        prefix,
-        rand::random(),
-        number,
-        thread.name().unwrap_or("test"),
-    )
+    build(prefix, rand::random(), number, thread.name().unwrap_or("test"))
 }
 
 fn build(prefix: &str, mark: u32, number: u32, thread: &str) -> String {
     let start = format!("{prefix}_{mark:08x}_{number}_");
     let test = thread.rsplit("::").next().unwrap_or_default();
     let plain = |c: char| {
-        if c.is_ascii_alphanumeric() {
-            c.to_ascii_lowercase()
-        } else {
-            '_'
-        }
+        if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }
     };
-    start
-        .chars()
-        .chain(test.chars().map(plain))
-        .take(NAME_BYTES)
-        .collect()
+    start.chars().chain(test.chars().map(plain)).take(NAME_BYTES).collect()
 }
 
 #[cfg(test)]

@@ -35,29 +35,19 @@ pub(super) struct Address {
 
 impl Address {
     pub(super) fn of(postgres: &PrivatePostgres) -> Self {
-        Self {
-            admin: postgres.config("postgres"),
-            admin_url: postgres.url("postgres"),
-        }
+        Self { admin: postgres.config("postgres"), admin_url: postgres.url("postgres") }
     }
 
     fn through(pgbouncer: &PgBouncer) -> Self {
-        Self {
-            admin: pgbouncer.config("postgres"),
-            admin_url: pgbouncer.url("postgres"),
-        }
+        Self { admin: pgbouncer.config("postgres"), admin_url: pgbouncer.url("postgres") }
     }
 
     fn named(url: String) -> Result<Self, TestDatabaseError> {
-        let admin: Config = url
-            .parse()
-            .map_err(|error: Error| TestDatabaseError::BadUrl(error.to_string()))?;
+        let admin: Config =
+            url.parse().map_err(|error: Error| TestDatabaseError::BadUrl(error.to_string()))?;
         with_database(&url, "x")
             .ok_or_else(|| TestDatabaseError::BadUrl("it is no URL".to_owned()))?;
-        Ok(Self {
-            admin,
-            admin_url: url,
-        })
+        Ok(Self { admin, admin_url: url })
     }
 
     pub(super) fn admin(&self) -> Config {
@@ -78,9 +68,8 @@ impl Address {
 
 /// The same URL for another database. `None`: that is no URL.
 fn with_database(url: &str, database: &str) -> Option<String> {
-    let (scheme, rest) = url
-        .split_once("://")
-        .filter(|(scheme, _)| scheme.starts_with("postgres"))?;
+    let (scheme, rest) =
+        url.split_once("://").filter(|(scheme, _)| scheme.starts_with("postgres"))?;
     let (place, query) = match rest.split_once('?') {
         Some((place, query)) => (place, format!("?{query}")),
         None => (rest, String::new()),
@@ -102,16 +91,11 @@ impl SharedServer {
     /// The server of this process. Blocks; the first call starts it.
     pub(super) fn get() -> Result<&'static Self, TestDatabaseError> {
         static SHARED: OnceLock<Result<SharedServer, TestDatabaseError>> = OnceLock::new();
-        SHARED
-            .get_or_init(Self::start)
-            .as_ref()
-            .map_err(Clone::clone)
+        SHARED.get_or_init(Self::start).as_ref().map_err(Clone::clone)
     }
 
     fn start() -> Result<Self, TestDatabaseError> {
-        let named = env::var("LEASEHOLD_TEST_URL")
-            .ok()
-            .filter(|url| !url.is_empty());
+        let named = env::var("LEASEHOLD_TEST_URL").ok().filter(|url| !url.is_empty());
         let (direct, postgres) = match named {
             Some(url) => (Address::named(url)?, None),
             None => {
@@ -131,12 +115,7 @@ impl SharedServer {
             }
             make_migrated(&direct, &template).await
         })?;
-        Ok(Self {
-            direct,
-            template,
-            _postgres: postgres,
-            pgbouncer,
-        })
+        Ok(Self { direct, template, _postgres: postgres, pgbouncer })
     }
 
     pub(super) fn pooled(&self) -> Option<Address> {
@@ -154,9 +133,7 @@ fn start_pooler(
 ) -> Result<Option<PgBouncer>, TestDatabaseError> {
     let wanted = env::var("LEASEHOLD_TEST_POOLER").unwrap_or_default();
     let refused = |why: &str| {
-        Err(TestDatabaseError::Server(format!(
-            "LEASEHOLD_TEST_POOLER={wanted}: {why}"
-        )))
+        Err(TestDatabaseError::Server(format!("LEASEHOLD_TEST_POOLER={wanted}: {why}")))
     };
     match (wanted.as_str(), postgres) {
         ("", _) => Ok(None),
@@ -188,26 +165,16 @@ async fn create(
     name: &str,
     template: Option<&str>,
 ) -> Result<(), TestDatabaseError> {
-    let from = template
-        .map(|template| format!(" template \"{template}\""))
-        .unwrap_or_default();
+    let from = template.map(|template| format!(" template \"{template}\"")).unwrap_or_default();
     let (client, _task) = connect(&address.admin)
         .await
-        .map_err(TestDatabaseError::sql(
-            "connect to the server for test databases",
-        ))?;
+        .map_err(TestDatabaseError::sql("connect to the server for test databases"))?;
     let step = TestDatabaseError::sql("create a database");
-    client
-        .batch_execute(&format!("create database \"{name}\"{from}"))
-        .await
-        .map_err(step)?;
+    client.batch_execute(&format!("create database \"{name}\"{from}")).await.map_err(step)?;
     let sign = format!(
         "do $$ begin execute format('comment on database %I is %L', '{name}', '{MARK}' || now()); end $$"
     );
-    client
-        .batch_execute(&sign)
-        .await
-        .map_err(TestDatabaseError::sql("sign a database"))
+    client.batch_execute(&sign).await.map_err(TestDatabaseError::sql("sign a database"))
 }
 
 async fn remove_left_over(address: &Address) -> Result<(), TestDatabaseError> {
@@ -217,9 +184,7 @@ async fn remove_left_over(address: &Address) -> Result<(), TestDatabaseError> {
     for row in client.query(LEFT_OVER, &[]).await.map_err(step)? {
         // Another run may remove it at the same time.
         let name: String = row.get(0);
-        let _ = client
-            .batch_execute(&format!("drop database if exists \"{name}\""))
-            .await;
+        let _ = client.batch_execute(&format!("drop database if exists \"{name}\"")).await;
     }
     Ok(())
 }
@@ -260,10 +225,7 @@ mod tests {
             change("postgresql:///old?host=/run/x&user=me").as_deref(),
             Some("postgresql:///new?host=/run/x&user=me")
         );
-        assert_eq!(
-            change("postgres://host").as_deref(),
-            Some("postgres://host/new")
-        );
+        assert_eq!(change("postgres://host").as_deref(), Some("postgres://host/new"));
         assert_eq!(change("host=/run/x dbname=old"), None);
     }
 

@@ -36,10 +36,7 @@ impl Binaries {
         let mut other = None;
         for dir in candidates.iter().filter(|dir| is_complete(dir)) {
             let said = process::run(Command::new(dir.join("postgres")).arg("--version"), LIMIT)?;
-            let found = Self {
-                dir: dir.clone(),
-                major: major_of(&said),
-            };
+            let found = Self { dir: dir.clone(), major: major_of(&said) };
             match wanted {
                 Some((_, major)) if found.major != major => other = other.or(Some(found)),
                 _ => return Ok(found),
@@ -51,23 +48,14 @@ impl Binaries {
                 found: found.to_owned(),
                 installed: other.major,
             }),
-            _ => Err(PostgresError::NotInstalled {
-                looked_in: listed(&candidates),
-            }),
+            _ => Err(PostgresError::NotInstalled { looked_in: listed(&candidates) }),
         }
     }
 
     pub(super) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.dir.join(program));
         // What is set for the user's own server must not steer this one.
-        for name in [
-            "PGDATA",
-            "PGPORT",
-            "PGHOST",
-            "PGOPTIONS",
-            "PGUSER",
-            "PGSERVICE",
-        ] {
+        for name in ["PGDATA", "PGPORT", "PGHOST", "PGOPTIONS", "PGUSER", "PGSERVICE"] {
             command.env_remove(name);
         }
         command
@@ -90,11 +78,7 @@ fn candidates() -> Result<Vec<PathBuf>, PostgresError> {
     let path = env::var_os("PATH").unwrap_or_default();
     dirs.extend(env::split_paths(&path).filter(|dir| is_complete(dir)));
     for (parent, start, rest) in WELL_KNOWN {
-        dirs.extend(
-            newest_first(Path::new(parent), start)
-                .into_iter()
-                .map(|dir| dir.join(rest)),
-        );
+        dirs.extend(newest_first(Path::new(parent), start).into_iter().map(|dir| dir.join(rest)));
     }
     Ok(dirs)
 }
@@ -106,12 +90,7 @@ fn newest_first(parent: &Path, start: &str) -> Vec<PathBuf> {
     let mut found: Vec<(Reverse<u32>, PathBuf)> = entries
         .flatten()
         .filter(|entry| entry.file_name().to_string_lossy().starts_with(start))
-        .map(|entry| {
-            (
-                Reverse(number_in(&entry.file_name().to_string_lossy())),
-                entry.path(),
-            )
-        })
+        .map(|entry| (Reverse(number_in(&entry.file_name().to_string_lossy())), entry.path()))
         .collect();
     found.sort();
     found.into_iter().map(|(_, path)| path).collect()
@@ -119,11 +98,8 @@ fn newest_first(parent: &Path, start: &str) -> Vec<PathBuf> {
 
 /// `postgresql@16` is 16; a name without a number is the oldest.
 fn number_in(name: &str) -> u32 {
-    let digits: String = name
-        .chars()
-        .skip_while(|c| !c.is_ascii_digit())
-        .take_while(char::is_ascii_digit)
-        .collect();
+    let digits: String =
+        name.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
     digits.parse().unwrap_or(0)
 }
 
@@ -133,9 +109,7 @@ fn major_of(said: &str) -> String {
 }
 
 fn is_complete(dir: &Path) -> bool {
-    ["initdb", "postgres"]
-        .iter()
-        .all(|program| dir.join(program).is_file())
+    ["initdb", "postgres"].iter().all(|program| dir.join(program).is_file())
 }
 
 fn listed(dirs: &[PathBuf]) -> String {
@@ -152,10 +126,7 @@ mod tests {
 
     #[test]
     fn the_major_version_is_read_from_every_kind_of_release() {
-        assert_eq!(
-            major_of("postgres (PostgreSQL) 15.18 (Debian 15.18-1)"),
-            "15"
-        );
+        assert_eq!(major_of("postgres (PostgreSQL) 15.18 (Debian 15.18-1)"), "15");
         assert_eq!(major_of("postgres (PostgreSQL) 18beta1"), "18");
         assert_eq!(major_of("postgres (PostgreSQL 9 fork) 17.2"), "17");
     }

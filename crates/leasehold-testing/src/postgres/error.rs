@@ -22,11 +22,7 @@ pub enum PostgresError {
         "{} was made by PostgreSQL {found}, installed is {installed}: install version {found}, \
          or choose another directory", .dir.display()
     )]
-    OtherVersion {
-        dir: PathBuf,
-        found: String,
-        installed: String,
-    },
+    OtherVersion { dir: PathBuf, found: String, installed: String },
     /// Two servers on one directory would destroy it.
     #[error(
         "a server (pid {pid}) is already running in {}: stop it with `kill -INT {pid}`, \
@@ -45,19 +41,11 @@ pub enum PostgresError {
     Command(#[from] CommandError),
     /// The server ended, or was not ready in time.
     #[error("PostgreSQL did not start: {why}; the end of {} says:\n{tail}", .log.display())]
-    NotStarted {
-        why: String,
-        log: PathBuf,
-        tail: String,
-    },
+    NotStarted { why: String, log: PathBuf, tail: String },
     #[error("PostgreSQL is still running {} s after it was told to stop; its log is {}", .limit.as_secs(), .log.display())]
     NotStopped { limit: Duration, log: PathBuf },
     #[error("{what} {}: {source}", .path.display())]
-    Io {
-        what: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    Io { what: &'static str, path: PathBuf, source: io::Error },
 }
 
 /// Names the step and the path that an I/O error belongs to.
@@ -67,10 +55,6 @@ pub(super) trait Naming<T> {
 
 impl<T> Naming<T> for io::Result<T> {
     fn naming(self, what: &'static str, path: &Path) -> Result<T, PostgresError> {
-        self.map_err(|source| PostgresError::Io {
-            what,
-            path: path.to_owned(),
-            source,
-        })
+        self.map_err(|source| PostgresError::Io { what, path: path.to_owned(), source })
     }
 }

@@ -15,12 +15,7 @@ pub struct Options {
 
 impl Options {
     pub(super) fn new(dir: Option<PathBuf>, durable: bool) -> Self {
-        Self {
-            dir,
-            settings: Vec::new(),
-            tcp_port: None,
-            durable,
-        }
+        Self { dir, settings: Vec::new(), tcp_port: None, durable }
     }
 
     /// A server setting, as in `postgresql.conf`. The last one of a name counts.

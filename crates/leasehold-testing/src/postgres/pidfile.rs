@@ -30,11 +30,7 @@ impl PidFile {
         let pid = lines.next()?.trim().trim_start_matches('-').parse().ok()?;
         let mut line = |skip| lines.nth(skip).unwrap_or_default().trim().to_owned();
         let (started_at, status) = (line(1), line(4));
-        Some(Self {
-            pid,
-            started_at,
-            status,
-        })
+        Some(Self { pid, started_at, status })
     }
 
     /// Whether that process is there and is a server. After a reboot the number may belong to
@@ -51,13 +47,11 @@ impl PidFile {
 }
 
 fn looks_like_a_server(pid: u32) -> bool {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm"))
-        .ok()
-        .or_else(|| {
-            let mut ps = Command::new("ps");
-            ps.args(["-o", "comm=", "-p", &pid.to_string()]);
-            process::run(&mut ps, Duration::from_secs(5)).ok()
-        });
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok().or_else(|| {
+        let mut ps = Command::new("ps");
+        ps.args(["-o", "comm=", "-p", &pid.to_string()]);
+        process::run(&mut ps, Duration::from_secs(5)).ok()
+    });
     // Without /proc and without ps the careful answer is yes.
     name.is_none_or(|name| name.contains("postgres") || name.contains("postmaster"))
 }

@@ -39,15 +39,10 @@ impl PrivatePostgres {
         let password_file = self.socket_dir.join("password");
         write_private(&password_file, &self.password).naming("cannot write", &password_file)?;
         if let Some(user) = &self.user {
-            user.give(&password_file)
-                .naming("cannot give away", &password_file)?;
+            user.give(&password_file).naming("cannot give away", &password_file)?;
         }
         let mut initdb = self.binaries.command("initdb");
-        initdb
-            .arg("-D")
-            .arg(&half)
-            .arg("--pwfile")
-            .arg(&password_file);
+        initdb.arg("-D").arg(&half).arg("--pwfile").arg(&password_file);
         initdb.args(["-U", "postgres", "--encoding=UTF8", "--locale=C"]);
         initdb.args(["--auth-local=trust", "--auth-host=scram-sha-256"]);
         if !self.options.durable {
@@ -78,13 +73,9 @@ impl PrivatePostgres {
         let mut enter = Command::new("/bin/sh");
         enter.args(["-c", "cd \"$1\"", "sh"]).arg(&self.dir);
         self.as_user(&mut enter);
-        let unreachable = || PostgresError::Unreachable {
-            dir: self.dir.clone(),
-            user: user.name.clone(),
-        };
-        process::run(&mut enter, Duration::from_secs(10))
-            .map(drop)
-            .map_err(|_| unreachable())
+        let unreachable =
+            || PostgresError::Unreachable { dir: self.dir.clone(), user: user.name.clone() };
+        process::run(&mut enter, Duration::from_secs(10)).map(drop).map_err(|_| unreachable())
     }
 
     fn as_user(&self, command: &mut Command) {
@@ -112,11 +103,7 @@ pub(super) fn home(options: &Options, user: Option<&RunAs>) -> Result<PathBuf, P
 }
 
 fn write_private(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .create(true)
-        .write(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)?;
+    let mut file =
+        OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())
 }

@@ -1,7 +1,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::Config;
@@ -52,15 +51,10 @@ impl PrivatePostgres {
         let version = options.dir.as_ref().and_then(|dir| {
             Some((
                 dir.clone(),
-                fs::read_to_string(dir.join("data/PG_VERSION"))
-                    .ok()?
-                    .trim()
-                    .to_owned(),
+                fs::read_to_string(dir.join("data/PG_VERSION")).ok()?.trim().to_owned(),
             ))
         });
-        let wanted = version
-            .as_ref()
-            .map(|(dir, version)| (dir.as_path(), version.as_str()));
+        let wanted = version.as_ref().map(|(dir, version)| (dir.as_path(), version.as_str()));
         let binaries = Binaries::find(wanted)?;
         let dir = home(&options, user.as_ref())?;
         let socket_dir = dir.join("run");
@@ -99,15 +93,12 @@ impl PrivatePostgres {
             if file != stale && file.is_some_and(|file| file.status == "ready") {
                 return Ok(());
             }
-            match supervisor
-                .ended()
-                .naming("cannot wait for the server in", &self.dir)?
-            {
+            match supervisor.ended().naming("cannot wait for the server in", &self.dir)? {
                 Some(status) => break status.to_string(),
                 None if Instant::now() >= deadline => {
                     break format!("not ready after {} s", START_LIMIT.as_secs());
                 }
-                None => thread::sleep(Duration::from_millis(10)),
+                None => process::pause(Duration::from_millis(10)),
             }
         };
         self.supervisor = None;
@@ -134,14 +125,8 @@ impl PrivatePostgres {
         };
         // A server that is already gone cannot be signalled; the wait below sees that.
         let _ = supervisor.signal(signal);
-        if !supervisor
-            .wait(STOP_LIMIT)
-            .naming("cannot wait for the server in", &self.dir)?
-        {
-            return Err(PostgresError::NotStopped {
-                limit: STOP_LIMIT,
-                log: self.log_path(),
-            });
+        if !supervisor.wait(STOP_LIMIT).naming("cannot wait for the server in", &self.dir)? {
+            return Err(PostgresError::NotStopped { limit: STOP_LIMIT, log: self.log_path() });
         }
         self.supervisor = None;
         Ok(())
@@ -159,10 +144,7 @@ impl PrivatePostgres {
     /// For clients that want TCP. `None` unless [`Options::listen_tcp`] was asked for.
     pub fn tcp_url(&self, database: &str) -> Option<String> {
         let port = self.options.tcp_port?;
-        Some(format!(
-            "postgresql://postgres:{}@127.0.0.1:{port}/{database}",
-            self.password
-        ))
+        Some(format!("postgresql://postgres:{}@127.0.0.1:{port}/{database}", self.password))
     }
 
     /// The same as [`url`](Self::url) for tokio-postgres.
@@ -208,18 +190,12 @@ impl PrivatePostgres {
         let begin = Instant::now();
         while let Some(file) = PidFile::read(&data).filter(PidFile::is_alive) {
             // The one before us was perhaps killed a moment ago and its server is still closing.
-            let patience = if file.status == "stopping" {
-                STOP_LIMIT
-            } else {
-                Duration::from_secs(1)
-            };
+            let patience =
+                if file.status == "stopping" { STOP_LIMIT } else { Duration::from_secs(1) };
             if begin.elapsed() >= patience {
-                return Err(PostgresError::AlreadyRunning {
-                    dir: self.dir.clone(),
-                    pid: file.pid,
-                });
+                return Err(PostgresError::AlreadyRunning { dir: self.dir.clone(), pid: file.pid });
             }
-            thread::sleep(Duration::from_millis(20));
+            process::pause(Duration::from_millis(20));
         }
         Ok(())
     }
@@ -230,18 +206,8 @@ impl PrivatePostgres {
         let mut set = |key: &str, value: &str| {
             command.arg("-c").arg(format!("{key}={value}"));
         };
-        set(
-            "unix_socket_directories",
-            &self.socket_dir.to_string_lossy(),
-        );
-        set(
-            "listen_addresses",
-            if self.options.tcp_port.is_some() {
-                "127.0.0.1"
-            } else {
-                ""
-            },
-        );
+        set("unix_socket_directories", &self.socket_dir.to_string_lossy());
+        set("listen_addresses", if self.options.tcp_port.is_some() { "127.0.0.1" } else { "" });
         set("port", &self.port().to_string());
         if !self.options.durable {
             // Only what a power failure would need. `synchronous_commit` and `full_page_writes` stay

@@ -16,20 +16,13 @@ pub enum CommandError {
     #[error("`{program}` was still running after {} s and was killed", .limit.as_secs())]
     TooSlow { program: String, limit: Duration },
     #[error("`{program}` failed ({status}): {output}")]
-    Failed {
-        program: String,
-        status: String,
-        output: String,
-    },
+    Failed { program: String, status: String, output: String },
 }
 
 /// Runs a command to its end and answers with what it wrote to stdout.
 pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<String, CommandError> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let start_error = |source| CommandError::Start {
-        program: program.clone(),
-        source,
-    };
+    let start_error = |source| CommandError::Start { program: program.clone(), source };
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -48,7 +41,7 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<String, Comm
                 let _ = child.wait();
                 return Err(CommandError::TooSlow { program, limit });
             }
-            None => thread::sleep(Duration::from_millis(5)),
+            None => super::pause(Duration::from_millis(5)),
         }
     };
     let stdout = stdout.join().unwrap_or_default();
@@ -56,14 +49,8 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<String, Comm
     if status.success() {
         Ok(stdout)
     } else {
-        let output = format!("{} {}", stdout.trim(), stderr.trim())
-            .trim()
-            .to_owned();
-        Err(CommandError::Failed {
-            program,
-            status: status.to_string(),
-            output,
-        })
+        let output = format!("{} {}", stdout.trim(), stderr.trim()).trim().to_owned();
+        Err(CommandError::Failed { program, status: status.to_string(), output })
     }
 }
 
@@ -93,22 +80,16 @@ mod tests {
     #[test]
     fn a_command_that_says_too_much_is_cut_short_and_still_ends() {
         let script = "head -c 1000000 /dev/zero | tr '\\0' x";
-        let said = run(
-            Command::new("sh").args(["-c", script]),
-            Duration::from_secs(20),
-        )
-        .unwrap();
+        let said = run(Command::new("sh").args(["-c", script]), Duration::from_secs(20)).unwrap();
         assert_eq!(said.len() as u64, KEEP_BYTES);
     }
 
     #[test]
     fn a_failure_carries_what_the_command_said() {
-        let error = run(
-            Command::new("sh").args(["-c", "echo why >&2; exit 3"]),
-            Duration::from_secs(20),
-        )
-        .unwrap_err()
-        .to_string();
+        let error =
+            run(Command::new("sh").args(["-c", "echo why >&2; exit 3"]), Duration::from_secs(20))
+                .unwrap_err()
+                .to_string();
         assert!(error.contains("why") && error.contains('3'), "{error}");
     }
 }

@@ -14,11 +14,7 @@ pub(crate) fn open_log(path: &Path) -> io::Result<(File, u64)> {
     if fs::metadata(path).is_ok_and(|log| log.len() > LOG_BYTES) {
         fs::rename(path, path.with_extension("log.old"))?;
     }
-    let log = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .open(path)?;
+    let log = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
     let begin = log.metadata()?.len();
     Ok((log, begin))
 }

@@ -6,8 +6,19 @@ mod log;
 mod run_as;
 mod supervisor;
 
+use std::time::Duration;
+
 pub(crate) use command::{CommandError, run};
 pub(crate) use dir::{SOCKET_DIR_BYTES, make_private_dir, short_temp_dir};
 pub(crate) use log::{log_tail, open_log};
 pub(crate) use run_as::{NoUnprivilegedUser, RunAs};
 pub(crate) use supervisor::Supervisor;
+
+/// Between two looks at another process. Everything that calls this says that it blocks.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the system tells of no event that we could wait for"
+)]
+pub(crate) fn pause(time: Duration) {
+    std::thread::sleep(time);
+}

@@ -29,18 +29,13 @@ impl RunAs {
             return Ok(None);
         }
         let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-        Self::from_passwd(&passwd)
-            .map(Some)
-            .ok_or(NoUnprivilegedUser)
+        Self::from_passwd(&passwd).map(Some).ok_or(NoUnprivilegedUser)
     }
 
     fn from_passwd(passwd: &str) -> Option<Self> {
         let users: Vec<Self> = passwd.lines().filter_map(Self::from_line).collect();
         let named = |name| users.iter().find(|user| user.name == name);
-        named("postgres")
-            .or_else(|| named("nobody"))
-            .or(users.first())
-            .cloned()
+        named("postgres").or_else(|| named("nobody")).or(users.first()).cloned()
     }
 
     /// `name:password:uid:gid:…`; macOS writes ids like -2 there.
@@ -48,11 +43,7 @@ impl RunAs {
         let fields: Vec<&str> = line.split(':').collect();
         let id = |at: usize| fields.get(at)?.parse::<i64>().ok().map(|id| id as u32);
         let (uid, gid) = (id(2)?, id(3)?);
-        (uid != 0).then(|| Self {
-            name: fields[0].to_owned(),
-            uid,
-            gid,
-        })
+        (uid != 0).then(|| Self { name: fields[0].to_owned(), uid, gid })
     }
 
     /// Starts this command as that user.
@@ -75,15 +66,9 @@ mod tests {
     #[test]
     fn postgres_is_preferred_then_nobody_then_anyone_but_root() {
         let name = |passwd: &str| RunAs::from_passwd(passwd).map(|user| user.name);
-        assert_eq!(
-            name(&format!("{PASSWD}postgres:x:101:104::/:")),
-            Some("postgres".into())
-        );
+        assert_eq!(name(&format!("{PASSWD}postgres:x:101:104::/:")), Some("postgres".into()));
         assert_eq!(name(PASSWD), Some("nobody".into()));
-        assert_eq!(
-            name("root:x:0:0::/:\ndaemon:x:1:2::/:"),
-            Some("daemon".into())
-        );
+        assert_eq!(name("root:x:0:0::/:\ndaemon:x:1:2::/:"), Some("daemon".into()));
         assert_eq!(name("root:x:0:0::/:\nbroken line\n"), None);
     }
 

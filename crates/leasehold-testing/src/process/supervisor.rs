@@ -17,7 +17,6 @@ use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::RunAs;
@@ -52,10 +51,7 @@ impl Supervisor {
         }
         // Our own directory may be one that the server's user cannot read.
         command.current_dir("/").process_group(0);
-        command
-            .stdin(Stdio::piped())
-            .stdout(log.try_clone()?)
-            .stderr(log);
+        command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
         if let Some(user) = user {
             user.apply(&mut command);
         }
@@ -84,7 +80,7 @@ impl Supervisor {
             if Instant::now() >= deadline {
                 return Ok(false);
             }
-            thread::sleep(Duration::from_millis(5));
+            super::pause(Duration::from_millis(5));
         }
         Ok(true)
     }

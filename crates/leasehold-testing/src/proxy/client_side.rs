@@ -19,11 +19,7 @@ pub(super) async fn forward(
     session: &Session,
     rules: &Rules,
 ) -> io::Result<()> {
-    let lane = Lane {
-        session,
-        rules,
-        direction: Direction::ToServer,
-    };
+    let lane = Lane { session, rules, direction: Direction::ToServer };
     let mut statements = Statements::default();
     let mut count = 0;
     let mut swallow = None;
@@ -88,11 +84,7 @@ impl Statements {
                 self.parsed.insert(head.text(0, 0), head.text(0, 1).into());
             }
             b'B' => {
-                let sql = self
-                    .parsed
-                    .get(&head.text(0, 1))
-                    .cloned()
-                    .unwrap_or_default();
+                let sql = self.parsed.get(&head.text(0, 1)).cloned().unwrap_or_default();
                 self.bound.insert(head.text(0, 0), sql);
             }
             b'E' => return self.bound.get(&head.text(0, 0)).cloned(),
@@ -117,11 +109,7 @@ mod tests {
     fn message(tag: u8, body: &[u8]) -> Head {
         let mut bytes = vec![tag, 0, 0, 0, 0];
         bytes.extend_from_slice(body);
-        Head {
-            tag,
-            bytes,
-            rest: 0,
-        }
+        Head { tag, bytes, rest: 0 }
     }
 
     #[test]

@@ -57,11 +57,7 @@ async fn serve(mut client: TcpStream, upstream: Upstream, rules: Arc<Rules>) {
 
 async fn carry(client: &mut TcpStream, upstream: &Upstream, rules: &Rules) -> io::Result<()> {
     let session = Session::default();
-    let lane = Lane {
-        session: &session,
-        rules,
-        direction: Direction::ToServer,
-    };
+    let lane = Lane { session: &session, rules, direction: Direction::ToServer };
     lane.wait_for_passage().await;
     let Some((server, startup)) = open(client, upstream).await? else {
         return Ok(());

@@ -71,28 +71,18 @@ impl FaultProxy {
         let address = listener.local_addr()?;
         let rules = Arc::new(Rules::default());
         let (running, stop) = oneshot::channel();
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let shared = rules.clone();
-        let thread = thread::Builder::new()
-            .name("fault-proxy".to_owned())
-            .spawn(move || {
-                runtime.block_on(async {
-                    tokio::select! {
-                        _ = connection::accept(listener, upstream, shared) => {}
-                        _ = stop => {}
-                    }
-                });
-            })?;
+        let thread = thread::Builder::new().name("fault-proxy".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = connection::accept(listener, upstream, shared) => {}
+                    _ = stop => {}
+                }
+            });
+        })?;
         let template = through(server, address);
-        Ok(Self {
-            address,
-            template,
-            rules,
-            running: Some(running),
-            thread: Some(thread),
-        })
+        Ok(Self { address, template, rules, running: Some(running), thread: Some(thread) })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -108,14 +98,9 @@ impl FaultProxy {
     pub fn url(&self) -> String {
         let user = self.template.get_user().unwrap_or("postgres");
         let password = self.template.get_password().map(String::from_utf8_lossy);
-        let password = password
-            .map(|password| format!(":{password}"))
-            .unwrap_or_default();
+        let password = password.map(|password| format!(":{password}")).unwrap_or_default();
         let database = self.template.get_dbname().unwrap_or(user);
-        format!(
-            "postgresql://{user}{password}@{}/{database}?sslmode=disable",
-            self.address
-        )
+        format!("postgresql://{user}{password}@{}/{database}?sslmode=disable", self.address)
     }
 
     /// From now on this goes wrong.

@@ -45,19 +45,11 @@ pub(super) enum Weather {
 
 impl Rule {
     fn once(when: When) -> Self {
-        Self {
-            when,
-            skip: 0,
-            times: 1,
-        }
+        Self { when, skip: 0, times: 1 }
     }
 
     fn always(when: When) -> Self {
-        Self {
-            when,
-            skip: 0,
-            times: u64::MAX,
-        }
+        Self { when, skip: 0, times: u64::MAX }
     }
 
     fn at(sql: impl Into<String>, what: AtStatement) -> Self {

@@ -109,22 +109,13 @@ impl Rules {
             }
         };
         let late = tokio::time::timeout(limit, enough).await;
-        late.map_err(|_| NotFired {
-            fired: self.fired(id),
-            wanted,
-            limit,
-        })
+        late.map_err(|_| NotFired { fired: self.fired(id), wanted, limit })
     }
 
     /// Waits until a rule is no longer in force.
     pub(super) async fn until_removed(&self, id: RuleId) {
         let mut changes = self.changes.subscribe();
-        while self
-            .lock()
-            .in_force
-            .iter()
-            .any(|(known, _, _)| *known == id)
-        {
+        while self.lock().in_force.iter().any(|(known, _, _)| *known == id) {
             let _ = changes.changed().await;
         }
     }
@@ -173,10 +164,7 @@ impl Rules {
     }
 
     fn take_one(&self, fits: impl Fn(&When) -> bool) -> Option<RuleId> {
-        self.take(|when| fits(when).then_some(()))
-            .into_iter()
-            .next()
-            .map(|(id, ())| id)
+        self.take(|when| fits(when).then_some(())).into_iter().next().map(|(id, ())| id)
     }
 
     /// The rules that this occasion belongs to. Counted here and under the lock, so that of two

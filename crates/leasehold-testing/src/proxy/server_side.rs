@@ -15,11 +15,7 @@ pub(super) async fn forward(
     session: &Session,
     rules: &Rules,
 ) -> io::Result<()> {
-    let lane = Lane {
-        session,
-        rules,
-        direction: Direction::ToClient,
-    };
+    let lane = Lane { session, rules, direction: Direction::ToClient };
     let mut count = 0;
     loop {
         // Look before reading: a server whose packets go nowhere is not read from either.
@@ -28,10 +24,12 @@ pub(super) async fn forward(
             return Ok(());
         };
         let was_ready = session.is_ready();
-        if head.tag == b'C' && head.text(0, 0) == "COMMIT" && !session.is_doomed_now() {
-            if let Some(rule) = rules.at_commit() {
-                session.doom_current(rule);
-            }
+        let committed = head.tag == b'C' && head.text(0, 0) == "COMMIT";
+        if committed
+            && !session.is_doomed_now()
+            && let Some(rule) = rules.at_commit()
+        {
+            session.doom_current(rule);
         }
         let doomed = session.is_doomed_now();
         match head.tag {
@@ -54,8 +52,7 @@ pub(super) async fn forward(
             let mut rest = (&mut from).take(head.rest as u64);
             tokio::io::copy(&mut rest, &mut tokio::io::sink()).await?;
         } else if let Some(rule) = cut {
-            lane.write(&head.bytes[..head.bytes.len() / 2], &mut to)
-                .await?;
+            lane.write(&head.bytes[..head.bytes.len() / 2], &mut to).await?;
             rules.fire(rule);
             return Ok(());
         } else {

@@ -60,9 +60,7 @@ impl Session {
     /// Whether what the server says now belongs to an answer that is to be lost.
     pub(super) fn is_doomed_now(&self) -> bool {
         let inner = self.lock();
-        inner
-            .doomed
-            .is_some_and(|(which, _)| inner.answered + 1 >= which)
+        inner.doomed.is_some_and(|(which, _)| inner.answered + 1 >= which)
     }
 
     pub(super) fn ready(&self) -> Ready {

@@ -24,10 +24,7 @@ impl Upstream {
         match config.get_hosts().first() {
             Some(Host::Tcp(host)) => Ok(Self::Tcp(host.clone(), port)),
             Some(Host::Unix(dir)) => Ok(Self::Unix(dir.join(format!(".s.PGSQL.{port}")))),
-            None => Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "the config names no host",
-            )),
+            None => Err(io::Error::new(io::ErrorKind::InvalidInput, "the config names no host")),
         }
     }
 

@@ -47,11 +47,7 @@ pub(super) async fn read_head(from: &mut (impl AsyncRead + Unpin)) -> io::Result
     let mut bytes = vec![0; 5 + body.min(HEAD_BYTES)];
     bytes[..5].copy_from_slice(&start);
     from.read_exact(&mut bytes[5..]).await?;
-    Ok(Some(Head {
-        tag: start[0],
-        rest: body.saturating_sub(HEAD_BYTES),
-        bytes,
-    }))
+    Ok(Some(Head { tag: start[0], rest: body.saturating_sub(HEAD_BYTES), bytes }))
 }
 
 /// A client's first message, which has no type.
@@ -71,11 +67,9 @@ pub(super) async fn read_startup(from: &mut (impl AsyncRead + Unpin)) -> io::Res
     let mut bytes = vec![0; length as usize];
     bytes[..4].copy_from_slice(&length.to_be_bytes());
     from.read_exact(&mut bytes[4..]).await?;
-    Ok(
-        match u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]) {
-            TLS | GSS => Startup::Encryption,
-            CANCEL => Startup::Cancel(bytes),
-            _ => Startup::Session(bytes),
-        },
-    )
+    Ok(match u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]) {
+        TLS | GSS => Startup::Encryption,
+        CANCEL => Startup::Cancel(bytes),
+        _ => Startup::Session(bytes),
+    })
 }

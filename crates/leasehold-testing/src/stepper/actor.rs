@@ -147,9 +147,8 @@ impl Stage {
                 () = tokio::time::sleep(GLANCE) => {}
             }
             let waits = self.waits().await?;
-            let all_wait = running
-                .iter()
-                .all(|script| waits.iter().any(|(waiter, _)| waiter == script));
+            let all_wait =
+                running.iter().all(|script| waits.iter().any(|(waiter, _)| waiter == script));
             // A deadlock ends by itself, and somebody has to be able to free the others.
             let someone_can_go = (0..scripts.len())
                 .any(|script| !running.contains(&script) && next[script] < scripts[script].len());
@@ -162,10 +161,7 @@ impl Stage {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                return Err(StepperError::Stuck {
-                    seconds: PATIENCE.as_secs(),
-                    run: run.clone(),
-                });
+                return Err(StepperError::Stuck { seconds: PATIENCE.as_secs(), run: run.clone() });
             }
         }
     }
@@ -175,25 +171,15 @@ impl Stage {
         let pids: Vec<i32> = self.actors.iter().map(|actor| actor.pid).collect();
         let index = |pid: i32| pids.iter().position(|known| *known == pid);
         let rows = self.looker.query(WAITS, &[&pids]).await?;
-        Ok(rows
-            .iter()
-            .filter_map(|row| Some((index(row.get(0))?, index(row.get(1))?)))
-            .collect())
+        Ok(rows.iter().filter_map(|row| Some((index(row.get(0))?, index(row.get(1))?))).collect())
     }
 }
 
 impl Actor {
     async fn connect(config: &Config) -> Result<Self, Error> {
         let client = connect(config).await?;
-        let pid = client
-            .query_one("select pg_backend_pid()", &[])
-            .await?
-            .get(0);
-        Ok(Self {
-            client: Arc::new(Mutex::new(client)),
-            pid,
-            running: None,
-        })
+        let pid = client.query_one("select pg_backend_pid()", &[]).await?.get(0);
+        Ok(Self { client: Arc::new(Mutex::new(client)), pid, running: None })
     }
 
     fn start(&mut self, script: &Script, step: usize, moved: Arc<Notify>) {
@@ -203,11 +189,7 @@ impl Actor {
             moved.notify_one();
             outcome
         });
-        self.running = Some(Running {
-            step,
-            task,
-            waits: false,
-        });
+        self.running = Some(Running { step, task, waits: false });
     }
 
     async fn take_ended(&mut self) -> Option<(usize, Outcome)> {

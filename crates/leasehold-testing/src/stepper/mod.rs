@@ -82,10 +82,7 @@ impl Stepper {
         let lengths: Vec<usize> = scripts().iter().map(Script::len).collect();
         let possible = orders::count(&lengths);
         if possible > MAX_ORDERS {
-            return Err(StepperError::TooMany {
-                possible,
-                limit: MAX_ORDERS,
-            });
+            return Err(StepperError::TooMany { possible, limit: MAX_ORDERS });
         }
         let mut stage = Stage::connect(&self.config, lengths.len()).await?;
         let mut orders = Orders::default();

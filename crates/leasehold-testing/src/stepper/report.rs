@@ -50,21 +50,16 @@ impl Exploration {
         if let Err(why) = verdict {
             self.failed += 1;
             if self.failures.len() < KEEP {
-                self.failures.push(Failure {
-                    why,
-                    run: run.clone(),
-                });
+                self.failures.push(Failure { why, run: run.clone() });
             }
         }
     }
 
     /// Panics with the first order that failed, step by step.
+    #[expect(clippy::panic, reason = "the test fails here")]
     pub fn assert_all_held(&self) {
         if let Some(Failure { why, run }) = self.failures.first() {
-            panic!(
-                "{} of {} orders failed; the first: {why}\n{run}",
-                self.failed, self.orders
-            );
+            panic!("{} of {} orders failed; the first: {why}\n{run}", self.failed, self.orders);
         }
     }
 }

@@ -27,21 +27,16 @@ impl Run {
     pub(super) fn new(scripts: &[Script]) -> Self {
         let names = |script: &Script| script.steps.iter().map(|step| step.name.clone()).collect();
         Self {
-            scripts: scripts
-                .iter()
-                .map(|script| (script.name.clone(), names(script)))
-                .collect(),
+            scripts: scripts.iter().map(|script| (script.name.clone(), names(script))).collect(),
             events: Vec::new(),
         }
     }
 
     /// What a step came to. Panics if there is no such step: a test that asks for it is wrong.
+    #[expect(clippy::panic, reason = "the test fails here")]
     pub fn outcome(&self, script: &str, step: usize) -> &Outcome {
         let index = self.scripts.iter().position(|(name, _)| name == script);
-        let place = (
-            index.unwrap_or_else(|| panic!("no script is called {script}")),
-            step,
-        );
+        let place = (index.unwrap_or_else(|| panic!("no script is called {script}")), step);
         let found = self.events.iter().find_map(|event| match event {
             Event::Ended(ended, outcome) if *ended == place => Some(outcome),
             _ => None,
@@ -62,9 +57,7 @@ impl Run {
 
     /// Whether any step had to wait for a lock.
     pub fn waited(&self) -> bool {
-        self.events
-            .iter()
-            .any(|event| matches!(event, Event::Waits(_)))
+        self.events.iter().any(|event| matches!(event, Event::Waits(_)))
     }
 
     /// How many steps ended with this SQLSTATE.
@@ -95,7 +88,7 @@ impl fmt::Display for Run {
                 }
                 Event::Ended(_, Ok(_)) => {}
                 Event::Ended(place, Err(error)) => {
-                    writeln!(f, "  … {} fails: {error}", self.name(*place))?
+                    writeln!(f, "  … {} fails: {error}", self.name(*place))?;
                 }
             }
         }

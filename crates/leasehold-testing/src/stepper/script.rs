@@ -28,10 +28,7 @@ pub(super) struct Step {
 
 impl Script {
     pub fn new(name: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            steps: Vec::new(),
-        }
+        Self { name: name.into(), steps: Vec::new() }
     }
 
     /// One SQL statement, sent as it is.
@@ -47,10 +44,7 @@ impl Script {
     /// `begin`, these statements one step each, `commit`.
     pub fn transaction(self, statements: &[&str]) -> Self {
         let begun = self.sql("begin");
-        statements
-            .iter()
-            .fold(begun, |script, sql| script.sql(*sql))
-            .sql("commit")
+        statements.iter().fold(begun, |script, sql| script.sql(*sql)).sql("commit")
     }
 
     /// Anything that uses only this connection. If it waits for a lock, it counts as waiting.
@@ -68,10 +62,7 @@ impl Script {
             Box::pin(async move { work.await.map(Into::into) })
                 as Pin<Box<dyn Future<Output = _> + Send>>
         });
-        self.steps.push(Step {
-            name: name.into(),
-            work,
-        });
+        self.steps.push(Step { name: name.into(), work });
         self
     }
 
@@ -114,9 +105,7 @@ impl Answer {
             match message {
                 SimpleQueryMessage::Row(row) => {
                     answer.rows.push(
-                        (0..row.len())
-                            .map(|column| row.get(column).map(str::to_owned))
-                            .collect(),
+                        (0..row.len()).map(|column| row.get(column).map(str::to_owned)).collect(),
                     );
                 }
                 SimpleQueryMessage::CommandComplete(count) => answer.affected = count,
@@ -135,10 +124,7 @@ impl From<()> for Answer {
 
 impl From<String> for Answer {
     fn from(value: String) -> Self {
-        Self {
-            rows: vec![vec![Some(value)]],
-            affected: 0,
-        }
+        Self { rows: vec![vec![Some(value)]], affected: 0 }
     }
 }
 
@@ -154,20 +140,16 @@ pub struct StepError {
 impl StepError {
     /// For errors that do not come straight from the server.
     pub fn new(message: impl fmt::Display) -> Self {
-        Self {
-            code: None,
-            message: message.to_string(),
-        }
+        Self { code: None, message: message.to_string() }
     }
 }
 
 impl From<tokio_postgres::Error> for StepError {
     fn from(error: tokio_postgres::Error) -> Self {
         match error.as_db_error() {
-            Some(said) => Self {
-                code: Some(said.code().code().to_owned()),
-                message: said.to_string(),
-            },
+            Some(said) => {
+                Self { code: Some(said.code().code().to_owned()), message: said.to_string() }
+            }
             None => Self::new(format!("{error:?}")),
         }
     }

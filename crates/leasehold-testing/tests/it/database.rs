@@ -4,10 +4,7 @@ use leasehold_testing::{PrivatePostgres, TestDatabase};
 use tokio_postgres::Config;
 
 async fn jobs(client: &tokio_postgres::Client) -> i64 {
-    let row = client
-        .query_one("select count(*) from leasehold.job", &[])
-        .await
-        .expect("migrated");
+    let row = client.query_one("select count(*) from leasehold.job", &[]).await.expect("migrated");
     row.get(0)
 }
 
@@ -15,16 +12,9 @@ async fn jobs(client: &tokio_postgres::Client) -> i64 {
 async fn two_tests_do_not_see_each_other() {
     let (one, two) = (TestDatabase::new().await, TestDatabase::new().await);
     let (first, second) = (one.connect().await, two.connect().await);
-    first
-        .batch_execute("insert into leasehold.job (name) values ('a')")
-        .await
-        .unwrap();
+    first.batch_execute("insert into leasehold.job (name) values ('a')").await.unwrap();
     assert_eq!((jobs(&first).await, jobs(&second).await), (1, 0));
-    assert!(
-        one.name().contains("two_tests_do_not_see"),
-        "{}",
-        one.name()
-    );
+    assert!(one.name().contains("two_tests_do_not_see"), "{}", one.name());
     let by_url: Config = one.url().parse().unwrap();
     assert_eq!(by_url.get_dbname(), Some(one.name()));
 }
@@ -54,10 +44,7 @@ async fn a_test_may_crash_a_server_of_its_own() {
     let mut postgres = PrivatePostgres::throwaway().start().unwrap();
     let database = TestDatabase::on(&postgres).await.unwrap();
     let client = database.connect().await;
-    client
-        .batch_execute("insert into leasehold.job (name) values ('a')")
-        .await
-        .unwrap();
+    client.batch_execute("insert into leasehold.job (name) values ('a')").await.unwrap();
     postgres.crash().unwrap();
     assert!(client.query_one("select 1", &[]).await.is_err());
     postgres.start_again().unwrap();

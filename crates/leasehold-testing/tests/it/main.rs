@@ -1,5 +1,13 @@
 //! One test binary; modules mirror `src`.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "that is how a test fails"
+)]
+
+mod cancel;
 mod database;
 mod pgbouncer;
 mod postgres;

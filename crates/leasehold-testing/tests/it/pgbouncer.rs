@@ -2,11 +2,7 @@ use leasehold_testing::{PgBouncer, PrivatePostgres, TestDatabase};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
 async fn connect(pooler: &PgBouncer, database: &str) -> Client {
-    let (client, connection) = pooler
-        .config(database)
-        .connect(NoTls)
-        .await
-        .expect("connects");
+    let (client, connection) = pooler.config(database).connect(NoTls).await.expect("connects");
     tokio::spawn(connection);
     client
 }
@@ -26,23 +22,14 @@ async fn clients_share_a_server_connection_between_transactions() {
     let postgres = PrivatePostgres::throwaway().start().unwrap();
     let pooler = PgBouncer::start(&postgres, 1).unwrap();
     let database = TestDatabase::on(&postgres).await.unwrap();
-    let (one, two) = (
-        connect(&pooler, database.name()).await,
-        connect(&pooler, database.name()).await,
-    );
+    let (one, two) =
+        (connect(&pooler, database.name()).await, connect(&pooler, database.name()).await);
     let pid = ask(&one, "select pg_backend_pid()").await;
     assert_eq!(ask(&two, "select pg_backend_pid()").await, pid);
     // What one client sets for its session, another one gets.
-    one.batch_execute("set application_name = 'left behind'")
-        .await
-        .unwrap();
-    one.batch_execute("select set_config('leasehold.x', 'left behind', false)")
-        .await
-        .unwrap();
-    assert_eq!(
-        ask(&two, "select current_setting('leasehold.x', true)").await,
-        "left behind"
-    );
+    one.batch_execute("set application_name = 'left behind'").await.unwrap();
+    one.batch_execute("select set_config('leasehold.x', 'left behind', false)").await.unwrap();
+    assert_eq!(ask(&two, "select current_setting('leasehold.x', true)").await, "left behind");
 }
 
 #[tokio::test]

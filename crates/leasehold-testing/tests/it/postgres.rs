@@ -31,10 +31,7 @@ struct Dir(PathBuf);
 
 impl Dir {
     fn new() -> Self {
-        Self(PathBuf::from(format!(
-            "/tmp/leasehold-it-{:016x}",
-            rand::random::<u64>()
-        )))
+        Self(PathBuf::from(format!("/tmp/leasehold-it-{:016x}", rand::random::<u64>())))
     }
 }
 
@@ -45,6 +42,7 @@ impl Drop for Dir {
 }
 
 /// Waits for something that another process does. The limit only ends a test that failed.
+#[expect(clippy::disallowed_methods, reason = "the system tells of no event to wait for")]
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !is_so() {
@@ -57,31 +55,18 @@ fn is_running(pid: u32) -> bool {
     // A zombie has ended; only nobody has asked how yet.
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
     match (Path::new("/proc/self").exists(), stat) {
-        (true, Ok(stat)) => !stat
-            .rsplit(')')
-            .next()
-            .unwrap_or("")
-            .trim()
-            .starts_with('Z'),
+        (true, Ok(stat)) => !stat.rsplit(')').next().unwrap_or("").trim().starts_with('Z'),
         (true, Err(_)) => false,
         (false, _) => {
             let pid = pid.to_string();
-            Command::new("ps")
-                .args(["-p", &pid])
-                .stdout(Stdio::null())
-                .status()
-                .unwrap()
-                .success()
+            Command::new("ps").args(["-p", &pid]).stdout(Stdio::null()).status().unwrap().success()
         }
     }
 }
 
 #[tokio::test]
 async fn a_throwaway_server_answers_and_leaves_nothing_behind() {
-    let postgres = PrivatePostgres::throwaway()
-        .set("work_mem", "7MB")
-        .start()
-        .unwrap();
+    let postgres = PrivatePostgres::throwaway().set("work_mem", "7MB").start().unwrap();
     let (dir, pid) = (postgres.dir().to_owned(), postgres.pid().unwrap());
     let client = connect(&postgres.config("postgres")).await;
     assert_eq!(number(&client, "select 41::int8 + 1").await, 42);
@@ -103,10 +88,7 @@ async fn a_kept_cluster_is_durable_and_keeps_its_rows() {
     let postgres = PrivatePostgres::kept_in(&dir.0).start().unwrap();
     let client = connect(&postgres.config("postgres")).await;
     assert_eq!(text(&client, "show fsync").await, "on");
-    client
-        .batch_execute("create table t (n int8); insert into t values (5)")
-        .await
-        .unwrap();
+    client.batch_execute("create table t (n int8); insert into t values (5)").await.unwrap();
     drop(postgres);
 
     let postgres = PrivatePostgres::kept_in(&dir.0).start().unwrap();
@@ -120,24 +102,15 @@ async fn a_kept_cluster_is_durable_and_keeps_its_rows() {
 async fn a_crash_loses_open_transactions_and_nothing_else() {
     let mut postgres = PrivatePostgres::throwaway().start().unwrap();
     let client = connect(&postgres.config("postgres")).await;
-    client
-        .batch_execute("create table t (n int8); insert into t values (1)")
-        .await
-        .unwrap();
-    client
-        .batch_execute("begin; insert into t values (2)")
-        .await
-        .unwrap();
+    client.batch_execute("create table t (n int8); insert into t values (1)").await.unwrap();
+    client.batch_execute("begin; insert into t values (2)").await.unwrap();
     postgres.crash().unwrap();
     assert_eq!(postgres.pid(), None);
     postgres.start_again().unwrap();
     let client = connect(&postgres.config("postgres")).await;
     assert_eq!(number(&client, "select sum(n)::int8 from t").await, 1);
     let log = fs::read_to_string(postgres.log_path()).unwrap();
-    assert!(
-        log.contains("automatic recovery"),
-        "an orderly stop is no crash:\n{log}"
-    );
+    assert!(log.contains("automatic recovery"), "an orderly stop is no crash:\n{log}");
 
     postgres.stop().unwrap();
     postgres.start_again().unwrap();
@@ -149,49 +122,25 @@ async fn a_crash_loses_open_transactions_and_nothing_else() {
 async fn a_server_killed_with_9_starts_again_only_when_it_is_ready() {
     let mut postgres = PrivatePostgres::throwaway().start().unwrap();
     let pid = postgres.pid().unwrap();
-    let status = Command::new("kill")
-        .args(["-9", &pid.to_string()])
-        .status()
-        .unwrap();
+    let status = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
     assert!(status.success());
     postgres.stop().unwrap();
     // The file of the dead server still says "ready".
     let left = fs::read_to_string(postgres.dir().join("data/postmaster.pid")).unwrap();
     assert!(left.contains("ready"), "{left}");
-    wait_until("the old server's children are gone", || {
-        postgres.start_again().is_ok()
-    });
+    wait_until("the old server's children are gone", || postgres.start_again().is_ok());
     assert_ne!(postgres.pid(), Some(pid));
-    assert_eq!(
-        number(
-            &connect(&postgres.config("postgres")).await,
-            "select 1::int8"
-        )
-        .await,
-        1
-    );
+    assert_eq!(number(&connect(&postgres.config("postgres")).await, "select 1::int8").await, 1);
 }
 
 #[tokio::test]
 async fn tcp_wants_the_password_that_the_url_contains() {
-    let free = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    let postgres = PrivatePostgres::throwaway()
-        .listen_tcp(free)
-        .start()
-        .unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let postgres = PrivatePostgres::throwaway().listen_tcp(free).start().unwrap();
     let with: Config = postgres.tcp_url("postgres").unwrap().parse().unwrap();
     assert_eq!(number(&connect(&with).await, "select 1::int8").await, 1);
     let mut without = Config::new();
-    without
-        .host("127.0.0.1")
-        .port(free)
-        .user("postgres")
-        .dbname("postgres")
-        .password("guess");
+    without.host("127.0.0.1").port(free).user("postgres").dbname("postgres").password("guess");
     assert!(without.connect(NoTls).await.is_err());
 }
 
@@ -203,15 +152,9 @@ fn without_being_asked_there_is_no_tcp() {
 
 #[test]
 fn a_failed_start_quotes_the_log_and_leaves_no_directory() {
-    let error = PrivatePostgres::throwaway()
-        .set("max_connections", "many")
-        .start()
-        .err()
-        .unwrap();
+    let error = PrivatePostgres::throwaway().set("max_connections", "many").start().err().unwrap();
     assert!(error.to_string().contains("max_connections"), "{error}");
-    let PostgresError::NotStarted { log, .. } = error else {
-        panic!("{error}")
-    };
+    let PostgresError::NotStarted { log, .. } = error else { panic!("{error}") };
     assert!(!log.exists());
 }
 
@@ -221,10 +164,7 @@ fn a_directory_of_another_version_is_refused() {
     fs::create_dir_all(dir.0.join("data")).unwrap();
     fs::write(dir.0.join("data/PG_VERSION"), "9.6\n").unwrap();
     let error = PrivatePostgres::kept_in(&dir.0).start().err().unwrap();
-    assert!(
-        matches!(error, PostgresError::OtherVersion { .. }),
-        "{error}"
-    );
+    assert!(matches!(error, PostgresError::OtherVersion { .. }), "{error}");
 }
 
 #[test]
@@ -232,9 +172,7 @@ fn a_directory_in_use_is_refused() {
     let dir = Dir::new();
     let first = PrivatePostgres::kept_in(&dir.0).start().unwrap();
     let error = PrivatePostgres::kept_in(&dir.0).start().err().unwrap();
-    let PostgresError::AlreadyRunning { pid, .. } = error else {
-        panic!("{error}")
-    };
+    let PostgresError::AlreadyRunning { pid, .. } = error else { panic!("{error}") };
     assert_eq!(Some(pid), first.pid());
 }
 
@@ -245,20 +183,14 @@ async fn a_directory_with_a_long_path_gets_a_socket_elsewhere() {
     fs::create_dir(&dir.0).unwrap();
     let postgres = PrivatePostgres::kept_in(&long).start().unwrap();
     let socket_dir = postgres.socket_dir().to_owned();
-    assert_eq!(
-        number(
-            &connect(&postgres.config("postgres")).await,
-            "select 1::int8"
-        )
-        .await,
-        1
-    );
+    assert_eq!(number(&connect(&postgres.config("postgres")).await, "select 1::int8").await, 1);
     drop(postgres);
     assert!(!socket_dir.exists());
 }
 
 /// Not a test by itself: the next tests run it in a process of its own, to kill that.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "it waits to be killed")]
 fn helper_holds_a_server_until_killed() {
     let Some(dir) = std::env::var_os(HELPER) else {
         return;
@@ -268,36 +200,22 @@ fn helper_holds_a_server_until_killed() {
         false => PrivatePostgres::kept_in(dir),
     };
     let postgres = options.start().unwrap();
-    println!(
-        "\nheld {} {}",
-        postgres.pid().unwrap(),
-        postgres.dir().display()
-    );
+    println!("\nheld {} {}", postgres.pid().unwrap(), postgres.dir().display());
     std::thread::sleep(Duration::from_secs(600));
 }
 
 fn start_helper(dir: &str) -> (Child, u32, PathBuf) {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "postgres::helper_holds_a_server_until_killed",
-            "--nocapture",
-        ])
+        .args(["--exact", "postgres::helper_holds_a_server_until_killed", "--nocapture"])
         .env(HELPER, dir)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let line = lines
-        .map(Result::unwrap)
-        .find(|line| line.starts_with("held "))
-        .expect("the helper");
+    let line =
+        lines.map(Result::unwrap).find(|line| line.starts_with("held ")).expect("the helper");
     let mut words = line.split(' ').skip(1);
-    (
-        child,
-        words.next().unwrap().parse().unwrap(),
-        words.next().unwrap().into(),
-    )
+    (child, words.next().unwrap().parse().unwrap(), words.next().unwrap().into())
 }
 
 #[test]
@@ -319,8 +237,5 @@ fn after_a_kill_the_next_start_waits_for_the_old_server_to_close() {
     let postgres = PrivatePostgres::kept_in(&dir.0).start().unwrap();
     assert_ne!(postgres.pid(), Some(pid));
     let log = fs::read_to_string(postgres.log_path()).unwrap();
-    assert!(
-        !log.contains("automatic recovery"),
-        "the old server was stopped in order:\n{log}"
-    );
+    assert!(!log.contains("automatic recovery"), "the old server was stopped in order:\n{log}");
 }

@@ -15,16 +15,9 @@ impl Setup {
     async fn new() -> Self {
         let database = TestDatabase::new().await;
         let direct = database.connect_directly().await;
-        direct
-            .batch_execute("create table t (n int8)")
-            .await
-            .unwrap();
+        direct.batch_execute("create table t (n int8)").await.unwrap();
         let proxy = FaultProxy::before(&database.direct_config()).unwrap();
-        Self {
-            proxy,
-            direct,
-            _database: database,
-        }
+        Self { proxy, direct, _database: database }
     }
 
     async fn client(&self) -> Client {
@@ -39,11 +32,8 @@ impl Setup {
 
     /// What is in the table, seen from outside.
     async fn sum(&self) -> i64 {
-        let row = self
-            .direct
-            .query_one("select coalesce(sum(n), 0)::int8 from t", &[])
-            .await
-            .unwrap();
+        let row =
+            self.direct.query_one("select coalesce(sum(n), 0)::int8 from t", &[]).await.unwrap();
         row.get(0)
     }
 
@@ -55,16 +45,12 @@ impl Setup {
 
     async fn wait_until_locked(&self) {
         let locked = async { while !self.is_locked().await {} };
-        tokio::time::timeout(LIMIT, locked)
-            .await
-            .expect("the row gets locked");
+        tokio::time::timeout(LIMIT, locked).await.expect("the row gets locked");
     }
 
     async fn wait_until_free(&self) {
         let free = async { while self.is_locked().await {} };
-        tokio::time::timeout(LIMIT, free)
-            .await
-            .expect("the row gets free");
+        tokio::time::timeout(LIMIT, free).await.expect("the row gets free");
     }
 }
 
@@ -75,26 +61,14 @@ const LIMIT: Duration = Duration::from_secs(60);
 async fn without_rules_everything_passes() {
     let setup = Setup::new().await;
     let mut client = setup.client().await;
-    client
-        .execute("insert into t values ($1)", &[&1i64])
-        .await
-        .unwrap();
+    client.execute("insert into t values ($1)", &[&1i64]).await.unwrap();
     let transaction = client.transaction().await.unwrap();
-    transaction
-        .execute("insert into t values (2)", &[])
-        .await
-        .unwrap();
+    transaction.execute("insert into t values (2)", &[]).await.unwrap();
     transaction.commit().await.unwrap();
-    let row = client
-        .query_one("select repeat('x', 1000000)", &[])
-        .await
-        .unwrap();
+    let row = client.query_one("select repeat('x', 1000000)", &[]).await.unwrap();
     assert_eq!(row.get::<_, String>(0).len(), 1_000_000);
     let long = "y".repeat(1_000_000);
-    let row = client
-        .query_one("select length($1::text)", &[&long])
-        .await
-        .unwrap();
+    let row = client.query_one("select length($1::text)", &[&long]).await.unwrap();
     assert_eq!(row.get::<_, i32>(0), 1_000_000);
     assert_eq!(setup.sum().await, 3);
     assert_eq!(setup.proxy.connections(), 1);
@@ -103,41 +77,27 @@ async fn without_rules_everything_passes() {
 }
 
 #[tokio::test]
-async fn b4_a_lost_reply_leaves_a_row_that_the_client_knows_nothing_of() {
+async fn a_lost_reply_leaves_a_row_that_the_client_knows_nothing_of() {
     let setup = Setup::new().await;
     let client = setup.client().await;
     let rule = setup.proxy.add(Rule::drop_reply_to("insert into t"));
-    let error = client
-        .execute("insert into t values (1)", &[])
-        .await
-        .unwrap_err();
-    assert!(
-        error.is_closed() || error.as_db_error().is_none(),
-        "{error:?}"
-    );
+    let error = client.execute("insert into t values (1)", &[]).await.unwrap_err();
+    assert!(error.is_closed() || error.as_db_error().is_none(), "{error:?}");
     // Fired means that the server has finished, so there is nothing to wait for.
     setup.proxy.wait_fired(rule).await.unwrap();
     assert_eq!(setup.sum().await, 1);
     // Once is enough.
-    setup
-        .client()
-        .await
-        .execute("insert into t values (2)", &[])
-        .await
-        .unwrap();
+    setup.client().await.execute("insert into t values (2)", &[]).await.unwrap();
     assert_eq!((setup.sum().await, setup.proxy.fired(rule)), (3, 1));
 }
 
 #[tokio::test]
-async fn b1_the_reply_to_a_commit_is_lost_and_the_row_is_there() {
+async fn the_reply_to_a_commit_is_lost_and_the_row_is_there() {
     let setup = Setup::new().await;
     let mut client = setup.client().await;
     let rule = setup.proxy.add(Rule::drop_reply_to_commit());
     let transaction = client.transaction().await.unwrap();
-    transaction
-        .execute("insert into t values (1)", &[])
-        .await
-        .unwrap();
+    transaction.execute("insert into t values (1)", &[]).await.unwrap();
     assert!(transaction.commit().await.is_err());
     setup.proxy.wait_fired(rule).await.unwrap();
     assert_eq!(setup.sum().await, 1);
@@ -160,9 +120,7 @@ async fn a_statement_prepared_long_ago_is_still_recognised() {
     let client = setup.client().await;
     let insert = client.prepare("insert into t values ($1)").await.unwrap();
     client.prepare("select 1").await.unwrap();
-    let rule = setup
-        .proxy
-        .add(Rule::drop_reply_to("insert into t").skip(2));
+    let rule = setup.proxy.add(Rule::drop_reply_to("insert into t").skip(2));
     client.execute(&insert, &[&1i64]).await.unwrap();
     client.execute(&insert, &[&2i64]).await.unwrap();
     client.execute(&insert, &[&4i64]).await.unwrap_err();
@@ -175,17 +133,11 @@ async fn in_a_pipeline_only_the_chosen_reply_and_later_ones_are_lost() {
     let setup = Setup::new().await;
     let client = setup.client().await;
     let insert = client.prepare("insert into t values ($1)").await.unwrap();
-    let chosen = client
-        .prepare("insert into t values ($1) -- chosen")
-        .await
-        .unwrap();
+    let chosen = client.prepare("insert into t values ($1) -- chosen").await.unwrap();
     let rule = setup.proxy.add(Rule::drop_reply_to("-- chosen"));
     let run = async |statement, n: i64| client.execute(statement, &[&n]).await;
     let (first, second, third) = tokio::join!(run(&insert, 1), run(&chosen, 2), run(&insert, 4),);
-    assert!(
-        first.is_ok() && second.is_err() && third.is_err(),
-        "{first:?} {second:?} {third:?}"
-    );
+    assert!(first.is_ok() && second.is_err() && third.is_err(), "{first:?} {second:?} {third:?}");
     setup.proxy.wait_fired(rule).await.unwrap();
     assert_eq!(setup.sum().await & 3, 3);
 }
@@ -196,25 +148,14 @@ async fn after_a_copy_the_right_reply_is_lost() {
     let setup = Setup::new().await;
     let client = setup.client().await;
     for round in 0..2 {
-        let sink = client
-            .copy_in::<_, &[u8]>("copy t from stdin")
-            .await
-            .unwrap();
+        let sink = client.copy_in::<_, &[u8]>("copy t from stdin").await.unwrap();
         let mut sink = pin!(sink);
-        futures_util::SinkExt::send(&mut sink, &b"1\n"[..])
-            .await
-            .unwrap();
+        futures_util::SinkExt::send(&mut sink, &b"1\n"[..]).await.unwrap();
         assert_eq!(sink.finish().await.unwrap(), 1, "round {round}");
     }
     let rule = setup.proxy.add(Rule::drop_reply_to("-- chosen"));
-    client
-        .execute("insert into t values (10)", &[])
-        .await
-        .unwrap();
-    client
-        .execute("insert into t values (100) -- chosen", &[])
-        .await
-        .unwrap_err();
+    client.execute("insert into t values (10)", &[]).await.unwrap();
+    client.execute("insert into t values (100) -- chosen", &[]).await.unwrap_err();
     setup.proxy.wait_fired(rule).await.unwrap();
     assert_eq!(setup.sum().await, 112);
 }
@@ -224,35 +165,18 @@ async fn a_statement_that_is_cut_off_before_never_runs() {
     let setup = Setup::new().await;
     let client = setup.client().await;
     let rule = setup.proxy.add(Rule::cut_before("insert into t").times(2));
-    client
-        .execute("insert into t values (1)", &[])
-        .await
-        .unwrap_err();
-    setup
-        .client()
-        .await
-        .batch_execute("insert into t values (2)")
-        .await
-        .unwrap_err();
+    client.execute("insert into t values (1)", &[]).await.unwrap_err();
+    setup.client().await.batch_execute("insert into t values (2)").await.unwrap_err();
     setup.proxy.wait_fired_times(rule, 2).await.unwrap();
-    setup
-        .client()
-        .await
-        .batch_execute("insert into t values (4)")
-        .await
-        .unwrap();
+    setup.client().await.batch_execute("insert into t values (4)").await.unwrap();
     assert_eq!(setup.sum().await, 4);
 }
 
 #[tokio::test]
-async fn b8_a_blackhole_after_a_statement_keeps_its_locks_and_tells_nobody() {
+async fn a_blackhole_after_a_statement_keeps_its_locks_and_tells_nobody() {
     let setup = Setup::new().await;
     let client = setup.client().await;
-    setup
-        .direct
-        .batch_execute("insert into t values (1)")
-        .await
-        .unwrap();
+    setup.direct.batch_execute("insert into t values (1)").await.unwrap();
     client.batch_execute("begin").await.unwrap();
     let rule = setup.proxy.add(Rule::blackhole_after("for update"));
     let asking = tokio::spawn(async move {
@@ -269,16 +193,12 @@ async fn b8_a_blackhole_after_a_statement_keeps_its_locks_and_tells_nobody() {
 }
 
 #[tokio::test]
-async fn b8_a_client_that_dies_behind_a_blackhole_keeps_its_locks() {
+async fn a_client_that_dies_behind_a_blackhole_keeps_its_locks() {
     let setup = Setup::new().await;
     let other = setup.client().await;
     let (client, connection) = setup.proxy.config().connect(NoTls).await.unwrap();
     let socket = tokio::spawn(connection);
-    setup
-        .direct
-        .batch_execute("insert into t values (1)")
-        .await
-        .unwrap();
+    setup.direct.batch_execute("insert into t values (1)").await.unwrap();
     client.batch_execute("begin").await.unwrap();
     let rule = setup.proxy.add(Rule::blackhole_after("for update"));
     let asking = tokio::spawn(async move { client.query("select n from t for update", &[]).await });
@@ -318,12 +238,7 @@ async fn a_reset_ends_every_connection_and_new_ones_work() {
     assert_eq!(setup.proxy.reset_all(), 2);
     assert!(one.batch_execute("select 1").await.is_err());
     assert!(two.batch_execute("select 1").await.is_err());
-    setup
-        .client()
-        .await
-        .batch_execute("select 1")
-        .await
-        .unwrap();
+    setup.client().await.batch_execute("select 1").await.unwrap();
 }
 
 #[tokio::test]
@@ -341,43 +256,29 @@ async fn a_cut_after_a_client_message_lets_the_server_have_it() {
     let setup = Setup::new().await;
     let rule = setup.proxy.add(Rule::cut_after_client_message(2));
     let client = setup.client().await;
-    client
-        .batch_execute("insert into t values (1)")
-        .await
-        .unwrap();
-    client
-        .batch_execute("insert into t values (2)")
-        .await
-        .unwrap_err();
+    client.batch_execute("insert into t values (1)").await.unwrap();
+    client.batch_execute("insert into t values (2)").await.unwrap_err();
     assert_eq!(setup.proxy.fired(rule), 1);
 }
 
 #[tokio::test]
-async fn b9_a_cut_inside_a_row_is_an_error_and_not_a_short_answer() {
+async fn a_cut_inside_a_row_is_an_error_and_not_a_short_answer() {
     let setup = Setup::new().await;
     // Description, row, …
     let rule = setup.proxy.add(Rule::cut_inside_server_message(2));
     let client = setup.client().await;
-    client
-        .simple_query("select repeat('x', 100000)")
-        .await
-        .unwrap_err();
+    client.simple_query("select repeat('x', 100000)").await.unwrap_err();
     assert_eq!(setup.proxy.fired(rule), 1);
 }
 
 #[tokio::test]
-async fn b9_slow_networks_change_nothing_but_the_time() {
+async fn slow_networks_change_nothing_but_the_time() {
     let setup = Setup::new().await;
     let slow = setup.proxy.add(Rule::throttle(200_000));
     let late = setup.proxy.add(Rule::delay(Duration::from_millis(5)));
-    let one = setup
-        .proxy
-        .add(Rule::delay_statement("repeat", Duration::from_millis(5)));
+    let one = setup.proxy.add(Rule::delay_statement("repeat", Duration::from_millis(5)));
     let client = setup.client().await;
-    let row = client
-        .query_one("select repeat('x', 50000)", &[])
-        .await
-        .unwrap();
+    let row = client.query_one("select repeat('x', 50000)", &[]).await.unwrap();
     assert_eq!(row.get::<_, String>(0).len(), 50_000);
     assert!(setup.proxy.fired(slow) >= 5);
     assert!(setup.proxy.fired(late) >= 2);

@@ -15,11 +15,7 @@ async fn stepper() -> (TestDatabase, Stepper) {
 }
 
 async fn n(client: &Client) -> i64 {
-    client
-        .query_one("select n from t where id = 1", &[])
-        .await
-        .unwrap()
-        .get(0)
+    client.query_one("select n from t where id = 1", &[]).await.unwrap().get(0)
 }
 
 /// Reads, adds one in the program, writes: the classic mistake.
@@ -38,9 +34,7 @@ fn read_then_write(name: &str, read: &'static str) -> Script {
         .step("write", move |client| {
             let next = written.load(Ordering::SeqCst) + 1;
             async move {
-                client
-                    .execute("update t set n = $1 where id = 1", &[&next])
-                    .await?;
+                client.execute("update t set n = $1 where id = 1", &[&next]).await?;
                 Ok(())
             }
         })
@@ -71,10 +65,7 @@ async fn reading_and_then_writing_loses_an_increment() {
     assert!(seen.waited > 0, "writers of one row wait for each other");
     assert_eq!((seen.deadlocks, seen.diverged), (0, 0));
     let first = seen.failures[0].run.to_string();
-    assert!(
-        first.contains("a: read") && first.contains("b: write"),
-        "{first}"
-    );
+    assert!(first.contains("a: read") && first.contains("b: write"), "{first}");
     assert!(std::panic::catch_unwind(|| seen.assert_all_held()).is_err());
 }
 
@@ -150,7 +141,13 @@ async fn three_scripts_queue_at_one_row() {
         |name: &str| Script::new(name).transaction(&["update t set n = n + 1 where id = 1"]);
     let seen = stepper
         .explore(
-            || vec![script("a"), script("b"), script("c")],
+            || {
+                vec![
+                    script("a"),
+                    script("b"),
+                    Script::new("c").sql("update t set n = n + 1 where id = 1"),
+                ]
+            },
             async |client| client.batch_execute(SETUP).await.unwrap(),
             async |client, _| match n(client).await {
                 3 => Ok(()),
@@ -160,7 +157,7 @@ async fn three_scripts_queue_at_one_row() {
         .await
         .unwrap();
     seen.assert_all_held();
-    assert!(seen.waited > 0 && seen.orders > 90, "{seen:?}");
+    assert!(seen.waited > 0 && seen.orders > 50, "{seen:?}");
 }
 
 #[tokio::test]
@@ -199,11 +196,7 @@ async fn too_many_orders_are_refused_before_anything_runs() {
     let (_database, stepper) = stepper().await;
     let script = |name: &str| Script::new(name).transaction(&["select 1"; 8]);
     let error = stepper
-        .explore(
-            || vec![script("a"), script("b")],
-            async |_| panic!("runs"),
-            async |_, _| Ok(()),
-        )
+        .explore(|| vec![script("a"), script("b")], async |_| panic!("runs"), async |_, _| Ok(()))
         .await
         .unwrap_err();
     assert!(matches!(error, StepperError::TooMany { .. }), "{error}");

@@ -37,7 +37,10 @@ impl ExpireLeases {
             let sql = "select returned, buried from leasehold.expire_leases($1)";
             let rows = link.query(sql, &param).await?;
             let row = rows.first();
-            return Ok(row.map_or(Expired::default(), |row| Expired { returned: row.get(0), buried: row.get(1) }));
+            return Ok(row.map_or(Expired::default(), |row| Expired {
+                returned: row.get(0),
+                buried: row.get(1),
+            }));
         }
         let sql = "select elected, coalesce(returned, 0), coalesce(buried, 0) from leasehold.expire_tick($1)";
         let rows = link.query(sql, &param).await?;

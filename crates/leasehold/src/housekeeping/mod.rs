@@ -87,7 +87,11 @@ impl Housekeeper {
         }
     }
 
-    async fn tick(&mut self, leases: &mut ExpireLeases, jobs: &mut ExpireJobs) -> Result<(), CallError> {
+    async fn tick(
+        &mut self,
+        leases: &mut ExpireLeases,
+        jobs: &mut ExpireJobs,
+    ) -> Result<(), CallError> {
         while let Some(declared) = self.schedules.last() {
             schedule::declare(&self.link, declared).await?;
             self.schedules.pop();
@@ -95,7 +99,8 @@ impl Housekeeper {
         let expired = leases.run_once(&self.link).await?;
         if expired.returned + expired.buried > 0 {
             tracing::info!(returned = expired.returned, buried = expired.buried, "leases expired");
-            self.events.send(|| Event::Expired { returned: expired.returned, buried: expired.buried });
+            self.events
+                .send(|| Event::Expired { returned: expired.returned, buried: expired.buried });
             self.wake_all();
         }
         let fired = schedule::fire_due(&self.link).await?;

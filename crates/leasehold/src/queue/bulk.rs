@@ -10,9 +10,6 @@ use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use crate::error::EnqueueError;
 use crate::job::Job;
 
-const COPY: &str =
-    "copy leasehold.job (queue, name, kwargs, priority, tag, max_attempts) from stdin (format binary)";
-
 /// Stores every job of `jobs`; all of them or none. They are due at once and carry no key: COPY
 /// cannot look for duplicates. Answers how many there were.
 ///
@@ -23,15 +20,36 @@ pub async fn enqueue_many<J: Job>(
     tag: &str,
 ) -> Result<u64, EnqueueError> {
     let policy = J::policy();
-    let sink = on.copy_jobs(COPY).await?;
-    let types = [Type::TEXT, Type::TEXT, Type::JSONB, Type::INT4, Type::TEXT, Type::INT4];
+    // What is left out the table fills in, for less than sending it costs.
+    let mut columns = vec!["queue", "name", "kwargs"];
+    let mut types = vec![Type::TEXT, Type::TEXT, Type::JSONB];
+    let mut rest: Vec<&(dyn ToSql + Sync)> = Vec::new();
+    if policy.priority != 0 {
+        columns.push("priority");
+        types.push(Type::INT4);
+        rest.push(&policy.priority);
+    }
+    if !tag.is_empty() {
+        columns.push("tag");
+        types.push(Type::TEXT);
+        rest.push(&tag);
+    }
+    if policy.max_attempts.is_some() {
+        columns.push("max_attempts");
+        types.push(Type::INT4);
+        rest.push(&policy.max_attempts);
+    }
+    let columns = columns.join(", ");
+    let sink =
+        on.copy_jobs(&format!("copy leasehold.job ({columns}) from stdin (format binary)")).await?;
     let mut writer = pin!(BinaryCopyInWriter::new(sink, &types));
     let mut text = Vec::with_capacity(256);
     for job in jobs {
         text.clear();
         serde_json::to_writer(&mut text, &job)?;
-        let row: [&(dyn ToSql + Sync); 6] =
-            [&J::QUEUE, &J::NAME, &JsonText(&text), &policy.priority, &tag, &policy.max_attempts];
+        let kwargs = JsonText(&text);
+        let mut row: Vec<&(dyn ToSql + Sync)> = vec![&J::QUEUE, &J::NAME, &kwargs];
+        row.extend(&rest);
         writer.as_mut().write(&row).await?;
     }
     Ok(writer.finish().await?)

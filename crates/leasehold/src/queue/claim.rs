@@ -8,12 +8,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
 use uuid::Uuid;
 
 use super::lanes::Lane;
+use super::moment::Moment;
 use crate::error::CallError;
 use crate::job::{Generation, JobId};
 use crate::link::Link;
@@ -25,13 +25,13 @@ pub(crate) struct ClaimedJob {
     pub(crate) name: Arc<str>,
     pub(crate) kwargs: JsonBytes,
     pub(crate) priority: i32,
-    pub(crate) scheduled_at: Timestamp,
+    pub(crate) scheduled_at: Moment,
     pub(crate) attempts: i32,
     pub(crate) max_attempts: i32,
     pub(crate) lost_count: i16,
     pub(crate) generation: Generation,
     pub(crate) tag: String,
-    pub(crate) enqueued_at: Timestamp,
+    pub(crate) enqueued_at: Moment,
     pub(crate) key: Option<String>,
     pub(crate) trace_context: Option<String>,
 }
@@ -44,7 +44,6 @@ pub(crate) struct Claim {
     pub(crate) jobs: Vec<ClaimedJob>,
     pub(crate) lease: Duration,
     pub(crate) run_limit: Duration,
-    pub(crate) max_lost: i32,
     /// Taken before the claim was sent, so our idea of the lease ends before the database's.
     pub(crate) asked_at: Instant,
 }
@@ -82,7 +81,7 @@ impl Claimer<'_> {
         let up_to = i32::try_from(up_to).unwrap_or(i32::MAX);
         let names: Vec<&str> = lanes.iter().map(|lane| lane.name.as_str()).collect();
         let priorities: Vec<i32> = lanes.iter().map(|lane| lane.priority).collect();
-        let after_at: Vec<Option<Timestamp>> =
+        let after_at: Vec<Option<Moment>> =
             lanes.iter().map(|lane| lane.after.map(|after| after.0)).collect();
         let after_id: Vec<i64> =
             lanes.iter().map(|lane| lane.after.map_or(0, |after| after.1)).collect();
@@ -103,6 +102,18 @@ impl Claimer<'_> {
             )
             .await?;
         Ok(read_claim(&rows, asked_at))
+    }
+
+    /// Whether a job waits that another loss would bury.
+    pub(crate) async fn last_chance_waits(&self) -> Result<bool, CallError> {
+        let rows = self
+            .link
+            .query(
+                "select leasehold.last_chance_waits($1, $2)",
+                &[(&self.queue, Type::TEXT), (&self.names, Type::TEXT_ARRAY)],
+            )
+            .await?;
+        Ok(rows.first().is_some_and(|row| row.get(0)))
     }
 
     /// Claims one job whose worker died. `last_chance`: one that another loss would bury.
@@ -147,7 +158,7 @@ fn read_claim(rows: &[Row], asked_at: Instant) -> Option<Claim> {
     let first = rows.first()?;
     let generation = Generation(first.get(8));
     let seconds = |index: usize| Duration::from_secs_f64(first.get::<_, f64>(index).max(0.0));
-    let (run_limit, lease, max_lost) = (seconds(13), seconds(14), first.get(15));
+    let (run_limit, lease) = (seconds(13), seconds(14));
     // Names repeat: share one copy a run of them.
     let mut last_name: Arc<str> = Arc::from("");
     let jobs = rows
@@ -174,7 +185,7 @@ fn read_claim(rows: &[Row], asked_at: Instant) -> Option<Claim> {
             }
         })
         .collect();
-    Some(Claim { generation, jobs, lease, run_limit, max_lost, asked_at })
+    Some(Claim { generation, jobs, lease, run_limit, asked_at })
 }
 
 /// The text of a jsonb value, decoded only when a handler asks for its type.
@@ -195,10 +206,7 @@ impl std::fmt::Debug for JsonBytes {
 }
 
 impl<'a> FromSql<'a> for JsonBytes {
-    fn from_sql(
-        _: &Type,
-        raw: &'a [u8],
-    ) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
         match raw.split_first() {
             Some((1, text)) => Ok(Self(text.into())),
             _ => Err("an unknown form of jsonb".into()),

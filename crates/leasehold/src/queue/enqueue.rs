@@ -11,13 +11,10 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 use tokio_postgres::types::{Json, Type};
 
+use super::check::{check_json, check_text};
 use crate::error::EnqueueError;
 use crate::job::{Job, JobId, check_queue_name};
 
-/// The deepest nesting of arguments that is taken.
-const DEEPEST: usize = 64;
-/// The longest JSON text that is sent; the table's own check counts stored bytes.
-const LONGEST: usize = 256 * 1024;
 /// The default life of an idempotency key.
 const KEY_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -161,6 +158,16 @@ impl Draft {
 
     pub(crate) fn check(&self) -> Result<(), EnqueueError> {
         check_queue_name(&self.queue).map_err(EnqueueError::Refused)?;
+        check_text("name", &self.name, 1..=200)?;
+        check_text("tag", &self.tag, 0..=200)?;
+        if let Some(key) = &self.key {
+            check_text("key", key, 1..=200)?;
+        }
+        if let Some(attempts) = self.max_attempts.filter(|attempts| *attempts < 1) {
+            let text =
+                format!("a job that may start {attempts} times never runs; allow at least 1");
+            return Err(EnqueueError::Refused(text));
+        }
         check_json(self.kwargs.get())
     }
 }
@@ -219,9 +226,9 @@ async fn enqueue_one(
             ],
         )
         .await?;
-    let row = rows
-        .first()
-        .ok_or_else(|| EnqueueError::Refused("the database gave no id; run leasehold doctor".into()))?;
+    let row = rows.first().ok_or_else(|| {
+        EnqueueError::Refused("the database gave no id; run leasehold doctor".into())
+    })?;
     Ok(answer(row.get(0), row.get(1)))
 }
 
@@ -252,66 +259,5 @@ impl EnqueueOn for &deadpool_postgres::Transaction<'_> {
     async fn enqueue_one(self, draft: Draft) -> Result<Enqueued, EnqueueError> {
         let transaction: &tokio_postgres::Transaction<'_> = self;
         enqueue_one(transaction, draft).await
-    }
-}
-
-/// Refuses arguments that the database could not hold, before anything is sent.
-fn check_json(text: &str) -> Result<(), EnqueueError> {
-    if text.len() > LONGEST {
-        return Err(EnqueueError::Refused(format!(
-            "the arguments of a job take at most 64 KiB, these take {} bytes of JSON; store the \
-             bulk elsewhere and enqueue a reference to it",
-            text.len()
-        )));
-    }
-    if !text.trim_start().starts_with('{') {
-        return Err(EnqueueError::Refused(
-            "the arguments of a job are a JSON object; wrap the value: {\"value\": ...}".to_owned(),
-        ));
-    }
-    let (mut depth, mut deepest, mut in_string, mut escaped) = (0usize, 0usize, false, false);
-    for byte in text.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b'{' | b'[' if !in_string => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    if deepest > DEEPEST {
-        return Err(EnqueueError::Refused(format!(
-            "the arguments of a job nest at most {DEEPEST} deep, these nest {deepest} deep; flatten them"
-        )));
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::check_json;
-
-    #[test]
-    fn h2_deep_arguments_are_refused_before_they_are_sent() {
-        let deep = format!("{{\"a\":{}1{}}}", "[".repeat(64), "]".repeat(64));
-        let text = check_json(&deep).expect_err("65 levels").to_string();
-        assert!(text.contains("at most 64"), "{text}");
-        assert!(check_json(&format!("{{\"a\":{}1{}}}", "[".repeat(63), "]".repeat(63))).is_ok());
-    }
-
-    #[test]
-    fn brackets_inside_strings_do_not_count() {
-        assert!(check_json(&format!("{{\"a\":\"{}\\\"[\"}}", "[".repeat(100))).is_ok());
-    }
-
-    #[test]
-    fn arguments_that_are_not_an_object_are_refused() {
-        for text in ["[1]", "1", "\"a\"", "null"] {
-            assert!(check_json(text).is_err(), "{text}");
-        }
     }
 }

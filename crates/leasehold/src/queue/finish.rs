@@ -19,10 +19,20 @@ pub(crate) enum Verdict {
     Complete,
     /// The handler completed the job in a transaction of its own: make sure that it did.
     CompletedInTransaction,
-    Retry { after: Option<Duration>, why: String },
-    Snooze { wait: Duration },
-    Cancel { why: String },
-    Bury { cause: &'static str, why: String },
+    Retry {
+        after: Option<Duration>,
+        why: String,
+    },
+    Snooze {
+        wait: Duration,
+    },
+    Cancel {
+        why: String,
+    },
+    Bury {
+        cause: &'static str,
+        why: String,
+    },
     /// Not run: hand it back, and the attempt with it.
     Release,
 }
@@ -58,7 +68,7 @@ pub(crate) async fn complete(
 ) -> Result<Vec<i64>, CallError> {
     let rows = link
         .query(
-            "select * from leasehold.complete($1, $2)",
+            "select * from leasehold.complete_many($1, $2)",
             &[(&ids, Type::INT8_ARRAY), (&generation.0, Type::INT8)],
         )
         .await?;

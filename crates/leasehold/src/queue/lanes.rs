@@ -10,9 +10,8 @@
 
 use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
-
 use super::claim::ClaimedJob;
+use super::moment::Moment;
 
 const RESCAN_EVERY: Duration = Duration::from_millis(100);
 /// Time between rescans is at least this many times what the last one took.
@@ -26,7 +25,7 @@ pub(crate) struct Lane {
     pub(crate) name: String,
     pub(crate) priority: i32,
     /// The place of the last job that was claimed here; `None`: read from the start.
-    pub(crate) after: Option<(Timestamp, i64)>,
+    pub(crate) after: Option<(Moment, i64)>,
 }
 
 #[derive(Debug)]
@@ -124,7 +123,7 @@ mod tests {
     #[test]
     fn an_empty_rescan_keeps_the_place_in_each_lane() {
         let mut lanes = Lanes::new();
-        let place = Some((Timestamp::UNIX_EPOCH, 7));
+        let place = Some((Moment(0), 7));
         lanes.lanes.push(Lane { name: "a".into(), priority: 0, after: place });
         lanes.end_rescan(Lanes::for_rescan(vec![("a".into(), 0)]), &[], true, Duration::ZERO);
         assert_eq!(lanes.lanes(), [Lane { name: "a".into(), priority: 0, after: place }]);

@@ -6,8 +6,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::OwnedRwLockWriteGuard;
+
 use super::context::{Attempt, StopReason};
 use crate::job::{Generation, JobId};
+
+/// The right to be the only job that runs in this process.
+pub(crate) type Alone = OwnedRwLockWriteGuard<()>;
 
 #[derive(Default)]
 pub(crate) struct Book(Mutex<HashMap<Generation, Held>>);
@@ -22,6 +27,9 @@ struct Held {
     /// Taken before the claim or the last successful renewal was sent.
     renewed_at: Instant,
     lost: bool,
+    /// Let go when the end of the job is recorded, not when its handler returns: a process that died
+    /// in between would count against a job that is done.
+    _alone: Option<Alone>,
 }
 
 impl Held {
@@ -43,10 +51,11 @@ impl Book {
         attempts: Vec<Arc<Attempt>>,
         lease: Duration,
         renewed_at: Instant,
+        alone: Option<Alone>,
     ) {
         let ids = attempts.iter().map(|attempt| attempt.job.id.0).collect();
         let left = attempts.len();
-        let held = Held { ids, attempts, left, lease, renewed_at, lost: false };
+        let held = Held { ids, attempts, left, lease, renewed_at, lost: false, _alone: alone };
         self.leases().insert(generation, held);
     }
 
@@ -71,10 +80,6 @@ impl Book {
     /// How many attempts of a lease are still to finish.
     pub(crate) fn left(&self, generation: Generation) -> usize {
         self.leases().get(&generation).map_or(0, |held| held.left)
-    }
-
-    pub(crate) fn is_lost(&self, generation: Generation) -> bool {
-        self.leases().get(&generation).is_none_or(|held| held.lost)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -139,6 +144,15 @@ impl Book {
                 }
             }
         }
+    }
+
+    /// How soon a lease runs out by our own clock.
+    pub(crate) fn next_end(&self, now: Instant) -> Option<Duration> {
+        self.leases()
+            .values()
+            .filter(|held| !held.lost)
+            .map(|held| held.ends_at().saturating_duration_since(now))
+            .min()
     }
 
     /// How soon something in the book needs the keeper.

@@ -42,12 +42,19 @@ pub(crate) struct Attempt {
     /// Set by whoever decides how the attempt ends; there is one such.
     decided: AtomicBool,
     completed_in_transaction: AtomicBool,
+    /// A completion inside a transaction was tried and failed.
+    failed_in_transaction: AtomicBool,
     pub(crate) started: std::sync::OnceLock<Instant>,
     pub(crate) task: std::sync::OnceLock<tokio::task::AbortHandle>,
 }
 
 impl Attempt {
-    pub(crate) fn new(job: ClaimedJob, queue: Arc<str>, engine: Leasehold, run_limit: Duration) -> Self {
+    pub(crate) fn new(
+        job: ClaimedJob,
+        queue: Arc<str>,
+        engine: Leasehold,
+        run_limit: Duration,
+    ) -> Self {
         Self {
             job,
             queue,
@@ -57,6 +64,7 @@ impl Attempt {
             stopped: Notify::new(),
             decided: AtomicBool::new(false),
             completed_in_transaction: AtomicBool::new(false),
+            failed_in_transaction: AtomicBool::new(false),
             started: std::sync::OnceLock::new(),
             task: std::sync::OnceLock::new(),
         }
@@ -67,7 +75,8 @@ impl Attempt {
         if reason == StopReason::LeaseLost {
             self.stop.store(reason as u8, Ordering::SeqCst);
         } else {
-            let first = self.stop.compare_exchange(0, reason as u8, Ordering::SeqCst, Ordering::SeqCst);
+            let first =
+                self.stop.compare_exchange(0, reason as u8, Ordering::SeqCst, Ordering::SeqCst);
             if first.is_err() {
                 return;
             }
@@ -93,9 +102,28 @@ impl Attempt {
     pub(crate) fn was_completed_in_transaction(&self) -> bool {
         self.completed_in_transaction.load(Ordering::SeqCst)
     }
+
+    pub(crate) fn failed_in_transaction(&self) -> bool {
+        self.failed_in_transaction.load(Ordering::SeqCst)
+    }
 }
 
 impl Ctx {
+    #[cfg(feature = "testing")]
+    pub(crate) fn of_attempt(
+        job: ClaimedJob,
+        queue: Arc<str>,
+        engine: Leasehold,
+        run_limit: Duration,
+    ) -> Self {
+        Self(Arc::new(Attempt::new(job, queue, engine, run_limit)))
+    }
+
+    #[cfg(feature = "testing")]
+    pub fn was_completed_in_transaction(&self) -> bool {
+        self.0.was_completed_in_transaction()
+    }
+
     pub fn id(&self) -> JobId {
         self.0.job.id
     }
@@ -127,11 +155,11 @@ impl Ctx {
     }
 
     pub fn enqueued_at(&self) -> Timestamp {
-        self.0.job.enqueued_at
+        self.0.job.enqueued_at.to_timestamp()
     }
 
     pub fn scheduled_at(&self) -> Timestamp {
-        self.0.job.scheduled_at
+        self.0.job.scheduled_at.to_timestamp()
     }
 
     /// The idempotency key that the job was enqueued with.
@@ -206,12 +234,27 @@ impl Ctx {
             .query_typed(
                 // The lease row is left alone: this transaction may stay open for a while, and a
                 // lock on the lease would keep the worker from renewing its other jobs.
-                "select * from leasehold.complete($1, $2, false)",
+                "select * from leasehold.complete_many($1, $2, false)",
                 &[(&&ids[..], Type::INT8_ARRAY), (&self.generation().0, Type::INT8)],
             )
             .await
-            .map_err(FinishError::Database)?;
-        if rows.is_empty() {
+            .map_err(|error| {
+                self.note_failure();
+                FinishError::Database(error)
+            })?;
+        self.note_completion(!rows.is_empty())
+    }
+
+    /// Remembers that completing in a transaction failed: a handler that overlooks it has not
+    /// finished the job.
+    pub(crate) fn note_failure(&self) {
+        self.0.failed_in_transaction.store(true, Ordering::SeqCst);
+    }
+
+    /// Remembers that a transaction completed the job, so that the worker looks whether it
+    /// committed instead of completing the job itself.
+    pub(crate) fn note_completion(&self, completed: bool) -> Result<(), FinishError> {
+        if !completed {
             return Err(self.lease_lost());
         }
         self.0.completed_in_transaction.store(true, Ordering::SeqCst);

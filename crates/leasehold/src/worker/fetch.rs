@@ -3,7 +3,8 @@
 //! # What is true
 //! - Polling makes it correct; a wake-up only makes it sooner.
 //! - A claim whose reply was lost is looked for before anything else is claimed.
-//! - Jobs whose worker died are claimed one at a time, each under its own lease.
+//! - Jobs whose worker died are claimed one at a time, each under its own lease. One that another
+//!   loss would bury has the whole process to itself.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, Semaphore, watch};
 use uuid::Uuid;
 
+use super::book::Alone;
 use super::run::Crew;
 use crate::error::CallError;
 use crate::events::Event;
@@ -34,6 +36,29 @@ pub(crate) struct Fetch {
     pub(crate) wake: Arc<Notify>,
 }
 
+/// When to wait for a moment in which nothing runs, and how long. Waiting keeps other jobs from
+/// starting, so a worker whose handlers run long spends at most a tenth of its time on it.
+struct Turn {
+    at: Instant,
+    patience: Duration,
+}
+
+impl Turn {
+    const FIRST: Duration = Duration::from_secs(1);
+    const LONGEST: Duration = Duration::from_secs(60);
+
+    fn put_off(&mut self) {
+        self.at = Instant::now() + self.patience * 10;
+        self.patience = (self.patience * 2).min(Self::LONGEST);
+    }
+}
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self { at: Instant::now(), patience: Self::FIRST }
+    }
+}
+
 enum Found {
     Jobs,
     /// Nothing after the places where we left off.
@@ -45,6 +70,7 @@ enum Found {
 impl Fetch {
     pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
         let mut lanes = Lanes::new();
+        let mut turn = Turn::default();
         let mut patience = Patience::default();
         let mut empty_polls = 0u32;
         let mut woken = false;
@@ -56,7 +82,7 @@ impl Fetch {
             };
             let rescan = !woken && Instant::now() >= lanes.rescan_at();
             let found = if rescan {
-                self.rescan(&mut lanes, free).await
+                self.rescan(&mut lanes, &mut turn, free).await
             } else {
                 self.read_on(&mut lanes, free).await
             };
@@ -117,8 +143,13 @@ impl Fetch {
     }
 
     /// Looks at every lane from its start, and for jobs whose worker died.
-    async fn rescan(&self, lanes: &mut Lanes, free: usize) -> Result<Found, CallError> {
-        let claimed = self.claim_lost(free).await?;
+    async fn rescan(
+        &self,
+        lanes: &mut Lanes,
+        turn: &mut Turn,
+        free: usize,
+    ) -> Result<Found, CallError> {
+        let claimed = self.claim_lost(turn, free).await?;
         if claimed > 0 {
             return Ok(Found::Jobs);
         }
@@ -137,7 +168,9 @@ impl Fetch {
         let jobs = claim.as_ref().map_or(&[][..], |claim| &claim.jobs);
         let count = jobs.len();
         lanes.end_rescan(scanned.clone(), jobs, count < up_to, started.elapsed());
-        self.start(claim).await;
+        if let Some(claim) = claim {
+            self.start(claim, None).await;
+        }
         Ok(if count == 0 { Found::Nothing } else { Found::Jobs })
     }
 
@@ -157,31 +190,46 @@ impl Fetch {
             return Ok(Found::NothingNew);
         };
         lanes.advance(&claim.jobs);
-        self.start(Some(claim)).await;
+        self.start(claim, None).await;
         Ok(Found::Jobs)
     }
 
-    /// Jobs that were lost before, each alone under its lease. One that another loss would bury
-    /// also runs alone in this process, so that it can take nobody with it.
-    async fn claim_lost(&self, free: usize) -> Result<usize, CallError> {
-        let mut claimed = 0;
+    /// Jobs that were lost before, each alone under its lease.
+    async fn claim_lost(&self, turn: &mut Turn, free: usize) -> Result<usize, CallError> {
+        let mut claimed = usize::from(self.claim_last_chance(turn).await?);
         while claimed < free {
-            let last_chance = claimed == 0;
-            let mut claim = self
-                .claim(|claimer, id| async move { claimer.claim_lost(last_chance, id).await })
+            let claim = self
+                .claim(|claimer, id| async move { claimer.claim_lost(false, id).await })
                 .await?;
-            if claim.is_none() && last_chance {
-                claim = self
-                    .claim(|claimer, id| async move { claimer.claim_lost(false, id).await })
-                    .await?;
-            }
-            if claim.is_none() {
-                break;
-            }
-            self.start(claim).await;
+            let Some(claim) = claim else { break };
+            self.start(claim, None).await;
             claimed += 1;
         }
         Ok(claimed)
+    }
+
+    /// A job that one more loss would bury. It is claimed when nothing else runs in this process, and
+    /// nothing else starts before its end is recorded: if the process dies meanwhile, it was this
+    /// job. Claimed earlier, it would be buried for what another job did.
+    async fn claim_last_chance(&self, turn: &mut Turn) -> Result<bool, CallError> {
+        if Instant::now() < turn.at || !self.claimer().last_chance_waits().await? {
+            return Ok(false);
+        }
+        let mut stop = self.crew.stop.clone();
+        let alone = tokio::select! {
+            alone = Arc::clone(&self.crew.company).write_owned() => alone,
+            () = tokio::time::sleep(turn.patience) => {
+                turn.put_off();
+                return Ok(false);
+            }
+            _ = stop.wait_for(|stop| *stop) => return Ok(false),
+        };
+        turn.patience = Turn::FIRST;
+        let claim =
+            self.claim(|claimer, id| async move { claimer.claim_lost(true, id).await }).await?;
+        let Some(claim) = claim else { return Ok(false) };
+        self.start(claim, Some(alone)).await;
+        Ok(true)
     }
 
     /// Claims; when the reply is lost, finds out what was claimed.
@@ -191,8 +239,15 @@ impl Fetch {
         Fut: Future<Output = Result<Option<Claim>, CallError>>,
     {
         let id = Uuid::now_v7();
+        let asked_at = Instant::now();
         let error = match claim(self.claimer(), id).await {
-            Ok(claim) => return Ok(claim),
+            Ok(claim) => {
+                #[cfg(feature = "chaos")]
+                if claim.is_some() {
+                    crate::chaos::point("claim.committed");
+                }
+                return Ok(claim);
+            }
             Err(error) if error.was_refused() => return Err(error),
             Err(error) => error,
         };
@@ -204,6 +259,8 @@ impl Fetch {
             tokio::time::sleep(patience.next_wait()).await;
             match self.claimer().recover(id).await {
                 Ok(Some(found)) => {
+                    // The lease began when the claim was made, not when it was found again.
+                    let found = Claim { asked_at, ..found };
                     let (generation, jobs) = (found.generation, found.jobs.len());
                     self.crew.events.send(|| Event::ClaimRecovered { generation, jobs });
                     return Ok(Some(found));
@@ -216,10 +273,8 @@ impl Fetch {
         Err(error)
     }
 
-    async fn start(&self, claim: Option<Claim>) {
-        if let Some(claim) = claim {
-            self.crew.start(claim, &self.queue, &self.slots).await;
-        }
+    async fn start(&self, claim: Claim, alone: Option<Alone>) {
+        self.crew.start(claim, &self.queue, &self.slots, alone).await;
     }
 
     fn claimer(&self) -> Claimer<'_> {

@@ -52,9 +52,11 @@ impl Finisher {
                 }
             }
             // All statements go out at once on one session; the server answers in order.
-            let completes =
-                join_all(completing.into_iter().map(|(generation, ids)| self.complete(generation, ids)));
-            let rest = join_all(others.iter().map(|(attempt, verdict)| self.finish(attempt, verdict)));
+            let completes = join_all(
+                completing.into_iter().map(|(generation, ids)| self.complete(generation, ids)),
+            );
+            let rest =
+                join_all(others.iter().map(|(attempt, verdict)| self.finish(attempt, verdict)));
             futures_util::future::join(completes, rest).await;
         }
     }
@@ -130,8 +132,9 @@ impl Finisher {
                             Some((_, Fate::Held)) => {
                                 verdict = Verdict::Retry {
                                     after: None,
-                                    why: "complete_in was called, but its transaction did not commit"
-                                        .to_owned(),
+                                    why:
+                                        "complete_in was called, but its transaction did not commit"
+                                            .to_owned(),
                                 };
                                 continue;
                             }
@@ -182,10 +185,9 @@ impl Finisher {
         patience: &mut Patience,
     ) -> Vec<(JobId, Fate)> {
         tracing::warn!(%error, %generation, jobs = ids.len(), "a finish had no answer; asking what became of it");
+        // Our own idea of the lease does not matter: as long as nobody took the job, its result counts,
+        // and only the database knows that.
         loop {
-            if self.book.is_lost(generation) {
-                return ids.iter().map(|id| (JobId(*id), Fate::Lost)).collect();
-            }
             tokio::time::sleep(patience.next_wait()).await;
             if let Ok(fates) = finish::explain(&self.link, ids, generation).await {
                 return fates;

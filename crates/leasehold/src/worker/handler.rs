@@ -12,10 +12,7 @@ use crate::queue::finish::Verdict;
 
 /// Something a handler can ask for beside its job: [`Ctx`], [`State`], [`super::JobTx`].
 pub trait FromAttempt<S>: Sized + Send {
-    fn from_attempt(
-        ctx: &Ctx,
-        state: &S,
-    ) -> impl Future<Output = Result<Self, JobError>> + Send;
+    fn from_attempt(ctx: &Ctx, state: &S) -> impl Future<Output = Result<Self, JobError>> + Send;
 }
 
 /// A part of the worker's state.
@@ -54,7 +51,12 @@ impl<S: Sync> FromAttempt<S> for Ctx {
 )]
 pub trait Handler<S, Args>: Clone + Send + Sync + 'static {
     type Job: Job;
-    fn call(self, ctx: Ctx, job: Self::Job, state: Arc<S>) -> impl Future<Output = JobResult> + Send;
+    fn call(
+        self,
+        ctx: Ctx,
+        job: Self::Job,
+        state: Arc<S>,
+    ) -> impl Future<Output = JobResult> + Send;
 }
 
 macro_rules! handler_for {

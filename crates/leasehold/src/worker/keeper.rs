@@ -56,9 +56,31 @@ pub(crate) fn start(
 }
 
 impl Keeper {
-    async fn run(self, mut stop: watch::Receiver<bool>) {
+    async fn run(self, stop: watch::Receiver<bool>) {
+        tokio::select! {
+            () = self.keep(stop) => {}
+            () = self.watch_ends() => {}
+        }
+        self.registration.end(&self.link).await;
+    }
+
+    /// Gives leases up on time, whatever the calls to the database do meanwhile: a renewal that hangs
+    /// in a silent network would otherwise keep the handlers running past the end of their lease.
+    async fn watch_ends(&self) {
+        loop {
+            let now = Instant::now();
+            for generation in self.book.run_out(now) {
+                self.lose(generation);
+            }
+            let pause = self.book.next_end(now).unwrap_or(TICK).min(TICK);
+            tokio::time::sleep(pause.max(Duration::from_millis(10))).await;
+        }
+    }
+
+    async fn keep(&self, mut stop: watch::Receiver<bool>) {
         let mut suspended = SuspendWatch::new();
         let mut failed_at: Option<Instant> = None;
+        let mut next_tick = Instant::now();
         loop {
             let now = Instant::now();
             if suspended.slept() {
@@ -80,12 +102,12 @@ impl Keeper {
                     }
                 };
             }
-            for generation in self.book.run_out(Instant::now()) {
-                self.lose(generation);
+            if Instant::now() >= next_tick {
+                next_tick = Instant::now() + TICK;
+                self.cancel_requests().await;
+                self.enforce_run_limits().await;
+                self.registration.beat(&self.link).await;
             }
-            self.cancel_requests().await;
-            self.enforce_run_limits().await;
-            self.registration.beat(&self.link, self.book.is_empty()).await;
             let pause = self.book.next_deadline(Instant::now()).unwrap_or(TICK).min(TICK);
             tokio::select! {
                 () = tokio::time::sleep(pause.max(Duration::from_millis(20))) => {}
@@ -93,22 +115,24 @@ impl Keeper {
                 _ = stop.wait_for(|stop| *stop) => break,
             }
         }
-        self.registration.end(&self.link).await;
     }
 
     async fn renew(&self, due: &[i64]) -> Result<(), CallError> {
+        #[cfg(feature = "chaos")]
+        crate::chaos::point("keeper.renew");
         let asked_at = Instant::now();
         let rows = self
             .link
-            .query(
-                "select generation, state from leasehold.renew($1)",
-                &[(&due, Type::INT8_ARRAY)],
-            )
+            .query("select generation, state from leasehold.renew($1)", &[(&due, Type::INT8_ARRAY)])
             .await?;
         for row in rows {
             let generation = Generation(row.get(0));
             match row.get(1) {
-                "renewed" | "ended" => self.book.renewed(generation, asked_at),
+                "renewed" => {
+                    self.book.renewed(generation, asked_at);
+                    self.events.send(|| Event::Renewed { generation });
+                }
+                "ended" => self.book.renewed(generation, asked_at),
                 "lost" => self.lose(generation),
                 // Someone is at work on the lease: the next tick asks again.
                 _ => {}

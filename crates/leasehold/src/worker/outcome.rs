@@ -35,6 +35,17 @@ impl JobError {
     pub fn permanent(why: impl std::fmt::Display) -> Self {
         Self { text: format!("{why:#}"), permanent: true }
     }
+
+    /// True when no other attempt is to be made.
+    pub fn is_permanent(&self) -> bool {
+        self.permanent
+    }
+}
+
+impl std::fmt::Display for JobError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
 }
 
 // `JobError` itself is not an `Error`: that is what lets every other error convert into it.

@@ -29,7 +29,7 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    pub(crate) async fn beat(&self, link: &Link, _idle: bool) {
+    pub(crate) async fn beat(&self, link: &Link) {
         let draining = self.vitals.draining.load(Ordering::Relaxed);
         let now = Instant::now();
         let news = draining && !self.told_draining.get();
@@ -65,6 +65,7 @@ impl Registration {
     }
 
     pub(crate) async fn end(&self, link: &Link) {
-        let _ = link.query("select leasehold.unregister_worker($1)", &[(&self.id, Type::TEXT)]).await;
+        let _ =
+            link.query("select leasehold.unregister_worker($1)", &[(&self.id, Type::TEXT)]).await;
     }
 }

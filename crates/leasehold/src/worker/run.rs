@@ -12,10 +12,10 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use futures_util::FutureExt;
-use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore, mpsc, watch};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedSemaphorePermit, RwLock, Semaphore, mpsc, watch};
 use tokio_util::task::TaskTracker;
 
-use super::book::Book;
+use super::book::{Alone, Book};
 use super::context::{Attempt, StopReason};
 use super::finisher::Decision;
 use super::handler::{Registered, Runner};
@@ -35,14 +35,22 @@ pub(crate) struct Crew {
     pub(crate) vitals: Arc<Vitals>,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: watch::Receiver<bool>,
-    /// Jobs on their last chance run alone: they take this for writing, all others for reading.
+    /// Whoever runs a job reads; a job on its last chance runs alone, and its lease holds this for
+    /// writing until its end is recorded.
     pub(crate) company: Arc<RwLock<()>>,
 }
 
 impl Crew {
     /// Puts the claim's jobs in the book and starts them.
-    pub(crate) async fn start(self: &Arc<Self>, claim: Claim, queue: &Arc<str>, slots: &Arc<Semaphore>) {
-        let Claim { generation, jobs, lease, run_limit, max_lost, asked_at } = claim;
+    pub(crate) async fn start(
+        self: &Arc<Self>,
+        claim: Claim,
+        queue: &Arc<str>,
+        slots: &Arc<Semaphore>,
+        alone: Option<Alone>,
+    ) {
+        let Claim { generation, jobs, lease, run_limit, asked_at } = claim;
+        let in_company = alone.is_none();
         let attempts: Vec<Arc<Attempt>> = jobs
             .into_iter()
             .map(|job| {
@@ -52,7 +60,7 @@ impl Crew {
                 Arc::new(Attempt::new(job, Arc::clone(queue), self.engine.clone(), run_limit))
             })
             .collect();
-        self.book.open(generation, attempts.clone(), lease, asked_at);
+        self.book.open(generation, attempts.clone(), lease, asked_at, alone);
         let mut batches: HashMap<Arc<str>, Vec<Arc<Attempt>>> = HashMap::new();
         for attempt in attempts {
             match self.runner(&attempt) {
@@ -62,51 +70,57 @@ impl Crew {
                     waiting.push(attempt);
                     if waiting.len() >= most {
                         let full = std::mem::take(waiting);
-                        self.spawn_many(full, slots).await;
+                        self.spawn_many(full, in_company, slots).await;
                     }
                 }
-                _ => {
-                    let alone = i32::from(attempt.job.lost_count) + 1 >= max_lost
-                        && attempt.job.lost_count > 0;
-                    self.spawn_one(attempt, alone, slots).await;
-                }
+                _ => self.spawn_one(attempt, in_company, slots).await,
             }
         }
         for rest in batches.into_values().filter(|rest| !rest.is_empty()) {
-            self.spawn_many(rest, slots).await;
+            self.spawn_many(rest, in_company, slots).await;
         }
     }
 
-    async fn spawn_one(self: &Arc<Self>, attempt: Arc<Attempt>, alone: bool, slots: &Arc<Semaphore>) {
+    async fn spawn_one(
+        self: &Arc<Self>,
+        attempt: Arc<Attempt>,
+        in_company: bool,
+        slots: &Arc<Semaphore>,
+    ) {
         // Claims take no more than the free slots, so this does not wait in practice.
         let permit = Arc::clone(slots).acquire_owned().await;
         let (crew, running) = (Arc::clone(self), Arc::clone(&attempt));
         let task = self.tasks.spawn(async move {
             let _permit = permit;
-            if alone {
-                let _alone = Arc::clone(&crew.company).write_owned().await;
-                crew.run_one(running).await;
-            } else {
-                let _company = Arc::clone(&crew.company).read_owned().await;
-                crew.run_one(running).await;
-            }
+            let _company = crew.join(in_company).await;
+            crew.run_one(running).await;
         });
         let _ = attempt.task.set(task.abort_handle());
     }
 
-    async fn spawn_many(self: &Arc<Self>, attempts: Vec<Arc<Attempt>>, slots: &Arc<Semaphore>) {
+    async fn spawn_many(
+        self: &Arc<Self>,
+        attempts: Vec<Arc<Attempt>>,
+        in_company: bool,
+        slots: &Arc<Semaphore>,
+    ) {
         let wanted = u32::try_from(attempts.len()).unwrap_or(u32::MAX);
         let permits: Option<OwnedSemaphorePermit> =
             Arc::clone(slots).acquire_many_owned(wanted).await.ok();
         let (crew, running) = (Arc::clone(self), attempts.clone());
         let task = self.tasks.spawn(async move {
             let _permits = permits;
-            let _company = Arc::clone(&crew.company).read_owned().await;
+            let _company = crew.join(in_company).await;
             crew.run_many(running).await;
         });
         for attempt in attempts {
             let _ = attempt.task.set(task.abort_handle());
         }
+    }
+
+    /// Waits until no job is on its last chance. Such a job itself has nobody to wait for.
+    async fn join(&self, in_company: bool) -> Option<OwnedRwLockReadGuard<()>> {
+        if in_company { Some(Arc::clone(&self.company).read_owned().await) } else { None }
     }
 
     async fn run_one(&self, attempt: Arc<Attempt>) {
@@ -141,8 +155,8 @@ impl Crew {
         self.vitals.busy.fetch_add(starting.len(), Ordering::Relaxed);
         let outcome = AssertUnwindSafe(run(starting.clone())).catch_unwind().await;
         self.vitals.busy.fetch_sub(starting.len(), Ordering::Relaxed);
-        let verdicts = outcome
-            .unwrap_or_else(|panic| starting.iter().map(|_| after_panic(&*panic)).collect());
+        let verdicts =
+            outcome.unwrap_or_else(|panic| starting.iter().map(|_| after_panic(&*panic)).collect());
         for (attempt, verdict) in starting.into_iter().zip(verdicts) {
             self.decide(attempt, verdict).await;
         }
@@ -159,7 +173,8 @@ impl Crew {
             return false;
         }
         let _ = attempt.started.set(Instant::now());
-        self.events.send(|| Event::Started { job: attempt.job.id, generation: attempt.job.generation });
+        self.events
+            .send(|| Event::Started { job: attempt.job.id, generation: attempt.job.generation });
         true
     }
 
@@ -180,6 +195,12 @@ fn weigh(attempt: &Attempt, verdict: Verdict) -> Verdict {
         (_, Verdict::Complete) if attempt.was_completed_in_transaction() => {
             Verdict::CompletedInTransaction
         }
+        // The server answers the COMMIT of an aborted transaction with a silent ROLLBACK: a handler
+        // that overlooked the error believes that its work is stored.
+        (_, Verdict::Complete) if attempt.failed_in_transaction() => Verdict::Retry {
+            after: None,
+            why: "complete_in failed and the handler went on as if it had not".to_owned(),
+        },
         (Some(StopReason::Cancelled), Verdict::Retry { why, .. }) => Verdict::Cancel { why },
         (Some(StopReason::Shutdown), Verdict::Retry { .. }) => Verdict::Release,
         (_, verdict) => verdict,

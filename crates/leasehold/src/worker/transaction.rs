@@ -20,30 +20,19 @@ use super::outcome::{JobError, JobResult, Outcome};
 pub struct JobTx {
     ctx: Ctx,
     connection: Option<deadpool_postgres::Client>,
-
 }
 
 impl JobTx {
     /// Completes the job and commits. After this returns `Ok`, both are durable.
     pub async fn complete(mut self) -> JobResult {
-        let Some(connection) = self.connection.take() else {
-            return Err(JobError::retry("the transaction has no connection"));
-        };
-        let finished = async {
-            let client: &tokio_postgres::Client = &connection;
-            // Fails in an aborted transaction, whose COMMIT the server would answer with a silent
-            // ROLLBACK.
-            self.ctx.complete_on(client).await?;
-            client.batch_execute("commit").await?;
-            Ok::<(), JobError>(())
-        };
-        match finished.await {
-            Ok(()) => Ok(Outcome::Done),
-            Err(error) => {
-                close(connection);
-                Err(error)
-            }
-        }
+        // Fails in an aborted transaction, whose COMMIT the server would answer with a silent
+        // ROLLBACK.
+        self.ctx.complete_on(&*self).await?;
+        self.batch_execute("commit").await?;
+        // Only now may the pool have it again. Dropped before, by an error or because someone drops
+        // this future, the connection is closed: it may be inside the transaction.
+        drop(self.connection.take());
+        Ok(Outcome::Done)
     }
 }
 

@@ -12,11 +12,13 @@ async fn a_claim_takes_what_is_due_in_order() {
          ('a', now(), 1, '3')",
     )
     .await;
-    sql.run("insert into leasehold.job (name, expires_at, tag) values ('a', now(), 'too late')").await;
+    sql.run("insert into leasehold.job (name, expires_at, tag) values ('a', now(), 'too late')")
+        .await;
     let mut order = Vec::new();
     for _ in 0..4 {
         order.extend(
-            all::<String>(&sql.client, "select tag from leasehold.claim('w', batch => 1)", &[]).await,
+            all::<String>(&sql.client, "select tag from leasehold.claim('w', batch => 1)", &[])
+                .await,
         );
     }
     assert_eq!(order, ["1", "2", "3", "4"]);
@@ -62,7 +64,11 @@ async fn two_claimers_share_and_neither_waits() {
     assert_eq!((one.ids, two.ids), (ids[..2].to_vec(), ids[2..].to_vec()));
     run(&first, "rollback").await;
     run(&second, "commit").await;
-    assert_eq!(claim(&sql.client, "third", 10).await.ids, ids[..2], "a claim that rolled back took nothing");
+    assert_eq!(
+        claim(&sql.client, "third", 10).await.ids,
+        ids[..2],
+        "a claim that rolled back took nothing"
+    );
 }
 
 /// Makes a claim stop in the middle of its rows, until the test lets go.
@@ -116,7 +122,8 @@ async fn the_generations_of_a_job_grow_even_when_a_claim_was_held_up() {
     blocked(&sql.client, slow_pid).await;
     let between = claim(&quick, "quick", 1).await;
     assert_eq!(between.ids, [id]);
-    run(&quick, &format!("select leasehold.release(array[{id}::bigint], {})", between.generation)).await;
+    run(&quick, &format!("select leasehold.release(array[{id}::bigint], {})", between.generation))
+        .await;
     run(&quick, "commit").await;
     let mut last = joined(slow).await;
     if last.is_empty() {

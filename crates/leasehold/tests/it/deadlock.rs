@@ -9,8 +9,8 @@ use crate::sql::{Sql, blocked, claim, code, joined, pid, run, text};
 
 /// Ways to write several jobs of one lease.
 const BATCHES: [&str; 3] = [
-    "select leasehold.complete($1::bigint[], $2)",
-    "select leasehold.complete($1::bigint[], $2, false)",
+    "select leasehold.complete_many($1::bigint[], $2)",
+    "select leasehold.complete_many($1::bigint[], $2, false)",
     "select leasehold.release($1::bigint[], $2)",
 ];
 
@@ -29,12 +29,16 @@ async fn c6_batches_take_rows_in_one_order_however_the_planner_reads_them() {
                 sql.run(&format!("update leasehold.job set priority = 1 where id = {id}")).await;
             }
             let someone = sql.actor().await;
-            run(&someone, &format!("begin; select from leasehold.job where id = {} for update", ids[1]))
-                .await;
+            run(
+                &someone,
+                &format!("begin; select from leasehold.job where id = {} for update", ids[1]),
+            )
+            .await;
             let mut batches = Vec::new();
-            for (batch, plan) in
-                [(one_batch, "set enable_bitmapscan = off; set enable_seqscan = off"), (other_batch, plan)]
-            {
+            for (batch, plan) in [
+                (one_batch, "set enable_bitmapscan = off; set enable_seqscan = off"),
+                (other_batch, plan),
+            ] {
                 let client = sql.actor().await;
                 run(&client, plan).await;
                 let (pid, ids, generation) = (pid(&client).await, ids.clone(), held.generation);
@@ -76,7 +80,9 @@ async fn random_call(client: &Client, random: &mut StdRng) -> Result<(), tokio_p
     ids.truncate(random.random_range(1..=12));
     let some = *ids.choose(random).unwrap_or(&0);
     let sql = match random.random_range(0..12) {
-        0 | 1 => format!("select leasehold.complete('{{{}}}'::bigint[], {generation})", list(&ids)),
+        0 | 1 => {
+            format!("select leasehold.complete_many('{{{}}}'::bigint[], {generation})", list(&ids))
+        }
         2 | 3 => format!("select leasehold.release('{{{}}}', {generation})", list(&ids)),
         4 => format!("select leasehold.renew('{{{generation}}}')"),
         5 => format!(

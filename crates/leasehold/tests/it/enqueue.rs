@@ -29,7 +29,8 @@ async fn h2_malformed_jobs_are_refused_with_advice() {
     let sql = Sql::new().await;
     for (arguments, expected, advice) in REFUSED {
         let (code, text) =
-            refused(&sql.client, &format!("select * from leasehold.enqueue({arguments})"), &[]).await;
+            refused(&sql.client, &format!("select * from leasehold.enqueue({arguments})"), &[])
+                .await;
         assert_eq!(code, expected, "{arguments}: {text}");
         assert!(text.contains(advice), "{arguments}: {text}");
     }
@@ -39,7 +40,8 @@ async fn h2_malformed_jobs_are_refused_with_advice() {
 #[tokio::test]
 async fn h2_arguments_end_at_64_kib_and_at_any_depth_the_server_can_take() {
     let sql = Sql::new().await;
-    let largest = "select job_id from leasehold.enqueue('note', jsonb_build_object('a', repeat('x', $1)))";
+    let largest =
+        "select job_id from leasehold.enqueue('note', jsonb_build_object('a', repeat('x', $1)))";
     sql.client.query_one(largest, &[&65_000_i32]).await.unwrap();
     let (refusal, text) = refused(&sql.client, largest, &[&65_536_i32]).await;
     assert_eq!(refusal, "LH002");
@@ -53,7 +55,8 @@ async fn h2_arguments_end_at_64_kib_and_at_any_depth_the_server_can_take() {
     .await;
     assert_eq!(refusal, "23514");
     let deep = format!("{{\"a\": {}{}}}", "[".repeat(30_000), "]".repeat(30_000));
-    let result = sql.client.query("select leasehold.enqueue('note', $1::text::jsonb)", &[&deep]).await;
+    let result =
+        sql.client.query("select leasehold.enqueue('note', $1::text::jsonb)", &[&deep]).await;
     let stored = usize::from(result.is_ok());
     if let Err(error) = result {
         assert!(["54001", "LH002"].contains(&code(&error).as_str()), "{error}");
@@ -76,7 +79,8 @@ async fn h1_characters_that_postgres_cannot_store_are_refused() {
         ("convert_from('\\xff', 'UTF8'), '{}'", "22021"),
     ] {
         let (code, _) =
-            refused(&sql.client, &format!("select * from leasehold.enqueue({arguments})"), &[]).await;
+            refused(&sql.client, &format!("select * from leasehold.enqueue({arguments})"), &[])
+                .await;
         assert_eq!(code, expected, "{arguments}");
     }
     // A NUL in a parameter: in a name, and in the text of an error, where it must not keep a
@@ -142,14 +146,12 @@ async fn i4_rows_written_by_hand_meet_constraints() {
         "update leasehold.job set name = ''",
         "update leasehold.job set queue = ''",
         "update leasehold.job set max_attempts = 0",
-        "update leasehold.job set scheduled_at = 'infinity'",
-        "update leasehold.job set enqueued_at = '-infinity'",
         "update leasehold.queue set lease = '0'",
         "update leasehold.queue set max_attempts = 0",
         "update leasehold.queue set max_lost = 0",
         "update leasehold.queue set batch = 0",
         "update leasehold.queue set paused_at = now()",
-        "update leasehold.queue set name = 'No Such Form'",
+        "update leasehold.queue set name = repeat('n', 65)",
         "insert into leasehold.dead_job select id, enqueued_at, scheduled_at, expires_at, now(), 0, 0, 0, \
          null, 0, 'a whim', null, queue, name, tag, kwargs from leasehold.job",
         "insert into leasehold.history values (now(), 'a whim', 'default', 0, null, '{}', '{}', '{}', '{}', '{}', '{}')",
@@ -161,10 +163,13 @@ async fn i4_rows_written_by_hand_meet_constraints() {
         let (code, _) = refused(&sql.client, statement, &[]).await;
         assert_eq!(code, "23514", "{statement}");
     }
-    for statement in ["update leasehold.job set kwargs = null", "update leasehold.job set held = null"] {
+    for statement in
+        ["update leasehold.job set kwargs = null", "update leasehold.job set held = null"]
+    {
         assert_eq!(refused(&sql.client, statement, &[]).await.0, "23502", "{statement}");
     }
-    let (code, _) = refused(&sql.client, "insert into leasehold.job (id, name) values (1, 'x')", &[]).await;
+    let (code, _) =
+        refused(&sql.client, "insert into leasehold.job (id, name) values (1, 'x')", &[]).await;
     assert_eq!(code, "428C9", "ids are given, not chosen");
 }
 

@@ -3,8 +3,11 @@
 use crate::sql::{Sql, all, claim, one, run};
 
 async fn expire(sql: &Sql) -> (i32, i32) {
-    let row =
-        sql.client.query_one("select returned, buried from leasehold.expire_leases()", &[]).await.unwrap();
+    let row = sql
+        .client
+        .query_one("select returned, buried from leasehold.expire_leases()", &[])
+        .await
+        .unwrap();
     (row.get(0), row.get(1))
 }
 
@@ -52,7 +55,8 @@ async fn a_job_that_kills_its_workers_is_buried_after_three() {
 #[tokio::test]
 async fn the_worker_of_the_last_attempt_is_lost_and_the_job_is_buried() {
     let sql = Sql::new().await;
-    let id: i64 = sql.one("select job_id from leasehold.enqueue('note', max_attempts => 1)", &[]).await;
+    let id: i64 =
+        sql.one("select job_id from leasehold.enqueue('note', max_attempts => 1)", &[]).await;
     let held = claim(&sql.client, "w", 1).await;
     sql.overdue(held.generation).await;
     assert_eq!(expire(&sql).await, (0, 1));
@@ -73,9 +77,13 @@ async fn a7_expiry_passes_by_a_job_that_is_being_finished() {
     sql.run("set lock_timeout = '1ms'").await;
     assert_eq!(expire(&sql).await, (1, 0), "the other one, and without waiting");
     run(&worker, "commit").await;
-    assert_eq!((sql.status(ids[0]).await, sql.status(ids[1]).await), ("done".into(), "pending".into()));
+    assert_eq!(
+        (sql.status(ids[0]).await, sql.status(ids[1]).await),
+        ("done".into(), "pending".into())
+    );
     expire(&sql).await;
-    let open: i64 = sql.one("select count(*) from leasehold.lease where ended_at is null", &[]).await;
+    let open: i64 =
+        sql.one("select count(*) from leasehold.lease where ended_at is null", &[]).await;
     assert_eq!(open, 0, "the next round ends the lease");
 }
 
@@ -135,7 +143,8 @@ async fn jobs_past_their_time_are_found_deep_in_the_backlog_and_never_run() {
     )
     .await;
     let late: Vec<i64> =
-        all(&sql.client, "select id from leasehold.job where expires_at < now() order by id", &[]).await;
+        all(&sql.client, "select id from leasehold.job where expires_at < now() order by id", &[])
+            .await;
     let (mut after, mut found, mut steps) = (0_i64, 0, 0);
     loop {
         let row = sql
@@ -175,7 +184,10 @@ async fn a_running_job_does_not_expire_and_a_late_one_is_not_claimed() {
         (sql.status(running).await, sql.status(waiting).await),
         ("processing".into(), "expired".into())
     );
-    assert!(sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&running, &generation]).await);
+    assert!(
+        sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&running, &generation])
+            .await
+    );
 }
 
 #[tokio::test]
@@ -193,7 +205,10 @@ async fn two_housekeepers_share_the_work() {
     run(&first, "begin").await;
     assert_eq!(one::<i32>(&first, "select returned from leasehold.expire_leases(3)", &[]).await, 3);
     run(&second, "set lock_timeout = '1ms'").await;
-    assert_eq!(one::<i32>(&second, "select returned from leasehold.expire_leases(3)", &[]).await, 1);
+    assert_eq!(
+        one::<i32>(&second, "select returned from leasehold.expire_leases(3)", &[]).await,
+        1
+    );
     let elected = "select elected from leasehold.expire_tick()";
     assert!(one::<bool>(&first, elected, &[]).await);
     assert!(!one::<bool>(&second, elected, &[]).await, "one is enough");

@@ -6,10 +6,14 @@ use crate::sql::{Sql, all, claim, refused};
 /// `$1` is the job, `$2` the generation.
 const VERBS: [(&str, &str, &str); 11] = [
     ("complete", "select leasehold.complete($1::bigint, $2)::text", "false"),
-    ("complete a batch", "select count(*)::text from leasehold.complete(array[$1::bigint], $2)", "0"),
+    (
+        "complete a batch",
+        "select count(*)::text from leasehold.complete_many(array[$1::bigint], $2)",
+        "0",
+    ),
     (
         "complete unsettled",
-        "select count(*)::text from leasehold.complete(array[$1::bigint], $2, false)",
+        "select count(*)::text from leasehold.complete_many(array[$1::bigint], $2, false)",
         "0",
     ),
     ("retry", "select leasehold.fail($1::bigint, $2, 'late')", "lost"),
@@ -17,7 +21,11 @@ const VERBS: [(&str, &str, &str); 11] = [
     ("release", "select count(*)::text from leasehold.release(array[$1::bigint], $2)", "0"),
     ("cancel", "select leasehold.finish_cancelled($1::bigint, $2)::text", "false"),
     ("bury", "select leasehold.bury($1::bigint, $2, 'late')::text", "false"),
-    ("bury as undecodable", "select leasehold.bury($1::bigint, $2, 'late', 'undecodable')::text", "false"),
+    (
+        "bury as undecodable",
+        "select leasehold.bury($1::bigint, $2, 'late', 'undecodable')::text",
+        "false",
+    ),
     (
         "renew",
         "select r.state || left($1::bigint::text, 0) from leasehold.renew(array[$2::bigint]) r",
@@ -56,9 +64,14 @@ async fn a2_every_finish_of_a_former_holder_is_refused() {
         for (verb, call, lost) in VERBS {
             let answer: String = sql.one(call, &[&id, &old]).await;
             assert_eq!(answer, lost, "{verb} while {holders} holds the job");
-            assert_eq!(picture(&sql).await, before, "{verb} changed something while {holders} holds the job");
+            assert_eq!(
+                picture(&sql).await,
+                before,
+                "{verb} changed something while {holders} holds the job"
+            );
         }
-        let (code, hint) = refused(&sql.client, "select leasehold.check_lease($1, $2)", &[&id, &old]).await;
+        let (code, hint) =
+            refused(&sql.client, "select leasehold.check_lease($1, $2)", &[&id, &old]).await;
         assert_eq!(code, "LH004");
         assert!(hint.contains("Roll back"), "{hint}");
     }
@@ -82,7 +95,11 @@ async fn a2_a_former_holder_is_refused_after_the_job_is_over() {
         }
         // The second holder too: its attempt is over.
         for (verb, call, lost) in &VERBS[..9] {
-            assert_eq!(sql.one::<String>(call, &[&id, &new.generation]).await, *lost, "{verb} again");
+            assert_eq!(
+                sql.one::<String>(call, &[&id, &new.generation]).await,
+                *lost,
+                "{verb} again"
+            );
         }
         assert_eq!(picture(&sql).await, before);
         // Only the last holder may say "it was me".
@@ -108,9 +125,14 @@ async fn a3_a_late_holder_is_accepted_while_nobody_noticed() {
         .await;
     assert!(left, "a whole lease again");
     sql.overdue(generation).await;
-    assert!(sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await);
+    assert!(
+        sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await
+    );
     assert_eq!(sql.status(id).await, "done");
-    assert_eq!(sql.one::<i32>("select returned + buried from leasehold.expire_leases()", &[]).await, 0);
+    assert_eq!(
+        sql.one::<i32>("select returned + buried from leasehold.expire_leases()", &[]).await,
+        0
+    );
     assert_eq!(sql.status(id).await, "done");
 }
 
@@ -145,14 +167,17 @@ async fn a12_attempts_repeat_and_the_fence_does_not() {
         "select leasehold.release(array[$1::bigint], $2)::text",
         "select leasehold.bury($1::bigint, $2, 'useless')::text",
     ] {
-        let current: i64 =
-            sql.one("select lease_generation from leasehold.job where id = $1 and held", &[&id]).await;
+        let current: i64 = sql
+            .one("select lease_generation from leasehold.job where id = $1 and held", &[&id])
+            .await;
         sql.client.query(give_back, &[&id, &current]).await.unwrap();
-        sql.run("select leasehold.redrive(array(select id from leasehold.dead_job), 'someone')").await;
+        sql.run("select leasehold.redrive(array(select id from leasehold.dead_job), 'someone')")
+            .await;
         sql.due().await;
         let next = claim(&sql.client, "next", 1).await;
         assert_eq!(next.ids, [id]);
-        let attempts: i32 = sql.one("select attempts from leasehold.job where id = $1", &[&id]).await;
+        let attempts: i32 =
+            sql.one("select attempts from leasehold.job where id = $1", &[&id]).await;
         assert_eq!(attempts, 1, "the same number as in the first attempt");
         let before = picture(&sql).await;
         for stale in [first, current] {
@@ -174,7 +199,7 @@ async fn a_finish_says_what_it_did_and_a_lease_ends_with_its_last_job() {
     let live = "select count(*) from leasehold.lease where ended_at is null";
     let some = all::<i64>(
         &sql.client,
-        "select leasehold.complete($1::bigint[], $2)",
+        "select leasehold.complete_many($1::bigint[], $2)",
         &[&vec![ids[1], ids[0], 0], &generation],
     )
     .await;
@@ -183,28 +208,37 @@ async fn a_finish_says_what_it_did_and_a_lease_ends_with_its_last_job() {
         sql.one::<String>("select leasehold.fail($1, $2, 'no')", &[&ids[2], &generation]).await,
         "retry"
     );
-    assert!(sql.one::<bool>("select leasehold.snooze($1, $2, '1 hour')", &[&ids[3], &generation]).await);
+    assert!(
+        sql.one::<bool>("select leasehold.snooze($1, $2, '1 hour')", &[&ids[3], &generation]).await
+    );
     assert!(sql.one::<bool>("select leasehold.bury($1, $2, 'no')", &[&ids[4], &generation]).await);
     assert_eq!(sql.one::<i64>(live, &[]).await, 1, "one job is left");
     assert_eq!(
-        sql.one::<i64>("select leasehold.release(array[$1::bigint], $2)", &[&ids[5], &generation]).await,
+        sql.one::<i64>("select leasehold.release(array[$1::bigint], $2)", &[&ids[5], &generation])
+            .await,
         ids[5]
     );
     assert_eq!(sql.one::<i64>(live, &[]).await, 0);
-    let attempts: Vec<i32> =
-        all(&sql.client, "select attempts from leasehold.job where id = any($1) order by id", &[&ids]).await;
+    let attempts: Vec<i32> = all(
+        &sql.client,
+        "select attempts from leasehold.job where id = any($1) order by id",
+        &[&ids],
+    )
+    .await;
     assert_eq!(attempts, [1, 0, 0], "charged for the failure, given back by snooze and release");
 }
 
 #[tokio::test]
 async fn a_job_out_of_attempts_is_buried_with_its_error() {
     let sql = Sql::new().await;
-    let id: i64 = sql.one("select job_id from leasehold.enqueue('note', max_attempts => 2)", &[]).await;
+    let id: i64 =
+        sql.one("select job_id from leasehold.enqueue('note', max_attempts => 2)", &[]).await;
     for verdict in ["retry", "buried"] {
         sql.due().await;
         let claimed = claim(&sql.client, "worker", 1).await;
-        let answer: String =
-            sql.one("select leasehold.fail($1, $2, 'smtp said 451')", &[&id, &claimed.generation]).await;
+        let answer: String = sql
+            .one("select leasehold.fail($1, $2, 'smtp said 451')", &[&id, &claimed.generation])
+            .await;
         assert_eq!(answer, verdict);
     }
     let dead: bool = sql

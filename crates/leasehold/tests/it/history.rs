@@ -38,8 +38,12 @@ async fn a_finish_needs_no_partition() {
     let sql = Sql::new().await;
     let ids = sql.enqueue(3).await;
     let held = claim(&sql.client, "w", 3).await;
-    let done: Vec<i64> =
-        all(&sql.client, "select leasehold.complete($1::bigint[], $2)", &[&ids, &held.generation]).await;
+    let done: Vec<i64> = all(
+        &sql.client,
+        "select leasehold.complete_many($1::bigint[], $2)",
+        &[&ids, &held.generation],
+    )
+    .await;
     assert_eq!(done.len(), 3);
     assert_eq!(sql.count("history_rest").await, 1, "one row a batch");
     let rows = sql
@@ -64,7 +68,9 @@ async fn a_queue_may_keep_no_history() {
     sql.run("select leasehold.queue_settings('default'); update leasehold.queue set keep_history = false")
         .await;
     let (id, generation) = sql.running().await;
-    assert!(sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await);
+    assert!(
+        sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await
+    );
     assert_eq!(sql.status(id).await, "gone");
 }
 
@@ -128,7 +134,8 @@ async fn c14_making_partitions_does_not_stop_finishes() {
     let (quick, quick_generation) = sql.running().await;
     // A handler whose transaction takes its time has filed its job, and keeps its lock on history.
     let handler = sql.actor().await;
-    run(&handler, &format!("begin; select leasehold.complete({slow}::bigint, {slow_generation})")).await;
+    run(&handler, &format!("begin; select leasehold.complete({slow}::bigint, {slow_generation})"))
+        .await;
     let housekeeper = sql.actor().await;
     let housekeeper_pid = pid(&housekeeper).await;
     let making = tokio::spawn(async move {
@@ -140,10 +147,15 @@ async fn c14_making_partitions_does_not_stop_finishes() {
     // The others wait for the housekeeper's limit at most, not for the handler.
     run(&sql.client, "set lock_timeout = '20s'").await;
     let done: bool =
-        one(&sql.client, "select leasehold.complete($1::bigint, $2)", &[&quick, &quick_generation]).await;
+        one(&sql.client, "select leasehold.complete($1::bigint, $2)", &[&quick, &quick_generation])
+            .await;
     assert!(done);
     let housekeeper = joined(making).await;
     run(&handler, "commit").await;
-    assert_eq!(one::<i32>(&housekeeper, "select leasehold.extend_history(2)", &[]).await, 2, "next time");
+    assert_eq!(
+        one::<i32>(&housekeeper, "select leasehold.extend_history(2)", &[]).await,
+        2,
+        "next time"
+    );
     assert_eq!(sql.count("finished_job").await, 2);
 }

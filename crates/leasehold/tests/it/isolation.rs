@@ -9,8 +9,11 @@ async fn c7_a_stale_finish_never_passes_whatever_the_isolation() {
         sql.run("create table public.effect (job bigint)").await;
         let (id, old) = sql.running().await;
         let handler = sql.actor().await;
-        run(&handler, &format!("begin isolation level {level}; insert into public.effect values ({id})"))
-            .await;
+        run(
+            &handler,
+            &format!("begin isolation level {level}; insert into public.effect values ({id})"),
+        )
+        .await;
         // The handler's snapshot is older than everything that follows.
         sql.expire(old).await;
         let new = claim(&sql.client, "second", 1).await;
@@ -26,10 +29,14 @@ async fn c7_a_stale_finish_never_passes_whatever_the_isolation() {
             }
         }
         assert_eq!(sql.status(id).await, "processing", "{level}");
-        run(&handler, &format!("begin isolation level {level}; insert into public.effect values ({id})"))
-            .await;
+        run(
+            &handler,
+            &format!("begin isolation level {level}; insert into public.effect values ({id})"),
+        )
+        .await;
         let done: bool =
-            one(&handler, "select leasehold.complete($1::bigint, $2)", &[&id, &new.generation]).await;
+            one(&handler, "select leasehold.complete($1::bigint, $2)", &[&id, &new.generation])
+                .await;
         assert!(done, "{level}: the holder's own finish");
         run(&handler, "commit").await;
         assert_eq!(sql.status(id).await, "done", "{level}");
@@ -44,7 +51,11 @@ async fn c7_two_finishes_at_once_end_one_job_whatever_the_isolation() {
         let (id, generation) = sql.running().await;
         let (first, second) = (sql.actor().await, sql.actor().await);
         for client in [&first, &second] {
-            run(client, &format!("begin isolation level {level}; select count(*) from leasehold.job")).await;
+            run(
+                client,
+                &format!("begin isolation level {level}; select count(*) from leasehold.job"),
+            )
+            .await;
         }
         let complete = "select leasehold.complete($1::bigint, $2)";
         assert!(one::<bool>(&first, complete, &[&id, &generation]).await);
@@ -70,17 +81,31 @@ async fn c8_the_finish_of_an_aborted_transaction_is_no_success() {
     let handler = sql.actor().await;
     run(&handler, "begin").await;
     // The handler swallows the error of its own statement.
-    assert!(handler.batch_execute("insert into leasehold.queue (name) values ('default')").await.is_err());
-    let finish = handler.query("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await;
+    assert!(
+        handler
+            .batch_execute("insert into leasehold.queue (name) values ('default')")
+            .await
+            .is_err()
+    );
+    let finish =
+        handler.query("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await;
     assert_eq!(code(&finish.expect_err("the transaction is aborted")), "25P02");
     // COMMIT does not fail, it rolls back: that is what a careless worker takes for success.
     run(&handler, "commit").await;
     assert_eq!(sql.status(id).await, "processing");
     // Work under a savepoint leaves the finish a transaction that it can commit.
     run(&handler, "begin; savepoint work").await;
-    assert!(handler.batch_execute("insert into leasehold.queue (name) values ('default')").await.is_err());
+    assert!(
+        handler
+            .batch_execute("insert into leasehold.queue (name) values ('default')")
+            .await
+            .is_err()
+    );
     run(&handler, "rollback to work").await;
-    assert!(one::<bool>(&handler, "select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await);
+    assert!(
+        one::<bool>(&handler, "select leasehold.complete($1::bigint, $2)", &[&id, &generation])
+            .await
+    );
     run(&handler, "commit").await;
     assert_eq!(sql.status(id).await, "done");
 }

@@ -34,19 +34,28 @@ async fn a_key_names_one_job_until_its_window_and_its_job_are_over() {
     assert!(new);
     assert_eq!(keyed(&sql.client, DAY).await.unwrap(), (id, false), "while it waits");
     window_over(&sql).await;
-    assert_eq!(keyed(&sql.client, DAY).await.unwrap(), (id, false), "the window is over, the job is not");
+    assert_eq!(
+        keyed(&sql.client, DAY).await.unwrap(),
+        (id, false),
+        "the window is over, the job is not"
+    );
     let held = claim(&sql.client, "w", 1).await;
     assert_eq!(keyed(&sql.client, DAY).await.unwrap(), (id, false), "while it runs");
     sql.run("update leasehold.idempotency_key set holds_until = now() + interval '1 day'").await;
     sql.run(&format!("select leasehold.complete({id}::bigint, {})", held.generation)).await;
-    assert_eq!(keyed(&sql.client, DAY).await.unwrap(), (id, false), "the job is over, the window is not");
+    assert_eq!(
+        keyed(&sql.client, DAY).await.unwrap(),
+        (id, false),
+        "the job is over, the window is not"
+    );
     assert_eq!(sql.count("job").await, 0);
     window_over(&sql).await;
     let (next, new) = keyed(&sql.client, DAY).await.unwrap();
     assert!(new && next != id, "both are over: a new job");
     assert_eq!(sql.count("job").await, 1);
-    let other: i64 =
-        sql.one("select job_id from leasehold.enqueue('note', queue => 'other', key => 'k')", &[]).await;
+    let other: i64 = sql
+        .one("select job_id from leasehold.enqueue('note', queue => 'other', key => 'k')", &[])
+        .await;
     assert!(other != next, "a key belongs to a queue");
 }
 
@@ -99,8 +108,9 @@ async fn h13_a_key_with_another_payload_is_refused() {
         assert!(text.contains(&id.to_string()) && text.contains("Use a new key"), "{text}");
     }
     // The same arguments in another spelling are the same.
-    let same: i64 =
-        sql.one("select job_id from leasehold.enqueue('note', '{ \"n\" : 1 }', key => 'k')", &[]).await;
+    let same: i64 = sql
+        .one("select job_id from leasehold.enqueue('note', '{ \"n\" : 1 }', key => 'k')", &[])
+        .await;
     assert_eq!((same, sql.count("job").await), (id, 1));
 }
 
@@ -186,11 +196,16 @@ async fn a_dead_job_stays_while_its_key_belongs_to_a_newer_one() {
     sql.run(&format!("select leasehold.bury({old}, {}, 'useless')", held.generation)).await;
     window_over(&sql).await;
     let (new, _) = keyed(&sql.client, DAY).await.unwrap();
-    let redrive = format!("select count(*) from leasehold.redrive(array[{old}::bigint], 'someone')");
+    let redrive =
+        format!("select count(*) from leasehold.redrive(array[{old}::bigint], 'someone')");
     assert_eq!(sql.one::<i64>(&redrive, &[]).await, 0, "the newer job waits");
     let held = claim(&sql.client, "w", 1).await;
     sql.run(&format!("select leasehold.complete({new}::bigint, {})", held.generation)).await;
-    assert_eq!(sql.one::<i64>(&redrive, &[]).await, 0, "the newer job did the work, and its window holds");
+    assert_eq!(
+        sql.one::<i64>(&redrive, &[]).await,
+        0,
+        "the newer job did the work, and its window holds"
+    );
     assert_eq!(sql.status(old).await, "dead_letter");
     window_over(&sql).await;
     assert_eq!(sql.one::<i64>(&redrive, &[]).await, 1);
@@ -220,7 +235,8 @@ async fn a_redrive_and_an_enqueue_with_its_key_make_one_job() {
         window_over(&sql).await;
         let first = sql.actor().await;
         run(&first, "begin").await;
-        let redrive = format!("select count(*) from leasehold.redrive(array[{id}::bigint], 'someone')");
+        let redrive =
+            format!("select count(*) from leasehold.redrive(array[{id}::bigint], 'someone')");
         if redrive_first {
             assert_eq!(one::<i64>(&first, &redrive, &[]).await, 1);
             let second = keyed_meanwhile(&sql, DAY).await;

@@ -1,9 +1,21 @@
 //! What the engine promises, shown on real Postgres. Modules mirror `src/`.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::async_yields_async,
+    reason = "a test stops at the first surprise"
+)]
+
+mod adapters;
+mod cancel_safety;
 mod claim;
 mod deadlock;
 mod enqueue;
+mod examples;
 mod expire;
+mod faults;
 mod finish;
 mod history;
 mod interleave;
@@ -13,10 +25,13 @@ mod migrate;
 mod once;
 mod people;
 mod plain_sql;
-mod postgres_faults;
 mod planner;
+mod postgres_faults;
+mod processes;
+mod rig;
 mod roles;
 mod schedule;
+mod scripts;
 mod sql;
 mod support;
 mod worker;

@@ -9,7 +9,7 @@ use crate::sql::{Sql, blocked, claim, joined, one, pid, run, text, until};
 
 /// An empty database beside the migrated one, and a way to connect to it.
 async fn empty(sql: &Sql) -> String {
-    let name = format!("{}_empty", &sql.database.name()[..40.min(sql.database.name().len())]);
+    let name: String = sql.database.name().chars().take(40).chain("_empty".chars()).collect();
     sql.run(&format!("create database \"{name}\"")).await;
     name
 }
@@ -88,8 +88,12 @@ async fn i2_a_killed_migrator_leaves_nothing_and_the_next_one_finishes() {
         blocked(&observer, migrator_pid).await;
         run(&observer, &format!("select pg_terminate_backend({migrator_pid})")).await;
         assert!(joined(migrating).await, "killed at {at}");
-        until(&observer, "select not exists (select from pg_stat_activity where pid = $1)", &[&migrator_pid])
-            .await;
+        until(
+            &observer,
+            "select not exists (select from pg_stat_activity where pid = $1)",
+            &[&migrator_pid],
+        )
+        .await;
         let after: i64 = one(&observer, "select count(*) from pg_class", &[]).await;
         // Whole steps before it may stand; nothing of the step itself does.
         assert!(after >= before, "{at}");
@@ -156,10 +160,13 @@ async fn c14_a_migration_that_cannot_have_its_lock_does_not_stop_the_work() {
     // Behind it in the line, and served when the limit strikes, though the long one is still open.
     let held = claim(&sql.client, "w", 1).await;
     assert_eq!(held.ids.len(), 1);
-    assert!(sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await);
+    assert!(
+        sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await
+    );
     run(&long, "commit").await;
     assert!(joined(migrating).await > 1, "it tried again");
-    sql.run(&format!("select leasehold.complete({}::bigint, {})", held.ids[0], held.generation)).await;
+    sql.run(&format!("select leasehold.complete({}::bigint, {})", held.ids[0], held.generation))
+        .await;
 }
 
 #[tokio::test]
@@ -179,8 +186,12 @@ async fn c14_replacing_the_functions_waits_for_nobody() {
     migrate::up(&mut migrator).await.expect("beside an open transaction");
     assert!(migrate::status(&migrator).await.unwrap().is_current());
     assert!(
-        one::<bool>(&long, "select leasehold.complete($1::bigint, $2)", &[&held.ids[0], &held.generation])
-            .await
+        one::<bool>(
+            &long,
+            "select leasehold.complete($1::bigint, $2)",
+            &[&held.ids[0], &held.generation]
+        )
+        .await
     );
     run(&long, "commit").await;
     assert_eq!(sql.count("finished_job").await, 1);

@@ -31,8 +31,15 @@ async fn b6_a_mark_around_an_effect_tells_the_second_run() {
         )
         .await
         .unwrap();
-    assert_eq!((row.get::<_, &str>(0), row.get::<_, &str>(1)), ("finished", "7"), "skip the effect");
-    assert!(sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &second.generation]).await);
+    assert_eq!(
+        (row.get::<_, &str>(0), row.get::<_, &str>(1)),
+        ("finished", "7"),
+        "skip the effect"
+    );
+    assert!(
+        sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &second.generation])
+            .await
+    );
     assert_eq!(sql.one::<i64>("select count(*) from public.effect", &[]).await, 1);
 }
 
@@ -57,7 +64,10 @@ async fn b6_an_effect_outside_is_unfinished_until_somebody_knows() {
     assert_eq!(sql.one::<String>(START, &[&"mail"]).await, "started");
     let finish = "select leasehold.once_finish('receipt', 'mail', $1)";
     assert!(sql.one::<bool>(finish, &[&serde_json::json!({"id": 1})]).await);
-    assert!(!sql.one::<bool>(finish, &[&serde_json::json!({"id": 2})]).await, "the first result stays");
+    assert!(
+        !sql.one::<bool>(finish, &[&serde_json::json!({"id": 2})]).await,
+        "the first result stays"
+    );
     assert!(!sql.one::<bool>(forget, &[]).await, "what took place is not forgotten");
     let kept: String = sql.one("select result ->> 'id' from leasehold.once_marker", &[]).await;
     assert_eq!(kept, "1");
@@ -82,7 +92,8 @@ async fn two_runs_that_begin_a_step_at_once_do_not_both_begin() {
 async fn g9_marks_stay_while_their_job_can_run() {
     let sql = Sql::new().await;
     let (id, generation) = sql.running().await;
-    sql.run(&format!("select * from leasehold.once_start('s', 'a', {id}, {generation}, '0')")).await;
+    sql.run(&format!("select * from leasehold.once_start('s', 'a', {id}, {generation}, '0')"))
+        .await;
     sql.run("select * from leasehold.once_start('s', 'b', 0, 0, '1 day')").await;
     sql.run("update leasehold.once_marker set keep_until = keep_until - interval '1 second'").await;
     let prune = "select markers from leasehold.prune()";

@@ -41,22 +41,31 @@ async fn a19_the_owner_of_a_job_decides_how_it_ends() {
         ("select leasehold.bury($1::bigint, $2, 'useless')::text", "dead_letter"),
     ] {
         let (id, generation) = sql.running().await;
-        assert_eq!(sql.one::<String>("select leasehold.cancel($1, 'ann')", &[&id]).await, "requested");
+        assert_eq!(
+            sql.one::<String>("select leasehold.cancel($1, 'ann')", &[&id]).await,
+            "requested"
+        );
         sql.client.query(finish, &[&id, &generation]).await.unwrap();
         assert_eq!(sql.status(id).await, end, "{finish}");
-        let live: i64 = sql.one("select count(*) from leasehold.lease where ended_at is null", &[]).await;
+        let live: i64 =
+            sql.one("select count(*) from leasehold.lease where ended_at is null", &[]).await;
         assert_eq!(live, 0, "{finish}");
     }
 }
 
 #[tokio::test]
 async fn a19_a_request_that_comes_during_a_snooze_is_not_forgotten() {
-    for finish in ["select leasehold.snooze(%, '1 day')::text", "select leasehold.release(array[%])::text"] {
+    for finish in
+        ["select leasehold.snooze(%, '1 day')::text", "select leasehold.release(array[%])::text"]
+    {
         let sql = Sql::new().await;
         let (id, generation) = sql.running().await;
         let (person, worker) = (sql.actor().await, sql.actor().await);
         run(&person, "begin").await;
-        assert_eq!(one::<String>(&person, "select leasehold.cancel($1, 'ann')", &[&id]).await, "requested");
+        assert_eq!(
+            one::<String>(&person, "select leasehold.cancel($1, 'ann')", &[&id]).await,
+            "requested"
+        );
         let pid = pid(&worker).await;
         let finish = finish
             .replace("array[%]", &format!("array[{id}::bigint], {generation}"))
@@ -65,7 +74,11 @@ async fn a19_a_request_that_comes_during_a_snooze_is_not_forgotten() {
         blocked(&sql.client, pid).await;
         run(&person, "commit").await;
         assert!(joined(finishing).await);
-        assert_eq!(sql.status(id).await, "cancelled", "told that it was cancelled, it would have run again");
+        assert_eq!(
+            sql.status(id).await,
+            "cancelled",
+            "told that it was cancelled, it would have run again"
+        );
     }
 }
 
@@ -81,14 +94,18 @@ async fn a21_redrive_moves_dead_jobs_and_no_others() {
     assert_eq!(sql.one::<i64>(redrive, &[&id]).await, 0, "it waits");
     assert_eq!(sql.status(id).await, "pending");
     let life: bool = sql
-        .one("select attempts = 0 and lost_count = 0 and last_error = 'useless' from leasehold.job", &[])
+        .one(
+            "select attempts = 0 and lost_count = 0 and last_error = 'useless' from leasehold.job",
+            &[],
+        )
         .await;
     assert!(life, "a new life that remembers why it died");
     let next = claim(&sql.client, "w", 1).await;
     assert!(next.ids == [id] && next.generation > generation);
     sql.run(&format!("select leasehold.complete({id}::bigint, {})", next.generation)).await;
     assert_eq!(sql.one::<i64>(redrive, &[&id]).await, 0, "it is done");
-    let noted: i64 = sql.one("select count(*) from leasehold.audit where action = 'redrive'", &[]).await;
+    let noted: i64 =
+        sql.one("select count(*) from leasehold.audit where action = 'redrive'", &[]).await;
     assert_eq!(noted, 1);
 }
 
@@ -119,7 +136,8 @@ async fn a22_prune_and_redrive_share_a_dead_job_without_losing_or_doubling_it() 
             assert_eq!(sql.status(id).await, "pending");
         }
         // A late finish from the life before finds nothing in either case.
-        let late: bool = sql.one("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await;
+        let late: bool =
+            sql.one("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await;
         assert!(!late);
     }
 }
@@ -129,7 +147,9 @@ async fn a22_prune_keeps_the_leases_that_are_asked_about() {
     let sql = Sql::new().await;
     let (id, generation) = sql.running().await;
     let (held, _) = sql.running().await;
-    assert!(sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await);
+    assert!(
+        sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await
+    );
     let prune = "select leases from leasehold.prune()";
     let explain = "select state from leasehold.explain_finish(array[$1::bigint], $2)";
     assert_eq!(sql.one::<i32>(prune, &[]).await, 0, "ended just now");
@@ -140,7 +160,11 @@ async fn a22_prune_keeps_the_leases_that_are_asked_about() {
     )
     .await;
     assert_eq!(sql.one::<i32>(prune, &[]).await, 1, "and never one that holds a job");
-    assert_eq!(sql.one::<String>(explain, &[&id, &generation]).await, "lost", "nobody knows any more");
+    assert_eq!(
+        sql.one::<String>(explain, &[&id, &generation]).await,
+        "lost",
+        "nobody knows any more"
+    );
     assert_eq!(sql.status(held).await, "processing");
 }
 
@@ -152,7 +176,11 @@ async fn only_the_holder_is_told_that_its_finish_was_written() {
     sql.run(&format!("select leasehold.complete({id}::bigint, {generation})")).await;
     let explain = "select state from leasehold.explain_finish(array[$1::bigint], $2)";
     assert_eq!(sql.one::<String>(explain, &[&id, &generation]).await, "finished");
-    assert_eq!(sql.one::<String>(explain, &[&id, &stranger]).await, "lost", "its lease never held the job");
+    assert_eq!(
+        sql.one::<String>(explain, &[&id, &stranger]).await,
+        "lost",
+        "its lease never held the job"
+    );
 }
 
 #[tokio::test]
@@ -163,9 +191,12 @@ async fn promote_makes_waiting_jobs_due_and_touches_no_others() {
         .await;
     let (running, _) = sql.running().await;
     sql.run("update leasehold.job set scheduled_at = now() + interval '1 hour' where held").await;
-    let moved: Vec<i64> =
-        all(&sql.client, "select leasehold.promote(array[$1, $2]::bigint[], 'ann')", &[&later, &running])
-            .await;
+    let moved: Vec<i64> = all(
+        &sql.client,
+        "select leasehold.promote(array[$1, $2]::bigint[], 'ann')",
+        &[&later, &running],
+    )
+    .await;
     assert_eq!(moved, [later]);
     assert_eq!(claim(&sql.client, "w", 5).await.ids, [later]);
 }

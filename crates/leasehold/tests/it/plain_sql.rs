@@ -90,7 +90,8 @@ async fn a_plain_insert_enqueues_and_a_plain_select_fetches() {
     run(&app, "commit").await;
     sql.due().await;
     let taken = claim(&sql.client, "w", 10).await;
-    let tag: String = sql.one("select tag from leasehold.job where id = $1", &[&taken.ids[0]]).await;
+    let tag: String =
+        sql.one("select tag from leasehold.job where id = $1", &[&taken.ids[0]]).await;
     assert_eq!(tag, "storage.create_annotation");
 }
 
@@ -117,7 +118,8 @@ async fn lease_cleanup_does_what_two_updates_of_an_inbox_do() {
         assert_eq!(held.ids, expected);
         overdue.push(held.generation);
     }
-    sql.run(&format!("update leasehold.job set scheduled_at = '2026-01-01' where id = {}", ids[0])).await;
+    sql.run(&format!("update leasehold.job set scheduled_at = '2026-01-01' where id = {}", ids[0]))
+        .await;
     let last = claim(&sql.client, "worker-3", 1).await;
     assert_eq!(last.ids, [ids[0]], "the second of its two attempts");
     sql.overdue(overdue[0]).await;

@@ -53,7 +53,8 @@ async fn a9_a_crash_in_the_middle_of_a_claim_claims_nothing() {
 /// A claim is made after the copy from which the new primary starts. Gives the generations that the
 /// old and the new primary gave out, and whether the old worker's finish passed on the new one.
 async fn lossy_failover(predictable: bool) -> (i64, i64, bool) {
-    let home = std::env::temp_dir().join(format!("lh-failover-{}-{predictable}", std::process::id()));
+    let home =
+        std::env::temp_dir().join(format!("lh-failover-{}-{predictable}", std::process::id()));
     let (old_dir, new_dir) = (home.join("old"), home.join("new"));
     let mut old = block_in_place(|| PrivatePostgres::kept_in(&old_dir).start().unwrap());
     let database = TestDatabase::on(&old).await.unwrap();
@@ -125,12 +126,18 @@ async fn b2_a_caller_whose_commit_had_no_answer_can_find_out() {
         if ends_well {
             run(&caller, "commit").await; // and the answer never arrived
         } else {
-            assert!(sql.one::<bool>("select pg_terminate_backend($1, 10000)", &[&caller_pid]).await);
+            assert!(
+                sql.one::<bool>("select pg_terminate_backend($1, 10000)", &[&caller_pid]).await
+            );
         }
         assert_eq!(sql.one::<String>(status, &[&tx]).await, expected);
         assert_eq!(sql.count("job").await, i64::from(ends_well), "{expected}");
         if ends_well {
-            assert_eq!(sql.one::<i64>(enqueue, &[]).await, id, "the whole again, with the same key");
+            assert_eq!(
+                sql.one::<i64>(enqueue, &[]).await,
+                id,
+                "the whole again, with the same key"
+            );
             assert_eq!(sql.count("job").await, 1);
         }
     }
@@ -141,7 +148,10 @@ async fn c16_exclusive_locks_on_the_job_table_lose_nothing() {
     let sql = Sql::new().await;
     let jobs = 1200;
     sql.client
-        .execute("insert into leasehold.job (name) select 'note' from generate_series(1, $1)", &[&jobs])
+        .execute(
+            "insert into leasehold.job (name) select 'note' from generate_series(1, $1)",
+            &[&jobs],
+        )
         .await
         .unwrap();
     let (done, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
@@ -156,7 +166,7 @@ async fn c16_exclusive_locks_on_the_job_table_lose_nothing() {
                 let worked = async {
                     let held = try_claim(&client, "w", 5).await?;
                     loop {
-                        let finish = "select leasehold.complete($1::bigint[], $2)";
+                        let finish = "select leasehold.complete_many($1::bigint[], $2)";
                         match client.query(finish, &[&held.ids, &held.generation]).await {
                             Ok(rows) => return Ok(rows.len()),
                             Err(error) if code(&error) == "55P03" => {}

@@ -37,8 +37,11 @@ async fn a_producer_enqueues_and_sees_nothing() {
     let sql = Sql::new().await;
     let producer = with_role(&sql, "producer").await;
     run(&producer, "select leasehold.enqueue('note', key => 'k'); select leasehold.wake()").await;
-    run(&producer, "select leasehold.enqueue_many(array['note'], array['{}']::jsonb[], keys => array['m'])")
-        .await;
+    run(
+        &producer,
+        "select leasehold.enqueue_many(array['note'], array['{}']::jsonb[], keys => array['m'])",
+    )
+    .await;
     run(&producer, "select leasehold.enqueue_many(array['note'], array['{}']::jsonb[])").await;
     run(
         &producer,
@@ -113,8 +116,10 @@ async fn a_worker_finishes_under_the_fence_and_touches_no_row_otherwise() {
     let worker = with_role(&sql, "worker").await;
     run(&worker, "select leasehold.enqueue('note')").await;
     let (id, generation) = {
-        let row =
-            worker.query_one("select id, lease_generation from leasehold.claim('w')", &[]).await.unwrap();
+        let row = worker
+            .query_one("select id, lease_generation from leasehold.claim('w')", &[])
+            .await
+            .unwrap();
         (row.get::<_, i64>(0), row.get::<_, i64>(1))
     };
     run(&worker, &format!("select leasehold.renew(array[{generation}::bigint])")).await;
@@ -137,9 +142,15 @@ async fn a_worker_finishes_under_the_fence_and_touches_no_row_otherwise() {
     .await;
     forbidden(&worker, &PEOPLE).await;
     forbidden(&worker, &INSIDE).await;
-    assert!(one::<bool>(&worker, "select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await);
-    run(&worker, "select * from leasehold.once_start('s', 'a', 1, 1); select leasehold.expire_leases()")
-        .await;
+    assert!(
+        one::<bool>(&worker, "select leasehold.complete($1::bigint, $2)", &[&id, &generation])
+            .await
+    );
+    run(
+        &worker,
+        "select * from leasehold.once_start('s', 'a', 1, 1); select leasehold.expire_leases()",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -149,7 +160,8 @@ async fn a_viewer_sees_no_arguments_and_no_error_texts() {
     let (id, generation) = sql.running().await;
     sql.run(&format!("select leasehold.bury({id}, {generation}, 'the password is 1234')")).await;
     sql.enqueue(1).await;
-    let seen: i64 = one(&viewer, "select count(id) from leasehold.inbox where status <> 'gone'", &[]).await;
+    let seen: i64 =
+        one(&viewer, "select count(id) from leasehold.inbox where status <> 'gone'", &[]).await;
     assert_eq!(seen, 2);
     run(&viewer, "select * from leasehold.queue_state; select * from leasehold.worker_state").await;
     forbidden(
@@ -192,7 +204,11 @@ async fn a_housekeeper_tidies_and_finishes_nothing() {
     assert_eq!(sql.count("job").await, 1, "the schedule fired");
     forbidden(
         &housekeeper,
-        &["select leasehold.claim('x')", "select leasehold.complete(1, 1)", "select id from leasehold.job"],
+        &[
+            "select leasehold.claim('x')",
+            "select leasehold.complete(1, 1)",
+            "select id from leasehold.job",
+        ],
     )
     .await;
     forbidden(&housekeeper, &PEOPLE).await;

@@ -2,7 +2,8 @@
 
 use crate::sql::{Sql, blocked, joined, one, pid, run};
 
-const FIRE: &str = "select leasehold.fire_schedule('tick', '2026-01-01 00:00Z', '2026-01-01 00:01Z')";
+const FIRE: &str =
+    "select leasehold.fire_schedule('tick', '2026-01-01 00:00Z', '2026-01-01 00:01Z')";
 
 async fn declared(sql: &Sql) {
     sql.run(

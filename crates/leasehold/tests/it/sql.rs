@@ -78,7 +78,10 @@ impl Sql {
 
     /// Every waiting job is due.
     pub async fn due(&self) {
-        self.run("update leasehold.job set scheduled_at = now() - interval '1 second' where not held").await;
+        self.run(
+            "update leasehold.job set scheduled_at = now() - interval '1 second' where not held",
+        )
+        .await;
     }
 
     /// Where a job is: the word of the inbox, or `gone`.
@@ -158,7 +161,8 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Returns when a backend waits for a lock. Panics when it never does.
 pub async fn blocked(observer: &Client, pid: i32) {
-    let sql = "select coalesce(wait_event_type = 'Lock', false) from pg_stat_activity where pid = $1";
+    let sql =
+        "select coalesce(wait_event_type = 'Lock', false) from pg_stat_activity where pid = $1";
     until(observer, sql, &[&pid]).await;
 }
 

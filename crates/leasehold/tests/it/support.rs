@@ -55,3 +55,13 @@ pub async fn finished(
     .await;
     seen
 }
+
+/// Asks until the answer is yes, with the time limit in one place.
+pub async fn until(mut holds: impl AsyncFnMut() -> bool) {
+    let asking = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), asking).await.expect("it holds within a minute");
+}

@@ -6,20 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use tokio_postgres::{Client, Row};
+use tokio_postgres::Client;
 
-/// One entry of the trail.
-struct Entry {
-    tx: i64,
-    actor: String,
-    fence: Option<i64>,
-    place: String,
-    action: String,
-    before: Option<Value>,
-    after: Option<Value>,
-    overdue: Option<bool>,
-    due: Option<bool>,
-}
+use super::entry::Entry;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -82,7 +71,11 @@ pub async fn judge(client: &Client) -> (Vec<String>, BTreeSet<String>) {
 }
 
 /// Whether what an op was told agrees with what it did: J9 and J12 from the caller's side.
-pub fn told_the_truth(name: &str, told: Option<&str>, doers: &BTreeSet<String>) -> Result<(), String> {
+pub fn told_the_truth(
+    name: &str,
+    told: Option<&str>,
+    doers: &BTreeSet<String>,
+) -> Result<(), String> {
     let success = match name {
         "complete" | "snooze" | "bury" | "finish cancelled" => told == Some("t"),
         "retry" => told != Some("lost"),
@@ -114,7 +107,13 @@ impl Judge {
             }
             ("history", _) => {
                 for job in entry.after("job_ids").as_array().into_iter().flatten() {
-                    self.step(entry, job.as_i64().unwrap_or(0), &[State::Between], State::Over, "J7");
+                    self.step(
+                        entry,
+                        job.as_i64().unwrap_or(0),
+                        &[State::Between],
+                        State::Over,
+                        "J7",
+                    );
                 }
             }
             ("lease", "insert") => self.lease_appears(entry),
@@ -202,7 +201,9 @@ impl Judge {
                 let fence = entry.fence.unwrap_or(0);
                 self.say(
                     entry,
-                    &format!("J4: ended the attempt {generation:?} of job {job} with fence {fence}"),
+                    &format!(
+                        "J4: ended the attempt {generation:?} of job {job} with fence {fence}"
+                    ),
                 );
             }
         } else if !EXPIRIES.contains(&actor) {
@@ -241,11 +242,20 @@ impl Judge {
 
     fn lease_appears(&mut self, entry: &Entry) {
         let generation = entry.after("lease_generation").as_i64().unwrap_or(0);
-        let listed: BTreeSet<i64> =
-            entry.after("job_ids").as_array().into_iter().flatten().filter_map(Value::as_i64).collect();
-        let claimed = self.claims.get(&generation).map(|(_, jobs)| jobs.clone()).unwrap_or_default();
+        let listed: BTreeSet<i64> = entry
+            .after("job_ids")
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_i64)
+            .collect();
+        let claimed =
+            self.claims.get(&generation).map(|(_, jobs)| jobs.clone()).unwrap_or_default();
         if listed != claimed || listed.len() > BATCH {
-            self.say(entry, &format!("J13: the lease lists {listed:?} and the claim took {claimed:?}"));
+            self.say(
+                entry,
+                &format!("J13: the lease lists {listed:?} and the claim took {claimed:?}"),
+            );
         }
     }
 
@@ -260,33 +270,5 @@ impl Judge {
         if moved && entry.fence != entry.after("lease_generation").as_i64() {
             self.say(entry, "J4: somebody else's lease was renewed");
         }
-    }
-}
-
-impl Entry {
-    fn from(row: &Row) -> Self {
-        Self {
-            tx: row.get(0),
-            actor: row.get(1),
-            fence: row.get(2),
-            place: row.get(3),
-            action: row.get(4),
-            before: row.get(5),
-            after: row.get(6),
-            overdue: row.get(7),
-            due: row.get(8),
-        }
-    }
-
-    fn before(&self, column: &str) -> Value {
-        self.before.as_ref().map_or(Value::Null, |row| row[column].clone())
-    }
-
-    fn after(&self, column: &str) -> Value {
-        self.after.as_ref().map_or(Value::Null, |row| row[column].clone())
-    }
-
-    fn id(&self) -> i64 {
-        [self.after("id"), self.before("id")].iter().find_map(Value::as_i64).unwrap_or(0)
     }
 }

@@ -4,6 +4,7 @@
 //! `sabotage.rs` breaks the functions and insists that the judge notices.
 
 mod check;
+mod entry;
 mod ops;
 mod sabotage;
 
@@ -110,14 +111,26 @@ async fn short_pairs(world: World) {
     let sql = stage().await;
     for (first, one) in HOLDERS.iter().enumerate() {
         for other in &HOLDERS[first..] {
-            together(&sql, world, || vec![one.short_script(""), other.short_script("other ")]).await;
+            together(&sql, world, || vec![one.short_script(""), other.short_script("other ")])
+                .await;
         }
     }
 }
 
 /// Those that are about the running job.
-const HOLDERS: [Op; 11] =
-    [CLAIM, CLAIM_LANES, RENEW, EXPIRE, COMPLETE, RETRY, SNOOZE, CANCEL, FINISH_CANCELLED, BURY, RELEASE];
+const HOLDERS: [Op; 11] = [
+    CLAIM,
+    CLAIM_LANES,
+    RENEW,
+    EXPIRE,
+    COMPLETE,
+    RETRY,
+    SNOOZE,
+    CANCEL,
+    FINISH_CANCELLED,
+    BURY,
+    RELEASE,
+];
 
 #[tokio::test]
 async fn every_pair_keeps_the_invariants_in_every_order_part_1() {
@@ -176,14 +189,18 @@ async fn a20_a_snooze_or_a_retry_meets_an_expiry_in_every_order() {
 async fn a21_a_redrive_meets_a_burial_and_a_claim_in_every_order() {
     let sql = stage().await;
     pair(&sql, World::Plain, BURY, REDRIVE).await;
-    together(&sql, World::Plain, || vec![BURY.short_script(""), REDRIVE.short_script(""), worker()]).await;
+    together(&sql, World::Plain, || {
+        vec![BURY.short_script(""), REDRIVE.short_script(""), worker()]
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a22_a_prune_meets_a_redrive_and_a_claim_in_every_order() {
     let sql = stage().await;
     pair(&sql, World::Plain, REDRIVE, PRUNE).await;
-    for three in [[REDRIVE, PRUNE, CLAIM_LANES], [REDRIVE, PRUNE, CLAIM], [PRUNE, EXPIRE, COMPLETE]] {
+    for three in [[REDRIVE, PRUNE, CLAIM_LANES], [REDRIVE, PRUNE, CLAIM], [PRUNE, EXPIRE, COMPLETE]]
+    {
         together(&sql, World::Plain, || three.map(|op| op.short_script("")).to_vec()).await;
     }
 }
@@ -192,8 +209,10 @@ async fn a22_a_prune_meets_a_redrive_and_a_claim_in_every_order() {
 async fn a1_an_old_worker_a_new_one_and_the_housekeeper_in_every_order() {
     let sql = stage().await;
     for finish in [COMPLETE, RETRY, SNOOZE, BURY, RELEASE, FINISH_CANCELLED] {
-        together(&sql, World::Plain, || vec![finish.short_script(""), EXPIRE.short_script(""), worker()])
-            .await;
+        together(&sql, World::Plain, || {
+            vec![finish.short_script(""), EXPIRE.short_script(""), worker()]
+        })
+        .await;
     }
 }
 

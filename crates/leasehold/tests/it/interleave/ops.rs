@@ -46,12 +46,17 @@ pub const RETRY: Op = op("retry", HELD, "select leasehold.fail(1, 1000, 'no', '0
 pub const SNOOZE: Op = op("snooze", HELD, "select leasehold.snooze(1, 1000, '0')");
 pub const CANCEL: Op = op("cancel", None, "select leasehold.cancel(1, 'ann')");
 pub const CANCEL_WAITING: Op = op("cancel waiting", None, "select leasehold.cancel(2, 'ann')");
-pub const FINISH_CANCELLED: Op = op("finish cancelled", HELD, "select leasehold.finish_cancelled(1, 1000)");
+pub const FINISH_CANCELLED: Op =
+    op("finish cancelled", HELD, "select leasehold.finish_cancelled(1, 1000)");
 pub const BURY: Op = op("bury", HELD, "select leasehold.bury(1, 1000, 'useless')");
-pub const REDRIVE: Op = op("redrive", None, "select leasehold.redrive(array[1, 3]::bigint[], 'ann')");
+pub const REDRIVE: Op =
+    op("redrive", None, "select leasehold.redrive(array[1, 3]::bigint[], 'ann')");
 pub const RELEASE: Op = op("release", HELD, "select leasehold.release(array[1::bigint], 1000)");
-pub const PRUNE: Op =
-    op("prune", None, "select dead from leasehold.prune(dead_for => '7 days', ended_leases_for => '0')");
+pub const PRUNE: Op = op(
+    "prune",
+    None,
+    "select dead from leasehold.prune(dead_for => '7 days', ended_leases_for => '0')",
+);
 
 pub const ALL: [Op; 16] = [
     ENQUEUE,
@@ -112,7 +117,9 @@ pub fn worker() -> Script {
             let generation = finish.load(Ordering::SeqCst);
             async move {
                 client
-                    .batch_execute(&format!("set il.actor = 'complete'; set il.fence = '{generation}'"))
+                    .batch_execute(&format!(
+                        "set il.actor = 'complete'; set il.fence = '{generation}'"
+                    ))
                     .await?;
                 let sql = "select leasehold.complete(1::bigint, $1)::text";
                 let row = client.query_one(sql, &[&generation]).await?;

@@ -39,8 +39,10 @@ async fn sabotage_finishes_that_go_by_the_id_alone_are_noticed() {
     let sql = stage().await;
     install(&sql, "finish", &[(FENCE, "j.held")]).await;
     for finish in [COMPLETE, RETRY, SNOOZE, RELEASE, BURY] {
-        accused(&sql, World::Plain, "J4: ended the attempt", || vec![finish.short_script(""), worker()])
-            .await;
+        accused(&sql, World::Plain, "J4: ended the attempt", || {
+            vec![finish.short_script(""), worker()]
+        })
+        .await;
     }
 }
 
@@ -175,7 +177,10 @@ async fn sabotage_a_key_judged_before_it_is_locked_is_noticed() {
 async fn sabotage_a_redrive_that_ignores_keys_is_noticed() {
     let sql = stage().await;
     install(&sql, "people", &[("and (d.idempotency_key is null", "and (true")]).await;
-    accused(&sql, World::Plain, "J3", || vec![REDRIVE.short_script(""), ENQUEUE_DEAD.short_script("")]).await;
+    accused(&sql, World::Plain, "J3", || {
+        vec![REDRIVE.short_script(""), ENQUEUE_DEAD.short_script("")]
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -187,14 +192,20 @@ async fn sabotage_a_prune_of_living_leases_is_noticed() {
         &[("where e.ended_at < statement_timestamp() - ended_leases_for", "where true")],
     )
     .await;
-    accused(&sql, World::Plain, "L1", || vec![PRUNE.short_script(""), CLAIM.short_script("")]).await;
+    accused(&sql, World::Plain, "L1", || vec![PRUNE.short_script(""), CLAIM.short_script("")])
+        .await;
 }
 
 #[tokio::test]
 async fn sabotage_a_burial_that_forgets_to_file_is_noticed() {
     let sql = stage().await;
     let file = "      from dead d;\n    get diagnostics buried";
-    install(&sql, "finish", &[(file, "      from dead d where false;\n    get diagnostics buried")]).await;
+    install(
+        &sql,
+        "finish",
+        &[(file, "      from dead d where false;\n    get diagnostics buried")],
+    )
+    .await;
     accused(&sql, World::Plain, "J1: job 1 left its table", || {
         vec![BURY.short_script(""), CLAIM.short_script("")]
     })
@@ -208,13 +219,18 @@ async fn sabotage_a_finish_that_says_yes_to_everything_is_noticed() {
         &sql,
         "finish",
         &[(
-            "select exists (select from leasehold.complete(",
-            "select true or exists (select from leasehold.complete(",
+            "select exists (select from leasehold.complete_many(",
+            "select true or exists (select from leasehold.complete_many(",
         )],
     )
     .await;
-    let seen =
-        explore_asking(&sql, World::Plain, &["complete"], || vec![COMPLETE.script(""), EXPIRE.script("")])
-            .await;
-    assert!(seen.failures.iter().any(|failure| failure.why.contains("J9")), "{} orders", seen.orders);
+    let seen = explore_asking(&sql, World::Plain, &["complete"], || {
+        vec![COMPLETE.script(""), EXPIRE.script("")]
+    })
+    .await;
+    assert!(
+        seen.failures.iter().any(|failure| failure.why.contains("J9")),
+        "{} orders",
+        seen.orders
+    );
 }

@@ -51,9 +51,12 @@ impl Explained {
     /// The plans of all statements that a call caused, the call itself last.
     pub async fn plans(&self, call: &str) -> Vec<Plan> {
         while self.notices.try_recv().is_ok() {}
-        drop(self.client.query(call, &[]).await.unwrap_or_else(|error| panic!("{call}: {error:?}")));
+        drop(
+            self.client.query(call, &[]).await.unwrap_or_else(|error| panic!("{call}: {error:?}")),
+        );
         let texts = self.notices.try_iter().collect::<Vec<_>>();
-        let json = texts.iter().filter_map(|text| text.find('{').map(|begin| &text[begin..]));
+        let json =
+            texts.iter().filter_map(|text| text.find('{').and_then(|begin| text.get(begin..)));
         json.map(|json| Plan::read(&serde_json::from_str(json).expect("a plan in JSON"))).collect()
     }
 
@@ -75,8 +78,8 @@ impl Plan {
             whole: false,
         };
         let top = &json["Plan"];
-        plan.pages =
-            top["Shared Hit Blocks"].as_i64().unwrap_or(0) + top["Shared Read Blocks"].as_i64().unwrap_or(0);
+        plan.pages = top["Shared Hit Blocks"].as_i64().unwrap_or(0)
+            + top["Shared Read Blocks"].as_i64().unwrap_or(0);
         plan.walk(top);
         plan
     }
@@ -85,7 +88,8 @@ impl Plan {
         let word = |name: &str| node[name].as_str().unwrap_or("").to_owned();
         // Where rows are written is no reading.
         if word("Relation Name") == "job" && word("Node Type") != "ModifyTable" {
-            self.on_job.push(format!("{} {}", word("Node Type"), word("Index Name")).trim().to_owned());
+            self.on_job
+                .push(format!("{} {}", word("Node Type"), word("Index Name")).trim().to_owned());
         }
         let large = ["job", "lease"].contains(&word("Relation Name").as_str());
         self.whole |= large && word("Node Type").contains("Seq Scan");

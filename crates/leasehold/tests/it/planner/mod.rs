@@ -129,13 +129,16 @@ async fn g13_finding_the_lanes_costs_no_more_than_the_names_one_knows() {
     let lanes = "select count(*) from leasehold.lanes('default', array['note', 'zebra'])";
     assert_eq!(one::<i64>(&worker.client, lanes, &[]).await, 3);
     let alone = pages(&worker, lanes, "recursive").await;
-    sql.run("insert into leasehold.job (name) select 'unknown ' || i from generate_series(1, 100000) i")
-        .await;
+    sql.run(
+        "insert into leasehold.job (name) select 'unknown ' || i from generate_series(1, 100000) i",
+    )
+    .await;
     sql.run("vacuum analyze leasehold.job").await;
     assert_eq!(one::<i64>(&worker.client, lanes, &[]).await, 3);
     let among = pages(&worker, lanes, "recursive").await;
     assert!(among <= alone + 60, "{among} pages instead of {alone}");
-    let every: i64 = one(&worker.client, "select count(*) from leasehold.lanes('default')", &[]).await;
+    let every: i64 =
+        one(&worker.client, "select count(*) from leasehold.lanes('default')", &[]).await;
     assert_eq!(every, 100_003);
 }
 
@@ -148,8 +151,8 @@ const CALLS: [&str; 19] = [
     "select leasehold.renew(array[7::bigint])",
     "select leasehold.check_lease(7, (select max(lease_generation) from leasehold.lease))",
     "select leasehold.cancel_requests(array[7::bigint])",
-    "select leasehold.complete(array[7::bigint], 7)",
-    "select leasehold.complete(array[7::bigint], 7, false)",
+    "select leasehold.complete_many(array[7::bigint], 7)",
+    "select leasehold.complete_many(array[7::bigint], 7, false)",
     "select leasehold.settle(7)",
     "select leasehold.fail(7, 7, 'no')",
     "select leasehold.snooze(7, 7, '0')",
@@ -211,12 +214,20 @@ async fn g13_no_call_goes_on_reading_the_whole_table_because_it_was_empty_once()
         run(&session.client, "begin").await;
         for plan in session.plans(&call).await {
             if plan.whole {
-                whole.push(format!("{call}: {}", plan.sql.split_whitespace().collect::<Vec<_>>().join(" ")));
+                whole.push(format!(
+                    "{call}: {}",
+                    plan.sql.split_whitespace().collect::<Vec<_>>().join(" ")
+                ));
             }
         }
         run(&session.client, "rollback").await;
     }
-    assert!(whole.is_empty(), "{} statements read the whole table:\n{}", whole.len(), whole.join("\n"));
+    assert!(
+        whole.is_empty(),
+        "{} statements read the whole table:\n{}",
+        whole.len(),
+        whole.join("\n")
+    );
 }
 
 #[tokio::test]
@@ -232,7 +243,8 @@ async fn finishing_and_renewing_read_by_their_keys() {
         let ids: Vec<i64> = claimed.iter().map(|row| row.get(0)).collect();
         let generation: i64 =
             one(&worker.client, "select max(lease_generation) from leasehold.lease", &[]).await;
-        let complete = format!("select leasehold.complete(array{ids:?}::bigint[], {generation})");
+        let complete =
+            format!("select leasehold.complete_many(array{ids:?}::bigint[], {generation})");
         let plan = worker.plan(&complete, "delete from leasehold.job").await;
         assert_eq!(plan.on_job, ["Index Scan job_pkey"], "{rows} rows");
     }

@@ -1,5 +1,17 @@
 //! The claim → run → finish loop.
 
+mod batches;
+mod handlers;
+mod isolation;
+mod leases;
+mod limits;
+mod once;
+mod order;
+mod paused;
+mod schedules;
+mod stopping;
+mod transactions;
+
 use leasehold::{Enqueue, Finished};
 use leasehold_testing::TestDatabase;
 use tokio::sync::oneshot;
@@ -22,8 +34,13 @@ async fn a_job_runs_and_leaves_the_table() {
     drop(stop);
     running.await.expect("no panic").expect("a clean stop");
     let client = database.connect().await;
-    let left: i64 = client.query_one("select count(*) from leasehold.job", &[]).await.unwrap().get(0);
+    let left: i64 =
+        client.query_one("select count(*) from leasehold.job", &[]).await.unwrap().get(0);
     assert_eq!(left, 0);
-    let done: i64 = client.query_one("select count(*) from leasehold.inbox where status = 'done'", &[]).await.unwrap().get(0);
+    let done: i64 = client
+        .query_one("select count(*) from leasehold.inbox where status = 'done'", &[])
+        .await
+        .unwrap()
+        .get(0);
     assert_eq!(done, 10);
 }

@@ -1,0 +1,80 @@
+//! `leasehold bench`: our figures beside the raw SQL limit of the same work, in the same run.
+//!
+//! Machines differ and are noisy: compare the ratio, not the number. Durable settings only; each
+//! benchmark ends by checking that every job ran exactly once.
+
+mod drain;
+mod enqueue;
+mod flow;
+mod latency;
+mod ledger;
+mod ours;
+mod raw;
+mod report;
+mod server;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::cli::Common as Global;
+use crate::exit::Failure;
+
+/// Measure the engine beside bare SQL on this machine
+#[derive(Debug, Parser)]
+#[command(after_help = "Examples:\n  leasehold bench drain --jobs 100000\n  \
+    leasehold bench flow --jobs 1000000 --old-snapshot --json\n\n\
+    Without DATABASE_URL a private PostgreSQL is started for the run, durable settings on.")]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Jobs stored per second: one by one, and in bulk beside bare COPY
+    Enqueue(Common),
+    /// Jobs worked off per second from a full queue
+    Drain(Common),
+    /// Time from the commit of a job to the start of its handler on an idle worker
+    Latency(Common),
+    /// Enqueue and work off at the same time
+    Flow {
+        #[command(flatten)]
+        common: Common,
+        /// Hold an old snapshot open meanwhile, so that vacuum can remove nothing
+        #[arg(long)]
+        old_snapshot: bool,
+    },
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Common {
+    /// How many jobs
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
+    jobs: u64,
+    /// Keep finished jobs in history, as queues do by default
+    #[arg(long)]
+    history: bool,
+    /// Slots of the worker
+    #[arg(long, default_value_t = 2000)]
+    slots: usize,
+}
+
+/// Runs a benchmark on the server that the options name, or on a private one.
+pub async fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
+    let url = global.database_url.clone().or_else(|| std::env::var("DATABASE_URL").ok());
+    let server = server::BenchServer::start(url.as_deref()).await?;
+    let report = match args.what {
+        What::Enqueue(common) => enqueue::run(&server, &common).await,
+        What::Drain(common) => drain::run(&server, &common).await,
+        What::Latency(common) => latency::run(&server, &common).await,
+        What::Flow { common, old_snapshot } => flow::run(&server, &common, old_snapshot).await,
+    };
+    // A borrowed server gets its space back whatever happened.
+    let cleaned = server.finish().await;
+    let report = report?;
+    cleaned?;
+    report.print(!global.out().is_table())?;
+    Ok(ExitCode::SUCCESS)
+}

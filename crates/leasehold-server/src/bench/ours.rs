@@ -1,0 +1,80 @@
+//! The engine at work on jobs that do nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use leasehold::{Job, Leasehold, State};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use super::ledger::Ledger;
+
+#[derive(Clone, Debug, Job, Serialize, Deserialize)]
+#[job(name = "noop", queue = "bench")]
+pub struct Noop {
+    pub n: u64,
+}
+
+/// A worker that runs in the background until it is stopped.
+pub struct OurWorker {
+    stop: oneshot::Sender<()>,
+    running: tokio::task::JoinHandle<Result<(), leasehold::WorkerError>>,
+}
+
+impl OurWorker {
+    pub fn start(engine: &Leasehold, slots: usize, ledger: Arc<Ledger>) -> Self {
+        let (stop, stopped) = oneshot::channel::<()>();
+        let worker = engine
+            .worker_with(ledger)
+            .name("bench")
+            .queue("bench", slots)
+            .handle(async |job: Noop, State(ledger): State<Arc<Ledger>>| ledger.ran(job.n));
+        let running = tokio::spawn(worker.run_until(async move { drop(stopped.await) }));
+        Self { stop, running }
+    }
+
+    pub async fn stop(self) -> Result<()> {
+        drop(self.stop);
+        self.running.await?.context("the worker failed")?;
+        Ok(())
+    }
+}
+
+/// Waits until the database shows no job that is not complete.
+pub async fn drained(session: &leasehold::database::Session) -> Result<()> {
+    loop {
+        let rows = session
+            .query_typed("select exists (select from leasehold.job where queue = 'bench')", &[])
+            .await?;
+        if !rows.first().context("no answer")?.get::<_, bool>(0) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Ends a benchmark: every job ran exactly once, and nothing is left behind.
+pub async fn verify(session: &leasehold::database::Session, ledger: &Ledger) -> Result<()> {
+    let (never, again) = ledger.wrong();
+    ensure!(never == 0 && again == 0, "{never} jobs never ran, {again} ran more than once");
+    let rows = session
+        .query_typed(
+            "select (select count(*) from leasehold.job) + (select count(*) from leasehold.dead_job)",
+            &[],
+        )
+        .await?;
+    let left: i64 = rows.first().context("no answer")?.get(0);
+    ensure!(left == 0, "{left} jobs are left in the tables");
+    Ok(())
+}
+
+pub async fn set_up(session: &leasehold::database::Session, history: bool) -> Result<()> {
+    session
+        .batch_execute(&format!(
+            "insert into leasehold.queue (name, keep_history) values ('bench', {history}) \
+             on conflict (name) do update set keep_history = excluded.keep_history"
+        ))
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! What a benchmark says: one JSON object, or a few lines for people.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Map, Value, json};
+
+#[derive(Debug)]
+pub struct Report {
+    fields: Map<String, Value>,
+    lines: Vec<String>,
+}
+
+impl Report {
+    /// `ours` and `limit` are in `unit`; `ratio` is ours over the limit.
+    pub fn new(bench: &str, jobs: u64, unit: &str, ours: f64, limit: f64) -> Self {
+        let ratio = ours / limit;
+        let mut report = Self { fields: Map::new(), lines: Vec::new() };
+        report.set("v", json!(1)).set("bench", json!(bench)).set("jobs", json!(jobs));
+        report.set("unit", json!(unit)).set("ours", rounded(ours)).set("limit", rounded(limit));
+        report.set("ratio", rounded(ratio));
+        report.line(format!("{bench}, {jobs} jobs, durable"));
+        report.line(format!("  leasehold       {} {unit}", people(ours)));
+        report.line(format!("  raw SQL limit   {} {unit}", people(limit)));
+        report.line(format!("  ratio           {ratio:.2}"));
+        report
+    }
+
+    pub fn set(&mut self, name: &str, value: Value) -> &mut Self {
+        self.fields.insert(name.to_owned(), value);
+        self
+    }
+
+    pub fn number(&mut self, name: &str, value: f64) -> &mut Self {
+        self.set(name, rounded(value))
+    }
+
+    pub fn line(&mut self, line: String) -> &mut Self {
+        self.lines.push(line);
+        self
+    }
+
+    pub fn print(&self, json: bool) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        if json {
+            writeln!(out, "{}", Value::Object(self.fields.clone()))?;
+        } else {
+            for line in &self.lines {
+                writeln!(out, "{line}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn rounded(value: f64) -> Value {
+    let digits = if value.abs() >= 100.0 { 0 } else { 3 };
+    let factor = 10f64.powi(digits);
+    json!((value * factor).round() / factor)
+}
+
+/// 123456.7 → "123 457".
+fn people(value: f64) -> String {
+    if value < 100.0 {
+        return format!("{value:.3}");
+    }
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A bar on a terminal; on a pipe nothing.
+pub fn progress(label: &'static str, jobs: u64) -> ProgressBar {
+    let bar = ProgressBar::new(jobs);
+    if std::io::stderr().is_terminal() {
+        let style =
+            ProgressStyle::with_template("{msg:14} {wide_bar} {human_pos}/{human_len} {per_sec}");
+        if let Ok(style) = style {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(200));
+    } else {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    bar.set_message(label);
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::people;
+
+    #[test]
+    fn numbers_are_grouped_for_people() {
+        assert_eq!(people(0.4321), "0.432");
+        assert_eq!(people(999.6), "1 000");
+        assert_eq!(people(1234567.0), "1 234 567");
+    }
+}

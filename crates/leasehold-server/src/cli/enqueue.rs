@@ -1,0 +1,196 @@
+//! `leasehold enqueue`: one job from the command line.
+//!
+//! # What is true
+//! - Every enqueue has a key, given or made up, and prints it. When the reply is lost, repeating the
+//!   command with that key makes no second job.
+
+use std::io::Read;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use jiff::Timestamp;
+use leasehold::Draft;
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio_postgres::types::Type;
+
+use super::common::Common;
+use super::db::Db;
+use super::known::{DEFAULT, check_queue};
+use super::wait;
+use crate::exit::Failure;
+use crate::text::parse_duration;
+
+#[derive(ClapArgs, Debug)]
+#[command(after_help = HELP)]
+pub struct Args {
+    /// What the job is called; it picks the handler, such as email.send
+    name: String,
+    /// The arguments, a JSON object; @file reads a file, - reads standard input
+    #[arg(value_name = "JSON|@FILE|-", default_value = "{}")]
+    kwargs: String,
+    #[arg(long, default_value = DEFAULT, help = "The queue it waits in")]
+    queue: String,
+    /// Lower runs first
+    #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
+    priority: i32,
+    /// When it is due: '+5m' from now by the database's clock, or a moment such as
+    /// 2026-05-01T09:00:00Z
+    #[arg(long, value_parser = parse_due, value_name = "WHEN")]
+    at: Option<Due>,
+    /// Where the job came from, for people and for measurement
+    #[arg(long, default_value = "")]
+    tag: String,
+    /// Makes a repeat harmless: one key, one job. Made up and printed when none is given
+    #[arg(long)]
+    key: Option<String>,
+    /// How often it may start before it is buried; default: what the queue says
+    #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
+    max_attempts: Option<i32>,
+    /// Allows a queue that does not exist yet
+    #[arg(long)]
+    new_queue: bool,
+    /// Waits until the job is over and exits by its outcome: 0 done, 1 dead or cancelled
+    #[arg(long)]
+    wait: bool,
+    /// How long to wait; then exit 7, and the job goes on
+    #[arg(long, value_parser = parse_duration, requires = "wait", value_name = "TIME")]
+    timeout: Option<Duration>,
+}
+
+const HELP: &str = "\
+Examples:
+  leasehold enqueue email.send '{\"to\":\"a@b.c\"}' --queue mail
+  leasehold enqueue report.build @report.json --at +5m --key report-2026-05
+  jq -c . order.json | leasehold enqueue order.check - --wait --timeout 1m";
+
+/// When a job is due.
+#[derive(Clone, Debug)]
+enum Due {
+    In(Duration),
+    At(Timestamp),
+}
+
+fn parse_due(text: &str) -> Result<Due, String> {
+    if text.starts_with('+') {
+        return parse_duration(text).map(Due::In);
+    }
+    text.parse().map(Due::At).map_err(|_| {
+        format!("{text:?} is no moment; write '+5m' or a time with its zone such as 2026-05-01T09:00:00Z")
+    })
+}
+
+#[derive(Serialize)]
+struct Answer {
+    #[serde(serialize_with = "super::record::as_text")]
+    id: i64,
+    new: bool,
+    key: String,
+    queue: String,
+    name: String,
+}
+
+pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
+    let out = common.out();
+    let kwargs = read_kwargs(&args.kwargs)?;
+    let db = common.db().await?;
+    if !args.new_queue {
+        check_queue(&db, &args.queue).await?;
+    }
+    let key = args.key.clone().unwrap_or_else(|| format!("cli-{}", uuid::Uuid::now_v7().simple()));
+    let mut draft = Draft::raw(&args.name, kwargs)
+        .queue(&args.queue)
+        .priority(args.priority)
+        .tag(&args.tag)
+        .key(&key);
+    draft = match args.at {
+        Some(Due::In(delay)) => draft.delay(delay),
+        Some(Due::At(moment)) => draft.at(moment),
+        None => draft,
+    };
+    if let Some(attempts) = args.max_attempts {
+        draft = draft.max_attempts(attempts);
+    }
+    let stored =
+        store(&db, draft, common.patience()).await.map_err(|failure| match failure.code {
+            // Perhaps it was stored: say how to find out.
+            crate::exit::Code::Unreachable | crate::exit::Code::Timeout => {
+                failure.hint(format!("repeat it with --key {key}: that makes no second job"))
+            }
+            _ => failure,
+        })?;
+    db.query("select leasehold.wake($1)", &[(&args.queue, Type::TEXT)]).await?;
+    let id = stored.id().0;
+    let answer = Answer {
+        id,
+        new: stored.is_new(),
+        key,
+        queue: args.queue.clone(),
+        name: args.name.clone(),
+    };
+    out.one("job", &answer, |answer| {
+        let what = if answer.new { "enqueued" } else { "was enqueued before" };
+        format!("job {} {what} in {} (key {})", answer.id, answer.queue, answer.key)
+    })?;
+    if !args.wait {
+        return Ok(ExitCode::SUCCESS);
+    }
+    wait::until_over(&db, out, id, args.timeout).await
+}
+
+async fn store(db: &Db, draft: Draft, patience: Duration) -> Result<leasehold::Enqueued, Failure> {
+    match tokio::time::timeout(patience, draft.enqueue(db.client())).await {
+        Ok(stored) => Ok(stored?),
+        Err(_) => Err(Failure::timeout("the database did not say whether it stored the job")),
+    }
+}
+
+/// The longest input that is read: the engine takes 64 KiB, and a wrong file must not fill memory.
+const LONGEST: u64 = 1 << 20;
+
+fn read_kwargs(given: &str) -> Result<Box<RawValue>, Failure> {
+    let text = match (given, given.strip_prefix('@')) {
+        ("-", _) => read_all(std::io::stdin().lock(), "standard input")?,
+        (_, Some(path)) => {
+            let file = std::fs::File::open(path)
+                .map_err(|error| Failure::not_found(format!("cannot read {path}: {error}")))?;
+            read_all(file, path)?
+        }
+        _ => given.to_owned(),
+    };
+    RawValue::from_string(text.trim().to_owned()).map_err(|error| {
+        Failure::usage(format!("the arguments are not JSON: {error}"))
+            .hint("quote them for the shell: '{\"to\":\"a@b.c\"}'")
+    })
+}
+
+fn read_all(input: impl Read, from: &str) -> Result<String, Failure> {
+    let mut text = String::new();
+    input
+        .take(LONGEST + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| Failure::usage(format!("cannot read {from}: {error}")))?;
+    if text.len() as u64 > LONGEST {
+        return Err(Failure::usage(format!(
+            "{from} is longer than 1 MiB; a job takes at most 64 KiB"
+        ))
+        .hint("store the bulk elsewhere and enqueue a reference to it"));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn due_times_are_relative_or_exact_and_never_guessed() {
+        assert!(matches!(parse_due("+5m"), Ok(Due::In(time)) if time == Duration::from_secs(300)));
+        assert!(matches!(parse_due("2026-05-01T09:00:00Z"), Ok(Due::At(_))));
+        assert!(matches!(parse_due("2026-05-01T09:00:00+02:00"), Ok(Due::At(_))));
+        for bad in ["5m", "tomorrow", "2026-05-01T09:00:00", ""] {
+            assert!(parse_due(bad).is_err(), "{bad}");
+        }
+    }
+}

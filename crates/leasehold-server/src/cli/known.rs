@@ -1,0 +1,31 @@
+//! Which queues there are. A mistyped queue would take jobs that no worker ever looks for.
+
+use super::db::Db;
+use crate::exit::Failure;
+use crate::text::nearest;
+
+/// Where jobs go that name no queue; it exists even before its first job.
+pub const DEFAULT: &str = "default";
+
+/// Refuses a queue that nothing knows, with the name that was probably meant.
+pub async fn check_queue(db: &Db, queue: &str) -> Result<(), Failure> {
+    leasehold::job::check_queue_name(queue).map_err(Failure::usage)?;
+    if queue == DEFAULT {
+        return Ok(());
+    }
+    let rows = db.query(include_str!("../queries/known_queues.sql"), &[]).await?;
+    let known: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    if known.iter().any(|name| name == queue) {
+        return Ok(());
+    }
+    let hint = match (nearest(queue, &known), known.is_empty()) {
+        (Some(near), _) => format!("did you mean {near:?}? To make a new queue add --new-queue"),
+        (None, true) => {
+            "there is no queue yet but \"default\"; to make this one add --new-queue".to_owned()
+        }
+        (None, false) => {
+            format!("known are: {}. To make a new queue add --new-queue", known.join(", "))
+        }
+    };
+    Err(Failure::not_found(format!("there is no queue {queue:?}")).hint(hint))
+}

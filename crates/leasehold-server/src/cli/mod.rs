@@ -1,0 +1,99 @@
+//! The commands, one file each, and what they share.
+//!
+//! Shared: [`common`] (the database, the form of the answer), [`address`] (which database), [`db`]
+//! (one session with a time limit), [`filter`] and [`many`] (which jobs), [`record`] and [`verdicts`]
+//! (what a job looks like and what became of it).
+
+pub mod address;
+mod common;
+mod db;
+mod dead;
+mod enqueue;
+mod filter;
+mod jobs;
+mod known;
+mod many;
+mod migrate;
+mod prompt;
+mod queues;
+mod record;
+mod schedule_entry;
+mod schedules;
+mod verdicts;
+mod version;
+mod wait;
+mod workers;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+pub use common::Common;
+pub use db::Db;
+
+use crate::exit::Failure;
+use crate::{bench, dev, doctor, worker};
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Starts everything here: a private PostgreSQL, housekeeping, and with --demo jobs to watch
+    Dev(dev::Args),
+    /// Runs jobs
+    Worker(worker::Args),
+    /// Enqueues a job
+    Enqueue(enqueue::Args),
+    /// Looks at jobs, lets them run now, ends them
+    #[command(subcommand)]
+    Jobs(jobs::Command),
+    /// Looks at dead jobs and brings them back
+    #[command(subcommand)]
+    Dead(dead::Command),
+    /// Looks at queues, pauses them, changes what holds for their jobs
+    #[command(subcommand)]
+    Queues(queues::Command),
+    /// Looks at schedules and changes them
+    #[command(subcommand)]
+    Schedules(schedules::Command),
+    /// Looks at worker processes
+    #[command(subcommand)]
+    Workers(workers::Command),
+    /// Looks for what is wrong, and says what to do about it
+    Doctor(doctor::Args),
+    /// Brings the schema to this release, or shows it
+    #[command(subcommand)]
+    Migrate(migrate::Command),
+    /// Measures
+    Bench(bench::Args),
+    /// Prints a completion script for a shell
+    #[command(
+        after_help = "Example:\n  leasehold completions bash > /etc/bash_completion.d/leasehold"
+    )]
+    Completions { shell: clap_complete::Shell },
+    /// Prints the version
+    Version,
+}
+
+impl Command {
+    /// True for commands that stop in order when they are told to; the others just end.
+    pub fn handles_signals(&self) -> bool {
+        matches!(self, Self::Dev(_) | Self::Worker(_) | Self::Bench(_))
+    }
+
+    pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
+        match self {
+            Self::Dev(args) => dev::run(args, common).await,
+            Self::Worker(args) => worker::run(args, common).await,
+            Self::Enqueue(args) => enqueue::run(args, common).await,
+            Self::Jobs(command) => jobs::run(command, common).await,
+            Self::Dead(command) => dead::run(command, common).await,
+            Self::Queues(command) => queues::run(command, common).await,
+            Self::Schedules(command) => schedules::run(command, common).await,
+            Self::Workers(command) => workers::run(command, common).await,
+            Self::Doctor(args) => doctor::run(args, common).await,
+            Self::Migrate(command) => migrate::run(command, common).await,
+            Self::Bench(args) => bench::run(args, common).await,
+            Self::Completions { shell } => version::completions(shell),
+            Self::Version => version::version(common),
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! `leasehold queues`: what waits where, and what holds for each queue.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio_postgres::types::Type;
+
+use super::common::{Common, actor};
+use super::known::check_queue;
+use super::prompt::ask_why;
+use crate::exit::Failure;
+use crate::output::Columns;
+use crate::text::{parse_duration, relative, seconds};
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Lists queues, what waits in them and who works them
+    List,
+    /// Stops claims from a queue; running jobs go on
+    #[command(after_help = "Example:\n  leasehold queues pause mail --why 'the provider is down'")]
+    Pause {
+        /// The name of the queue
+        queue: String,
+        /// Why, for whoever finds the queue paused
+        #[arg(long)]
+        why: Option<String>,
+        /// Allows a queue that does not exist yet
+        #[arg(long)]
+        new_queue: bool,
+    },
+    /// Lets claims go on
+    Resume {
+        /// The name of the queue
+        queue: String,
+    },
+    /// Changes what holds for every job of a queue
+    #[command(after_help = SET_HELP, override_usage = "leasehold queues set <QUEUE> <SETTING>...")]
+    Set(SetArgs),
+}
+
+const SET_HELP: &str = "\
+Examples:
+  leasehold queues set mail --max-attempts 8 --backoff 5s..1h
+  leasehold queues set video --lease 2m --run-limit 6h
+
+Running jobs keep the lease they were claimed with. Workers apply a new batch size after a restart.";
+
+#[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("change").required(true).multiple(true)
+    .args(["lease", "max_attempts", "max_lost", "batch", "run_limit", "backoff", "history"]))]
+pub struct SetArgs {
+    /// The name of the queue
+    queue: String,
+    /// How long a claim lasts without renewal. Longer: slower recovery after a crash
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    lease: Option<Duration>,
+    /// How often a job may start before it is buried
+    #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
+    max_attempts: Option<i32>,
+    /// How many workers may die under a job before it is buried
+    #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
+    max_lost: Option<i32>,
+    /// The most jobs that one claim takes
+    #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
+    batch: Option<i32>,
+    /// A handler that is still running after this is given up
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    run_limit: Option<Duration>,
+    /// The wait after a failed attempt, doubling from the first to the longest: 1s..1h
+    #[arg(long, value_parser = parse_backoff, value_name = "FIRST..LONGEST")]
+    backoff: Option<(Duration, Duration)>,
+    /// Whether finished jobs are kept in history
+    #[arg(long, value_parser = ["on", "off"])]
+    history: Option<String>,
+    /// Allows a queue that does not exist yet
+    #[arg(long)]
+    new_queue: bool,
+}
+
+fn parse_backoff(text: &str) -> Result<(Duration, Duration), String> {
+    let (first, longest) =
+        text.split_once("..").ok_or("write the first and the longest wait: 1s..1h")?;
+    let (first, longest) = (parse_duration(first)?, parse_duration(longest)?);
+    if first > longest {
+        return Err("the first wait is longer than the longest".to_owned());
+    }
+    Ok((first, longest))
+}
+
+#[derive(Serialize)]
+struct Queue {
+    queue: String,
+    ready: i64,
+    running: i64,
+    scheduled: i64,
+    dead: i64,
+    expired: i64,
+    workers: i64,
+    oldest_ready_at: Option<Timestamp>,
+    paused_at: Option<Timestamp>,
+    paused_by: Option<String>,
+    paused_why: Option<String>,
+    lease_seconds: Option<f64>,
+    max_attempts: Option<i32>,
+    max_lost: Option<i32>,
+    batch: Option<i32>,
+    run_limit_seconds: Option<f64>,
+    backoff_first_seconds: Option<f64>,
+    backoff_longest_seconds: Option<f64>,
+    keep_history: Option<bool>,
+}
+
+pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
+    match command {
+        Command::List => list(common).await,
+        Command::Pause { queue, why, new_queue } => pause(&queue, why, new_queue, common).await,
+        Command::Resume { queue } => resume(&queue, common).await,
+        Command::Set(args) => set(args, common).await,
+    }
+}
+
+async fn list(common: &Common) -> Result<ExitCode, Failure> {
+    let (out, db) = (common.out(), common.db().await?);
+    let rows = db.query(include_str!("../queries/queues.sql"), &[]).await?;
+    let queues: Vec<Queue> = rows.iter().map(read).collect();
+    let now = db.now().await?;
+    out.list("queues", &queues, |queues| table(queues, now))?;
+    if out.is_table() {
+        if queues.is_empty() {
+            out.note("no queues yet; the first job makes one");
+        }
+        for queue in queues
+            .iter()
+            .filter(|queue| queue.ready > 0 && queue.workers == 0 && queue.paused_at.is_none())
+        {
+            out.note(format!("queue {} has work and no live worker", queue.queue));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(row: &tokio_postgres::Row) -> Queue {
+    Queue {
+        queue: row.get("queue"),
+        ready: row.get("ready"),
+        running: row.get("running"),
+        scheduled: row.get("scheduled"),
+        dead: row.get("dead"),
+        expired: row.get("expired"),
+        workers: row.get("workers"),
+        oldest_ready_at: row.get("oldest_ready_at"),
+        paused_at: row.get("paused_at"),
+        paused_by: row.get("paused_by"),
+        paused_why: row.get("paused_why"),
+        lease_seconds: row.get("lease_seconds"),
+        max_attempts: row.get("max_attempts"),
+        max_lost: row.get("max_lost"),
+        batch: row.get("batch"),
+        run_limit_seconds: row.get("run_limit_seconds"),
+        backoff_first_seconds: row.get("backoff_first_seconds"),
+        backoff_longest_seconds: row.get("backoff_longest_seconds"),
+        keep_history: row.get("keep_history"),
+    }
+}
+
+fn table(queues: &[Queue], now: Timestamp) -> Columns {
+    let mut columns = Columns::new(&[
+        "QUEUE",
+        "READY",
+        "OLDEST",
+        "RUNNING",
+        "SCHEDULED",
+        "DEAD",
+        "EXPIRED",
+        "WORKERS",
+        "LEASE",
+        "ATTEMPTS",
+        "PAUSED",
+    ]);
+    for queue in queues {
+        let paused = queue.paused_at.map(|at| {
+            let by = queue.paused_by.as_deref().unwrap_or_default();
+            let why = queue.paused_why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+            format!("{} by {by}{why}", relative(at, now))
+        });
+        columns.row([
+            queue.queue.clone(),
+            queue.ready.to_string(),
+            queue.oldest_ready_at.map(|at| relative(at, now)).unwrap_or_default(),
+            queue.running.to_string(),
+            queue.scheduled.to_string(),
+            queue.dead.to_string(),
+            queue.expired.to_string(),
+            queue.workers.to_string(),
+            queue.lease_seconds.map(seconds).unwrap_or_default(),
+            queue.max_attempts.map(|most| most.to_string()).unwrap_or_default(),
+            paused.unwrap_or_default(),
+        ]);
+    }
+    columns
+}
+
+async fn pause(
+    queue: &str,
+    why: Option<String>,
+    new_queue: bool,
+    common: &Common,
+) -> Result<ExitCode, Failure> {
+    let (out, db) = (common.out(), common.db().await?);
+    if !new_queue {
+        check_queue(&db, queue).await?;
+    }
+    let why = ask_why(why, "--why TEXT")?;
+    let actor = actor();
+    let sql = "select leasehold.pause($1, $2, $3)";
+    let row =
+        db.one(sql, &[(&queue, Type::TEXT), (&actor, Type::TEXT), (&why, Type::TEXT)]).await?;
+    if !row.get::<_, bool>(0) {
+        return Err(Failure::conflict(format!("queue {queue} is paused already"))
+            .hint("see by whom and why: leasehold queues list"));
+    }
+    let answer = serde_json::json!({ "queue": queue, "paused": true, "paused_by": actor, "paused_why": why });
+    out.one("queue", &answer, |_| format!("queue {queue} is paused; running jobs go on"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn resume(queue: &str, common: &Common) -> Result<ExitCode, Failure> {
+    let (out, db) = (common.out(), common.db().await?);
+    check_queue(&db, queue).await?;
+    let sql = "select leasehold.resume($1, $2)";
+    let row = db.one(sql, &[(&queue, Type::TEXT), (&actor(), Type::TEXT)]).await?;
+    if !row.get::<_, bool>(0) {
+        return Err(Failure::conflict(format!("queue {queue} is not paused")));
+    }
+    let answer = serde_json::json!({ "queue": queue, "paused": false });
+    out.one("queue", &answer, |_| format!("queue {queue} goes on"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn set(args: SetArgs, common: &Common) -> Result<ExitCode, Failure> {
+    if args.lease.is_some_and(|lease| lease < Duration::from_secs(1)) {
+        return Err(Failure::usage("a lease is at least 1s"));
+    }
+    let (out, db) = (common.out(), common.db().await?);
+    if !args.new_queue {
+        check_queue(&db, &args.queue).await?;
+    }
+    let time = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+    let (first, longest) =
+        args.backoff.map_or((None, None), |(first, longest)| (Some(first), Some(longest)));
+    let history = args.history.map(|word| word == "on");
+    let row = db
+        .one(
+            include_str!("../queries/set_queue.sql"),
+            &[
+                (&args.queue, Type::TEXT),
+                (&actor(), Type::TEXT),
+                (&time(args.lease), Type::FLOAT8),
+                (&args.max_attempts, Type::INT4),
+                (&args.max_lost, Type::INT4),
+                (&args.batch, Type::INT4),
+                (&time(args.run_limit), Type::FLOAT8),
+                (&time(first), Type::FLOAT8),
+                (&time(longest), Type::FLOAT8),
+                (&history, Type::BOOL),
+            ],
+        )
+        .await?;
+    let settings: serde_json::Value = row.get(0);
+    out.one("queue", &settings, |settings| {
+        let time = |name: &str| seconds(settings[name].as_f64().unwrap_or(0.0));
+        let backoff =
+            format!("{}..{}", time("backoff_first_seconds"), time("backoff_longest_seconds"));
+        crate::output::fields(&[
+            ("queue", args.queue.clone()),
+            ("lease", time("lease_seconds")),
+            ("max attempts", settings["max_attempts"].to_string()),
+            ("max lost", settings["max_lost"].to_string()),
+            ("batch", settings["batch"].to_string()),
+            ("run limit", time("run_limit_seconds")),
+            ("backoff", backoff),
+            ("history", if settings["keep_history"] == true { "on" } else { "off" }.to_owned()),
+        ])
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

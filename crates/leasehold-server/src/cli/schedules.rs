@@ -1,0 +1,250 @@
+//! `leasehold schedules`: jobs that the clock enqueues.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use leasehold::schedule::{Clockwork, Missed, Schedule, ScheduleError};
+use tokio_postgres::types::{Json, Type};
+
+use super::common::{Common, actor};
+use super::known::{DEFAULT, check_queue};
+use super::schedule_entry::{entries, find, words};
+use crate::exit::Failure;
+use crate::output::Columns;
+use crate::text::relative;
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Lists schedules, in words, with their next slot
+    List,
+    /// Adds a schedule
+    #[command(after_help = ADD_HELP)]
+    Add(AddArgs),
+    /// Removes a schedule; jobs that it made stay
+    Remove {
+        /// The name of the schedule
+        name: String,
+    },
+    /// Stops a schedule from firing
+    Pause {
+        /// The name of the schedule
+        name: String,
+    },
+    /// Lets a schedule fire again
+    Resume {
+        /// The name of the schedule
+        name: String,
+    },
+    /// Shows when a schedule, or a cron pattern, fires next
+    #[command(
+        after_help = "Examples:\n  leasehold schedules next nightly-report\n  leasehold schedules next '0 3 * * 1-5' --zone Europe/Berlin"
+    )]
+    Next {
+        /// The name of a schedule, or a cron pattern in quotes
+        #[arg(value_name = "NAME|CRON")]
+        what: String,
+        /// The time zone of a cron pattern
+        #[arg(long, default_value = "UTC")]
+        zone: String,
+        /// How many slots to show
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        count: u32,
+    },
+}
+
+const ADD_HELP: &str = "\
+Examples:
+  leasehold schedules add nightly '0 3 * * *' report.build '{\"n\":1}' --zone Europe/Berlin
+  leasehold schedules add tidy '*/10 * * * *' cache.tidy --missed skip
+
+Any running worker fires schedules. A schedule that a worker declares in its code comes back when \
+that worker starts.";
+
+#[derive(Args, Debug)]
+pub struct AddArgs {
+    /// What the schedule is called
+    name: String,
+    /// Five fields: minute, hour, day, month, weekday
+    cron: String,
+    /// The name of the job to enqueue
+    job_name: String,
+    /// The arguments of the job, a JSON object
+    #[arg(value_name = "JSON", default_value = "{}")]
+    kwargs: String,
+    /// The time zone that the pattern is meant in
+    #[arg(long, default_value = "UTC")]
+    zone: String,
+    #[arg(long, default_value = DEFAULT, help = "The queue of the jobs")]
+    queue: String,
+    /// Lower runs first
+    #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
+    priority: i32,
+    /// What to do with slots that passed while no worker ran: skip, once or all
+    #[arg(long, default_value = "once", value_name = "POLICY")]
+    missed: Missed,
+    /// Allows a queue that does not exist yet
+    #[arg(long)]
+    new_queue: bool,
+    /// Replaces a schedule of the same name
+    #[arg(long)]
+    replace: bool,
+}
+
+pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
+    match command {
+        Command::List => list(common).await,
+        Command::Add(args) => add(args, common).await,
+        Command::Remove { name } => change(&name, "remove", common).await,
+        Command::Pause { name } => change(&name, "pause", common).await,
+        Command::Resume { name } => change(&name, "resume", common).await,
+        Command::Next { what, zone, count } => next(&what, &zone, count, common).await,
+    }
+}
+
+fn bad(error: ScheduleError) -> Failure {
+    Failure::usage(error)
+}
+
+async fn list(common: &Common) -> Result<ExitCode, Failure> {
+    let (out, db) = (common.out(), common.db().await?);
+    let (entries, now) = (entries(&db).await?, db.now().await?);
+    out.list("schedules", &entries, |entries| {
+        let mut columns = Columns::new(&[
+            "NAME", "CRON", "IN WORDS", "ZONE", "JOB", "QUEUE", "NEXT", "LAST", "LAST JOB",
+        ]);
+        for entry in entries {
+            let next = match &entry.paused_by {
+                Some(by) => format!("paused by {by}"),
+                None => relative(entry.next_slot, now),
+            };
+            columns.row([
+                entry.name.clone(),
+                entry.cron.clone(),
+                entry.words.clone(),
+                entry.zone.clone(),
+                entry.job_name.clone(),
+                entry.queue.clone(),
+                next,
+                entry.last_slot.map(|slot| relative(slot, now)).unwrap_or_default(),
+                entry.last_job_id.clone().unwrap_or_default(),
+            ]);
+        }
+        columns
+    })?;
+    if entries.is_empty() && out.is_table() {
+        out.note("no schedules");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn add(args: AddArgs, common: &Common) -> Result<ExitCode, Failure> {
+    let kwargs: serde_json::Value = serde_json::from_str(&args.kwargs)
+        .map_err(|error| Failure::usage(format!("the arguments are not JSON: {error}")))?;
+    if !kwargs.is_object() {
+        return Err(Failure::usage(
+            "the arguments of a job are a JSON object; wrap the value: {\"value\": ...}",
+        ));
+    }
+    let schedule = Schedule {
+        name: args.name,
+        cron: args.cron,
+        zone: args.zone,
+        queue: args.queue,
+        job_name: args.job_name,
+        kwargs,
+        priority: args.priority,
+        missed: args.missed,
+    };
+    schedule.check().map_err(bad)?;
+    let (out, db) = (common.out(), common.db().await?);
+    if !args.new_queue {
+        check_queue(&db, &schedule.queue).await?;
+    }
+    let clockwork = Clockwork::parse(&schedule.cron, &schedule.zone).map_err(bad)?;
+    // From the database's clock, which also decides when the slot is due.
+    let next = clockwork.next_after(db.now().await?).map_err(bad)?;
+    let made = db
+        .query(
+            include_str!("../queries/add_schedule.sql"),
+            &[
+                (&schedule.name, Type::TEXT),
+                (&schedule.cron, Type::TEXT),
+                (&schedule.zone, Type::TEXT),
+                (&schedule.queue, Type::TEXT),
+                (&schedule.job_name, Type::TEXT),
+                (&Json(&schedule.kwargs), Type::JSONB),
+                (&schedule.priority, Type::INT4),
+                (&schedule.missed.as_str(), Type::TEXT),
+                (&next, Type::TIMESTAMPTZ),
+                (&args.replace, Type::BOOL),
+                (&actor(), Type::TEXT),
+            ],
+        )
+        .await?;
+    if made.is_empty() {
+        return Err(Failure::conflict(format!("there is a schedule {:?} already", schedule.name))
+            .hint("add --replace to change it, or choose another name"));
+    }
+    let answer = serde_json::json!({
+        "name": schedule.name, "cron": schedule.cron, "words": words(&clockwork),
+        "zone": schedule.zone, "next_slot": next,
+    });
+    out.one("schedule", &answer, |_| {
+        format!(
+            "schedule {}: {} ({}); next at {next}",
+            schedule.name,
+            words(&clockwork),
+            schedule.zone
+        )
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn change(name: &str, verb: &'static str, common: &Common) -> Result<ExitCode, Failure> {
+    let (out, db) = (common.out(), common.db().await?);
+    let (sql, done) = match verb {
+        "remove" => (include_str!("../queries/remove_schedule.sql"), "removed"),
+        "pause" => (include_str!("../queries/pause_schedule.sql"), "paused"),
+        _ => (include_str!("../queries/resume_schedule.sql"), "resumed"),
+    };
+    let changed = db.query(sql, &[(&name, Type::TEXT), (&actor(), Type::TEXT)]).await?;
+    if changed.is_empty() {
+        find(&entries(&db).await?, name)?;
+        return Err(Failure::conflict(format!("schedule {name} is {done} already")));
+    }
+    let answer = serde_json::json!({ "name": name, "result": done });
+    out.one("schedule", &answer, |_| format!("schedule {name} is {done}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn next(what: &str, zone: &str, count: u32, common: &Common) -> Result<ExitCode, Failure> {
+    let out = common.out();
+    // A pattern has blanks, a name has none; a pattern needs no database.
+    let (cron, zone, now) = if what.trim().contains(' ') {
+        (what.to_owned(), zone.to_owned(), Timestamp::now())
+    } else {
+        let db = common.db().await?;
+        let entries = entries(&db).await?;
+        let entry = find(&entries, what)?;
+        (entry.cron.clone(), entry.zone.clone(), db.now().await?)
+    };
+    let clockwork = Clockwork::parse(&cron, &zone).map_err(bad)?;
+    let mut slots = Vec::new();
+    let mut moment = now;
+    for _ in 0..count {
+        moment = clockwork.next_after(moment).map_err(bad)?;
+        slots.push(moment);
+    }
+    let tz = jiff::tz::TimeZone::get(&zone).map_err(|error| Failure::usage(error.to_string()))?;
+    let answer = serde_json::json!({ "cron": cron, "words": words(&clockwork), "zone": zone, "slots": slots });
+    out.one("schedule", &answer, |_| {
+        let mut text = format!("{} ({zone})\n", words(&clockwork));
+        for slot in &slots {
+            let local = slot.to_zoned(tz.clone()).strftime("%a %Y-%m-%d %H:%M:%S %Z").to_string();
+            text.push_str(&format!("{local}  {slot}  {}\n", relative(*slot, now)));
+        }
+        text
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,135 @@
+//! `leasehold dev`: everything on one machine, in one command.
+//!
+//! # What is true
+//! - The private server keeps its data and dies with us, even by kill -9.
+//! - Services stop first, then the server: what they finished is recorded.
+//!
+//! # What can go wrong
+//! - The server dies: workers go on trying; stop and start again.
+
+mod demo;
+pub mod place;
+mod producer;
+mod server;
+mod services;
+pub mod signals;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use leasehold::Leasehold;
+use leasehold::migrate;
+
+use crate::cli::{Common, address};
+use crate::exit::{Code, Failure};
+use crate::output::{Out, Style};
+use server::Server;
+use services::{Service, Stopping};
+use signals::Signals;
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = HELP)]
+pub struct Args {
+    /// Where the private server keeps its data. Default: leasehold in the user's data directory
+    /// (XDG_DATA_HOME, ~/.local/share, ~/Library/Application Support; as root /var/lib/leasehold)
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Runs jobs to watch: some queues, failures that are retried, a few that die, a schedule
+    #[arg(long)]
+    demo: bool,
+}
+
+const HELP: &str = "\
+Examples:
+  leasehold dev --demo
+  DATABASE_URL=postgres://me@localhost/app leasehold dev
+
+With DATABASE_URL (or --database-url) that database is used and migrated; without, a private \
+PostgreSQL is started from the installed binaries, reachable through a socket that only you can \
+open. Other commands find it by themselves while it runs.
+
+Ctrl-C or SIGTERM stops everything in order and exits with 0; a second one does not wait for \
+running jobs and exits with 130.";
+
+pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
+    let out = common.out();
+    // Before the server starts: a signal from here on must stop it in order.
+    let mut signals = Signals::catch()?;
+    let server = tokio::select! {
+        server = Server::find(args.data.clone(), common) => server?,
+        () = signals.next() => return Ok(Code::Interrupted.into()),
+    };
+    let ended = serve(&args, out, &server, signals).await;
+    let stopped = server.stop().await;
+    match ended {
+        Ok(hurried) => {
+            stopped?;
+            out.note("stopped");
+            Ok(if hurried { Code::Interrupted.into() } else { ExitCode::SUCCESS })
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+async fn serve(args: &Args, out: Out, server: &Server, signals: Signals) -> Result<bool, Failure> {
+    let database = leasehold::database::Database::new(server.url())?;
+    let place = address::describe(database.config());
+    let mut session = database.connect().await.map_err(|error| Failure::from(error).at(&place))?;
+    leasehold::database::Database::check_server(&session).await?;
+    let applied = migrate::up(&mut session).await?;
+    drop(session);
+    let engine = Leasehold::on(database).await?;
+    let (stopper, stopping) = services::stopping();
+    let services = match args.demo {
+        true => demo::services(&engine, &stopping, out),
+        false => vec![housekeeping(&engine, &stopping)],
+    };
+    announce(out, server, &place, applied.len(), &services)?;
+    services::run_all(services, stopper, signals).await
+}
+
+/// Without --demo there are no handlers: this program cannot know yours.
+fn housekeeping(engine: &Leasehold, stopping: &Stopping) -> Service {
+    let worker = engine.worker().name("dev").only_housekeeping();
+    let (stop, hurry) = (stopping.clone(), stopping.clone());
+    Service::new(
+        "housekeeping",
+        "returns the jobs of dead workers, fires schedules, prunes. It runs no jobs: start your own worker, or leasehold worker",
+        async move { Ok(worker.run_until_or_hurry(stop.asked(), hurry.hurried()).await?) },
+    )
+}
+
+fn announce(
+    out: Out,
+    server: &Server,
+    place: &str,
+    applied: usize,
+    services: &[Service],
+) -> Result<(), Failure> {
+    let migrated = match applied {
+        0 => "schema current".to_owned(),
+        applied => crate::text::count(applied, "migration") + " applied",
+    };
+    match server {
+        Server::Named { origin, .. } => {
+            out.print(&format!("{:<13} {place} (named by {origin}), {migrated}", "database"))?;
+        }
+        Server::Private { postgres, .. } => {
+            out.print(&format!(
+                "{:<13} private PostgreSQL, kept in {}, {migrated}",
+                "database",
+                postgres.dir().display()
+            ))?;
+            out.print(&format!("{:<13} {}", "log", postgres.log_path().display()))?;
+        }
+    }
+    for service in services {
+        out.print(&service.line())?;
+    }
+    if let Server::Private { url, .. } = server {
+        out.print("")?;
+        out.print(&out.paint(Style::Strong, &format!("export DATABASE_URL='{url}'")))?;
+        out.print("")?;
+    }
+    out.print("ready")
+}

@@ -1,0 +1,92 @@
+//! Where the private server of `leasehold dev` lives, and how others find it.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::cli::address::Environment;
+
+/// The user's own data directory. Root's home is closed to the user that the server runs as, so root
+/// gets a directory of the system.
+pub fn default_dir(environment: Environment<'_>) -> Option<PathBuf> {
+    choose(environment, rustix::process::geteuid().is_root(), cfg!(target_os = "macos"))
+}
+
+fn choose(environment: Environment<'_>, root: bool, mac: bool) -> Option<PathBuf> {
+    if let Some(data) = environment("XDG_DATA_HOME") {
+        return Some(PathBuf::from(data).join("leasehold"));
+    }
+    if root && !mac {
+        return Some(PathBuf::from("/var/lib/leasehold"));
+    }
+    let home = PathBuf::from(environment("HOME")?);
+    Some(home.join(if mac {
+        "Library/Application Support/leasehold"
+    } else {
+        ".local/share/leasehold"
+    }))
+}
+
+/// Holds the URL of the server while `leasehold dev` runs, so that other commands find it.
+pub fn url_file(dir: &Path) -> PathBuf {
+    dir.join("dev.url")
+}
+
+pub fn write_url(dir: &Path, url: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(url_file(dir))?;
+    writeln!(file, "{url}")
+}
+
+pub fn forget_url(dir: &Path) {
+    // Left behind by a kill, it only makes the next command say that nobody answers.
+    let _ = fs::remove_file(url_file(dir));
+}
+
+/// A URL through a socket. The directory may hold blanks, as on macOS.
+pub fn socket_url(socket_dir: &Path, port: u16, database: &str) -> String {
+    let mut dir = String::new();
+    for byte in socket_dir.to_string_lossy().bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' | b'~' => {
+                dir.push(byte as char);
+            }
+            other => dir.push_str(&format!("%{other:02X}")),
+        }
+    }
+    format!("postgresql:///{database}?host={dir}&port={port}&user=postgres")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_system_has_its_place() {
+        let home = |name: &str| (name == "HOME").then(|| "/home/ann".to_owned());
+        let nothing = |_: &str| None;
+        let at = |root, mac| choose(&home, root, mac).map(|dir| dir.display().to_string());
+        assert_eq!(at(false, false).as_deref(), Some("/home/ann/.local/share/leasehold"));
+        assert_eq!(
+            at(false, true).as_deref(),
+            Some("/home/ann/Library/Application Support/leasehold")
+        );
+        assert_eq!(at(true, false).as_deref(), Some("/var/lib/leasehold"));
+        assert_eq!(choose(&nothing, false, false), None);
+        let xdg = |name: &str| (name == "XDG_DATA_HOME").then(|| "/data".to_owned());
+        assert_eq!(choose(&xdg, true, false), Some(PathBuf::from("/data/leasehold")));
+    }
+
+    #[test]
+    fn a_directory_with_blanks_survives_the_url() {
+        let url = socket_url(Path::new("/Users/a b/run"), 5432, "leasehold");
+        let config: tokio_postgres::Config = url.parse().expect("a URL");
+        let hosts = format!("{:?}", config.get_hosts());
+        assert!(hosts.contains("/Users/a b/run"), "{hosts}");
+    }
+}

@@ -1,0 +1,102 @@
+//! The database of `leasehold dev`: the one that was named, or a private server.
+
+use std::path::{Path, PathBuf};
+
+use leasehold::database::Database;
+use leasehold_testing::PrivatePostgres;
+use leasehold_testing::postgres::PostgresError;
+
+use super::place;
+use crate::cli::{Common, address};
+use crate::exit::Failure;
+
+/// The database inside a private server.
+const DATABASE: &str = "leasehold";
+
+pub enum Server {
+    /// Somebody else's; we stop nothing.
+    Named { url: String, origin: &'static str },
+    /// Ours; it stops with us.
+    Private { url: String, postgres: Box<PrivatePostgres> },
+}
+
+impl Server {
+    /// Uses the database that a flag or variable names, or starts a private one.
+    pub async fn find(data: Option<PathBuf>, common: &Common) -> Result<Self, Failure> {
+        let dir = data.clone().or_else(|| place::default_dir(&address::environment));
+        if let Some((url, origin)) =
+            address::named(common.database_url.as_deref(), &address::environment)
+        {
+            // Pasted from an earlier run: that one is ours to start.
+            let ours = dir
+                .as_ref()
+                .and_then(|dir| std::path::absolute(dir).ok())
+                .is_some_and(|dir| url == place::socket_url(&dir.join("run"), 5432, DATABASE));
+            if !ours && data.is_some() {
+                return Err(Failure::usage(format!(
+                    "--data is for a private server, but {origin} names another one"
+                ))
+                .hint("leave out one of them"));
+            }
+            if !ours {
+                return Ok(Self::Named { url, origin });
+            }
+        }
+        let dir = dir.ok_or_else(|| {
+            Failure::usage("there is no HOME to keep the private server in")
+                .hint("name a directory: --data DIR")
+        })?;
+        let kept = dir.clone();
+        let started = tokio::task::spawn_blocking(move || PrivatePostgres::kept_in(kept).start())
+            .await
+            .map_err(Failure::failed)?;
+        let postgres = started.map_err(|error| explain(error, &dir))?;
+        make_database(&place::socket_url(postgres.socket_dir(), postgres.port(), "postgres"))
+            .await?;
+        let url = place::socket_url(postgres.socket_dir(), postgres.port(), DATABASE);
+        place::write_url(postgres.dir(), &url)?;
+        Ok(Self::Private { url, postgres: Box::new(postgres) })
+    }
+
+    pub fn url(&self) -> &str {
+        match self {
+            Self::Named { url, .. } | Self::Private { url, .. } => url,
+        }
+    }
+
+    /// Stops what we started; everything is written out.
+    pub async fn stop(self) -> Result<(), Failure> {
+        let Self::Private { mut postgres, .. } = self else { return Ok(()) };
+        place::forget_url(postgres.dir());
+        let stopped =
+            tokio::task::spawn_blocking(move || postgres.stop()).await.map_err(Failure::failed)?;
+        stopped.map_err(Failure::failed)
+    }
+}
+
+async fn make_database(admin: &str) -> Result<(), Failure> {
+    let session = Database::new(admin)?.connect().await?;
+    let sql = format!("select from pg_database where datname = '{DATABASE}'");
+    if session.query_typed(&sql, &[]).await?.is_empty() {
+        session.batch_execute(&format!("create database {DATABASE}")).await?;
+    }
+    Ok(())
+}
+
+fn explain(error: PostgresError, dir: &Path) -> Failure {
+    match error {
+        PostgresError::AlreadyRunning { pid, .. } => {
+            let use_it = std::fs::read_to_string(place::url_file(dir))
+                .map(|url| format!("use it: export DATABASE_URL='{}'; or ", url.trim()))
+                .unwrap_or_default();
+            Failure::conflict(format!(
+                "leasehold dev is already running in {} (server pid {pid})",
+                dir.display()
+            ))
+            .hint(format!("{use_it}choose another directory: --data DIR"))
+        }
+        PostgresError::Unreachable { .. } => Failure::failed(error)
+            .hint("name a directory that the user postgres can enter: --data /var/lib/leasehold"),
+        error => Failure::failed(error),
+    }
+}

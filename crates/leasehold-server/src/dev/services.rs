@@ -1,0 +1,141 @@
+//! What `leasehold dev` runs: a list of services that start together and stop together.
+//!
+//! # What is true
+//! - When one service ends by itself, the others are stopped and its error is the command's.
+//! - The first signal asks everyone to finish what they do; the second one hurries them.
+
+use std::pin::Pin;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::exit::Failure;
+
+type Running = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
+
+/// Something that runs until it is told to stop.
+pub struct Service {
+    name: &'static str,
+    /// What it does, in a line for whoever started us.
+    says: String,
+    run: Running,
+}
+
+impl Service {
+    pub fn new(
+        name: &'static str,
+        says: impl Into<String>,
+        run: impl Future<Output = Result<(), Failure>> + Send + 'static,
+    ) -> Self {
+        Self { name, says: says.into(), run: Box::pin(run) }
+    }
+
+    pub fn line(&self) -> String {
+        format!("{:<13} {}", self.name, self.says)
+    }
+}
+
+/// What a service hears of the end.
+#[derive(Clone)]
+pub struct Stopping {
+    stop: watch::Receiver<bool>,
+    hurry: watch::Receiver<bool>,
+}
+
+/// The other end of it.
+pub struct Stopper {
+    stop: watch::Sender<bool>,
+    hurry: watch::Sender<bool>,
+}
+
+pub fn stopping() -> (Stopper, Stopping) {
+    let ((stop, on_stop), (hurry, on_hurry)) = (watch::channel(false), watch::channel(false));
+    (Stopper { stop, hurry }, Stopping { stop: on_stop, hurry: on_hurry })
+}
+
+impl Stopping {
+    /// Ready when it is time to stop.
+    pub async fn asked(mut self) {
+        // The sender lives as long as the services do; should it go, that is a stop as well.
+        let _ = self.stop.wait_for(|asked| *asked).await;
+    }
+
+    /// Ready when there is no more time.
+    pub async fn hurried(mut self) {
+        if self.hurry.wait_for(|asked| *asked).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Runs the services until a signal comes or one of them ends. True: they were hurried.
+pub async fn run_all(
+    services: Vec<Service>,
+    stopper: Stopper,
+    mut signals: crate::dev::signals::Signals,
+) -> Result<bool, Failure> {
+    let mut running = JoinSet::new();
+    for service in services {
+        running.spawn(async move { (service.name, service.run.await) });
+    }
+    let (mut asked, mut hurried, mut failure) = (false, false, None);
+    loop {
+        tokio::select! {
+            ended = running.join_next() => {
+                let Some(ended) = ended else { break };
+                let (name, ended) = ended.map_err(|panic| Failure::failed(format!("a service stopped: {panic}")))?;
+                if let Err(error) = ended {
+                    failure = failure.or(Some(error));
+                } else if !asked {
+                    failure = failure.or_else(|| Some(Failure::failed(format!("{name} stopped by itself"))));
+                }
+                let _ = stopper.stop.send(true);
+                asked = true;
+            }
+            () = signals.next() => {
+                if asked {
+                    hurried = true;
+                    let _ = stopper.hurry.send(true);
+                } else {
+                    asked = true;
+                    let _ = stopper.stop.send(true);
+                }
+            }
+        }
+    }
+    match failure {
+        Some(failure) => Err(failure),
+        None => Ok(hurried),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dev::signals::Signals;
+
+    #[tokio::test]
+    async fn a_service_that_fails_stops_the_others() {
+        let (stopper, stopping) = stopping();
+        let services = vec![
+            Service::new("patient", "", async move {
+                stopping.asked().await;
+                Ok(())
+            }),
+            Service::new("broken", "", async { Err(Failure::failed("no disk")) }),
+        ];
+        let ended = run_all(services, stopper, Signals::never()).await;
+        assert_eq!(ended.expect_err("the failure").to_string(), "no disk");
+    }
+
+    #[tokio::test]
+    async fn the_second_signal_hurries() {
+        let (stopper, stopping) = stopping();
+        let slow = Service::new("slow", "", async move {
+            stopping.clone().asked().await;
+            stopping.hurried().await;
+            Ok(())
+        });
+        assert_eq!(run_all(vec![slow], stopper, Signals::ready(2)).await.ok(), Some(true));
+    }
+}

@@ -1,0 +1,49 @@
+//! Ctrl-C and SIGTERM.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Asks to stop, one after the other.
+pub enum Signals {
+    Real {
+        interrupt: Signal,
+        terminate: Signal,
+    },
+    /// So many at once, then none; for tests.
+    #[cfg(test)]
+    Fake(usize),
+}
+
+impl Signals {
+    /// From here on neither signal ends the process by itself.
+    pub fn catch() -> std::io::Result<Self> {
+        Ok(Self::Real {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    #[cfg(test)]
+    pub fn never() -> Self {
+        Self::Fake(0)
+    }
+
+    #[cfg(test)]
+    pub fn ready(times: usize) -> Self {
+        Self::Fake(times)
+    }
+
+    pub async fn next(&mut self) {
+        match self {
+            Self::Real { interrupt, terminate } => {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+            }
+            #[cfg(test)]
+            Self::Fake(0) => std::future::pending().await,
+            #[cfg(test)]
+            Self::Fake(left) => *left -= 1,
+        }
+    }
+}

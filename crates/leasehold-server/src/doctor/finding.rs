@@ -1,0 +1,68 @@
+//! What a check found, and what to do about it.
+
+use serde::Serialize;
+
+use crate::exit::Failure;
+use crate::output::{Out, Style};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    Ok,
+    Warn,
+    Fail,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Finding {
+    pub check: &'static str,
+    pub level: Level,
+    pub text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+}
+
+impl Finding {
+    pub fn ok(check: &'static str, text: impl Into<String>) -> Self {
+        Self { check, level: Level::Ok, text: text.into(), advice: None }
+    }
+
+    pub fn warn(check: &'static str, text: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { check, level: Level::Warn, text: text.into(), advice: Some(advice.into()) }
+    }
+
+    pub fn fail(check: &'static str, text: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { check, level: Level::Fail, text: text.into(), advice: Some(advice.into()) }
+    }
+
+    /// A check that could not look.
+    pub fn unknown(check: &'static str, failure: &Failure) -> Self {
+        Self::warn(
+            check,
+            format!("could not be checked: {failure}"),
+            "run doctor as a role that may read pg_stat_activity and the leasehold schema (pg_monitor, leasehold_viewer)",
+        )
+    }
+
+    pub fn text(&self, out: Out) -> String {
+        let mark = match self.level {
+            Level::Ok => out.paint(Style::Good, "ok  "),
+            Level::Warn => out.paint(Style::Warning, "warn"),
+            Level::Fail => out.paint(Style::Bad, "FAIL"),
+        };
+        let text = crate::text::printable(&self.text).replace('\n', &format!("\n{:27}", ""));
+        let mut line = format!("{mark}  {:<20} {text}", self.check);
+        if let Some(advice) = &self.advice {
+            line.push_str(&format!("\n{:27}{} {advice}", "", out.paint(Style::Faint, "→")));
+        }
+        line
+    }
+}
+
+/// What a check found, or that it could not look.
+pub async fn check(
+    name: &'static str,
+    looking: impl Future<Output = Result<Finding, Failure>>,
+) -> Finding {
+    looking.await.unwrap_or_else(|failure| Finding::unknown(name, &failure))
+}

@@ -1,0 +1,101 @@
+//! `leasehold doctor`: looks for what is wrong, and says what to do about it.
+//!
+//! # What is true
+//! - Nothing is changed, but for the self-test, which runs one job in a queue of its own and tidies up.
+//! - A check that may not look (missing rights) warns; it does not pass.
+//! - Warnings do not fail: the exit code is 1 only when a promise does not hold.
+
+mod finding;
+mod path;
+mod schema;
+mod self_test;
+mod server;
+mod work;
+
+use std::process::ExitCode;
+
+use leasehold::database::Database;
+
+use crate::cli::{Common, Db, address};
+use crate::exit::{Code, Failure};
+use crate::output::{Format, Out, Style};
+use finding::{Finding, Level};
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = HELP)]
+pub struct Args {
+    /// Leaves out the self-test, which is the one check that writes
+    #[arg(long)]
+    no_self_test: bool,
+}
+
+const HELP: &str = "\
+Exit code 0 when every check passed or warned, 1 when one failed, 6 when the database cannot be \
+reached.
+
+Example:
+  leasehold doctor --json | jq '.checks[] | select(.level != \"ok\")'";
+
+pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
+    let out = common.out();
+    let (findings, unreachable) = examine(&args, common).await?;
+    report(out, &findings)?;
+    let failed = findings.iter().filter(|finding| finding.level == Level::Fail).count();
+    Ok(match (unreachable, failed) {
+        (true, _) => Code::Unreachable.into(),
+        (false, 0) => ExitCode::SUCCESS,
+        (false, _) => Code::Failed.into(),
+    })
+}
+
+async fn examine(args: &Args, common: &Common) -> Result<(Vec<Finding>, bool), Failure> {
+    let found = address::find(common.database_url.as_deref(), &address::environment)?;
+    let mut database = found.database;
+    let place = address::describe(database.config());
+    let pooled = match database.probe_pooler().await {
+        Ok(pooled) => pooled,
+        Err(error) => {
+            let advice = format!("start it, or correct {}; tried {place}", found.origin);
+            return Ok((vec![Finding::fail("reachable", error.to_string(), advice)], true));
+        }
+    };
+    let db = Db::new(database.connect().await?, common.patience());
+    let mut findings =
+        vec![Finding::ok("reachable", format!("{place}, named by {}", found.origin))];
+    findings.extend(server::examine(&db, pooled).await);
+    findings.extend(path::examine(&db, &database).await);
+    let usable = schema::examine(&db, &mut findings).await;
+    if usable {
+        findings.extend(work::examine(&db).await);
+        if !args.no_self_test && is_primary(&database).await {
+            findings.push(self_test::run(&db).await);
+        }
+    }
+    Ok((findings, false))
+}
+
+async fn is_primary(database: &Database) -> bool {
+    match database.connect().await {
+        Ok(session) => Database::check_server(&session).await.is_ok(),
+        Err(_) => false,
+    }
+}
+
+fn report(out: Out, findings: &[Finding]) -> Result<(), Failure> {
+    let worst = |level| findings.iter().filter(|finding| finding.level == level).count();
+    let (failed, warned) = (worst(Level::Fail), worst(Level::Warn));
+    match out.format {
+        Format::Table => {
+            for finding in findings {
+                out.print(&finding.text(out))?;
+            }
+            let passed = findings.len() - failed - warned;
+            let summary = format!("{passed} ok, {warned} to look at, {failed} failed");
+            let style = if failed > 0 { Style::Bad } else { Style::Good };
+            out.note(out.paint_note(style, &summary));
+            Ok(())
+        }
+        Format::Json => out.document(serde_json::json!({ "ok": failed == 0, "checks": findings })),
+        Format::Ndjson => out.list("checks", findings, |_| crate::output::Columns::new(&[])),
+    }
+}

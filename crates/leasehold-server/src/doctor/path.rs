@@ -1,0 +1,47 @@
+//! The way to the server: is a pooler in between, and do wake-ups arrive?
+
+use std::time::Duration;
+
+use leasehold::database::Database;
+use tokio_postgres::types::Type;
+
+use super::finding::{Finding, check};
+use crate::cli::Db;
+use crate::exit::Failure;
+
+pub async fn examine(db: &Db, database: &Database) -> Vec<Finding> {
+    if database.is_pooled() {
+        return vec![Finding::warn(
+            "pooler",
+            "a pooler shares sessions between transactions; everything works but the wake-up hint",
+            "idle workers find new jobs at their next poll (half a second); connect directly if that is too long",
+        )];
+    }
+    vec![
+        Finding::ok("pooler", "a direct connection, or a pooler in session mode"),
+        check("wake-up", wake_up(db, database)).await,
+    ]
+}
+
+/// Sends a wake-up for a queue that nobody has and waits for it on another session.
+async fn wake_up(db: &Db, database: &Database) -> Result<Finding, Failure> {
+    let word = format!("doctor-{}", uuid::Uuid::new_v4().simple());
+    let (heard, mut hearing) = tokio::sync::mpsc::channel::<()>(1);
+    let expected = word.clone();
+    let listening = database.listen(move |queue| {
+        if queue == expected {
+            // One is enough.
+            let _ = heard.try_send(());
+        }
+    });
+    let (_session, _ended) = listening.await?;
+    db.query("select pg_notify('leasehold_wake', $1)", &[(&word, Type::TEXT)]).await?;
+    Ok(match tokio::time::timeout(Duration::from_secs(5), hearing.recv()).await {
+        Ok(Some(())) => Finding::ok("wake-up", "NOTIFY arrives"),
+        _ => Finding::warn(
+            "wake-up",
+            "a NOTIFY did not arrive within 5s",
+            "jobs are still found by polling; look for a pooler or a proxy between here and the server",
+        ),
+    })
+}

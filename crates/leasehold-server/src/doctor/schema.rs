@@ -1,0 +1,177 @@
+//! The schema: is it ours, of this release, and unchanged?
+
+use leasehold::migrate;
+
+use super::finding::{Finding, Level, check};
+use crate::cli::Db;
+use crate::exit::Failure;
+
+/// Adds what it finds. False: the schema cannot be worked with, further checks would only repeat that.
+pub async fn examine(db: &Db, findings: &mut Vec<Finding>) -> bool {
+    let schema = check("schema", version(db)).await;
+    let usable = schema.level != Level::Fail;
+    findings.push(schema);
+    if usable {
+        findings.push(check("functions", functions(db)).await);
+        findings.push(check("interference", interference(db)).await);
+        findings.push(check("roles", roles(db)).await);
+        findings.push(check("dead rows", dead_rows(db)).await);
+    }
+    usable
+}
+
+async fn version(db: &Db) -> Result<Finding, Failure> {
+    let status = migrate::status(db.client()).await?;
+    Ok(match status.problem() {
+        Some(problem) => {
+            Finding::fail("schema", problem.to_string(), "see: leasehold migrate status")
+        }
+        None => Finding::ok("schema", format!("version {}, checksums fit", status.newest)),
+    })
+}
+
+/// Compares the text of each stored function with this release's: a recorded checksum says only what
+/// was installed, not what somebody did since.
+async fn functions(db: &Db) -> Result<Finding, Failure> {
+    let recorded = migrate::status(db.client()).await?.functions_current;
+    let rows = db
+        .query(
+            "select p.proname::text, p.prosrc from pg_proc p join pg_namespace n on n.oid = p.pronamespace \
+              where n.nspname = 'leasehold' and p.prokind = 'f'",
+            &[],
+        )
+        .await?;
+    let ours = release_functions();
+    let (mut changed, mut strange, mut same) = (Vec::new(), Vec::new(), 0);
+    for row in &rows {
+        let (name, body): (String, String) = (row.get(0), row.get(1));
+        if ours.contains(&(name.as_str(), body.as_str())) {
+            same += 1;
+        } else if ours.iter().any(|(known, _)| *known == name) {
+            changed.push(name);
+        } else {
+            strange.push(name);
+        }
+    }
+    let wanted = ours.len();
+    let up = "put them right: leasehold migrate up";
+    Ok(if !recorded {
+        Finding::warn("functions", "functions and views are of another release", up)
+    } else if !changed.is_empty() || same < wanted {
+        // `migrate up` compares what was recorded, so the record has to go first.
+        let missing = if same + changed.len() < wanted { " (some are missing)" } else { "" };
+        Finding::fail(
+            "functions",
+            format!("changed since they were installed: {}{missing}", changed.join(", ")),
+            "put them right: delete from leasehold.schema_version where version = 0, then leasehold migrate up",
+        )
+    } else if !strange.is_empty() {
+        Finding::warn(
+            "functions",
+            format!("not ours: {}", strange.join(", ")),
+            "keep your own functions in a schema of your own",
+        )
+    } else {
+        Finding::ok("functions", format!("{same} functions, all of this release"))
+    })
+}
+
+/// The name and the body of every function that this release brings.
+fn release_functions() -> Vec<(&'static str, &'static str)> {
+    let one = |text: &'static str| -> Option<(&'static str, &'static str)> {
+        let (name, rest) = text.split_once('(')?;
+        let begin = rest.find(" as ")? + 4;
+        let rest = rest.get(begin..)?;
+        let quote = if rest.starts_with("$$") { "$$" } else { "'" };
+        let (body, _) = rest.strip_prefix(quote)?.split_once(quote)?;
+        Some((name, body))
+    };
+    migrate::FUNCTIONS
+        .iter()
+        .flat_map(|(_, sql)| {
+            sql.split("create or replace function leasehold.").skip(1).filter_map(one)
+        })
+        .collect()
+}
+
+/// Triggers, rules and row policies on our tables can make writes vanish without an error.
+async fn interference(db: &Db) -> Result<Finding, Failure> {
+    let sql = "select 'trigger ' || t.tgname || ' on ' || c.relname from pg_trigger t \
+                 join pg_class c on c.oid = t.tgrelid join pg_namespace n on n.oid = c.relnamespace \
+                where n.nspname = 'leasehold' and not t.tgisinternal \
+               union all \
+               select 'row security on ' || c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+                where n.nspname = 'leasehold' and c.relrowsecurity \
+               union all \
+               select 'rule ' || r.rulename || ' on ' || c.relname from pg_rewrite r \
+                 join pg_class c on c.oid = r.ev_class join pg_namespace n on n.oid = c.relnamespace \
+                where n.nspname = 'leasehold' and r.rulename <> '_RETURN' \
+               order by 1";
+    let found: Vec<String> = db.query(sql, &[]).await?.iter().map(|row| row.get(0)).collect();
+    Ok(match found.is_empty() {
+        true => Finding::ok("interference", "no triggers, rules or row policies on our tables"),
+        false => Finding::warn(
+            "interference",
+            found.join(", "),
+            "they can make writes vanish without an error: remove them; the self-test shows whether they do harm",
+        ),
+    })
+}
+
+async fn roles(db: &Db) -> Result<Finding, Failure> {
+    let sql = "select r.wanted from unnest(array['leasehold_producer', 'leasehold_worker', \
+               'leasehold_housekeeper', 'leasehold_viewer']) as r (wanted) \
+               where not exists (select from pg_roles p where p.rolname = r.wanted)";
+    let missing: Vec<String> = db.query(sql, &[]).await?.iter().map(|row| row.get(0)).collect();
+    Ok(match missing.is_empty() {
+        true => Finding::ok("roles", "producer, worker, housekeeper and viewer are there"),
+        false => Finding::warn(
+            "roles",
+            format!("missing: {}", missing.join(", ")),
+            "as a role with CREATEROLE: delete from leasehold.schema_version where version = 0, then leasehold migrate up",
+        ),
+    })
+}
+
+async fn dead_rows(db: &Db) -> Result<Finding, Failure> {
+    let sql = "select relname::text, n_live_tup, n_dead_tup, coalesce(last_autovacuum::text, 'never') \
+                 from pg_stat_user_tables where schemaname = 'leasehold' and relname in ('job', 'lease') \
+                order by relname";
+    let rows = db.query(sql, &[]).await?;
+    let mut worst = None;
+    let mut words = Vec::new();
+    for row in &rows {
+        let (table, live, dead, vacuumed): (String, i64, i64, String) =
+            (row.get(0), row.get(1), row.get(2), row.get(3));
+        words.push(format!("{table} {dead}"));
+        if dead > 50_000 && dead > 5 * live {
+            worst = Some(format!(
+                "{table} has {dead} dead rows beside {live} live ones; last autovacuum: {vacuumed}"
+            ));
+        }
+    }
+    Ok(match worst {
+        Some(text) => Finding::warn(
+            "dead rows",
+            text,
+            "look for an old transaction above; then: vacuum leasehold.job, leasehold.lease",
+        ),
+        None => Finding::ok("dead rows", words.join(", ")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_function_of_the_release_is_read() {
+        let made: usize = migrate::FUNCTIONS
+            .iter()
+            .map(|(_, sql)| sql.matches("create or replace function").count())
+            .sum();
+        let read = release_functions();
+        assert_eq!(read.len(), made);
+        assert!(read.contains(&("contract", "select 1")));
+    }
+}

@@ -1,0 +1,141 @@
+//! The self-test: one job from enqueue to history, in a queue of its own, each step looked at again.
+//!
+//! # What can go wrong
+//! - A trigger, a rule or a row policy makes a write match nothing. Postgres reports no error then, so
+//!   only looking again shows it.
+//! - We are stopped half-way: the queue `leasehold-doctor-…` stays behind; its job expires within a
+//!   minute and nobody else works that queue.
+
+use tokio_postgres::types::Type;
+
+use super::finding::Finding;
+use crate::cli::Db;
+use crate::exit::Failure;
+
+const CHECK: &str = "self-test";
+const NAME: &str = "leasehold.self_test";
+
+/// Why a step of the test did not do what it must.
+enum Trouble {
+    Vanished(String),
+    Database(Failure),
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        Self::Database(failure)
+    }
+}
+
+pub async fn run(db: &Db) -> Finding {
+    let queue = format!("leasehold-doctor-{}", uuid::Uuid::new_v4().simple());
+    let result = live(db, &queue).await;
+    let tidied = tidy(db, &queue).await;
+    // A row policy refuses an insert with the same code as missing rights.
+    let policies = "select from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+                    where n.nspname = 'leasehold' and c.relrowsecurity";
+    let may_be_policy = db.query(policies, &[]).await.is_ok_and(|rows| !rows.is_empty());
+    match (result, tidied) {
+        (Err(Trouble::Vanished(step)), _) => Finding::fail(
+            CHECK,
+            format!("{step}: writes vanish without an error, so jobs are lost or run for ever"),
+            "look for triggers, rules and row policies on the tables of schema leasehold, and remove them",
+        ),
+        (Err(Trouble::Database(failure)), _) if failure.is_denied() && !may_be_policy => {
+            Finding::unknown(CHECK, &failure)
+        }
+        (Err(Trouble::Database(failure)), _) => Finding::fail(
+            CHECK,
+            format!("a job could not live its life: {failure}"),
+            "the message of the server says what is in the way",
+        ),
+        (Ok(()), Err(failure)) => Finding::warn(
+            CHECK,
+            format!("passed, but its traces in queue {queue} could not be removed: {failure}"),
+            "they do no harm; remove them as the owner of the schema",
+        ),
+        (Ok(()), Ok(())) => {
+            Finding::ok(CHECK, "enqueue, claim, renew, complete: each did what it said")
+        }
+    }
+}
+
+fn must(holds: bool, step: &str) -> Result<(), Trouble> {
+    if holds { Ok(()) } else { Err(Trouble::Vanished(step.to_owned())) }
+}
+
+/// Each step commits by itself and is looked at in a statement of its own.
+async fn live(db: &Db, queue: &str) -> Result<(), Trouble> {
+    let seen = async |sql: &str, id: i64| -> Result<bool, Failure> {
+        Ok(!db.query(sql, &[(&id, Type::INT8)]).await?.is_empty())
+    };
+    let enqueued = db
+        .query(
+            "select job_id from leasehold.enqueue($1, '{\"from\":\"doctor\"}', $2, \
+                expires_at => statement_timestamp() + interval '1 minute', key => 'doctor', \
+                key_for => interval '0')",
+            &[(&NAME, Type::TEXT), (&queue, Type::TEXT)],
+        )
+        .await?;
+    let id: Option<i64> = enqueued.first().and_then(|row| row.get(0));
+    let id = id.ok_or_else(|| Trouble::Vanished("enqueue gave no id".to_owned()))?;
+    must(
+        seen("select from leasehold.job where id = $1 and not held", id).await?,
+        "the enqueued job is not there",
+    )?;
+
+    let claimed = db
+        .query(
+            "select id, lease_generation from leasehold.claim('doctor', $1, 1)",
+            &[(&queue, Type::TEXT)],
+        )
+        .await?;
+    let generation: Option<i64> =
+        claimed.first().filter(|row| row.get::<_, i64>(0) == id).map(|row| row.get(1));
+    let generation =
+        generation.ok_or_else(|| Trouble::Vanished("the claim took nothing".to_owned()))?;
+    must(
+        seen("select from leasehold.job where id = $1 and held", id).await?,
+        "the claimed job is not held",
+    )?;
+    must(
+        seen("select from leasehold.lease where lease_generation = $1", generation).await?,
+        "the lease of the claim is not there",
+    )?;
+
+    let until = "select lease_expires_at::text from leasehold.lease where lease_generation = $1";
+    let before: String = db.one(until, &[(&generation, Type::INT8)]).await?.get(0);
+    let renewed = db
+        .one("select state from leasehold.renew(array[$1])", &[(&generation, Type::INT8)])
+        .await?;
+    must(renewed.get::<_, &str>(0) == "renewed", "the renewal was not accepted")?;
+    let after: String = db.one(until, &[(&generation, Type::INT8)]).await?.get(0);
+    must(before != after, "the renewed lease did not grow")?;
+
+    let completed = db
+        .one("select leasehold.complete($1, $2)", &[(&id, Type::INT8), (&generation, Type::INT8)])
+        .await?;
+    must(completed.get(0), "the job could not be completed")?;
+    must(
+        !seen("select from leasehold.job where id = $1", id).await?,
+        "the completed job is still there",
+    )?;
+    must(
+        seen(
+            "select from leasehold.history where job_ids @> array[$1] and outcome = 'completed'",
+            id,
+        )
+        .await?,
+        "the completed job is not in the history",
+    )
+}
+
+/// Removes every trace. What is not allowed to be removed does no harm.
+async fn tidy(db: &Db, queue: &str) -> Result<(), Failure> {
+    for table in ["job", "lease", "history", "idempotency_key", "dead_job"] {
+        let sql = format!("delete from leasehold.{table} where queue = $1");
+        db.query(&sql, &[(&queue, Type::TEXT)]).await?;
+    }
+    db.query("delete from leasehold.queue where name = $1", &[(&queue, Type::TEXT)]).await?;
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! The server: will it keep what it accepted, and is anything in the way of its vacuum?
+
+use jiff::Timestamp;
+use leasehold::database::Database;
+
+use super::finding::{Finding, check};
+use crate::cli::Db;
+use crate::exit::Failure;
+use crate::text::{length, one_line, seconds};
+
+pub async fn examine(db: &Db, pooled: bool) -> Vec<Finding> {
+    let mut findings = vec![
+        check("version", version(db)).await,
+        check("fsync", must_be_on(db, "fsync")).await,
+        check("full_page_writes", must_be_on(db, "full_page_writes")).await,
+        check("synchronous_commit", synchronous_commit(db, pooled)).await,
+        check("connections", connections(db)).await,
+        check("clock", clock(db)).await,
+        check("autovacuum", autovacuum(db)).await,
+        check("old transactions", old_transactions(db)).await,
+        check("prepared", prepared_transactions(db)).await,
+    ];
+    findings.insert(1, primary(db).await);
+    findings
+}
+
+async fn version(db: &Db) -> Result<Finding, Failure> {
+    let row = db
+        .one(
+            "select current_setting('server_version'), current_setting('server_version_num')::int",
+            &[],
+        )
+        .await?;
+    let (text, number): (String, i32) = (row.get(0), row.get(1));
+    Ok(match number {
+        ..140_000 => {
+            Finding::fail("version", format!("PostgreSQL {text}"), "use PostgreSQL 14 or newer")
+        }
+        _ => Finding::ok("version", format!("PostgreSQL {text}")),
+    })
+}
+
+async fn primary(db: &Db) -> Finding {
+    match Database::check_server(db.client()).await {
+        Err(leasehold::ConnectError::Replica) => Finding::fail(
+            "primary",
+            "this is a read-only replica",
+            "connect to the primary: add target_session_attrs=read-write to the URL",
+        ),
+        _ => Finding::ok("primary", "not a replica"),
+    }
+}
+
+async fn setting(db: &Db, name: &str) -> Result<String, Failure> {
+    let sql = "select coalesce(reset_val, setting) from pg_settings where name = $1";
+    Ok(db.one(sql, &[(&name, tokio_postgres::types::Type::TEXT)]).await?.get(0))
+}
+
+async fn must_be_on(db: &Db, name: &'static str) -> Result<Finding, Failure> {
+    Ok(match setting(db, name).await?.as_str() {
+        "on" => Finding::ok(name, "on"),
+        other => Finding::fail(
+            name,
+            format!("{other}: a crash of the machine can destroy the whole database"),
+            format!("set {name} = on in postgresql.conf and reload"),
+        ),
+    })
+}
+
+/// What a new session gets. The engine raises it for its own sessions; jobs that an application
+/// enqueues in its own transactions have only what that session has.
+async fn synchronous_commit(db: &Db, pooled: bool) -> Result<Finding, Failure> {
+    let name = "synchronous_commit";
+    let value = setting(db, name).await?;
+    let lowered = db
+        .query(
+            "select coalesce('role ' || r.rolname, 'every role') || coalesce(' in database ' || d.datname, '') \
+               from pg_db_role_setting s \
+               left join pg_roles r on r.oid = s.setrole left join pg_database d on d.oid = s.setdatabase \
+              where exists (select from unnest(s.setconfig) c \
+                             where c in ('synchronous_commit=off', 'synchronous_commit=local')) \
+                and (d.datname is null or d.datname = current_database())",
+            &[],
+        )
+        .await?;
+    let lowered: Vec<String> = lowered.iter().map(|row| row.get(0)).collect();
+    let advice = "alter role … set synchronous_commit = on for whoever enqueues, or set it in postgresql.conf";
+    Ok(match (value.as_str(), pooled, lowered.is_empty()) {
+        ("off" | "local", true, _) => Finding::fail(
+            name,
+            format!("{value} through a pooler: a job that was accepted can be lost in a crash"),
+            advice,
+        ),
+        ("off" | "local", false, _) => Finding::warn(
+            name,
+            format!(
+                "a new session gets {value}; workers raise it, but a job that your program enqueues in its own transaction can be lost in a crash"
+            ),
+            advice,
+        ),
+        (_, _, false) => {
+            Finding::warn(name, format!("{value} here, lowered for {}", lowered.join(", ")), advice)
+        }
+        _ => Finding::ok(name, format!("{value} for a new session")),
+    })
+}
+
+async fn connections(db: &Db) -> Result<Finding, Failure> {
+    let sql = "select (select count(*) from pg_stat_activity where backend_type = 'client backend'), \
+               current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint";
+    let row = db.one(sql, &[]).await?;
+    let (used, most): (i64, i64) = (row.get(0), row.get(1));
+    let text = format!("{used} of {most} in use");
+    // A worker takes five and up to sixteen for its handlers.
+    Ok(match most - used {
+        ..25 => Finding::warn(
+            "connections",
+            text,
+            "a worker takes 5 and up to 16 for handlers: raise max_connections, or put a pooler in front",
+        ),
+        _ => Finding::ok("connections", text),
+    })
+}
+
+/// The database's clock decides what is due. Ours only says whether people will be surprised.
+async fn clock(db: &Db) -> Result<Finding, Failure> {
+    let before = Timestamp::now();
+    let sql = "select clock_timestamp(), \
+               (select count(*) from leasehold.lease l where l.ended_at is null \
+                   and l.lease_expires_at > statement_timestamp() + l.lease + interval '60 seconds')";
+    let (there, ahead): (Timestamp, i64) = match db.query(sql, &[]).await {
+        Ok(rows) => rows.first().map_or((before, 0), |row| (row.get(0), row.get(1))),
+        Err(_) => (db.one("select clock_timestamp()", &[]).await?.get(0), 0),
+    };
+    let off = there.duration_since(before).unsigned_abs();
+    Ok(match (ahead, off.as_secs()) {
+        (0, ..10) => Finding::ok("clock", format!("within {} of this machine's", length(off))),
+        (0, _) => Finding::warn(
+            "clock",
+            format!("the database's clock is {} away from this machine's", length(off)),
+            "due times are the database's; run NTP on both machines",
+        ),
+        (leases, _) => Finding::warn(
+            "clock",
+            format!(
+                "{leases} leases end later than their length allows: the database's clock went back"
+            ),
+            "a running worker shortens them; keep NTP from stepping the clock",
+        ),
+    })
+}
+
+async fn autovacuum(db: &Db) -> Result<Finding, Failure> {
+    let sql = "select current_setting('autovacuum') = 'on' and current_setting('track_counts') = 'on', \
+               (select string_agg(c.relname, ', ') from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+                 where n.nspname = 'leasehold' and 'autovacuum_enabled=false' = any (c.reloptions))";
+    let row = db.one(sql, &[]).await?;
+    let (on, off_for): (bool, Option<String>) = (row.get(0), row.get(1));
+    let advice = "turn it on: without it every claim reads more dead rows than the one before";
+    Ok(match (on, off_for) {
+        (false, _) => Finding::fail("autovacuum", "off", advice),
+        (true, Some(tables)) => Finding::fail("autovacuum", format!("off for {tables}"), advice),
+        (true, None) => Finding::ok("autovacuum", "on"),
+    })
+}
+
+async fn old_transactions(db: &Db) -> Result<Finding, Failure> {
+    let sql = "select pid, extract(epoch from clock_timestamp() - xact_start)::float8, state, \
+                      application_name, left(query, 80) \
+                 from pg_stat_activity \
+                where xact_start < clock_timestamp() - interval '60 seconds' \
+                  and backend_type = 'client backend' and pid <> pg_backend_pid() \
+                order by xact_start limit 5";
+    let rows = db.query(sql, &[]).await?;
+    if rows.is_empty() {
+        return Ok(Finding::ok("old transactions", "none older than 60s"));
+    }
+    let lines: Vec<String> = rows
+        .iter()
+        .map(|row| {
+            let (pid, age): (i32, f64) = (row.get(0), row.get(1));
+            let text = |at| one_line(row.get::<_, Option<&str>>(at).unwrap_or("?"), 80);
+            format!("pid {pid}, {} old, {}, {}: {}", seconds(age), text(2), text(3), text(4))
+        })
+        .collect();
+    Ok(Finding::warn(
+        "old transactions",
+        lines.join("\n"),
+        "no dead row is removed while they are open; end one with: select pg_terminate_backend(PID)",
+    ))
+}
+
+async fn prepared_transactions(db: &Db) -> Result<Finding, Failure> {
+    let sql = "select gid, extract(epoch from clock_timestamp() - prepared)::float8 from pg_prepared_xacts \
+                where database = current_database() order by prepared limit 5";
+    let rows = db.query(sql, &[]).await?;
+    let lines: Vec<String> = rows
+        .iter()
+        .map(|row| format!("{}, {} old", one_line(row.get(0), 60), seconds(row.get(1))))
+        .collect();
+    Ok(match lines.is_empty() {
+        true => Finding::ok("prepared", "no prepared transactions"),
+        false => Finding::warn(
+            "prepared",
+            lines.join("\n"),
+            "they hold their locks across restarts; end each with COMMIT PREPARED or ROLLBACK PREPARED",
+        ),
+    })
+}

@@ -1,0 +1,108 @@
+//! The work: does anything wait that nobody will ever take?
+
+use super::finding::{Finding, check};
+use crate::cli::Db;
+use crate::exit::Failure;
+use crate::text::{count, one_line, seconds};
+
+pub async fn examine(db: &Db) -> Vec<Finding> {
+    vec![
+        check("workers", idle_queues(db)).await,
+        check("handlers", unhandled_names(db)).await,
+        check("leases", late_leases(db)).await,
+        check("locked jobs", locked_jobs(db)).await,
+        check("dead jobs", dead_jobs(db)).await,
+    ]
+}
+
+async fn idle_queues(db: &Db) -> Result<Finding, Failure> {
+    let sql = "select queue, ready, workers, paused_at is not null from leasehold.queue_state";
+    let rows = db.query(sql, &[]).await?;
+    let (mut idle, mut paused) = (Vec::new(), Vec::new());
+    for row in &rows {
+        let (queue, ready, workers, is_paused): (String, i64, i64, bool) =
+            (row.get(0), row.get(1), row.get(2), row.get(3));
+        match (ready, workers, is_paused) {
+            (0, ..) => {}
+            (_, _, true) => paused.push(format!("{queue} is paused with {ready} waiting")),
+            (_, 0, false) => idle.push(format!("{queue} has {ready} waiting and no live worker")),
+            _ => {}
+        }
+    }
+    let words = [idle.clone(), paused].concat().join("\n");
+    Ok(match (idle.is_empty(), words.is_empty()) {
+        (true, true) => Finding::ok("workers", "every queue with work has a live worker"),
+        (true, false) => Finding::warn(
+            "workers",
+            words,
+            "when the reason is gone: leasehold queues resume QUEUE",
+        ),
+        (false, _) => Finding::warn("workers", words, "start a worker for it, or cancel the jobs"),
+    })
+}
+
+async fn unhandled_names(db: &Db) -> Result<Finding, Failure> {
+    let rows = db.query(include_str!("../queries/unhandled.sql"), &[]).await?;
+    let lines: Vec<String> = rows
+        .iter()
+        .map(|row| format!("{} in queue {}", one_line(row.get(1), 80), row.get::<_, &str>(0)))
+        .collect();
+    Ok(match lines.is_empty() {
+        true => Finding::ok("handlers", "every waiting name has a handler where there are workers"),
+        false => Finding::warn(
+            "handlers",
+            format!("no live worker handles:\n{}", lines.join("\n")),
+            "deploy a worker that knows the name, or cancel the jobs: leasehold jobs cancel --name NAME",
+        ),
+    })
+}
+
+async fn late_leases(db: &Db) -> Result<Finding, Failure> {
+    let sql = "select count(*), max(extract(epoch from statement_timestamp() - lease_expires_at))::float8 \
+                 from leasehold.lease \
+                where ended_at is null and lease_expires_at < statement_timestamp() - interval '60 seconds'";
+    let row = db.one(sql, &[]).await?;
+    let (late, oldest): (i64, Option<f64>) = (row.get(0), row.get(1));
+    Ok(match late {
+        0 => Finding::ok("leases", "none is overdue"),
+        late => Finding::warn(
+            "leases",
+            format!(
+                "{late} ran out long ago, the oldest {} ago: nobody keeps house, or a transaction holds their jobs",
+                seconds(oldest.unwrap_or(0.0))
+            ),
+            "run a worker (its housekeeping returns the jobs); then look for old transactions",
+        ),
+    })
+}
+
+/// Jobs long due that another transaction has locked: claims skip them for as long as it lives.
+async fn locked_jobs(db: &Db) -> Result<Finding, Failure> {
+    let rows = db.query(include_str!("../queries/locked_jobs.sql"), &[]).await?;
+    let ids: Vec<String> = rows.iter().map(|row| row.get::<_, i64>(0).to_string()).collect();
+    Ok(match ids.is_empty() {
+        true => Finding::ok("locked jobs", "none"),
+        false => Finding::warn(
+            "locked jobs",
+            format!(
+                "{} due for a minute and locked by a transaction: {}",
+                count(ids.len(), "job"),
+                ids.join(", ")
+            ),
+            "claims skip them; end the transaction: see old transactions",
+        ),
+    })
+}
+
+async fn dead_jobs(db: &Db) -> Result<Finding, Failure> {
+    let sql = "select count(*) from (select from leasehold.dead_job limit 100001) d";
+    let dead: i64 = db.one(sql, &[]).await?.get(0);
+    Ok(match dead {
+        0 => Finding::ok("dead jobs", "none"),
+        dead => {
+            let words =
+                if dead > 100_000 { "more than 100000".to_owned() } else { dead.to_string() };
+            Finding::ok("dead jobs", format!("{words} kept; see: leasehold dead list"))
+        }
+    })
+}

@@ -1,0 +1,210 @@
+//! How the program ends: one number a reason, listed in `--help`, and a text that says what to do.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use crate::output::{Out, Style};
+use leasehold::error::describe;
+
+use leasehold::{ConnectError, EnqueueError, SchemaError, WorkerError};
+
+/// The exit codes, for `--help`.
+pub const TABLE: &str = "\
+Exit codes:
+  0    ok
+  1    failed
+  2    usage: the command line cannot be read
+  3    not found
+  4    refused: needs a confirmation (--yes) or a filter (--all)
+  5    conflict: the state of things does not allow it (running job, pending migrations)
+  6    cannot reach the database
+  7    timeout
+  130  stopped by Ctrl-C";
+
+/// Why a command ended without success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// Nobody reads the answer any more, as with `| head`. Not a failure.
+    ReaderGone = 0,
+    Failed = 1,
+    Usage = 2,
+    NotFound = 3,
+    Refused = 4,
+    Conflict = 5,
+    Unreachable = 6,
+    Timeout = 7,
+    Interrupted = 130,
+}
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> Self {
+        Self::from(code as u8)
+    }
+}
+
+/// What went wrong and what to do about it.
+#[derive(Debug)]
+pub struct Failure {
+    pub code: Code,
+    text: String,
+    hint: Option<String>,
+    /// The server said that we may not.
+    denied: bool,
+}
+
+impl Failure {
+    pub fn new(code: Code, text: impl fmt::Display) -> Self {
+        Self { code, text: text.to_string(), hint: None, denied: false }
+    }
+
+    pub fn failed(text: impl fmt::Display) -> Self {
+        Self::new(Code::Failed, text)
+    }
+
+    pub fn usage(text: impl fmt::Display) -> Self {
+        Self::new(Code::Usage, text)
+    }
+
+    pub fn not_found(text: impl fmt::Display) -> Self {
+        Self::new(Code::NotFound, text)
+    }
+
+    pub fn refused(text: impl fmt::Display) -> Self {
+        Self::new(Code::Refused, text)
+    }
+
+    pub fn conflict(text: impl fmt::Display) -> Self {
+        Self::new(Code::Conflict, text)
+    }
+
+    pub fn timeout(text: impl fmt::Display) -> Self {
+        Self::new(Code::Timeout, text)
+    }
+
+    pub fn interrupted() -> Self {
+        Self::new(Code::Interrupted, "stopped by Ctrl-C")
+    }
+
+    /// Whoever read our answer has seen enough.
+    pub fn reader_gone() -> Self {
+        Self::new(Code::ReaderGone, "")
+    }
+
+    /// Adds what to do next.
+    pub fn hint(mut self, hint: impl fmt::Display) -> Self {
+        self.hint = Some(hint.to_string());
+        self
+    }
+
+    /// Tells whoever started us: the text, then what to do.
+    pub fn report(&self, out: Out) {
+        out.note(format!("{} {}", out.paint_note(Style::Bad, "error:"), self.text));
+        if let Some(hint) = &self.hint {
+            out.note(format!("{} {hint}", out.paint_note(Style::Strong, " hint:")));
+        }
+    }
+
+    /// Names the database that could not be reached.
+    pub fn at(self, place: &str) -> Self {
+        match (self.code, &self.hint) {
+            (Code::Unreachable, None) => self.hint(format!("tried {place}")),
+            _ => self,
+        }
+    }
+
+    /// True when the server said that this role may not do it.
+    pub fn is_denied(&self) -> bool {
+        self.denied
+    }
+
+    #[cfg(test)]
+    pub fn next_step(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        let code = match &error {
+            ConnectError::BadUrl(_) => Code::Usage,
+            ConnectError::Unreachable(_) | ConnectError::TimedOut(_) | ConnectError::Tls(_) => {
+                Code::Unreachable
+            }
+            ConnectError::OldServer { .. } | ConnectError::Replica => Code::Conflict,
+            ConnectError::Schema(error) => return Self::new(schema_code(error), error),
+        };
+        Self::new(code, error)
+    }
+}
+
+impl From<SchemaError> for Failure {
+    fn from(error: SchemaError) -> Self {
+        Self::new(schema_code(&error), error)
+    }
+}
+
+fn schema_code(error: &SchemaError) -> Code {
+    match error {
+        SchemaError::Missing
+        | SchemaError::Old { .. }
+        | SchemaError::New { .. }
+        | SchemaError::Changed { .. } => Code::Conflict,
+        SchemaError::Failed { source, .. } | SchemaError::Database(source) => database_code(source),
+    }
+}
+
+impl From<EnqueueError> for Failure {
+    fn from(error: EnqueueError) -> Self {
+        let code = match &error {
+            EnqueueError::Refused(_) | EnqueueError::Arguments(_) => Code::Usage,
+            EnqueueError::KeyConflict(_) | EnqueueError::NoSchema(_) => Code::Conflict,
+            EnqueueError::Database(source) => database_code(source),
+            EnqueueError::NoConnection(_) => Code::Unreachable,
+            _ => Code::Failed,
+        };
+        Self::new(code, error)
+    }
+}
+
+impl From<WorkerError> for Failure {
+    fn from(error: WorkerError) -> Self {
+        match error {
+            WorkerError::Connect(error) => error.into(),
+            WorkerError::Config(text) => Self::usage(text),
+            error @ WorkerError::KeeperStopped(_) => Self::failed(error),
+        }
+    }
+}
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let denied = error.code() == Some(&tokio_postgres::error::SqlState::INSUFFICIENT_PRIVILEGE);
+        Self { denied, ..Self::new(database_code(&error), describe(&error)) }
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::failed(format!("{error:#}"))
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::failed(error)
+    }
+}
+
+/// A statement that the server answered failed; one that it did not answer means it is gone.
+fn database_code(error: &tokio_postgres::Error) -> Code {
+    match error.as_db_error() {
+        Some(_) => Code::Failed,
+        None => Code::Unreachable,
+    }
+}

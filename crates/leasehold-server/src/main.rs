@@ -1,0 +1,74 @@
+//! The executable `leasehold`: a development server, workers, and the commands that people use.
+//!
+//! In reading order: [`cli`] has the commands, [`exit`] how they end, [`output`] how they answer;
+//! [`dev`] starts everything on one machine; [`doctor`] looks for what is wrong.
+//!
+//! This is the one crate that reads the environment.
+
+#![forbid(unsafe_code)]
+
+mod bench;
+mod cli;
+mod dev;
+mod doctor;
+mod exit;
+mod output;
+mod text;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::Common;
+use exit::{Code, Failure};
+
+/// Durable jobs in the Postgres you already have.
+#[derive(Parser)]
+#[command(name = "leasehold", version, after_help = format!("{HELP}{}", exit::TABLE), subcommand_required = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: cli::Command,
+    #[command(flatten)]
+    common: Common,
+}
+
+const HELP: &str = "\
+Examples:
+  leasehold dev --demo                                   a private PostgreSQL and jobs to watch
+  leasehold enqueue email.send '{\"to\":\"a@b.c\"}' --wait
+  leasehold jobs list --state dead,running
+  leasehold doctor
+
+";
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Cli { command, common } = Cli::parse();
+    // A worker logs more, and says so itself.
+    if !matches!(command, cli::Command::Worker(_)) {
+        init_tracing();
+    }
+    let handles_signals = command.handles_signals();
+    let running = command.run(&common);
+    let ended = tokio::select! {
+        ended = running => ended,
+        _ = tokio::signal::ctrl_c(), if !handles_signals => Err(Failure::interrupted()),
+    };
+    match ended {
+        Ok(code) => code,
+        Err(failure) => {
+            if failure.code != Code::ReaderGone {
+                failure.report(common.out());
+            }
+            failure.code.into()
+        }
+    }
+}
+
+/// What the engine logs goes to stderr; `LEASEHOLD_LOG` says how much.
+fn init_tracing() {
+    let filter = cli::address::environment("LEASEHOLD_LOG").unwrap_or_else(|| "warn".to_owned());
+    let filter = tracing_subscriber::EnvFilter::try_new(&filter).unwrap_or_else(|_| "warn".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+}

@@ -1,0 +1,101 @@
+//! What a receiver's answer means. Pure: [`super::http`] brings the status and the body.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use leasehold::{JobError, JobResult, Outcome};
+
+/// For `--help`.
+pub const TABLE: &str = "\
+What a receiver's answer means:
+  2xx              done
+  410              the receiver wants it no more: cancelled
+  409, 422         no attempt will help: buried, kept for people
+  429 Retry-After  not now; again then, the attempt is not counted
+  503 Retry-After  failed; again then
+  other            failed, redirects and time-outs included: again after a back-off";
+
+/// A receiver may not put a job off for longer than this at a time.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// `Retry-After: 0` must not become a loop without a pause.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// `body` is its start, fit to be stored.
+pub fn judge(status: u16, retry_after: Option<&str>, body: &str, now: Timestamp) -> JobResult {
+    let after = retry_after.and_then(|text| wait(text, now));
+    match (status, after) {
+        (200..=299, _) => Ok(Outcome::Done),
+        (410, _) => Ok(Outcome::Cancel(error_text(status, body))),
+        (409 | 422, _) => Err(JobError::permanent(error_text(status, body))),
+        (429, Some(after)) => Ok(Outcome::Snooze(after)),
+        (503, Some(after)) => Ok(Outcome::Retry { after, why: error_text(status, body) }),
+        _ => Err(JobError::retry(error_text(status, body))),
+    }
+}
+
+fn error_text(status: u16, body: &str) -> String {
+    let what = match status {
+        300..=399 => "; redirects are not followed, name the final URL",
+        _ => "",
+    };
+    match body.trim() {
+        "" => format!("the receiver answered {status}{what}"),
+        body => format!("the receiver answered {status}{what}: {body}"),
+    }
+}
+
+/// Seconds, or a date as HTTP writes it.
+fn wait(text: &str, now: Timestamp) -> Option<Duration> {
+    let text = text.trim();
+    let wait = match text.parse::<u64>() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => {
+            let then = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
+            Duration::try_from(then.duration_since(now)).unwrap_or(SHORTEST)
+        }
+    };
+    Some(wait.clamp(SHORTEST, LONGEST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(status: u16, retry_after: Option<&str>) -> String {
+        let now = "2015-10-21T07:28:00Z".parse().expect("a time");
+        match judge(status, retry_after, " said so ", now) {
+            Ok(outcome) => format!("{outcome:?}"),
+            Err(error) => format!("{error:?}"),
+        }
+    }
+
+    #[test]
+    fn each_answer_has_its_meaning() {
+        for done in [200, 201, 202, 204, 299] {
+            assert_eq!(at(done, None), "Done");
+        }
+        assert_eq!(at(410, None), r#"Cancel("the receiver answered 410: said so")"#);
+        for buried in [409, 422] {
+            assert!(at(buried, None).contains("permanent: true"));
+        }
+        for again in [100, 301, 302, 307, 400, 401, 403, 404, 408, 429, 500, 502, 503, 504] {
+            let text = at(again, None);
+            assert!(
+                text.contains("permanent: false") && text.contains(&again.to_string()),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn retry_after_is_kept_within_bounds() {
+        assert_eq!(at(429, Some("30")), "Snooze(30s)");
+        assert_eq!(at(429, Some("0")), "Snooze(1s)");
+        assert_eq!(at(429, Some("99999999999")), "Snooze(86400s)");
+        assert_eq!(at(429, Some("Wed, 21 Oct 2015 07:30:00 GMT")), "Snooze(120s)");
+        assert_eq!(at(429, Some("Sat, 21 Oct 1995 07:30:00 GMT")), "Snooze(1s)");
+        assert!(at(429, Some("later")).contains("permanent: false"));
+        assert!(at(503, Some("7")).starts_with("Retry { after: 7s"));
+        assert!(at(500, Some("7")).contains("permanent: false"), "only 429 and 503 say when");
+    }
+}

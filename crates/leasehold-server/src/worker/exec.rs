@@ -1,0 +1,197 @@
+//! The exec worker: runs a command for each job.
+//!
+//! # What is true
+//! - The job is one JSON object on standard input; how the command ends decides, see
+//!   [`super::decision`].
+//! - No shell unless asked for: arguments of jobs never reach a command line either way.
+//! - Of the output the last 64 KiB are kept, of the errors the last 3 KiB, however much there is.
+//! - A command that was told to stop has not done its job, whatever it exits with: many programs
+//!   end a request to stop with 0.
+//!
+//! # What can go wrong
+//! - The command ignores SIGTERM: its group is killed. Cancelled jobs have five seconds for their
+//!   last words; all others less than the second after which the engine lets go of the job.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::worker::StopReason;
+use leasehold::{Ctx, JobError, JobResult};
+use rustix::process::Signal;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::time::Instant;
+
+use super::decision::{End, decide};
+use super::group::{Group, Warden};
+use super::job;
+
+const STDOUT_KEPT: usize = 64 * 1024;
+/// The error text holds 4 KiB in all.
+const STDERR_KEPT: usize = 3 * 1024;
+/// How long pipes may stay open after the command has ended and its group was killed.
+const PIPES_LIMIT: Duration = Duration::from_secs(1);
+/// Variables of ours that commands do not see: among them are the database and the secret.
+const OURS: &str = "LEASEHOLD_";
+
+/// What runs the jobs of one name.
+pub struct Program {
+    pub words: Vec<String>,
+    pub warden: Arc<Warden>,
+}
+
+impl Program {
+    pub async fn run(&self, ctx: Ctx) -> JobResult {
+        let input = job::to_json(&ctx)?;
+        let mut child = self.start(&ctx).map_err(|error| {
+            JobError::retry(format!("{:?} could not be started: {error}", self.words.first()))
+        })?;
+        let (mut stdout, mut stderr) = (Tail::new(STDOUT_KEPT), Tail::new(STDERR_KEPT));
+        let (to, from, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        // Killed when this function is left, by being dropped too.
+        let group = Group::of(&child, &self.warden).await;
+        let pipes = async {
+            tokio::join!(feed(to, &input), stdout.fill(from), stderr.fill(errors));
+        };
+        let (ended, stopped) = follow(&ctx, &mut child, group, pipes).await;
+        match (stopped, ended) {
+            (Some(reason), _) => {
+                Err(JobError::retry(format!("the command was stopped: {reason:?}")))
+            }
+            (None, Err(error)) => Err(JobError::retry(format!("the command was lost: {error}"))),
+            (None, Ok(status)) => decide(end_of(status), &stdout.kept, &stderr.kept),
+        }
+    }
+
+    fn start(&self, ctx: &Ctx) -> std::io::Result<Child> {
+        let (program, arguments) =
+            self.words.split_first().ok_or_else(|| std::io::Error::other("no command"))?;
+        let mut command = Command::new(program);
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with(OURS) {
+                command.env_remove(name);
+            }
+        }
+        command
+            .args(arguments)
+            .env("LEASEHOLD_JOB_ID", ctx.id().to_string())
+            .env("LEASEHOLD_ATTEMPT", ctx.attempt().to_string())
+            .env("LEASEHOLD_GENERATION", ctx.generation().to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            // Reaps it too: nothing is left behind as a zombie.
+            .kill_on_drop(true)
+            .spawn()
+    }
+}
+
+/// Waits for the command; stops it when its job should stop. Afterwards the group is gone.
+async fn follow(
+    ctx: &Ctx,
+    child: &mut Child,
+    group: Option<Group>,
+    pipes: impl Future<Output = ()>,
+) -> (std::io::Result<ExitStatus>, Option<StopReason>) {
+    tokio::pin!(pipes);
+    let signal = |signal| group.iter().for_each(|group| group.signal(signal));
+    let (mut piped, mut stopped, mut kill_at) = (false, None, None);
+    let ended = loop {
+        tokio::select! {
+            ended = child.wait() => break ended,
+            () = &mut pipes, if !piped => piped = true,
+            reason = ctx.stopped(), if stopped.is_none() => {
+                stopped = Some(reason);
+                signal(Signal::TERM);
+                kill_at = Some(Instant::now() + last_words(reason));
+            }
+            () = at(kill_at), if kill_at.is_some() => {
+                signal(Signal::KILL);
+                kill_at = None;
+            }
+        }
+    };
+    // What the command left behind in its group ends with it, and lets go of the pipes.
+    drop(group);
+    if !piped {
+        let _ = tokio::time::timeout(PIPES_LIMIT, pipes).await;
+    }
+    (ended, stopped)
+}
+
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// How long a command has between SIGTERM and SIGKILL. A job that is handed back, or that another
+/// worker may hold already, must not be worked on by two: its command is gone before the engine
+/// lets go of it, a second after it was told to stop.
+fn last_words(reason: StopReason) -> Duration {
+    match reason {
+        StopReason::Cancelled => Duration::from_secs(5),
+        StopReason::LeaseLost | StopReason::RunLimit | StopReason::Shutdown => {
+            Duration::from_millis(700)
+        }
+    }
+}
+
+fn end_of(status: ExitStatus) -> End {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => End::Exit(code),
+        (None, signal) => End::Signal(signal.unwrap_or(0)),
+    }
+}
+
+/// A command need not read its input: a closed pipe is no error.
+async fn feed(pipe: Option<ChildStdin>, input: &[u8]) {
+    if let Some(mut pipe) = pipe {
+        let _ = pipe.write_all(input).await;
+    }
+}
+
+/// The end of a stream.
+struct Tail {
+    kept: Vec<u8>,
+    most: usize,
+}
+
+impl Tail {
+    fn new(most: usize) -> Self {
+        Self { kept: Vec::new(), most }
+    }
+
+    fn push(&mut self, part: &[u8]) {
+        self.kept.extend_from_slice(part);
+        let over = self.kept.len().saturating_sub(self.most);
+        self.kept.drain(..over);
+    }
+
+    async fn fill(&mut self, pipe: Option<impl AsyncRead + Unpin>) {
+        let Some(mut pipe) = pipe else { return };
+        let mut part = vec![0; 8 * 1024];
+        while let Ok(read @ 1..) = pipe.read(&mut part).await {
+            self.push(part.get(..read).unwrap_or_default());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_the_end_of_a_long_stream_is_kept() {
+        let stream: Vec<u8> = (0..100_000u32).flat_map(|n| format!("{n}\n").into_bytes()).collect();
+        let mut tail = Tail::new(1000);
+        tail.fill(Some(stream.as_slice())).await;
+        assert_eq!(tail.kept, stream[stream.len() - 1000..]);
+        tail.push(b"x");
+        assert_eq!(tail.kept.len(), 1000);
+    }
+}

@@ -1,0 +1,137 @@
+//! Process groups: a command and everything it started end together.
+//!
+//! # What is true
+//! - Each command leads a process group. When the command ends, when its job should stop, and when
+//!   its handler is dropped for whatever reason, the whole group is killed.
+//! - When the worker itself dies, by SIGKILL too, a small process beside it, the warden, sees the
+//!   pipe between them close and kills the groups that are left. The job comes back when its
+//!   lease runs out; by then nobody works on it any more.
+//!
+//! # What can go wrong
+//! - A command that leaves its group (setsid, a daemon, a container) is out of reach.
+//! - The warden is killed together with the worker (a cgroup that is removed, a machine that
+//!   stops): then so are the commands.
+//! - The worker is killed between the start of a command and the note to the warden, some
+//!   microseconds: that command runs to its end, beside the next attempt.
+
+use std::collections::BTreeSet;
+use std::process::{ExitCode, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+
+/// The hidden flag with which a worker starts its warden.
+pub const WARDEN_FLAG: &str = "--warden";
+/// A warden that does not read is given up.
+const WRITE_LIMIT: Duration = Duration::from_secs(2);
+
+/// The process group of one running command. Killed on drop.
+pub struct Group {
+    leader: Pid,
+    warden: Arc<Warden>,
+}
+
+impl Group {
+    /// Takes charge of a command that was started as the leader of its group.
+    pub async fn of(child: &Child, warden: &Arc<Warden>) -> Option<Self> {
+        let leader = Pid::from_raw(i32::try_from(child.id()?).ok()?)?;
+        let group = Self { leader, warden: Arc::clone(warden) };
+        warden.groups().insert(leader.as_raw_nonzero().get());
+        Arc::clone(warden).tell().await;
+        Some(group)
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        // No such group: everyone in it has ended.
+        let _ = kill_process_group(self.leader, signal);
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+        self.warden.groups().remove(&self.leader.as_raw_nonzero().get());
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(Arc::clone(&self.warden).tell());
+        }
+    }
+}
+
+/// The worker's end of the pipe to the process that outlives it by a moment.
+#[derive(Default)]
+pub struct Warden {
+    groups: Mutex<BTreeSet<i32>>,
+    pipe: tokio::sync::Mutex<Option<ChildStdin>>,
+}
+
+impl Warden {
+    pub fn start() -> std::io::Result<Self> {
+        // Not `current_exe`: a deploy may have replaced the file since.
+        let program = if cfg!(target_os = "linux") {
+            "/proc/self/exe".into()
+        } else {
+            std::env::current_exe()?
+        };
+        let mut child = Command::new(program)
+            .args(["worker", WARDEN_FLAG])
+            .arg0("leasehold-warden")
+            // It needs no secret, so it gets none.
+            .env_clear()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            // Ctrl-C goes to the worker's group; the warden must still be there afterwards.
+            .process_group(0)
+            .spawn()?;
+        let pipe = tokio::sync::Mutex::new(child.stdin.take());
+        Ok(Self { groups: Mutex::default(), pipe })
+    }
+
+    fn groups(&self) -> std::sync::MutexGuard<'_, BTreeSet<i32>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the whole list, so that notes cannot pile up or get out of order. In a task of its
+    /// own: a handler that is dropped half-way must not leave half a line.
+    async fn tell(self: Arc<Self>) {
+        let told = tokio::spawn(async move {
+            let mut pipe = self.pipe.lock().await;
+            let Some(open) = pipe.as_mut() else { return };
+            let mut line: String =
+                self.groups().iter().map(|leader| format!("{leader} ")).collect();
+            line.push('\n');
+            let written = tokio::time::timeout(WRITE_LIMIT, open.write_all(line.as_bytes())).await;
+            if !matches!(written, Ok(Ok(()))) {
+                *pipe = None;
+                tracing::warn!(
+                    "the warden is gone; commands would outlive a worker that is killed"
+                );
+            }
+        });
+        let _ = told.await;
+    }
+}
+
+/// The warden's own life: reads lists until the worker is gone, then kills what the last one names.
+pub async fn be_warden() -> std::io::Result<ExitCode> {
+    use tokio::signal::unix::{SignalKind, signal};
+    // A service manager signals every process of the service; the warden leaves last.
+    let _deaf = [
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::hangup())?,
+    ];
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    let mut last = String::new();
+    while let Ok(Some(line)) = lines.next_line().await {
+        last = line;
+    }
+    for leader in last.split_whitespace().filter_map(|word| word.parse().ok()) {
+        if let Some(leader) = Pid::from_raw(leader).filter(|leader| !leader.is_init()) {
+            let _ = kill_process_group(leader, Signal::KILL);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

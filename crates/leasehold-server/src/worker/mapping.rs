@@ -1,0 +1,190 @@
+//! Which queues, and which name goes to which program: from the command line to a plan.
+//!
+//! # What is true
+//! - Everything that can be wrong with the command line is found before the worker claims a job.
+//! - A text that may hold a password or a token, such as a URL, is never repeated.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::job::check_queue_name;
+
+use super::Args;
+use super::egress::{Gate, Rules, SystemLookup};
+use super::exec::Program;
+use super::group::Warden;
+use super::http::{self, Receiver};
+use super::sign::{SECRET_VARIABLE, Secret};
+use crate::cli::address::environment;
+use crate::exit::Failure;
+
+const SLOTS: usize = 10;
+
+pub struct Plan {
+    pub queues: Vec<(String, usize)>,
+    pub ways: BTreeMap<String, Way>,
+}
+
+/// How jobs of one name are run.
+pub enum Way {
+    Exec(Program),
+    Http(Receiver),
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exec(program) => {
+                write!(f, "by {}", program.words.first().map_or("", String::as_str))
+            }
+            // Without path and query: tokens travel there.
+            Self::Http(receiver) => write!(f, "to {}", receiver.url.origin().ascii_serialization()),
+        }
+    }
+}
+
+pub fn plan(args: &Args) -> Result<Plan, Failure> {
+    let queues = queues(&args.queues)?;
+    if args.exec.is_empty() && args.http.is_empty() {
+        return Err(Failure::usage("no jobs to run; add --exec NAME=COMMAND or --http NAME=URL"));
+    }
+    check_times(args)?;
+    let mut ways = BTreeMap::new();
+    let programs = programs(args)?;
+    let receivers = receivers(args)?;
+    for (name, way) in programs.into_iter().chain(receivers) {
+        if ways.insert(name.clone(), way).is_some() {
+            let text =
+                format!("the name {name:?} is mapped twice; give each name one --exec or --http");
+            return Err(Failure::usage(text));
+        }
+    }
+    Ok(Plan { queues, ways })
+}
+
+fn queues(texts: &[String]) -> Result<Vec<(String, usize)>, Failure> {
+    if texts.is_empty() {
+        return Err(Failure::usage("no queue to work; add one, such as --queue default=10"));
+    }
+    let mut queues: Vec<(String, usize)> = Vec::new();
+    for text in texts {
+        let (name, slots) = match text.split_once('=') {
+            Some((name, slots)) => (name, slots.parse().ok()),
+            None => (text.as_str(), Some(SLOTS)),
+        };
+        check_queue_name(name).map_err(Failure::usage)?;
+        let slots = slots.filter(|slots| (1..=100_000).contains(slots)).ok_or_else(|| {
+            Failure::usage(format!(
+                "--queue {text}: slots are 1 to 100000, such as --queue {name}=10"
+            ))
+        })?;
+        if queues.iter().any(|(known, _)| known == name) {
+            return Err(Failure::usage(format!("--queue {name} is given twice; add the slots up")));
+        }
+        queues.push((name.to_owned(), slots));
+    }
+    Ok(queues)
+}
+
+fn check_times(args: &Args) -> Result<(), Failure> {
+    if args.poll < Duration::from_millis(1) || args.poll > Duration::from_secs(60) {
+        return Err(Failure::usage("--poll is 1ms to 60s"));
+    }
+    if args.http_timeout < Duration::from_millis(1) || args.http_timeout > Duration::from_secs(3600)
+    {
+        return Err(Failure::usage("--http-timeout is 1ms to 1h"));
+    }
+    Ok(())
+}
+
+/// `NAME=rest`. The rest is not repeated in the error.
+fn named<'a>(flag: &str, text: &'a str, rest: &str) -> Result<(&'a str, &'a str), Failure> {
+    text.split_once('=')
+        .filter(|(name, value)| {
+            !name.is_empty() && name.len() <= 200 && !name.contains("://") && !value.is_empty()
+        })
+        .ok_or_else(|| Failure::usage(format!("{flag} needs {flag} NAME={rest}")))
+}
+
+fn programs(args: &Args) -> Result<Vec<(String, Way)>, Failure> {
+    if args.exec.is_empty() {
+        return Ok(Vec::new());
+    }
+    let warden = Warden::start().unwrap_or_else(|error| {
+        tracing::warn!(%error, "no warden; commands would outlive a worker that is killed");
+        Warden::default()
+    });
+    let warden = Arc::new(warden);
+    let mut programs = Vec::new();
+    for text in &args.exec {
+        let (name, command) = named("--exec", text, "COMMAND")?;
+        let words = if args.shell {
+            vec!["sh".to_owned(), "-c".to_owned(), command.to_owned()]
+        } else {
+            words(name, command)?
+        };
+        programs.push((name.to_owned(), Way::Exec(Program { words, warden: Arc::clone(&warden) })));
+    }
+    Ok(programs)
+}
+
+/// Splits a command line, and makes sure that there is such a program.
+fn words(name: &str, command: &str) -> Result<Vec<String>, Failure> {
+    let words = shlex::split(command).filter(|words| !words.is_empty()).ok_or_else(|| {
+        Failure::usage(format!("--exec {name}: the command has no words, or a quote is not closed"))
+    })?;
+    let program = words.first().map_or("", String::as_str);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = if program.contains('/') {
+        Path::new(program).is_file()
+    } else {
+        std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    };
+    if !found {
+        let text = format!(
+            "--exec {name}: there is no program {program:?}; check the path, or add --shell if it \
+             is a shell's own command"
+        );
+        return Err(Failure::usage(text));
+    }
+    Ok(words)
+}
+
+fn receivers(args: &Args) -> Result<Vec<(String, Way)>, Failure> {
+    if args.http.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rules = if args.allow_private_network {
+        eprintln!(
+            "warning: --allow-private-network: jobs may be sent anywhere that this machine \
+             reaches, unencrypted; not for production"
+        );
+        Rules::PRIVATE_NETWORK
+    } else {
+        Rules::STRICT
+    };
+    let secret = Secret::new(environment(SECRET_VARIABLE)).map_err(Failure::usage)?;
+    let secret = Arc::new(secret);
+    let client = http::client(Gate::new(rules, Arc::new(SystemLookup))).map_err(|error| {
+        Failure::failed(http::causes("there is no HTTP client", &error))
+            .hint("if it lacks root certificates, install the package ca-certificates")
+    })?;
+    let mut receivers = Vec::new();
+    for text in &args.http {
+        let (name, url) = named("--http", text, "URL")?;
+        let url = rules
+            .check_url(url)
+            .map_err(|why| Failure::usage(format!("--http {name}: the URL {why}")))?;
+        let receiver = Receiver {
+            url,
+            client: client.clone(),
+            secret: Arc::clone(&secret),
+            limit: args.http_timeout,
+        };
+        receivers.push((name.to_owned(), Way::Http(receiver)));
+    }
+    Ok(receivers)
+}

@@ -1,0 +1,199 @@
+//! `leasehold dev`: it starts, jobs flow, it stops, and whatever happens no server is left behind.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Child;
+
+use super::support::{LIMIT, Ran, command};
+
+/// A data directory that the server's user can enter, removed in the end.
+struct Data(PathBuf);
+
+impl Data {
+    fn new() -> Self {
+        Self(PathBuf::from(format!("/tmp/lh-cli-{}-{:x}", std::process::id(), rand())))
+    }
+
+    fn arg(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Data {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn rand() -> u128 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos()
+}
+
+/// A running `leasehold dev`.
+struct Dev {
+    child: Child,
+    url: String,
+    said: String,
+}
+
+impl Dev {
+    /// Starts it and waits for `ready`.
+    async fn start(data: &Data, more: &[&str]) -> Self {
+        Self::start_with(data, more, None).await
+    }
+
+    async fn start_with(data: &Data, more: &[&str], url: Option<&str>) -> Self {
+        let args = [&["dev", "--data", data.arg()], more].concat();
+        let mut command = command(&args);
+        if let Some(url) = url {
+            command.env("DATABASE_URL", url);
+        }
+        let mut child = command.stderr(Stdio::inherit()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut said = String::new();
+        let reading = async {
+            loop {
+                let line = lines.next_line().await.unwrap().expect("ready before the end");
+                said.push_str(&line);
+                said.push('\n');
+                if line == "ready" {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(LIMIT, reading).await.expect("ready in time");
+        let export = said
+            .lines()
+            .find_map(|line| line.strip_prefix("export DATABASE_URL='"))
+            .expect("an export line");
+        let url = export.trim_end_matches('\'').to_owned();
+        Self { child, url, said }
+    }
+
+    async fn run(&self, args: &[&str]) -> Ran {
+        let mut command = command(args);
+        command.env("DATABASE_URL", &self.url);
+        Ran::of(command).await
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().expect("it runs").to_string();
+        assert!(
+            std::process::Command::new("kill").args(["-s", name, &pid]).status().unwrap().success()
+        );
+    }
+
+    async fn end(&mut self) -> Option<i32> {
+        tokio::time::timeout(LIMIT, self.child.wait())
+            .await
+            .expect("an end in time")
+            .unwrap()
+            .code()
+    }
+}
+
+fn server_pid(data: &Data) -> Option<u32> {
+    let file = std::fs::read_to_string(data.0.join("data/postmaster.pid")).ok()?;
+    file.lines().next()?.parse().ok()
+}
+
+/// Waits until a process is gone.
+async fn gone(pid: u32) {
+    let waiting = async {
+        while Path::new(&format!("/proc/{pid}")).exists() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, waiting).await.expect("the server is gone");
+}
+
+async fn count(dev: &Dev, args: &[&str]) -> usize {
+    dev.run(args).await.expect(0).json()["jobs"].as_array().unwrap().len()
+}
+
+/// Waits until some of the demo's jobs are done.
+async fn jobs_flow(dev: &Dev) {
+    let waiting = async {
+        while count(dev, &["jobs", "list", "--state", "done", "--limit", "5", "--json"]).await < 5 {
+        }
+    };
+    tokio::time::timeout(LIMIT, waiting).await.expect("jobs flow");
+}
+
+#[tokio::test]
+async fn the_demo_runs_jobs_and_stops_in_order_when_told_to() {
+    let data = Data::new();
+    let mut dev = Dev::start(&data, &["--demo"]).await;
+    assert!(dev.said.contains("demo.mail") && dev.said.contains("kept in"), "{}", dev.said);
+    jobs_flow(&dev).await;
+    dev.run(&["workers", "list"]).await.expect(0).prints("demo");
+    dev.run(&["schedules", "list"]).await.expect(0).prints("Every minute");
+    let server = server_pid(&data).expect("a running server");
+
+    let second = Ran::of(command(&["dev", "--data", data.arg()])).await.expect(5);
+    second.says("already running").says("export DATABASE_URL=");
+
+    dev.signal("TERM");
+    assert_eq!(dev.end().await, Some(0));
+    gone(server).await;
+    assert_eq!(server_pid(&data), None, "the server was shut down, not killed");
+    assert!(!data.0.join("dev.url").exists());
+
+    let mut again = Dev::start(&data, &[]).await;
+    assert!(again.said.contains("runs no jobs"), "{}", again.said);
+    assert!(
+        count(&again, &["jobs", "list", "--state", "done", "--json"]).await >= 5,
+        "the data is kept"
+    );
+    let held = count(&again, &["jobs", "list", "--state", "running", "--json"]).await;
+    assert_eq!(held, 0, "a worker that stops in order hands back what it holds");
+    let left = again.run(&["workers", "list", "--json"]).await.expect(0).json();
+    assert!(
+        left["workers"].as_array().unwrap().iter().all(|worker| worker["name"] != "demo"),
+        "{left}"
+    );
+    again.signal("INT");
+    assert_eq!(again.end().await, Some(0));
+}
+
+#[tokio::test]
+async fn killed_it_leaves_no_server_behind_and_the_data_is_there_at_the_next_start() {
+    let data = Data::new();
+    let mut dev = Dev::start(&data, &[]).await;
+    dev.run(&["enqueue", "precious", r#"{"n":1}"#]).await.expect(0);
+    let server = server_pid(&data).expect("a running server");
+    dev.signal("KILL");
+    assert_eq!(dev.end().await, None, "ended by a signal");
+    gone(server).await;
+
+    // In a terminal where the line of the first run was pasted: that server is ours to start.
+    let mut again = Dev::start_with(&data, &[], Some(&dev.url)).await;
+    again.run(&["jobs", "list"]).await.expect(0).prints("precious");
+    again.signal("TERM");
+    assert_eq!(again.end().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_named_database_is_used_and_no_server_is_started() {
+    let database = leasehold_testing::TestDatabase::new().await;
+    let mut both = command(&["dev", "--data", "/tmp/never"]);
+    both.env("DATABASE_URL", database.url());
+    Ran::of(both).await.expect(2).says("--data is for a private server");
+    let mut child = command(&["dev"]).env("DATABASE_URL", database.url()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let first = tokio::time::timeout(LIMIT, lines.next_line()).await.unwrap().unwrap().unwrap();
+    assert!(first.contains("named by DATABASE_URL"), "{first}");
+    while let Some(line) = tokio::time::timeout(LIMIT, lines.next_line()).await.unwrap().unwrap() {
+        assert!(!line.starts_with("export"), "it is known already: {line}");
+        if line == "ready" {
+            break;
+        }
+    }
+    let pid = child.id().unwrap().to_string();
+    assert!(
+        std::process::Command::new("kill").args(["-s", "TERM", &pid]).status().unwrap().success()
+    );
+    assert_eq!(tokio::time::timeout(LIMIT, child.wait()).await.unwrap().unwrap().code(), Some(0));
+}

@@ -1,0 +1,160 @@
+use super::support::{Place, ids};
+
+#[tokio::test]
+async fn lists_every_state_and_filters_them() {
+    let place = Place::new().await;
+    let waiting = place.job("mail", "email.send").await;
+    let (running, _) = place.running("mail", "email.read").await;
+    let dead = place.dead("hooks", "hook.call", "refused").await;
+    let done = place.done("hooks", "hook.check").await;
+    let list = async |args: &[&str]| {
+        let args = [&["jobs", "list", "--json"], args].concat();
+        ids(&place.run(&args).await.expect(0).json())
+    };
+    let texts = |ids: &[i64]| ids.iter().map(i64::to_string).collect::<Vec<_>>();
+    assert_eq!(list(&[]).await, texts(&[done, dead, running, waiting]), "the highest id first");
+    assert_eq!(list(&["--state", "pending"]).await, texts(&[waiting]));
+    assert_eq!(list(&["--state", "running,dead"]).await, texts(&[dead, running]));
+    assert_eq!(list(&["--state", "done"]).await, texts(&[done]));
+    assert_eq!(list(&["--queue", "mail"]).await, texts(&[running, waiting]));
+    assert_eq!(list(&["--name", "email.*"]).await, texts(&[running, waiting]));
+    assert_eq!(
+        list(&["--name", "email_send"]).await,
+        texts(&[]),
+        "an underscore stands for itself"
+    );
+    assert_eq!(list(&["--id", &format!("{dead},{done}")]).await, texts(&[done, dead]));
+    assert_eq!(list(&["--limit", "2"]).await, texts(&[done, dead]));
+    assert_eq!(
+        list(&["--limit", "2", "--before", &dead.to_string()]).await,
+        texts(&[running, waiting])
+    );
+    place.run(&["jobs", "list", "--tag", "nobody"]).await.expect(0).says("no jobs match");
+}
+
+#[tokio::test]
+async fn ndjson_is_a_document_a_line() {
+    let place = Place::new().await;
+    place.job("mail", "a").await;
+    place.job("mail", "b").await;
+    let ran = place.run(&["jobs", "list", "-o", "ndjson"]).await.expect(0);
+    let lines: Vec<serde_json::Value> =
+        ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2);
+    assert!(lines.iter().all(|line| line["v"] == 1 && line["id"].is_string()));
+    assert!(lines[0]["enqueued_at"].as_str().unwrap().ends_with('Z'));
+}
+
+#[tokio::test]
+async fn show_tells_everything_about_a_job() {
+    let place = Place::new().await;
+    let (running, generation) = place.running("mail", "a").await;
+    let shown = place.run(&["jobs", "show", &running.to_string()]).await.expect(0);
+    for word in ["tester", &generation.to_string(), "lease until", "\"n\": 1"] {
+        shown.prints(word);
+    }
+    let dead = place.dead("mail", "b", "refused").await;
+    let job =
+        place.run(&["jobs", "show", &dead.to_string(), "--json"]).await.expect(0).json()["job"]
+            .clone();
+    assert_eq!(
+        (&job["cause"], &job["last_error"], &job["kwargs"]["n"]),
+        (&"refused".into(), &"it hurts".into(), &1.into())
+    );
+    place.run(&["jobs", "show", "987654"]).await.expect(3).says("no job 987654");
+}
+
+#[tokio::test]
+async fn a_job_cannot_steer_the_terminal() {
+    let place = Place::new().await;
+    let id = place.job("mail", "evil\u{1b}]0;owned\u{7}").await;
+    for args in [&["jobs", "list"][..], &["jobs", "show", &id.to_string()]] {
+        let ran = place.run(args).await.expect(0);
+        assert!(!ran.stdout.contains('\u{1b}') && ran.stdout.contains("evil"), "{ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn retry_promotes_what_waits_and_redrives_what_is_dead() {
+    let place = Place::new().await;
+    let later = place.job("mail", "a").await;
+    place
+        .client
+        .execute("update leasehold.job set scheduled_at = now() + interval '1 hour'", &[])
+        .await
+        .unwrap();
+    let due = place.job("mail", "b").await;
+    let dead = place.dead("mail", "c", "exhausted").await;
+    let ran = place
+        .run(&["jobs", "retry", &later.to_string(), &due.to_string(), &dead.to_string(), "--json"])
+        .await
+        .expect(0)
+        .json();
+    let results: Vec<&str> =
+        ran["jobs"].as_array().unwrap().iter().map(|job| job["result"].as_str().unwrap()).collect();
+    assert_eq!(results, ["promoted", "already_due", "redriven"]);
+    assert_eq!(
+        place
+            .number("select count(*) from leasehold.job where not held and scheduled_at <= now()")
+            .await,
+        3
+    );
+    assert_eq!(
+        place.number("select count(*) from leasehold.audit where actor like 'ann@%'").await,
+        2
+    );
+}
+
+#[tokio::test]
+async fn retrying_a_running_job_is_a_conflict_and_changes_nothing() {
+    let place = Place::new().await;
+    let (running, generation) = place.running("mail", "a").await;
+    place.run(&["jobs", "retry", &running.to_string()]).await.expect(5).says("is running");
+    let done = place.done("mail", "b").await;
+    place.run(&["jobs", "retry", &done.to_string()]).await.expect(5).says("is finished");
+    place.run(&["jobs", "retry", "987654"]).await.expect(3);
+    let sql = format!(
+        "select count(*) from leasehold.job where held and lease_generation = {generation}"
+    );
+    assert_eq!(place.number(&sql).await, 1, "still held by its owner");
+}
+
+#[tokio::test]
+async fn cancel_ends_what_waits_and_asks_what_runs() {
+    let place = Place::new().await;
+    let (running, _) = place.running("mail", "b").await;
+    let waiting = place.job("mail", "a").await;
+    place
+        .run(&["jobs", "cancel", &waiting.to_string(), &running.to_string(), "--why", "twice"])
+        .await
+        .expect(0);
+    assert_eq!(place.state(waiting).await, "cancelled");
+    assert_eq!(
+        place.number("select count(*) from leasehold.job where held and cancel_requested").await,
+        1
+    );
+    let dead = place.dead("hooks", "c", "refused").await;
+    place.run(&["jobs", "cancel", &dead.to_string()]).await.expect(5).says("is dead");
+    place.run(&["jobs", "cancel", "987654"]).await.expect(3);
+}
+
+#[tokio::test]
+async fn cancel_by_filter_takes_only_what_matches() {
+    let place = Place::new().await;
+    for name in ["a", "a", "b"] {
+        place.job("mail", name).await;
+    }
+    place.run(&["jobs", "cancel"]).await.expect(4).says("--all");
+    place.run(&["jobs", "cancel", "1", "--queue", "mail"]).await.expect(2);
+    let dry =
+        place.run(&["jobs", "cancel", "--name", "a", "--dry-run", "--json"]).await.expect(0).json();
+    assert_eq!((&dry["count"], &dry["dry_run"]), (&2.into(), &true.into()));
+    assert_eq!(
+        place.number("select count(*) from leasehold.job").await,
+        3,
+        "a dry run changes nothing"
+    );
+    let ran = place.run(&["jobs", "cancel", "--name", "a", "--json"]).await.expect(0).json();
+    assert_eq!(ran["results"]["cancelled"], 2);
+    assert_eq!(place.number("select count(*) from leasehold.job where name = 'b'").await, 1);
+}

@@ -1,0 +1,19 @@
+//! The real executable against real databases: what it prints, how it ends, what it changes.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
+
+mod basics;
+mod dead;
+mod dev;
+mod doctor;
+mod enqueue;
+mod jobs;
+mod migrate;
+mod queues;
+mod schedules;
+mod support;

@@ -1,0 +1,156 @@
+//! What the tests share: the executable, and jobs in every state.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use leasehold_testing::TestDatabase;
+use serde_json::Value;
+use tokio_postgres::Client;
+
+/// No command of these tests takes longer unless it hangs.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// The executable with an environment of its own: nothing of ours leaks into a test.
+pub fn command(args: &[&str]) -> tokio::process::Command {
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_leasehold"));
+    command.args(args).env_clear().env("USER", "ann").env("HOME", "/nonexistent");
+    for name in ["PATH", "LEASEHOLD_PG_BIN", "TMPDIR"] {
+        if let Some(value) = std::env::var_os(name) {
+            command.env(name, value);
+        }
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    command
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ran {
+    pub async fn of(mut command: tokio::process::Command) -> Self {
+        let output = tokio::time::timeout(LIMIT, command.output())
+            .await
+            .expect("an end in time")
+            .expect("a run");
+        Self {
+            code: output.status.code().expect("an exit code, not a signal"),
+            stdout: String::from_utf8(output.stdout).expect("text"),
+            stderr: String::from_utf8(output.stderr).expect("text"),
+        }
+    }
+
+    /// Checks the exit code; shows everything when it is another one.
+    #[track_caller]
+    pub fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        let document: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|error| {
+            panic!("{error} in stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr)
+        });
+        assert_eq!(document["v"], 1, "{document}");
+        document
+    }
+
+    #[track_caller]
+    pub fn says(&self, words: &str) -> &Self {
+        assert!(self.stderr.contains(words), "{words:?} is not in stderr:\n{}", self.stderr);
+        self
+    }
+
+    #[track_caller]
+    pub fn prints(&self, words: &str) -> &Self {
+        assert!(self.stdout.contains(words), "{words:?} is not in stdout:\n{}", self.stdout);
+        self
+    }
+}
+
+/// A database and the executable that works on it.
+pub struct Place {
+    pub database: TestDatabase,
+    pub client: Client,
+}
+
+impl Place {
+    pub async fn new() -> Self {
+        let database = TestDatabase::new().await;
+        let client = database.connect_directly().await;
+        Self { database, client }
+    }
+
+    pub fn command(&self, args: &[&str]) -> tokio::process::Command {
+        let mut command = command(args);
+        command.env("DATABASE_URL", self.database.url());
+        command
+    }
+
+    pub async fn run(&self, args: &[&str]) -> Ran {
+        Ran::of(self.command(args)).await
+    }
+
+    /// A waiting job.
+    pub async fn job(&self, queue: &str, name: &str) -> i64 {
+        let sql = "select job_id from leasehold.enqueue($1, '{\"n\":1}', $2)";
+        self.client.query_one(sql, &[&name, &queue]).await.expect("a job").get(0)
+    }
+
+    /// A running job and its generation.
+    pub async fn running(&self, queue: &str, name: &str) -> (i64, i64) {
+        self.job(queue, name).await;
+        let sql =
+            "select id, lease_generation from leasehold.claim('tester', $1, 1, names => array[$2])";
+        let row = self.client.query_one(sql, &[&queue, &name]).await.expect("a claim");
+        (row.get(0), row.get(1))
+    }
+
+    /// A dead job.
+    pub async fn dead(&self, queue: &str, name: &str, cause: &str) -> i64 {
+        let (id, generation) = self.running(queue, name).await;
+        let sql = "select leasehold.bury($1, $2, 'it hurts', $3)";
+        assert!(
+            self.client
+                .query_one(sql, &[&id, &generation, &cause])
+                .await
+                .expect("a burial")
+                .get::<_, bool>(0)
+        );
+        id
+    }
+
+    /// A completed job.
+    pub async fn done(&self, queue: &str, name: &str) -> i64 {
+        let (id, generation) = self.running(queue, name).await;
+        self.client
+            .query_one("select leasehold.complete($1::bigint, $2::bigint)", &[&id, &generation])
+            .await
+            .expect("an end");
+        id
+    }
+
+    pub async fn number(&self, sql: &str) -> i64 {
+        self.client.query_one(sql, &[]).await.expect(sql).get(0)
+    }
+
+    /// Where a job is, in the words of the inbox.
+    pub async fn state(&self, id: i64) -> String {
+        self.client
+            .query_one("select status from leasehold.inbox where id = $1", &[&id])
+            .await
+            .expect("the job")
+            .get(0)
+    }
+}
+
+/// The ids in a JSON list of jobs.
+pub fn ids(document: &Value) -> Vec<String> {
+    let jobs = document["jobs"].as_array().expect("jobs");
+    jobs.iter().map(|job| job["id"].as_str().expect("ids are text").to_owned()).collect()
+}

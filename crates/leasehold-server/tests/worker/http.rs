@@ -1,0 +1,186 @@
+//! Receivers: what they get, what their answers mean, and what the worker does not do.
+
+use hmac::{Hmac, KeyInit, Mac};
+use leasehold_testing::TestDatabase;
+use serde_json::Value;
+use sha2::Sha256;
+
+use crate::receiver::Receiver;
+use crate::support::{Row, SECRET, Worker, enqueue, job_until};
+
+fn tried(row: &Row) -> bool {
+    !row.is("processing") && (!row.is("pending") || row.due_in > 0.1)
+}
+
+#[tokio::test]
+async fn a_receiver_gets_the_job_with_a_signature_that_it_can_check() {
+    let (database, receiver) = (TestDatabase::new().await, Receiver::start().await);
+    let client = database.connect().await;
+    let id = enqueue(&client, "letter", r#"{"to": "ann"}"#).await;
+    let url = receiver.at("letter", "/jobs?token=hush");
+    // A proxy would see every job; the environment does not decide that.
+    let proxies =
+        ["http_proxy", "HTTP_PROXY", "ALL_PROXY"].map(|name| (name, "http://127.0.0.1:1"));
+    let worker =
+        Worker::start_with(&database, &["--allow-private-network", "--http", &url], &proxies).await;
+    job_until(&client, id, |row| row.is("done")).await;
+
+    let requests = receiver.requests();
+    let [request] = requests.as_slice() else { panic!("one request, not {requests:?}") };
+    assert_eq!(request.line, "POST /jobs?token=hush HTTP/1.1\r\n");
+    let header = |name: &str| request.headers.get(name).map(String::as_str).unwrap_or_default();
+    let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).expect("any key");
+    mac.update(format!("{}.", header("leasehold-timestamp")).as_bytes());
+    mac.update(&request.body);
+    let signature: String =
+        mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(header("leasehold-signature"), format!("v1={signature}"));
+    let age = jiff::Timestamp::now().as_second()
+        - header("leasehold-timestamp").parse::<i64>().expect("seconds");
+    assert!((0..600).contains(&age), "{age}");
+
+    let job: Value = serde_json::from_slice(&request.body).expect("JSON");
+    assert_eq!(job["kwargs"]["to"], "ann");
+    assert_eq!(header("leasehold-job-id"), id.to_string());
+    assert_eq!(header("leasehold-attempt"), "1");
+    assert_eq!(header("leasehold-generation"), job["generation"].as_str().expect("a string"));
+    assert_eq!(header("leasehold-fence"), job["fence"].as_str().expect("a string"));
+    assert_eq!(header("leasehold-idempotency-key"), job["outside_key"].as_str().expect("a string"));
+    assert_eq!(header("content-type"), "application/json");
+    assert!(!request.headers.contains_key("cookie"));
+    let said = worker.output();
+    assert!(said.contains("warning: --allow-private-network") && !said.contains("hush"), "{said}");
+}
+
+#[tokio::test]
+async fn answers_decide() {
+    let (database, receiver) = (TestDatabase::new().await, Receiver::start().await);
+    let client = database.connect().await;
+    let paths = [
+        "status/204",
+        "status/409",
+        "status/410",
+        "status/422",
+        "status/500",
+        "status/404",
+        "after/429",
+        "after/503",
+        "redirect",
+    ];
+    let mut args = vec!["--allow-private-network".to_owned()];
+    for path in paths {
+        args.extend(["--http".to_owned(), receiver.at(path, &format!("/{path}"))]);
+    }
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let _worker = Worker::start(&database, &args).await;
+    let run = async |name: &str| {
+        let id = enqueue(&client, name, "{}").await;
+        job_until(&client, id, tried).await
+    };
+    assert!(run("status/204").await.is("done"));
+    for buried in ["409", "422"] {
+        let row = run(&format!("status/{buried}")).await;
+        assert!(row.is("dead_letter"), "{row:?}");
+        assert_eq!(row.error, format!("the receiver answered {buried}: said the receiver"));
+    }
+    let row = run("status/410").await;
+    assert!(row.is("cancelled") && row.error.contains("410"), "{row:?}");
+    for failed in ["500", "404"] {
+        let row = run(&format!("status/{failed}")).await;
+        assert!(row.is("pending") && row.attempts == 1 && row.error.contains(failed), "{row:?}");
+    }
+    let row = run("after/429").await;
+    assert!(row.is("pending") && row.attempts == 0 && row.due_in > 3000.0, "{row:?}");
+    let row = run("after/503").await;
+    assert!(row.is("pending") && row.attempts == 1 && row.due_in > 3000.0, "{row:?}");
+    let row = run("redirect").await;
+    assert!(row.is("pending") && row.error.contains("redirects are not followed"), "{row:?}");
+    assert!(receiver.requests().iter().all(|request| !request.line.contains("target")), "followed");
+}
+
+#[tokio::test]
+async fn a_receiver_that_does_not_answer_in_time_is_tried_again_later() {
+    let (database, receiver) = (TestDatabase::new().await, Receiver::start().await);
+    let client = database.connect().await;
+    let (hang, drip) = (receiver.at("hang", "/hang"), receiver.at("drip", "/drip"));
+    let args =
+        ["--allow-private-network", "--http-timeout", "300ms", "--http", &hang, "--http", &drip];
+    let _worker = Worker::start(&database, &args).await;
+    for name in ["hang", "drip"] {
+        let id = enqueue(&client, name, "{}").await;
+        let row = job_until(&client, id, tried).await;
+        assert!(row.is("pending") && row.attempts == 1, "{name}: {row:?}");
+        assert!(row.error.contains("no full answer within 0.3 s"), "{name}: {row:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_endless_answer_is_cut() {
+    let (database, mut receiver) = (TestDatabase::new().await, Receiver::start().await);
+    let client = database.connect().await;
+    let url = receiver.at("endless", "/endless");
+    let args = ["--allow-private-network", "--http-timeout", "50s", "--http", &url];
+    let _worker = Worker::start(&database, &args).await;
+    let id = enqueue(&client, "endless", "{}").await;
+    let row = job_until(&client, id, tried).await;
+    assert!(row.is("done"), "{row:?}");
+    // What is over the limit is what the sockets' buffers hold.
+    let taken = receiver.taken.recv().await.expect("the connection was closed");
+    assert!(taken < 64 * 1024 * 1024, "{taken} bytes");
+}
+
+#[tokio::test]
+async fn a_receiver_out_of_reach_is_tried_again_later() {
+    let database = TestDatabase::new().await;
+    let client = database.connect().await;
+    let args = ["--allow-private-network", "--http", "gone=http://127.0.0.1:1/?token=hush"];
+    let _worker = Worker::start(&database, &args).await;
+    let id = enqueue(&client, "gone", "{}").await;
+    let row = job_until(&client, id, tried).await;
+    assert!(row.is("pending") && row.error.contains("could not be reached"), "{row:?}");
+    assert!(!row.error.contains("hush"), "{row:?}");
+}
+
+#[tokio::test]
+async fn a_request_that_waits_is_given_up_when_its_job_is_cancelled() {
+    let (database, receiver) = (TestDatabase::new().await, Receiver::start().await);
+    let client = database.connect().await;
+    let url = receiver.at("hang", "/hang");
+    let args = ["--allow-private-network", "--http-timeout", "1h", "--http", &url];
+    let _worker = Worker::start(&database, &args).await;
+    let id = enqueue(&client, "hang", "{}").await;
+    job_until(&client, id, |row| row.is("processing")).await;
+    client.query_one("select leasehold.cancel($1, 'ann')", &[&id]).await.expect("asked");
+    job_until(&client, id, |row| row.is("cancelled")).await;
+}
+
+#[tokio::test]
+async fn h12_the_secret_is_in_no_log_and_no_table() {
+    let (database, receiver) = (TestDatabase::new().await, Receiver::start().await);
+    let client = database.connect().await;
+    let url = receiver.at("echo", "/echo");
+    let loud = [("LEASEHOLD_LOG", "trace")];
+    let args = ["--allow-private-network", "--http", &url];
+    let mut worker = Worker::start_with(&database, &args, &loud).await;
+    let id = enqueue(&client, "echo", "{}").await;
+    let row = job_until(&client, id, tried).await;
+    assert!(row.error.contains("you sent v1=[signature] made with [secret]"), "{row:?}");
+    worker.signal(rustix::process::Signal::TERM);
+    assert!(worker.ended().await.success());
+
+    let signature = receiver.requests()[0].headers["leasehold-signature"].replace("v1=", "");
+    let log = worker.output();
+    assert!(log.contains("TRACE"), "the log is as loud as it can be");
+    assert!(!log.contains('\u{1b}'), "the receiver wrote to the terminal");
+    let mut everything = log;
+    let tables = "select format('%I.%I', schemaname, tablename) from pg_tables where schemaname = 'leasehold'";
+    for table in client.query(tables, &[]).await.expect("tables") {
+        let table: &str = table.get(0);
+        let sql = format!("select coalesce(string_agg(t::text, ' '), '') from {table} t");
+        everything.push_str(client.query_one(&sql, &[]).await.expect(table).get(0));
+    }
+    assert!(everything.contains("[secret]"), "the dump holds the error text");
+    for canary in [SECRET, &signature] {
+        assert!(!everything.contains(canary), "{canary} was written down");
+    }
+}

@@ -1,0 +1,15 @@
+//! `leasehold worker`, as its users meet it: the real program on a real database.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
+
+mod command_line;
+mod exec;
+mod http;
+mod receiver;
+mod stop;
+mod support;

@@ -1,0 +1,218 @@
+//! A worker process, a job, and waiting for both.
+
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold_testing::TestDatabase;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio_postgres::Client;
+
+const LIMIT: Duration = Duration::from_secs(60);
+const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
+pub const SECRET: &str = "canary-secret-of-the-tests";
+
+/// The program with a clean environment.
+pub fn leasehold() -> Command {
+    let mut command = Command::new(BINARY);
+    command
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+/// A running `leasehold worker`.
+pub struct Worker {
+    child: Child,
+    output: Arc<Mutex<String>>,
+    grown: watch::Receiver<usize>,
+}
+
+impl Worker {
+    /// Starts one and waits until it says that it is ready.
+    pub async fn start(database: &TestDatabase, args: &[&str]) -> Self {
+        Self::start_with(database, args, &[]).await
+    }
+
+    pub async fn start_with(database: &TestDatabase, args: &[&str], env: &[(&str, &str)]) -> Self {
+        // A job that failed stays as it is until the test has looked at it.
+        let patient = "select leasehold.queue_settings('default'); \
+                       update leasehold.queue set backoff_base = interval '1 hour'";
+        database.connect().await.batch_execute(patient).await.expect("settings");
+        let mut child = leasehold()
+            .env("LEASEHOLD_DATABASE_URL", database.url())
+            .env("LEASEHOLD_HTTP_SECRET", SECRET)
+            .envs(env.iter().copied())
+            .args(["worker", "--queue", "default=4", "--poll", "50ms"])
+            .args(args)
+            .spawn()
+            .expect("the program starts");
+        let output = Arc::new(Mutex::new(String::new()));
+        let (grow, grown) = watch::channel(0);
+        let (out, err) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
+        tokio::spawn(collect(out, Arc::clone(&output), grow.clone()));
+        tokio::spawn(collect(err, Arc::clone(&output), grow));
+        let mut worker = Self { child, output, grown };
+        worker.says("ready: ").await;
+        worker
+    }
+
+    /// Waits until its output holds this.
+    pub async fn says(&mut self, text: &str) {
+        let output = Arc::clone(&self.output);
+        let holds = |_: &usize| output.lock().expect("no panic").contains(text);
+        let said =
+            tokio::time::timeout(LIMIT, self.grown.wait_for(holds)).await.map(|said| said.is_ok());
+        let said = said.unwrap_or(false);
+        assert!(said, "no {text:?} in: {}", self.output());
+    }
+
+    /// Everything it wrote so far, to standard output and standard error.
+    pub fn output(&self) -> String {
+        self.output.lock().expect("no panic").clone()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = self.child.id().and_then(|pid| Pid::from_raw(pid as i32)).expect("it runs");
+        kill_process(pid, signal).expect("signalled");
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id().expect("it runs")
+    }
+
+    pub async fn ended(&mut self) -> ExitStatus {
+        tokio::time::timeout(LIMIT, self.child.wait())
+            .await
+            .expect("ends in time")
+            .expect("a status")
+    }
+}
+
+async fn collect(
+    pipe: impl AsyncRead + Unpin,
+    output: Arc<Mutex<String>>,
+    grow: watch::Sender<usize>,
+) {
+    let mut lines = BufReader::new(pipe).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let mut output = output.lock().expect("no panic");
+        output.push_str(&line);
+        output.push('\n');
+        let length = output.len();
+        drop(output);
+        grow.send_replace(length);
+    }
+}
+
+pub async fn enqueue(client: &Client, name: &str, kwargs: &str) -> i64 {
+    let sql = "select job_id from leasehold.enqueue($1, $2::text::jsonb)";
+    client.query_one(sql, &[&name, &kwargs]).await.expect("enqueued").get(0)
+}
+
+/// A job as people see it.
+#[derive(Debug, Default)]
+pub struct Row {
+    pub status: String,
+    pub attempts: i32,
+    pub error: String,
+    /// Seconds until it may run again.
+    pub due_in: f64,
+}
+
+impl Row {
+    pub fn is(&self, status: &str) -> bool {
+        self.status == status
+    }
+}
+
+pub async fn look(client: &Client, id: i64) -> Row {
+    let sql = "select status, attempts, coalesce(last_error, ''), \
+                      coalesce(extract(epoch from available_at - now()), 0)::float8 \
+                 from leasehold.inbox where id = $1";
+    let row = client.query_one(sql, &[&id]).await.expect("the job is somewhere");
+    Row { status: row.get(0), attempts: row.get(1), error: row.get(2), due_in: row.get(3) }
+}
+
+/// Waits until the job looks like this.
+pub async fn job_until(client: &Client, id: i64, wanted: impl Fn(&Row) -> bool) -> Row {
+    let last = Arc::new(Mutex::new(Row::default()));
+    let seen = until(async || {
+        let row = look(client, id).await;
+        let found = wanted(&row);
+        *last.lock().expect("no panic") = row;
+        found
+    });
+    let seen = seen.await;
+    let row = std::mem::take(&mut *last.lock().expect("no panic"));
+    assert!(seen, "the job stays {row:?}");
+    row
+}
+
+/// Waits until something outside this process is so. True unless the time ran out.
+pub async fn until(mut so: impl AsyncFnMut() -> bool) -> bool {
+    let asking = async {
+        while !so().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, asking).await.is_ok()
+}
+
+/// A folder that goes away with the test.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("leasehold-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// What a command wrote there, once it ends with a line break.
+    pub async fn read(&self, name: &str) -> String {
+        let path = self.file(name);
+        let full =
+            |path: &Path| std::fs::read_to_string(path).is_ok_and(|text| text.ends_with('\n'));
+        assert!(until(async || full(&path)).await, "nothing in {name}");
+        std::fs::read_to_string(&path).expect("readable").trim().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// False once the process has ended. One that only waits to be reaped by someone else has ended.
+pub fn runs(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').map_or("", |(_, rest)| rest.trim_start());
+    !state.is_empty() && !state.starts_with('Z')
+}
+
+/// Children of the worker that ended and were not reaped.
+pub fn zombies_of(pid: u32) -> usize {
+    let processes = std::fs::read_dir("/proc").expect("Linux");
+    let is_one = |stat: String| {
+        let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest).trim_start().to_owned();
+        rest.starts_with(&format!("Z {pid} "))
+    };
+    processes
+        .filter_map(|entry| std::fs::read_to_string(entry.ok()?.path().join("stat")).ok())
+        .filter(|stat| is_one(stat.clone()))
+        .count()
+}

@@ -1,0 +1,190 @@
+//! An engine for one test, with a clock that the test moves.
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! # use leasehold::{Enqueue, Job, JobError};
+//! # use leasehold_testing::TestEngine;
+//! # #[derive(Debug, Job, serde::Serialize, serde::Deserialize)]
+//! # #[job(name = "email.send")]
+//! # struct SendEmail { to: String }
+//! # async fn sign_up(_: &mut tokio_postgres::Client, _: &str) {}
+//! # async fn send_email(_: SendEmail) -> Result<(), JobError> { Ok(()) }
+//! # async fn test() {
+//! let t = TestEngine::new().await;
+//! sign_up(&mut t.client().await, "ada@example.com").await; // your code, which enqueues
+//!
+//! let found = t.assert_enqueued::<SendEmail>(|job| job.to == "ada@example.com").await;
+//! t.perform(send_email, found.job).await.assert_done(); // one handler, alone
+//!
+//! t.crash_worker().await; // somebody took the job and died
+//! let tally = t.drain(t.worker().handle(send_email)).await; // everything that is due
+//! assert_eq!(tally.done, 1);
+//!
+//! t.advance(Duration::from_secs(3600)).await; // retries, delays, schedules: an hour later
+//! # }
+//! ```
+//!
+//! # What is true
+//! - Time moves by moving rows: Postgres's own clock goes on as always, so nothing has to be mocked.
+//! - What a crashed worker held is recovered by the engine's own code.
+//!
+//! # What can go wrong
+//! - A worker that runs while time is moved may lose its lease, as it would after a long pause.
+
+#![allow(clippy::panic, reason = "what a test asks for and does not get ends it")]
+
+use std::time::Duration;
+
+use leasehold::housekeeping::HousekeepingConfig;
+use leasehold::worker::WorkerBuilder;
+use leasehold::{JobId, Leasehold, Tally};
+use tokio_postgres::Client;
+
+use crate::TestDatabase;
+
+/// No drain may take longer.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A database and an engine on it, for one test.
+pub struct TestEngine {
+    // Before the database: it is dropped first, and closes its connections.
+    engine: Leasehold,
+    database: TestDatabase,
+}
+
+impl TestEngine {
+    /// A fresh, migrated database and an engine on it. Panics if there can be none.
+    pub async fn new() -> Self {
+        let database = TestDatabase::new().await;
+        match Leasehold::connect(&database.url()).await {
+            Ok(engine) => Self { engine, database },
+            Err(error) => panic!("no engine on test database {}: {error}", database.name()),
+        }
+    }
+
+    pub fn engine(&self) -> &Leasehold {
+        &self.engine
+    }
+
+    pub fn database(&self) -> &TestDatabase {
+        &self.database
+    }
+
+    /// A connection of its own, for the code under test and for looking.
+    pub async fn client(&self) -> Client {
+        self.database.connect().await
+    }
+
+    /// A worker that wastes no time between jobs; add handlers and [`drain`](Self::drain) it.
+    pub fn worker(&self) -> WorkerBuilder<()> {
+        hasty(self.engine.worker())
+    }
+
+    /// The same with state for the handlers.
+    pub fn worker_with<S: Send + Sync + 'static>(&self, state: S) -> WorkerBuilder<S> {
+        hasty(self.engine.worker_with(state))
+    }
+
+    /// Runs the worker until nothing is due, and says how the attempts ended. Jobs that failed or
+    /// were put off wait for their time: [`advance`](Self::advance), then drain again.
+    pub async fn drain<S: Send + Sync + 'static>(&self, worker: WorkerBuilder<S>) -> Tally {
+        match tokio::time::timeout(LIMIT, worker.run_until_idle()).await {
+            Ok(Ok(tally)) => tally,
+            Ok(Err(error)) => panic!("the worker failed: {error}"),
+            Err(_) => panic!(
+                "work is still due after {} s; waiting: {}",
+                LIMIT.as_secs(),
+                self.describe_waiting().await
+            ),
+        }
+    }
+
+    /// Lets so much time pass: every moment that is stored moves into the past.
+    pub async fn advance(&self, time: Duration) {
+        let seconds = time.as_secs_f64();
+        let mut client = self.database.connect_directly().await;
+        let moved = async {
+            let transaction = client.transaction().await?;
+            for (table, columns) in MOMENTS {
+                let columns: Vec<String> = columns
+                    .iter()
+                    .map(|column| format!("{column} = {column} - make_interval(secs => {seconds})"))
+                    .collect();
+                let sql = format!("update leasehold.{table} set {}", columns.join(", "));
+                transaction.batch_execute(&sql).await?;
+            }
+            transaction.commit().await
+        };
+        if let Err(error) = moved.await {
+            panic!("time could not be moved: {}", describe(&error));
+        }
+    }
+
+    /// Claims everything that is due, as a worker that then dies: its leases have run out, and
+    /// nobody knows what it did. Gives the jobs that it held. A worker that drains afterwards finds
+    /// them as it would after a real crash. A job that was lost before waits a little before it is
+    /// due again.
+    pub async fn crash_worker(&self) -> Vec<JobId> {
+        let client = self.database.connect_directly().await;
+        let crashed = async {
+            let mut held = Vec::new();
+            let queues = client.query("select distinct queue from leasehold.job", &[]).await?;
+            for queue in &queues {
+                let queue: String = queue.get(0);
+                let sql = "select id from leasehold.claim('crashed', $1, batch => 1000)";
+                loop {
+                    let claimed = client.query(sql, &[&queue]).await?;
+                    if claimed.is_empty() {
+                        break;
+                    }
+                    held.extend(claimed.iter().map(|row| JobId(row.get(0))));
+                }
+            }
+            // All at once, at the end: the next claim would bring back what has run out.
+            let over = "update leasehold.lease \
+                           set lease_expires_at = statement_timestamp() - interval '1 second' \
+                         where claimed_by = 'crashed' and ended_at is null";
+            client.execute(over, &[]).await?;
+            Ok(held)
+        };
+        match crashed.await {
+            Ok(held) => held,
+            Err(error) => panic!("no worker could be crashed: {}", describe(&error)),
+        }
+    }
+}
+
+fn describe(error: &tokio_postgres::Error) -> String {
+    leasehold::error::describe(error)
+}
+
+/// Every stored moment that something depends on, or that people look at.
+const MOMENTS: &[(&str, &[&str])] = &[
+    ("job", &["enqueued_at", "scheduled_at", "expires_at"]),
+    ("lease", &["claimed_at", "lease_expires_at", "ended_at"]),
+    ("dead_job", &["enqueued_at", "scheduled_at", "expires_at", "died_at"]),
+    ("history", &["finished_at"]),
+    ("idempotency_key", &["holds_until", "created_at"]),
+    ("once_marker", &["started_at", "finished_at", "keep_until"]),
+    ("worker", &["started_at", "last_seen_at", "draining_since", "stopped_at"]),
+    ("schedule", &["next_slot", "last_slot", "paused_at"]),
+    ("queue", &["paused_at"]),
+];
+
+/// Whether [`TestEngine::advance`] moves a column, such as `job.scheduled_at`.
+pub fn moves(column: &str) -> bool {
+    MOMENTS.iter().any(|(table, columns)| {
+        column
+            .strip_prefix(table)
+            .and_then(|rest| rest.strip_prefix('.'))
+            .is_some_and(|name| columns.contains(&name))
+    })
+}
+
+fn hasty<S: Send + Sync + 'static>(worker: WorkerBuilder<S>) -> WorkerBuilder<S> {
+    let tidying = HousekeepingConfig {
+        expire_every: Duration::from_millis(20),
+        ..HousekeepingConfig::default()
+    };
+    worker.name("test").poll_every(Duration::from_millis(10)).housekeeping(tidying)
+}

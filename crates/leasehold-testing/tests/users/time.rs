@@ -1,0 +1,119 @@
+//! Time that the test moves, and workers that it crashes.
+
+use std::time::Duration;
+
+use leasehold::schedule::Schedule;
+use leasehold::{Ctx, Enqueue, Enqueued, Tally};
+use leasehold_testing::TestEngine;
+
+use crate::{HOUR, Mailer, Refund, SendEmail, count, mail, send_email};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+#[tokio::test]
+async fn time_moves_to_the_next_attempt() {
+    let t = TestEngine::new().await;
+    mail("ada").enqueue(t.engine()).await.expect("enqueued");
+    let worker = || t.worker_with(Mailer { broken: true }).handle(send_email);
+    assert_eq!(t.drain(worker()).await, Tally { retried: 1, ..Tally::default() });
+    assert_eq!(t.drain(worker()).await, Tally::default(), "the back-off is not over");
+    let waiting = t.assert_enqueued::<SendEmail>(|_| true).await;
+    assert_eq!((waiting.attempts, waiting.last_error.as_deref()), (1, Some("the line is busy")));
+    t.advance(MINUTE).await;
+    assert_eq!(t.drain(worker()).await, Tally { dead: 1, ..Tally::default() });
+}
+
+#[tokio::test]
+async fn time_moves_past_delays_keys_and_expiry() {
+    let t = TestEngine::new().await;
+    let keyed = || mail("ada").with().expect("a draft").key("k").key_for(DAY).delay(HOUR);
+    let first = keyed().enqueue(t.engine()).await.expect("enqueued");
+    let worker = || t.worker_with(Mailer { broken: false }).handle(send_email);
+    assert_eq!(t.drain(worker()).await.done, 0);
+    t.advance(HOUR).await;
+    assert_eq!(t.drain(worker()).await.done, 1);
+    assert_eq!(keyed().enqueue(t.engine()).await.expect("known"), Enqueued::Duplicate(first.id()));
+    t.advance(DAY).await;
+    assert!(keyed().enqueue(t.engine()).await.expect("the key is free").is_new());
+    t.advance(40 * DAY).await;
+    assert_eq!(t.drain(worker()).await, Tally::default());
+    let expired = "select count(*) from leasehold.inbox where status = 'expired'";
+    assert_eq!(count(&t, expired).await, 1);
+}
+
+#[tokio::test]
+async fn a_drain_sets_aside_all_that_expired_however_many() {
+    let t = TestEngine::new().await;
+    // More than housekeeping looks at in one turn.
+    let jobs = (0..12_000).map(|order| Refund { order });
+    t.engine().enqueue_many(jobs).await.expect("enqueued");
+    t.advance(40 * DAY).await;
+    assert_eq!(t.drain(t.worker().handle(async |_: Refund| {})).await, Tally::default());
+    assert_eq!(count(&t, "select count(*) from leasehold.dead_job").await, 12_000);
+}
+
+#[tokio::test]
+async fn time_moves_to_the_next_slot_of_a_schedule() {
+    let t = TestEngine::new().await;
+    let hourly =
+        Schedule::new("hourly", "0 * * * *", "UTC", &Refund { order: 1 }).expect("a schedule");
+    let worker = || t.worker().handle(async |_: Refund| {}).schedule(hourly.clone());
+    t.drain(worker()).await;
+    t.advance(HOUR).await;
+    assert_eq!(t.drain(worker()).await.done, 1);
+}
+
+#[tokio::test]
+async fn what_a_crashed_worker_held_is_run_by_the_next() {
+    let t = TestEngine::new().await;
+    mail("ada").enqueue(t.engine()).await.expect("enqueued");
+    let order = Refund { order: 1 }.enqueue(t.engine()).await.expect("enqueued").id();
+    let mut held = t.crash_worker().await;
+    held.sort();
+    assert_eq!(held.len(), 2);
+    assert!(held.contains(&order));
+    t.refute_enqueued::<Refund>().await; // nobody can have it yet
+    async fn refund(_: Refund, ctx: Ctx) {
+        assert_eq!((ctx.attempt(), ctx.lost_count()), (2, 1));
+    }
+    let worker = t.worker_with(Mailer { broken: false }).handle(send_email).handle(refund);
+    assert_eq!(t.drain(worker).await, Tally { done: 2, ..Tally::default() });
+}
+
+#[tokio::test]
+async fn a_job_that_workers_keep_dying_under_is_buried() {
+    let t = TestEngine::new().await;
+    Refund { order: 1 }.enqueue(t.engine()).await.expect("enqueued");
+    let dead = "select count(*) from leasehold.dead_job where cause = 'lost'";
+    let mut died = 0;
+    while count(&t, dead).await == 0 {
+        died += t.crash_worker().await.len();
+        t.advance(MINUTE).await; // a job that was lost before waits a little
+    }
+    assert_eq!(died, 3);
+    assert_eq!(t.drain(t.worker().handle(async |_: Refund| {})).await, Tally::default());
+}
+
+#[tokio::test]
+async fn every_stored_moment_moves_with_time() {
+    let t = TestEngine::new().await;
+    let client = t.database().connect_directly().await;
+    let sql = "select c.table_name || '.' || c.column_name from information_schema.columns c \
+                 join information_schema.tables t using (table_schema, table_name) \
+                where c.table_schema = 'leasehold' and t.table_type = 'BASE TABLE' \
+                  and c.data_type = 'timestamp with time zone' \
+                  and c.table_name not like 'history%' order by 1";
+    let rows = client.query(sql, &[]).await.expect("columns");
+    let stored: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    let unmoved: Vec<_> = stored
+        .iter()
+        .filter(|column| !leasehold_testing::engine::moves(column))
+        .map(String::as_str)
+        .collect();
+    // When people made or did something: nothing depends on it.
+    assert_eq!(
+        unmoved,
+        ["audit.at", "queue.created_at", "schedule.created_at", "schema_version.applied_at"]
+    );
+}

@@ -1,0 +1,121 @@
+//! What is wrong with a job, said before anything is sent: the caller's transaction stays usable.
+
+use std::ops::RangeInclusive;
+
+use crate::error::EnqueueError;
+
+/// The deepest nesting of arguments that is taken.
+const DEEPEST: usize = 64;
+/// The longest JSON text that is sent; the table's own check counts stored bytes.
+const LONGEST: usize = 256 * 1024;
+
+/// Refuses a text that its column would not hold.
+pub(super) fn check_text(
+    what: &str,
+    text: &str,
+    bytes: RangeInclusive<usize>,
+) -> Result<(), EnqueueError> {
+    if !bytes.contains(&text.len()) {
+        return Err(EnqueueError::Refused(format!(
+            "the {what} of a job has {} to {} bytes, this one has {}",
+            bytes.start(),
+            bytes.end(),
+            text.len()
+        )));
+    }
+    if text.contains('\0') {
+        return Err(EnqueueError::Refused(format!(
+            "the {what} of a job holds the character NUL, which Postgres cannot store; remove it"
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses arguments that the database could not hold, before anything is sent.
+pub(super) fn check_json(text: &str) -> Result<(), EnqueueError> {
+    if text.len() > LONGEST {
+        return Err(EnqueueError::Refused(format!(
+            "the arguments of a job take at most 64 KiB, these take {} bytes of JSON; store the \
+             bulk elsewhere and enqueue a reference to it",
+            text.len()
+        )));
+    }
+    if !text.trim_start().starts_with('{') {
+        return Err(EnqueueError::Refused(
+            "the arguments of a job are a JSON object; wrap the value: {\"value\": ...}".to_owned(),
+        ));
+    }
+    let (mut depth, mut deepest, mut in_string, mut escaped) = (0usize, 0usize, false, false);
+    for (place, byte) in text.bytes().enumerate() {
+        match byte {
+            // What a NUL becomes in JSON.
+            b'u' if escaped && text.get(place..).is_some_and(|rest| rest.starts_with("u0000")) => {
+                return Err(EnqueueError::Refused(
+                    "the arguments of a job hold the character NUL, which Postgres cannot store; \
+                     remove it, or send the bytes in an encoding such as base64"
+                        .to_owned(),
+                ));
+            }
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    if deepest > DEEPEST {
+        return Err(EnqueueError::Refused(format!(
+            "the arguments of a job nest at most {DEEPEST} deep, these nest {deepest} deep; flatten them"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{check_json, check_text};
+
+    #[test]
+    fn h2_deep_arguments_are_refused_before_they_are_sent() {
+        let deep = format!("{{\"a\":{}1{}}}", "[".repeat(64), "]".repeat(64));
+        let text = check_json(&deep).expect_err("65 levels").to_string();
+        assert!(text.contains("at most 64"), "{text}");
+        assert!(check_json(&format!("{{\"a\":{}1{}}}", "[".repeat(63), "]".repeat(63))).is_ok());
+    }
+
+    #[test]
+    fn h1_nul_is_refused_before_it_is_sent() {
+        let nul = serde_json::to_string(&serde_json::json!({ "a": "x\0" })).expect("JSON");
+        let text = check_json(&nul).expect_err("a NUL").to_string();
+        assert!(text.contains("NUL") && text.contains("base64"), "{text}");
+        // A backslash before "u0000" that is itself escaped is plain text.
+        let plain = serde_json::to_string(&serde_json::json!({ "a": "\\u0000" })).expect("JSON");
+        assert!(check_json(&plain).is_ok(), "{plain}");
+        assert!(check_text("key", "a\0b", 1..=200).is_err());
+    }
+
+    #[test]
+    fn texts_have_their_length() {
+        for (text, fits) in
+            [("", false), ("a", true), (&*"a".repeat(200), true), (&*"a".repeat(201), false)]
+        {
+            assert_eq!(check_text("key", text, 1..=200).is_ok(), fits, "{} bytes", text.len());
+        }
+    }
+
+    #[test]
+    fn brackets_inside_strings_do_not_count() {
+        assert!(check_json(&format!("{{\"a\":\"{}\\\"[\"}}", "[".repeat(100))).is_ok());
+    }
+
+    #[test]
+    fn arguments_that_are_not_an_object_are_refused() {
+        for text in ["[1]", "1", "\"a\"", "null"] {
+            assert!(check_json(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! A moment exactly as Postgres keeps it, infinities and far futures included.
+
+use jiff::Timestamp;
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+
+/// Microseconds since 2000-01-01 UTC. Anyone may insert any timestamp; reading one must not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(pub(crate) i64);
+
+const UNIX_EPOCH_IN_2000: i64 = 946_684_800_000_000;
+
+impl Moment {
+    /// The nearest timestamp that a calendar can show.
+    pub(crate) fn to_timestamp(self) -> Timestamp {
+        let nearest = if self.0 < 0 { Timestamp::MIN } else { Timestamp::MAX };
+        Timestamp::from_microsecond(self.0.saturating_add(UNIX_EPOCH_IN_2000)).unwrap_or(nearest)
+    }
+}
+
+impl<'a> FromSql<'a> for Moment {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Self(i64::from_be_bytes(raw.try_into()?)))
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::TIMESTAMPTZ
+    }
+}
+
+impl ToSql for Moment {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut bytes::BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        out.extend_from_slice(&self.0.to_be_bytes());
+        Ok(IsNull::No)
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::TIMESTAMPTZ
+    }
+
+    to_sql_checked!();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_moment_of_postgres_has_a_timestamp() {
+        assert_eq!(Moment(0).to_timestamp().to_string(), "2000-01-01T00:00:00Z");
+        assert_eq!(Moment(i64::MAX).to_timestamp(), Timestamp::MAX);
+        assert_eq!(Moment(i64::MIN).to_timestamp(), Timestamp::MIN);
+    }
+}

@@ -1,0 +1,242 @@
+//! A worker at work: starting its loops, and stopping so that nothing is lost.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, RwLock, Semaphore, mpsc, watch};
+use tokio_util::task::TaskTracker;
+
+use super::builder::WorkerBuilder;
+use super::context::StopReason;
+use super::{book, fetch, finisher, keeper, registry, run};
+use crate::error::WorkerError;
+use crate::events::Event;
+use crate::housekeeping::Housekeeper;
+use crate::link::Link;
+use crate::queue::finish::Verdict;
+
+/// How long a claim or a finish may take before the session is thrown away.
+pub(super) const CALL_LIMIT: Duration = Duration::from_secs(30);
+
+/// A worker at work.
+pub(super) struct Running {
+    crew: Arc<run::Crew>,
+    stop: watch::Sender<bool>,
+    keeper_stop: watch::Sender<bool>,
+    keeper_ended: tokio::sync::oneshot::Receiver<String>,
+    loops: TaskTracker,
+    finisher: tokio::task::JoinHandle<()>,
+    grace: Duration,
+}
+
+impl Running {
+    pub(super) async fn start<S: Send + Sync + 'static>(
+        builder: WorkerBuilder<S>,
+    ) -> Result<Self, WorkerError> {
+        let (worker, queues): (Arc<str>, _) = (builder.id().into(), builder.queues());
+        let WorkerBuilder {
+            engine,
+            name,
+            runners,
+            schedules,
+            poll,
+            grace,
+            renew_limit,
+            housekeeping,
+            events,
+            ..
+        } = builder;
+        let database = engine.database().clone();
+        let names: Arc<[String]> = runners.keys().cloned().collect();
+        let (stop, stopped) = watch::channel(false);
+        let (keeper_stop, keeper_stopped) = watch::channel(false);
+        let book = Arc::new(book::Book::default());
+        let vitals = Arc::new(registry::Vitals::default());
+        let (decisions, decided) = mpsc::channel(finisher::BACKLOG);
+
+        let registration = registry::Registration {
+            id: worker.to_string(),
+            name,
+            queues: queues.iter().map(|(queue, _)| queue.clone()).collect(),
+            names: names.to_vec(),
+            slots: i32::try_from(queues.iter().map(|(_, slots)| slots).sum::<usize>())
+                .unwrap_or(i32::MAX),
+            vitals: Arc::clone(&vitals),
+            next: std::cell::Cell::new(None),
+            told_draining: std::cell::Cell::new(false),
+        };
+        let keeper = keeper::Keeper {
+            link: Link::new(database.clone(), renew_limit),
+            book: Arc::clone(&book),
+            events: events.clone(),
+            registration,
+        };
+        let keeper_ended = keeper::start(move || keeper, keeper_stopped)
+            .map_err(|error| WorkerError::KeeperStopped(error.to_string()))?;
+
+        let crew = Arc::new(run::Crew {
+            engine: engine.clone(),
+            runners,
+            book: Arc::clone(&book),
+            decisions,
+            events: events.clone(),
+            vitals,
+            tasks: TaskTracker::new(),
+            stop: stopped.clone(),
+            company: Arc::new(RwLock::new(())),
+        });
+        let finisher = finisher::Finisher {
+            link: Arc::new(Link::new(database.clone(), CALL_LIMIT)),
+            book,
+            events: events.clone(),
+        };
+        let finisher = tokio::spawn(finisher.run(decided));
+
+        let loops = TaskTracker::new();
+        let link = Arc::new(Link::new(database.clone(), CALL_LIMIT));
+        let mut wakes: HashMap<String, Arc<Notify>> = HashMap::new();
+        for (queue, slots) in &queues {
+            let wake = Arc::new(Notify::new());
+            wakes.insert(queue.clone(), Arc::clone(&wake));
+            let fetch = fetch::Fetch {
+                queue: queue.as_str().into(),
+                worker: Arc::clone(&worker),
+                names: Arc::clone(&names),
+                slots: Arc::new(Semaphore::new(*slots)),
+                total: *slots,
+                batch: queue_batch(&link, queue).await,
+                poll,
+                link: Arc::clone(&link),
+                crew: Arc::clone(&crew),
+                wake,
+            };
+            loops.spawn(fetch.run(stopped.clone()));
+        }
+        let wakes = Arc::new(wakes);
+        if !database.is_pooled() {
+            loops.spawn(listen(database.clone(), Arc::clone(&wakes), stopped.clone()));
+        }
+        if let Some(config) = housekeeping {
+            let link = Link::new(database, CALL_LIMIT);
+            let keeper = Housekeeper::new(link, config, schedules, events, wakes);
+            loops.spawn(keeper.run(stopped));
+        }
+        loops.close();
+        Ok(Self { crew, stop, keeper_stop, keeper_ended, loops, finisher, grace })
+    }
+
+    pub(super) async fn until(
+        mut self,
+        stop: impl Future<Output = ()>,
+        hurry: impl Future<Output = ()>,
+        queues: &[(String, usize)],
+    ) -> Result<(), WorkerError> {
+        tracing::info!(queues = ?queues, "worker ready");
+        let mut broken = None;
+        tokio::select! {
+            () = stop => {}
+            ended = &mut self.keeper_ended => {
+                // Without renewal every lease is as good as lost: stop before others start the jobs.
+                let why = ended.unwrap_or_else(|_| "it panicked".to_owned());
+                for generation in self.crew.book.generations() {
+                    self.crew.book.lose(generation);
+                }
+                broken = Some(WorkerError::KeeperStopped(why));
+            }
+        }
+        self.drain(hurry, broken.is_some()).await;
+        broken.map_or(Ok(()), Err)
+    }
+
+    async fn drain(mut self, hurry: impl Future<Output = ()>, at_once: bool) {
+        self.crew.vitals.draining.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.crew.events.send(|| Event::Draining);
+        let _ = self.stop.send(true);
+        self.crew.tasks.close();
+        self.loops.wait().await;
+        if !at_once {
+            tokio::select! {
+                () = self.crew.tasks.wait() => {}
+                () = tokio::time::sleep(self.grace) => {}
+                () = hurry => {}
+            }
+        }
+        // Handlers that are still at it are told to stop, then left.
+        let left = self.crew.book.attempts();
+        for attempt in &left {
+            attempt.stop(StopReason::Shutdown);
+        }
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.crew.tasks.wait()).await;
+        for attempt in left {
+            if attempt.decide() {
+                if let Some(task) = attempt.task.get() {
+                    task.abort();
+                }
+                let decision = finisher::Decision { attempt, verdict: Verdict::Release };
+                let _ = self.crew.decisions.send(decision).await;
+            }
+        }
+        let finisher = self.finisher;
+        // The finisher ends when the last sender is gone. Tasks that never yield keep theirs: wait
+        // for the book instead, and no longer than a database call may take.
+        let book = Arc::clone(&self.crew.book);
+        drop(self.crew);
+        let recorded = async {
+            while !book.is_empty() && !finisher.is_finished() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        if tokio::time::timeout(CALL_LIMIT, recorded).await.is_err() {
+            tracing::warn!(
+                "some results could not be recorded; their leases will bring the jobs back"
+            );
+        }
+        finisher.abort();
+        // A keeper that is gone has been heard already, and a second time is one too many.
+        if !at_once {
+            let _ = self.keeper_stop.send(true);
+            let _ = tokio::time::timeout(Duration::from_secs(6), &mut self.keeper_ended).await;
+        }
+    }
+}
+
+async fn queue_batch(link: &Link, queue: &str) -> usize {
+    let sql = "select batch from leasehold.queue_settings($1)";
+    let rows = link.query(sql, &[(&queue, tokio_postgres::types::Type::TEXT)]).await;
+    let batch: Option<i32> = rows.ok().and_then(|rows| rows.first().map(|row| row.get(0)));
+    batch.and_then(|batch| usize::try_from(batch).ok()).unwrap_or(1000)
+}
+
+/// Passes wake-ups on. When the connection breaks, polling goes on and this tries again.
+async fn listen(
+    database: crate::database::Database,
+    wakes: Arc<HashMap<String, Arc<Notify>>>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut patience = crate::link::Patience::default();
+    loop {
+        let told = Arc::clone(&wakes);
+        let listening = database.listen(move |queue| {
+            if let Some(wake) = told.get(queue) {
+                wake.notify_one();
+            }
+        });
+        match listening.await {
+            Ok((_session, ended)) => {
+                patience.reset();
+                // What was enqueued before we listened would wait for a poll.
+                wakes.values().for_each(|wake| wake.notify_one());
+                tokio::select! {
+                    _ = ended => {}
+                    _ = stop.wait_for(|stop| *stop) => return,
+                }
+            }
+            Err(error) => tracing::debug!(%error, "cannot listen for wake-ups; polling"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(patience.next_wait()) => {}
+            _ = stop.wait_for(|stop| *stop) => return,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Jobs that are not taken, and what the caller is told.
+
+use std::time::Duration;
+
+use leasehold::{Draft, Enqueue, EnqueueError};
+use leasehold_testing::TestDatabase;
+use serde_json::{Value, json};
+
+use super::jobs;
+use crate::support::Note;
+
+fn draft() -> Draft {
+    Note { n: 1 }.with().expect("a draft")
+}
+
+fn with_arguments(arguments: Value) -> Draft {
+    Draft::untyped("note", &arguments).expect("JSON")
+}
+
+fn nested(levels: usize) -> Value {
+    (0..levels).fold(json!(1), |inner, _| json!([inner]))
+}
+
+/// Refused before anything is sent, with words that the text must have.
+fn refused_here() -> Vec<(Draft, &'static str, &'static str)> {
+    vec![
+        (draft().queue("Mail"), "\"Mail\" is not allowed", "a-z"),
+        (draft().queue(""), "is not allowed", "1 to 64"),
+        (with_arguments(json!({ "a": "x".repeat(300_000) })), "64 KiB", "reference"),
+        (with_arguments(json!({ "a": nested(64) })), "at most 64 deep", "flatten"),
+        (with_arguments(json!({ "a": "x\0" })), "NUL", "remove it"),
+        (with_arguments(json!([1])), "JSON object", "wrap"),
+        (draft().key("a\0"), "key", "NUL"),
+        (draft().key(""), "key", "1 to 200 bytes"),
+        (draft().key("k".repeat(201)), "key", "this one has 201"),
+        (draft().tag("t".repeat(201)), "tag", "0 to 200 bytes"),
+        (Draft::untyped("", &json!({})).expect("JSON"), "name", "1 to 200 bytes"),
+        (draft().max_attempts(0), "never runs", "at least 1"),
+    ]
+}
+
+#[tokio::test]
+async fn h1_h2_a_job_that_cannot_be_stored_is_refused_and_the_transaction_goes_on() {
+    let database = TestDatabase::new().await;
+    let mut client = database.connect().await;
+    let tx = client.transaction().await.expect("a transaction");
+    for (draft, what, advice) in refused_here() {
+        let error = draft.enqueue(&tx).await.expect_err(what);
+        assert!(matches!(error, EnqueueError::Refused(_)), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains(what) && text.contains(advice), "{text}");
+    }
+    Note { n: 2 }.enqueue(&tx).await.expect("the transaction is as good as new");
+    tx.commit().await.expect("committed");
+    assert_eq!(jobs(&database.connect_directly().await).await, 1);
+}
+
+#[tokio::test]
+async fn h2_what_only_the_server_can_measure_is_refused_by_the_server() {
+    let database = TestDatabase::new().await;
+    let client = database.connect_directly().await;
+    for (draft, what, advice) in [
+        (with_arguments(json!({ "a": "x".repeat(70_000) })), "64 KiB, these take 700", "reference"),
+        (draft().delay(Duration::from_secs(u64::MAX / 4)), "out of range", ""),
+        (
+            draft().delay(Duration::from_secs(9_000 * 366 * 86_400)),
+            "cannot be scheduled",
+            "before the year 9999",
+        ),
+    ] {
+        let error = draft.enqueue(&client).await.expect_err(what);
+        assert!(matches!(error, EnqueueError::Refused(_)), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains(what) && text.contains(advice), "{text}");
+    }
+    assert_eq!(jobs(&client).await, 0);
+}
+
+#[tokio::test]
+async fn h13_a_key_that_belongs_to_another_payload_is_an_error_of_its_own() {
+    let database = TestDatabase::new().await;
+    let client = database.connect_directly().await;
+    let keyed = |n| Note { n }.with().expect("a draft").key("order:7");
+    keyed(1).enqueue(&client).await.expect("enqueued");
+    let error = keyed(2).enqueue(&client).await.expect_err("another payload");
+    assert!(matches!(error, EnqueueError::KeyConflict(_)), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("order:7") && text.contains("Use a new key"), "{text}");
+    // The same words in another queue are another key.
+    assert!(keyed(2).queue("other").enqueue(&client).await.expect("enqueued").is_new());
+}
+
+#[tokio::test]
+async fn a_server_that_says_no_is_not_called_an_unknown_fate() {
+    let database = TestDatabase::new().await;
+    let client = database.connect_directly().await;
+    client.batch_execute("set role leasehold_viewer").await.expect("a role that may not enqueue");
+    let error = Note { n: 1 }.enqueue(&client).await.expect_err("no permission");
+    assert!(error.to_string().starts_with("the job was not stored: permission denied"), "{error}");
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_called_an_unknown_fate() {
+    let database = TestDatabase::new().await;
+    let client = database.connect_directly().await;
+    let pid: i32 = client.query_one("select pg_backend_pid()", &[]).await.expect("a pid").get(0);
+    let killer = database.connect_directly().await;
+    // The server ends the session without a word of its own to the statement.
+    let killed = killer.query_one("select pg_terminate_backend($1, 10000)", &[&pid]).await;
+    assert!(killed.expect("an answer").get::<_, bool>(0));
+    let error = loop {
+        match draft().enqueue(&client).await {
+            // The first statement may meet the farewell of the server.
+            Err(EnqueueError::Database(error)) if error.as_db_error().is_some() => {}
+            Err(error) => break error,
+            Ok(_) => panic!("the session is gone"),
+        }
+    };
+    let text = error.to_string();
+    assert!(
+        text.contains("may not have been stored") && text.contains("idempotency key"),
+        "{text}"
+    );
+}

@@ -1,0 +1,147 @@
+//! The database cannot be reached, or nobody says that it cannot.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::worker::StopReason;
+use leasehold::{Ctx, Enqueue, Finished, JobResult, Outcome, State};
+use leasehold_testing::proxy::Rule;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio_postgres::types::Type;
+
+use super::Setup;
+use crate::rig::{back_date_leases, completed, queue_settings, run, soon};
+use crate::support::Note;
+
+async fn gated(_: Note, State(gate): State<Arc<Semaphore>>) {
+    let _ = gate.acquire().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a15_a_result_is_kept_while_the_database_is_away_longer_than_the_lease() {
+    let setup = Setup::new().await;
+    queue_settings(&setup.client, "lease = '1 second'").await;
+    let gate = Arc::new(Semaphore::new(0));
+    let worker =
+        setup.engine.worker_with(Arc::clone(&gate)).queue("default", 1).without_housekeeping();
+    let mut worker = run(worker.handle(gated));
+    let id = Note { n: 1 }.enqueue(&setup.engine).await.expect("enqueued").id();
+    worker.started(id).await;
+    let away = setup.proxy.add(Rule::refuse_connections());
+    setup.proxy.reset_all();
+    gate.add_permits(1);
+    // By the worker's own clock the lease is over.
+    worker.lost_a_lease().await;
+    back_date_leases(&setup.client).await;
+    let tries = setup.proxy.fired(away) + 20;
+    setup.proxy.wait_fired_times(away, tries).await.expect("many tries");
+    setup.proxy.heal();
+    // Nobody took the job meanwhile: the work was not in vain.
+    assert_eq!(worker.finished(1).await, [(id, Finished::Completed)]);
+    worker.stop().await;
+    let first_attempts = "select count(*) from leasehold.history, unnest(attempts) a where a = 1";
+    assert_eq!(setup.count(first_attempts).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a15_a_result_that_comes_too_late_is_dropped() {
+    let setup = Setup::new().await;
+    let gate = Arc::new(Semaphore::new(0));
+    let worker =
+        setup.engine.worker_with(Arc::clone(&gate)).queue("default", 1).without_housekeeping();
+    let mut cut_off = run(worker.handle(gated));
+    let id = Note { n: 1 }.enqueue(&setup.engine).await.expect("enqueued").id();
+    cut_off.started(id).await;
+    let away = setup.proxy.add(Rule::refuse_connections());
+    setup.proxy.reset_all();
+    gate.add_permits(1);
+    setup.proxy.wait_fired_times(away, 5).await.expect("many tries");
+    back_date_leases(&setup.client).await;
+    let other = setup.undisturbed().await;
+    let mut other = run(other.worker().queue("default", 1).handle(async |_: Note| {}));
+    assert_eq!(other.finished(1).await, [(id, Finished::Completed)]);
+    setup.proxy.heal();
+    assert_eq!(cut_off.finished(1).await, [(id, Finished::Lost)]);
+    cut_off.stop().await;
+    other.stop().await;
+    assert_eq!(completed(&setup.client).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b8_a_worker_whose_renewal_hangs_stops_its_handlers_before_the_lease_ends() {
+    let setup = Setup::new().await;
+    queue_settings(&setup.client, "lease = '6 seconds'").await;
+    let (told, mut reasons) = unbounded_channel();
+    let handler = async |_: Note, ctx: Ctx, State(told): State<UnboundedSender<StopReason>>| {
+        let _ = told.send(ctx.stopped().await);
+    };
+    let worker = setup.engine.worker_with(told).queue("default", 1).without_housekeeping();
+    let mut worker = run(worker.handle(handler));
+    let hanging = setup
+        .proxy
+        .add(Rule::delay_statement("leasehold.renew(", Duration::from_secs(60)).times(u64::MAX));
+    let id = Note { n: 1 }.enqueue(&setup.engine).await.expect("enqueued").id();
+    worker.started(id).await;
+    setup.proxy.wait_fired(hanging).await.expect("the keeper's connection is silent");
+    assert_eq!(soon(reasons.recv()).await, Some(StopReason::LeaseLost));
+    let in_time = "select count(*) from leasehold.lease where lease_expires_at > clock_timestamp()";
+    assert_eq!(setup.count(in_time).await, 1);
+    setup.proxy.heal();
+    worker.stop().await;
+}
+
+/// Locks its job, then goes silent, when it is the first to try.
+async fn lock_and_wait(job: Note, ctx: Ctx, State(told): State<UnboundedSender<()>>) -> JobResult {
+    let mut client = ctx.engine().pool().get().await?;
+    if ctx.attempt() == 1 {
+        // The engine's own limit is 30 s: long for a test.
+        client.batch_execute("set idle_in_transaction_session_timeout = '500ms'").await?;
+    }
+    let transaction = client.transaction().await?;
+    ctx.check_lease_in(&transaction).await?;
+    transaction.query_typed("insert into ledger values ($1)", &[(&job.n, Type::INT8)]).await?;
+    if ctx.attempt() == 1 {
+        let _ = told.send(());
+        std::future::pending::<()>().await;
+    }
+    ctx.complete_in(&transaction).await?;
+    transaction.commit().await?;
+    Ok(Outcome::Done)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b8_a_job_locked_behind_a_dead_connection_starts_again_elsewhere() {
+    let setup = Setup::new().await;
+    queue_settings(&setup.client, "lease = '1 second'").await;
+    let (told, mut locked) = unbounded_channel();
+    let worker = setup.engine.worker_with(told.clone()).queue("default", 1).without_housekeeping();
+    let cut_off = run(worker.grace(Duration::ZERO).handle(lock_and_wait));
+    let id = Note { n: 1 }.enqueue(&setup.engine).await.expect("enqueued").id();
+    soon(locked.recv()).await.expect("locked");
+    setup.proxy.add(Rule::blackhole());
+    back_date_leases(&setup.client).await;
+    let skipped = "select returned from leasehold.expire_leases()";
+    let free = "select count(*) from leasehold.job where not held";
+    if setup.count(skipped).await == 0 {
+        assert_eq!(setup.count(free).await, 0, "nobody can have the job while the ghost holds it");
+    }
+    let other = setup.undisturbed().await;
+    let mut other = run(other.worker_with(told).queue("default", 1).handle(lock_and_wait));
+    assert_eq!(other.finished(1).await, [(id, Finished::Completed)]);
+    setup.proxy.heal();
+    cut_off.stop().await;
+    other.stop().await;
+    setup.assert_each_once(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b8_the_server_ends_connections_of_the_engine_that_died_without_a_word() {
+    let setup = Setup::new().await;
+    let client = setup.engine.pool().get().await.expect("a connection");
+    let limits = "select count(*) from pg_settings where source = 'session' and setting <> '0' and name in \
+                  ('idle_in_transaction_session_timeout', 'client_connection_check_interval', 'statement_timeout', 'lock_timeout')";
+    assert_eq!(crate::rig::count(&client, limits).await, 4);
+    let config = setup.engine.database().config();
+    assert!(config.get_keepalives() && config.get_tcp_user_timeout().is_some());
+}

@@ -1,0 +1,54 @@
+//! Handlers hold every pooled connection.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use leasehold::{Ctx, Enqueue, JobResult, Leasehold, Outcome, State};
+use leasehold_testing::TestDatabase;
+use tokio::sync::Semaphore;
+
+use crate::rig::{completed, count, queue_settings, run, until};
+use crate::support::Note;
+
+type Shared = (Arc<Semaphore>, Arc<AtomicUsize>);
+
+async fn hold_a_connection(_: Note, ctx: Ctx, State((gate, holding)): State<Shared>) -> JobResult {
+    let _connection = ctx.engine().pool().get().await?;
+    holding.fetch_add(1, Ordering::SeqCst);
+    let _ = gate.acquire().await?;
+    Ok(Outcome::Done)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b10_handlers_that_hold_every_connection_keep_no_lease_from_being_renewed() {
+    let database = TestDatabase::new().await;
+    let client = database.connect_directly().await;
+    let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
+    queue_settings(&client, "lease = '1 second'").await;
+    engine.enqueue_many((0..50).map(|n| Note { n })).await.expect("enqueued");
+    let (gate, holding) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
+    let state = (Arc::clone(&gate), Arc::clone(&holding));
+    let mut worker = run(engine.worker_with(state).queue("default", 50).handle(hold_a_connection));
+    let size = engine.pool().status().max_size;
+    until("no connection is left", async || holding.load(Ordering::SeqCst) == size).await;
+    assert!(size < 50, "the pool is smaller than the worker");
+    worker.seen();
+    // Two leases long.
+    worker.renewed(7).await;
+    gate.add_permits(1000);
+    worker.finished(50).await;
+    // The pool is usable again, and nothing was lost or repeated.
+    Note { n: 51 }.enqueue(&engine).await.expect("enqueued");
+    worker.finished(1).await;
+    worker.stop().await;
+    assert_eq!(completed(&client).await, 51);
+    assert_eq!(
+        count(&client, "select coalesce(sum(cardinality(lost_ids)), 0) from leasehold.lease").await,
+        0
+    );
+    assert_eq!(
+        count(&client, "select count(*) from leasehold.history, unnest(attempts) a where a > 1")
+            .await,
+        0
+    );
+}

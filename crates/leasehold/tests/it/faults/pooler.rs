@@ -1,0 +1,62 @@
+//! A pooler in transaction mode stands in between.
+
+use leasehold::events::Event;
+use leasehold::worker::JobTx;
+use leasehold::{Ctx, Enqueue, JobResult, Leasehold};
+use leasehold_testing::{PgBouncer, PrivatePostgres, TestDatabase};
+use tokio_postgres::types::Type;
+
+use crate::rig::{completed, count, queue_settings, run, sql, until};
+use crate::support::Note;
+
+async fn into_ledger(job: Note, tx: JobTx, ctx: Ctx) -> JobResult {
+    tx.query_typed("insert into ledger values ($1)", &[(&job.n, Type::INT8)]).await?;
+    if job.n == 0 {
+        // Long enough for renewals through the pooler.
+        ctx.once_do("wait", async || Ok(())).await?;
+    }
+    tx.complete().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b11_through_a_transaction_pooler_everything_works_by_polling() {
+    let postgres = PrivatePostgres::throwaway().start().expect("a server");
+    let database = TestDatabase::on(&postgres).await.expect("a database");
+    let pgbouncer = PgBouncer::start(&postgres, 6).expect("a pooler");
+    let client = database.connect_directly().await;
+    sql(&client, "create table ledger (n bigint)").await;
+    queue_settings(&client, "lease = '1 second'").await;
+    let direct = Leasehold::connect(&database.direct_url()).await.expect("an engine");
+    assert!(!direct.database().is_pooled());
+    let engine = Leasehold::connect(&pgbouncer.url(database.name())).await.expect("an engine");
+    assert!(engine.database().is_pooled(), "the probe finds the pooler");
+
+    let worker = engine.worker().queue("default", 4);
+    let slow = async |_: Slow, ctx: Ctx| {
+        tokio::select! {
+            _ = ctx.stopped() => {}
+            () = tokio::time::sleep(std::time::Duration::from_millis(1500)) => {}
+        }
+    };
+    let mut worker = run(worker.handle(into_ledger).handle(slow));
+    engine.enqueue_many((0..100).map(|n| Note { n })).await.expect("enqueued");
+    for n in 100..120_i64 {
+        let draft = Note { n }.with().expect("a draft").key(format!("{n}"));
+        draft.clone().enqueue(&engine).await.expect("enqueued");
+        assert!(!draft.enqueue(&engine).await.expect("enqueued").is_new());
+    }
+    Slow {}.enqueue(&engine).await.expect("enqueued");
+    worker.renewed(2).await;
+    until("all done", async || completed(&client).await == 121).await;
+    assert_eq!(count(&client, "select count(*) from ledger").await, 120);
+    assert!(!worker.seen().iter().any(|event| matches!(event, Event::LeaseLost { .. })));
+    worker.stop().await;
+    // Nothing of ours stays with a session that belongs to others too.
+    let listening = "select count(*) from pg_stat_activity where query ilike 'listen%'";
+    assert_eq!(count(&client, listening).await, 0);
+}
+
+/// Outlives a lease of a second.
+#[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
+#[job(name = "slow")]
+struct Slow {}

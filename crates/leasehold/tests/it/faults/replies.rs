@@ -1,0 +1,216 @@
+//! The server did it and the answer never came.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::events::Event;
+use leasehold::worker::JobTx;
+use leasehold::{Ctx, Enqueue, Enqueued, Finished, JobError, JobResult, Leasehold, Outcome};
+use leasehold_testing::proxy::Rule;
+use tokio_postgres::types::Type;
+
+use super::Setup;
+use crate::rig::{completed, jobs, run, sql, until};
+use crate::support::{Note, wait_for};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b1_enqueues_whose_replies_are_lost_make_one_job_each() {
+    const EACH: i64 = 50;
+    let setup = Arc::new(Setup::new().await);
+    let producers: Vec<_> = (0..6)
+        .map(|producer| {
+            let setup = Arc::clone(&setup);
+            tokio::spawn(async move {
+                for n in producer * EACH..(producer + 1) * EACH {
+                    setup.proxy.add(Rule::drop_reply_to("leasehold.enqueue("));
+                    let draft = Note { n }.with().expect("a draft").key(format!("note {n}"));
+                    draft.enqueue(&setup.engine).await.expect("enqueued in the end");
+                }
+            })
+        })
+        .collect();
+    for producer in producers {
+        producer.await.expect("no panic");
+    }
+    assert_eq!(jobs(&setup.client).await, 6 * EACH);
+    assert_eq!(setup.count("select count(distinct kwargs) from leasehold.job").await, 6 * EACH);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b1_an_enqueue_without_a_key_is_not_repeated_behind_the_callers_back() {
+    let setup = Setup::new().await;
+    setup.proxy.add(Rule::drop_reply_to("leasehold.enqueue("));
+    let error = Note { n: 1 }.enqueue(&setup.engine).await.expect_err("the reply was lost");
+    assert!(error.to_string().contains("idempotency key"), "{error}");
+    assert_eq!(jobs(&setup.client).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b2_a_lost_commit_of_the_callers_transaction_is_repeated_with_its_key() {
+    let setup = Setup::new().await;
+    let store = async |engine: &Leasehold| -> Result<Enqueued, JobError> {
+        let mut client = engine.pool().get().await?;
+        let transaction = client.transaction().await?;
+        transaction
+            .batch_execute("insert into ledger select 1 where not exists (select from ledger)")
+            .await?;
+        let stored = Note { n: 1 }.with()?.key("order 1").enqueue(&transaction).await?;
+        transaction.commit().await?;
+        Ok(stored)
+    };
+    setup.proxy.add(Rule::drop_reply_to_commit());
+    assert!(store(&setup.engine).await.is_err());
+    let stored = store(&setup.engine).await.unwrap_or_else(|_| panic!("stored"));
+    assert!(matches!(stored, Enqueued::Duplicate(_)));
+    assert_eq!(
+        (jobs(&setup.client).await, setup.count("select count(*) from ledger").await),
+        (1, 1)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b3_a_claim_whose_reply_was_lost_is_found_again_at_once() {
+    let setup = Setup::new().await;
+    setup.engine.enqueue_many((0..10).map(|n| Note { n })).await.expect("enqueued");
+    let lost = setup.proxy.add(Rule::drop_reply_to("leasehold.claim_lanes("));
+    let mut worker = run(setup.engine.worker().queue("default", 10).handle(async |_: Note| {}));
+    let found = wait_for(&mut worker.events, |event| match event {
+        Event::ClaimRecovered { jobs, .. } => Some(*jobs),
+        _ => None,
+    });
+    assert_eq!(found.await, 10);
+    worker.finished(10).await;
+    worker.stop().await;
+    assert_eq!(setup.proxy.fired(lost), 1);
+    let first_attempts = "select count(*) from leasehold.history, unnest(attempts) a where a = 1";
+    assert_eq!(setup.count(first_attempts).await, 10, "the lease did not have to run out");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b3_the_claim_of_a_job_whose_worker_died_is_found_again_too() {
+    let setup = Setup::new().await;
+    Note { n: 1 }.enqueue(&setup.engine).await.expect("enqueued");
+    sql(&setup.client, "update leasehold.job set lost_count = 1, attempts = 1").await;
+    setup.proxy.add(Rule::drop_reply_to("leasehold.claim_lost("));
+    setup.proxy.add(Rule::drop_reply_to("leasehold.claim_lost(").skip(1));
+    let mut worker = run(setup.engine.worker().queue("default", 10).handle(async |_: Note| {}));
+    assert_eq!(worker.next_end().await, Finished::Completed);
+    worker.stop().await;
+    let second = "select count(*) from leasehold.history, unnest(attempts) a where a = 2";
+    assert_eq!(setup.count(second).await, 1);
+}
+
+/// One job for each way to end, and the statement that records it.
+const ENDS: [(i64, &str, Finished); 6] = [
+    (0, "leasehold.complete_many(", Finished::Completed),
+    (1, "leasehold.fail(", Finished::Retried),
+    (2, "leasehold.snooze(", Finished::Snoozed),
+    (3, "leasehold.finish_cancelled(", Finished::Cancelled),
+    (4, "leasehold.bury(", Finished::Buried),
+    (5, "leasehold.fail(", Finished::Retried),
+];
+
+async fn end_as_told(job: Note) -> JobResult {
+    let long = Duration::from_secs(600);
+    match job.n {
+        0 => Ok(Outcome::Done),
+        1 => Ok(Outcome::Retry { after: long, why: "later".into() }),
+        2 => Ok(Outcome::Snooze(long)),
+        3 => Ok(Outcome::Cancel("no".into())),
+        4 => Err(JobError::permanent("never")),
+        _ => panic!("told to"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b4_a_finish_whose_reply_was_lost_counts_and_is_reported_as_what_it_is() {
+    let setup = Setup::new().await;
+    let mut worker = run(setup.engine.worker().queue("default", 1).handle(end_as_told));
+    for (n, statement, outcome) in ENDS {
+        let lost = setup.proxy.add(Rule::drop_reply_to(statement));
+        Note { n }.enqueue(&setup.engine).await.expect("enqueued");
+        assert_eq!(worker.next_end().await, outcome, "{statement}");
+        assert_eq!(setup.proxy.fired(lost), 1, "{statement}");
+    }
+    worker.stop().await;
+    assert_eq!(completed(&setup.client).await, 1);
+    assert_eq!(setup.count("select count(*) from leasehold.dead_job").await, 1);
+    let open = "select count(*) from leasehold.lease where ended_at is null";
+    assert_eq!(setup.count(open).await, 0);
+    assert_eq!(setup.count("select sum(lost_count) from leasehold.job").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b4_a_finish_that_never_reached_the_server_is_repeated() {
+    let setup = Setup::new().await;
+    let mut worker = run(setup.engine.worker().queue("default", 1).handle(end_as_told));
+    for (n, statement, outcome) in ENDS {
+        let cut = setup.proxy.add(Rule::cut_before(statement).times(2));
+        Note { n }.enqueue(&setup.engine).await.expect("enqueued");
+        assert_eq!(worker.next_end().await, outcome, "{statement}");
+        assert_eq!(setup.proxy.fired(cut), 2, "{statement}");
+    }
+    worker.stop().await;
+    assert_eq!(completed(&setup.client).await, 1);
+}
+
+async fn into_ledger(job: Note, tx: JobTx) -> JobResult {
+    tx.query_typed("insert into ledger values ($1)", &[(&job.n, Type::INT8)]).await?;
+    tx.complete().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b4_the_lost_reply_to_a_handlers_commit_does_not_repeat_its_effect() {
+    let setup = Setup::new().await;
+    let mut worker = run(setup.engine.worker().queue("default", 1).handle(into_ledger));
+    for n in 0..5 {
+        let lost = setup.proxy.add(Rule::drop_reply_to_commit());
+        Note { n }.enqueue(&setup.engine).await.expect("enqueued");
+        assert_eq!(worker.next_end().await, Finished::Completed);
+        assert_eq!(setup.proxy.fired(lost), 1);
+    }
+    worker.stop().await;
+    setup.assert_each_once(5).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b5_a_commit_that_a_ghost_still_writes_is_waited_for() {
+    let setup = Setup::new().await;
+    // COMMIT takes as long as we hold the lock.
+    sql(
+        &setup.client,
+        "create function hold() returns trigger language plpgsql as \
+         'begin perform pg_advisory_xact_lock(42); return null; end'; \
+         create constraint trigger hold after insert on ledger deferrable initially deferred \
+         for each row execute function hold(); \
+         select pg_advisory_lock(42)",
+    )
+    .await;
+    let handler = async |job: Note, tx: JobTx, ctx: Ctx| -> JobResult {
+        tx.query_typed("insert into ledger values ($1)", &[(&job.n, Type::INT8)]).await?;
+        assert_eq!(ctx.attempt(), 1);
+        tx.complete().await
+    };
+    let mut worker = run(setup.engine.worker().queue("default", 1).handle(handler));
+    Note { n: 1 }.enqueue(&setup.engine).await.expect("enqueued");
+    let watcher = setup.database.connect_directly().await;
+    let waiting = |what: &str| {
+        format!(
+            "select count(*) from pg_stat_activity where datname = current_database() \
+             and wait_event_type = 'Lock' and query ilike '%{what}%'"
+        )
+    };
+    let committing = waiting("commit");
+    until("the commit hangs", async || crate::rig::count(&watcher, &committing).await == 1).await;
+    // The worker loses its connections; the ghost goes on.
+    setup.proxy.reset_all();
+    let failing = waiting("leasehold.fail(");
+    until("the second try waits for the first", async || {
+        crate::rig::count(&watcher, &failing).await == 1
+    })
+    .await;
+    sql(&setup.client, "select pg_advisory_unlock(42)").await;
+    assert_eq!(worker.next_end().await, Finished::Completed);
+    worker.stop().await;
+    setup.assert_each_once(1).await;
+}

@@ -1,0 +1,154 @@
+//! Processes that are killed with -9, and what is left of them.
+
+use std::time::Instant;
+
+use leasehold::Leasehold;
+use leasehold_testing::TestDatabase;
+use rustix::process::Signal;
+
+use super::{Process, assert_no_orphans, said, tables};
+use crate::rig::{
+    back_date_leases, completed, count, jobs, number, queue_settings, run, sql, until,
+};
+use crate::support::Note;
+
+const HELD: &str = "select count(*) from leasehold.job where held";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a8_the_hundred_jobs_of_a_killed_worker_start_elsewhere_and_none_is_lost() {
+    let database = TestDatabase::new().await;
+    let client = database.connect_directly().await;
+    let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
+    tables(&client).await;
+    queue_settings(&client, "lease = '2 seconds'").await;
+    engine.enqueue_many((0..100).map(|n| Note { n })).await.expect("enqueued");
+    let mut victim = Process::start("hold", &database, "");
+    until("it holds a hundred jobs", async || count(&client, HELD).await == 100).await;
+    let old: Vec<(i64, i64)> = {
+        let rows = client
+            .query("select id, lease_generation from leasehold.job", &[])
+            .await
+            .expect("rows");
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+    };
+    let killed_at = Instant::now();
+    victim.signal(Signal::KILL);
+    victim.ended().await;
+    let mut worker = run(engine.worker().queue("default", 20).handle(async |_: Note| {}));
+    worker.finished(100).await;
+    println!(
+        "100 jobs of a killed worker (lease 2 s) were done elsewhere after {:?}",
+        killed_at.elapsed()
+    );
+    worker.stop().await;
+    assert_eq!((completed(&client).await, jobs(&client).await), (100, 0));
+    // One loss and one more attempt each.
+    let second = "select count(*) from leasehold.history, unnest(attempts) a where a = 2";
+    assert_eq!(count(&client, second).await, 100);
+    assert_eq!(count(&client, "select sum(cardinality(lost_ids)) from leasehold.lease").await, 100);
+    // What the dead worker had on the wire arrives at last.
+    for (id, generation) in old {
+        let late = format!("select leasehold.complete({id}, {generation})::int");
+        assert_eq!(count(&client, &late).await, 0);
+        let late = format!("select leasehold.fail({id}, {generation}, 'late')");
+        let answer = client.query_one(&late, &[]).await.expect("an answer");
+        assert_eq!(answer.get::<_, &str>(0), "lost");
+    }
+    assert_eq!((completed(&client).await, jobs(&client).await), (100, 0));
+    assert_no_orphans(&client).await;
+}
+
+#[cfg(feature = "chaos")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a8_a_worker_that_dies_between_its_claim_and_the_first_handler_costs_a_loss_each() {
+    let database = TestDatabase::new().await;
+    let client = database.connect_directly().await;
+    let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
+    tables(&client).await;
+    engine.enqueue_many((0..10).map(|n| Note { n })).await.expect("enqueued");
+    let mut victim = Process::start("quick", &database, "claim.committed=abort");
+    assert!(!victim.ended().await.success());
+    assert_eq!(count(&client, HELD).await, 10, "claimed for nobody");
+    back_date_leases(&client).await;
+    let mut worker = run(engine.worker().queue("default", 10).handle(async |_: Note| {}));
+    worker.finished(10).await;
+    worker.stop().await;
+    assert_eq!(completed(&client).await, 10);
+    // Each alone under its lease after its loss.
+    let alone = "select count(*) from leasehold.lease where cardinality(job_ids) = 1";
+    assert_eq!(count(&client, alone).await, 10);
+    assert_no_orphans(&client).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b6_a_process_that_dies_between_effect_and_finish_applies_its_effect_once() {
+    let database = TestDatabase::new().await;
+    let client = database.connect_directly().await;
+    let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
+    tables(&client).await;
+    queue_settings(&client, "lease = '1 second'").await;
+    for n in 1..=3 {
+        engine.enqueue_many([Note { n }]).await.expect("enqueued");
+        let mut victim = Process::start("crash-after-effect", &database, "");
+        assert!(!victim.ended().await.success());
+        assert_eq!(count(&client, "select count(*) from ledger").await, n, "the effect is there");
+        let mut second = Process::start("crash-after-effect", &database, "");
+        until("the second attempt", async || completed(&client).await == n).await;
+        assert!(second.is_alive());
+        assert_eq!(count(&client, "select count(*) from ledger").await, n, "and only once");
+        second.signal(Signal::TERM);
+        assert!(second.ended().await.success());
+    }
+    assert_eq!(count(&client, "select count(distinct n) from ledger").await, 3);
+}
+
+#[cfg(feature = "chaos")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a18_a_worker_whose_keeper_dies_stops_its_handlers_and_ends_with_an_error() {
+    let database = TestDatabase::new().await;
+    let client = database.connect_directly().await;
+    let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
+    tables(&client).await;
+    engine.enqueue_many((0..3).map(|n| Note { n })).await.expect("enqueued");
+    queue_settings(&client, "lease = '1 second'").await;
+    // At its first renewal: its handlers run by then.
+    let mut worker = Process::start("hold", &database, "keeper.renew=panic");
+    let status = worker.ended().await;
+    assert_eq!(status.code(), Some(3), "{status:?}");
+    assert_eq!(said(&client, "LeaseLost").await, 3, "every handler was told");
+    let told = "select count(*) from said where what like 'the thread that renews leases stopped%'";
+    assert_eq!(count(&client, told).await, 1);
+    assert_no_orphans(&client).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a23_rolling_restarts_cost_no_attempt() {
+    let database = TestDatabase::new().await;
+    let client = database.connect_directly().await;
+    let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
+    tables(&client).await;
+    engine.enqueue_many((0..2000).map(|n| Note { n })).await.expect("enqueued");
+    let mut one = Process::start("poison", &database, "");
+    let mut done = 0;
+    for _ in 0..5 {
+        until("more is done", async || completed(&client).await > done + 50).await;
+        let next = Process::start("poison", &database, "");
+        one.signal(Signal::TERM);
+        let status = one.ended().await;
+        assert!(status.success(), "{status:?}");
+        done = completed(&client).await;
+        one = next;
+    }
+    until("the last one works", async || completed(&client).await > done + 50).await;
+    sql(&client, "delete from leasehold.job where not held").await;
+    one.signal(Signal::TERM);
+    assert!(one.ended().await.success());
+    let again = "select count(*) from leasehold.history, unnest(attempts) a where a > 1";
+    assert_eq!(count(&client, again).await, 0);
+    assert_eq!(
+        count(&client, "select coalesce(sum(cardinality(lost_ids)), 0) from leasehold.lease").await,
+        0
+    );
+    assert_eq!(number(&client, "select coalesce(sum(attempts), 0) from leasehold.job").await, 0);
+    assert_no_orphans(&client).await;
+}

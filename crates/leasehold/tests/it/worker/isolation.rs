@@ -1,0 +1,120 @@
+//! What one job cannot do to others.
+
+use leasehold::worker::BatchItem;
+use leasehold::{Draft, Enqueue, Finished, Job, JobError};
+use leasehold_testing::TestDatabase;
+use serde::{Deserialize, Serialize};
+
+use crate::rig::{completed, count, jobs, run, sql};
+use crate::support::{Note, engine};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn g6_a_panic_is_one_attempts_failure_and_nobody_elses() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    engine.enqueue_many((0..20).map(|n| Note { n })).await.expect("enqueued");
+    let handler = async |job: Note| assert!(job.n != 7, "seven of {}", job.n);
+    let mut worker = run(engine.worker().queue("default", 20).handle(handler));
+    let ends = worker.finished(20).await;
+    assert_eq!(ends.iter().filter(|end| end.1 == Finished::Completed).count(), 19);
+    assert_eq!(ends.iter().filter(|end| end.1 == Finished::Retried).count(), 1);
+    let told =
+        "select count(*) from leasehold.job where last_error = 'the handler panicked: seven of 7'";
+    assert_eq!(count(&client, told).await, 1);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h1_an_error_text_with_nul_is_recorded() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    let handler = async |_: Note| -> Result<(), JobError> { Err(JobError::permanent("a\0b")) };
+    let mut worker = run(engine.worker().queue("default", 1).handle(handler));
+    Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
+    assert_eq!(worker.next_end().await, Finished::Buried);
+    assert_eq!(
+        count(&client, "select count(*) from leasehold.dead_job where last_error = 'a\u{fffd}b'")
+            .await,
+        1
+    );
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h15_names_without_a_handler_are_left_alone() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    let other = Draft::untyped("of.another.release", &serde_json::json!({})).expect("a draft");
+    other.enqueue(&engine).await.expect("enqueued");
+    Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
+    let mut worker = run(engine.worker().queue("default", 4).handle(async |_: Note| {}));
+    assert_eq!(worker.next_end().await, Finished::Completed);
+    worker.stop().await;
+    let untouched = "select count(*) from leasehold.job where name = 'of.another.release' \
+                     and attempts = 0 and lease_generation = 0 and not held";
+    assert_eq!(count(&client, untouched).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h15_a_hundred_thousand_jobs_of_unknown_names_are_no_hindrance() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    // Older, of higher priority, and of names on both sides of ours in the index.
+    let crowd = "insert into leasehold.job (name, priority, scheduled_at) \
+                 select case when n % 2 = 0 then 'a.' else 'z.' end || n % 10, -1, now() - interval '1 hour' \
+                 from generate_series(1, 100000) n";
+    sql(&client, crowd).await;
+    let mut worker = run(engine.worker().queue("default", 4).handle(async |_: Note| {}));
+    engine.enqueue_many((0..50).map(|n| Note { n })).await.expect("enqueued");
+    worker.finished(50).await;
+    worker.stop().await;
+    assert_eq!(completed(&client).await, 50);
+    assert_eq!(
+        count(&client, "select count(*) from leasehold.job where attempts = 0").await,
+        100_000
+    );
+}
+
+/// What a newer release made of [`Note`].
+#[derive(Job, Serialize, Deserialize)]
+#[job(name = "note")]
+struct NewNote {
+    n: i64,
+    reader: String,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h16_arguments_that_do_not_fit_are_buried_and_others_run() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
+    NewNote { n: 2, reader: "you".into() }.enqueue(&engine).await.expect("enqueued");
+    let mut worker = run(engine.worker().queue("default", 4).handle(async |_: NewNote| {}));
+    worker.finished(2).await;
+    worker.stop().await;
+    assert_eq!((completed(&client).await, jobs(&client).await), (1, 0));
+    let dead = "select count(*) from leasehold.dead_job where cause = 'undecodable' and attempts = 1 \
+                and last_error like 'the arguments do not fit note: %reader%'";
+    assert_eq!(count(&client, dead).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h16_one_misfit_does_not_spoil_its_batch() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    NewNote { n: 1, reader: "you".into() }.enqueue(&engine).await.expect("enqueued");
+    Note { n: 2 }.enqueue(&engine).await.expect("enqueued");
+    NewNote { n: 3, reader: "me".into() }.enqueue(&engine).await.expect("enqueued");
+    let handler = async |items: Vec<BatchItem<NewNote>>| {
+        assert_eq!(items.len(), 2);
+        Ok::<(), JobError>(())
+    };
+    let mut worker = run(engine.worker().queue("default", 4).handle_batch(3, handler));
+    worker.finished(3).await;
+    worker.stop().await;
+    assert_eq!((completed(&client).await, jobs(&client).await), (2, 0));
+    assert_eq!(
+        count(&client, "select count(*) from leasehold.dead_job where cause = 'undecodable'").await,
+        1
+    );
+}

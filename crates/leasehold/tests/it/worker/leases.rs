@@ -1,0 +1,178 @@
+//! Leases: kept while the worker lives, lost when it must be, found out in time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold::events::Event;
+use leasehold::worker::StopReason;
+use leasehold::{Ctx, Enqueue, Finished, JobError, JobResult, State};
+use leasehold_testing::TestDatabase;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use crate::rig::{back_date_leases, completed, count, jobs, queue_settings, run, soon, sql, until};
+use crate::support::{Note, engine};
+
+/// Waits for the gate; says when it begins.
+async fn gated(_: Note, State(gate): State<Arc<Semaphore>>) {
+    let _ = gate.acquire().await;
+}
+
+const ALL_IN_ONE_ATTEMPT: &str =
+    "select count(*) from leasehold.history, unnest(attempts) a where a = 1";
+const LOSSES: &str = "select coalesce(sum(cardinality(lost_ids)), 0) from leasehold.lease";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a10_jobs_that_wait_for_the_only_slot_lose_no_lease() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    queue_settings(&client, "lease = '1 second'").await;
+    engine.enqueue_many((0..100).map(|n| Note { n })).await.expect("enqueued");
+    let gate = Arc::new(Semaphore::new(0));
+    let mut worker = run(engine.worker_with(Arc::clone(&gate)).queue("default", 1).handle(gated));
+    // Longer than a lease.
+    worker.renewed(5).await;
+    gate.add_permits(1000);
+    worker.finished(100).await;
+    worker.stop().await;
+    assert_eq!(count(&client, ALL_IN_ONE_ATTEMPT).await, 100);
+    assert_eq!(count(&client, LOSSES).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a10_claimed_jobs_that_wait_inside_the_worker_are_renewed_too() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    queue_settings(&client, "lease = '1 second'").await;
+    let gate = Arc::new(Semaphore::new(0));
+    // On its last chance, the first job runs alone: the others are claimed and wait for it.
+    Note { n: 0 }.enqueue(&engine).await.expect("enqueued");
+    sql(&client, "update leasehold.job set lost_count = 2, attempts = 2").await;
+    let mut worker = run(engine.worker_with(Arc::clone(&gate)).queue("default", 50).handle(gated));
+    until("it runs", async || {
+        count(&client, "select count(*) from leasehold.job where held").await == 1
+    })
+    .await;
+    engine.enqueue_many((1..40).map(|n| Note { n })).await.expect("enqueued");
+    until("all are claimed", async || {
+        count(&client, "select count(*) from leasehold.job where held").await == 40
+    })
+    .await;
+    worker.seen();
+    worker.renewed(12).await;
+    gate.add_permits(1000);
+    until("all done", async || completed(&client).await == 40).await;
+    worker.stop().await;
+    assert_eq!(count(&client, ALL_IN_ONE_ATTEMPT).await, 39);
+    assert_eq!(count(&client, LOSSES).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a11_two_workers_of_one_name_do_not_share_leases() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    let gate = Arc::new(Semaphore::new(0));
+    let worker =
+        || engine.worker_with(Arc::clone(&gate)).name("pod-1").queue("default", 1).handle(gated);
+    let mut old = run(worker().without_housekeeping());
+    let id = Note { n: 1 }.enqueue(&engine).await.expect("enqueued").id();
+    let old_generation = old.started(id).await;
+    back_date_leases(&client).await;
+    let mut new = run(worker());
+    let new_generation = new.started(id).await;
+    assert!(new_generation > old_generation);
+    let holders =
+        "select count(distinct claimed_by) from leasehold.lease where claimed_by like 'pod-1/%'";
+    assert_eq!(count(&client, holders).await, 2);
+    // What the old process still has on the wire, by any verb.
+    let late = format!("select leasehold.complete({id}, {old_generation})::int");
+    assert_eq!(count(&client, &late).await, 0);
+    gate.add_permits(10);
+    assert_eq!(old.next_end().await, Finished::Lost);
+    assert_eq!(new.next_end().await, Finished::Completed);
+    old.stop().await;
+    new.stop().await;
+    assert_eq!((completed(&client).await, jobs(&client).await), (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a16_handlers_that_spin_on_every_thread_lose_no_lease() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    queue_settings(&client, "lease = '1 second'").await;
+    engine.enqueue_many((0..4).map(|n| Note { n })).await.expect("enqueued");
+    let enough = Arc::new(AtomicBool::new(false));
+    let handler = async |_: Note, State(enough): State<Arc<AtomicBool>>| {
+        let limit = Instant::now() + Duration::from_secs(30);
+        while !enough.load(Ordering::SeqCst) && Instant::now() < limit {
+            std::hint::spin_loop();
+        }
+    };
+    let mut worker =
+        run(engine.worker_with(Arc::clone(&enough)).queue("default", 4).handle(handler));
+    // No timer of this runtime can fire now; the keeper's own thread wakes us.
+    let mut renewals = 0;
+    while renewals < 6 {
+        match worker.events.recv().await.expect("the worker lives") {
+            Event::Renewed { .. } => renewals += 1,
+            Event::LeaseLost { .. } => panic!("a lease was lost"),
+            _ => {}
+        }
+    }
+    enough.store(true, Ordering::SeqCst);
+    worker.finished(4).await;
+    worker.stop().await;
+    assert_eq!(count(&client, ALL_IN_ONE_ATTEMPT).await, 4);
+    assert_eq!(count(&client, LOSSES).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a3_a_lease_that_ran_out_unnoticed_is_still_its_owners() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    let gate = Arc::new(Semaphore::new(0));
+    let worker = engine.worker_with(Arc::clone(&gate)).queue("default", 1).without_housekeeping();
+    let mut worker = run(worker.handle(gated));
+    let id = Note { n: 1 }.enqueue(&engine).await.expect("enqueued").id();
+    worker.started(id).await;
+    back_date_leases(&client).await;
+    gate.add_permits(1);
+    assert_eq!(worker.finished(1).await, [(id, Finished::Completed)]);
+    worker.stop().await;
+    assert_eq!(count(&client, ALL_IN_ONE_ATTEMPT).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a5_a_handler_learns_that_its_lease_was_taken() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    queue_settings(&client, "lease = '1 second'").await;
+    let (told, mut reasons) = unbounded_channel();
+    let handler =
+        async |_: Note, ctx: Ctx, State(told): State<UnboundedSender<StopReason>>| -> JobResult {
+            let _ = told.send(ctx.stopped().await);
+            Err(JobError::permanent("a verdict that must not count"))
+        };
+    let mut worker =
+        run(engine.worker_with(told).queue("default", 1).without_housekeeping().handle(handler));
+    let id = Note { n: 1 }.enqueue(&engine).await.expect("enqueued").id();
+    let generation = worker.started(id).await;
+    // Not by its age: by an expiry in the database, which the next renewal hears of.
+    sql(&client, "update leasehold.queue set paused_at = now(), paused_by = 'test'").await;
+    until("the lease is taken", async || {
+        back_date_leases(&client).await;
+        sql(&client, "select leasehold.expire_leases()").await;
+        count(&client, LOSSES).await == 1
+    })
+    .await;
+    assert_eq!(worker.lost_a_lease().await, generation);
+    assert_eq!(soon(reasons.recv()).await, Some(StopReason::LeaseLost));
+    assert_eq!(worker.next_end().await, Finished::Lost);
+    worker.stop().await;
+    assert_eq!(
+        count(&client, "select count(*) from leasehold.job where not held and lost_count = 1")
+            .await,
+        1
+    );
+}

@@ -1,0 +1,129 @@
+//! How much runs at once, and for how long.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use leasehold::worker::StopReason;
+use leasehold::{Ctx, Draft, Enqueue, FinishError, Finished, Job, JobError, JobResult, State};
+use leasehold_testing::TestDatabase;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use crate::rig::{completed, count, jobs, run, soon};
+use crate::support::{Note, engine};
+
+#[derive(Job, Serialize, Deserialize)]
+#[job(name = "brief", run_limit = "100ms", backoff = "1ms..1ms")]
+struct Brief {}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a17_a_handler_that_waits_for_ever_is_given_up_and_frees_its_slot() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    let worker = engine
+        .worker()
+        .queue("default", 1)
+        .handle(async |_: Brief| std::future::pending::<()>().await)
+        .handle(async |_: Note| {});
+    let mut worker = run(worker);
+    let id = Brief {}.enqueue(&engine).await.expect("enqueued").id();
+    worker.started(id).await;
+    Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
+    assert_eq!(worker.finished(1).await, [(id, Finished::Retried)]);
+    let told = "select count(*) from leasehold.job where name = 'brief' and attempts >= 1 \
+                and last_error = 'the handler ran longer than 0.1 s'";
+    assert_eq!(count(&client, told).await, 1);
+    // The one slot is free again: the other job runs.
+    crate::rig::until("the other job", async || completed(&client).await == 1).await;
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a17_a_handler_learns_of_its_limit_and_may_say_last_words() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    let handler = async |_: Brief, ctx: Ctx| -> JobResult {
+        let reason = ctx.stopped().await;
+        assert_eq!(reason, StopReason::RunLimit);
+        Err(JobError::permanent("got as far as page 3"))
+    };
+    let mut worker = run(engine.worker().queue("default", 1).handle(handler));
+    Brief {}.enqueue(&engine).await.expect("enqueued");
+    assert_eq!(worker.next_end().await, Finished::Buried);
+    let kept = "select count(*) from leasehold.dead_job where last_error = 'got as far as page 3'";
+    assert_eq!(count(&client, kept).await, 1);
+    worker.stop().await;
+}
+
+/// Blocks its thread, so that no cancellation reaches it, then completes the job after all.
+async fn stuck(_: Brief, ctx: Ctx, State((gate, late)): State<(Gate, Late)>) {
+    if ctx.attempt() > 1 {
+        return;
+    }
+    let _ = gate.lock().expect("one of us").recv();
+    // In a task that nobody aborts: the strongest a late result can be.
+    tokio::spawn(async move {
+        let mut client = ctx.engine().pool().get().await.expect("a connection");
+        let transaction = client.transaction().await.expect("a transaction");
+        let _ = late.send(ctx.complete_in(&transaction).await);
+    });
+}
+
+type Gate = Arc<Mutex<mpsc::Receiver<()>>>;
+type Late = UnboundedSender<Result<(), FinishError>>;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn g7_a_handler_that_blocks_its_thread_is_given_up_and_its_late_result_refused() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    let (let_go, gate) = mpsc::channel::<()>();
+    let (late, mut late_answers) = unbounded_channel();
+    let state = (Arc::new(Mutex::new(gate)), late);
+    let mut worker = run(engine.worker_with(state).queue("default", 2).handle(stuck));
+    let id = Brief {}.enqueue(&engine).await.expect("enqueued").id();
+    let ends = worker.finished(2).await;
+    assert_eq!(ends, [(id, Finished::Retried), (id, Finished::Completed)]);
+    drop(let_go);
+    let answer = soon(late_answers.recv()).await.expect("an answer");
+    assert!(matches!(answer, Err(FinishError::LeaseLost { .. })), "{answer:?}");
+    worker.stop().await;
+    assert_eq!((completed(&client).await, jobs(&client).await), (1, 0));
+}
+
+#[derive(Default)]
+struct Busy {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Busy {
+    async fn work(&self) {
+        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        self.now.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_queue_runs_as_many_jobs_as_it_has_slots_and_no_more() {
+    let database = TestDatabase::new().await;
+    let engine = engine(&database).await;
+    let state = Arc::new((Busy::default(), Busy::default()));
+    let handler = async |_: Note, State(busy): State<Arc<(Busy, Busy)>>, ctx: Ctx| {
+        let queue = if ctx.queue() == "default" { &busy.0 } else { &busy.1 };
+        queue.work().await;
+    };
+    for n in 0..100 {
+        let queue = if n % 2 == 0 { "default" } else { "slow" };
+        let draft = Draft::of(&Note { n }).expect("a draft").queue(queue);
+        draft.enqueue(&engine).await.expect("enqueued");
+    }
+    let worker = engine.worker_with(Arc::clone(&state)).queue("default", 5).queue("slow", 2);
+    let mut worker = run(worker.handle(handler));
+    worker.finished(100).await;
+    worker.stop().await;
+    assert_eq!(state.0.most.load(Ordering::SeqCst), 5);
+    assert_eq!(state.1.most.load(Ordering::SeqCst), 2);
+}

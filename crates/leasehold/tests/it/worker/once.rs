@@ -1,0 +1,148 @@
+//! Effects that must not repeat.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use leasehold::once::Step;
+use leasehold::{Ctx, Enqueue, Finished, JobError, JobResult, Outcome, State};
+use leasehold_testing::TestDatabase;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use crate::rig::{back_date_leases, completed, count, run, soon, sql};
+use crate::support::{Note, engine};
+
+fn again(why: &str) -> JobResult {
+    Ok(Outcome::Retry { after: Duration::ZERO, why: why.to_owned() })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_is_first_then_unfinished_then_finished_with_its_result() {
+    let database = TestDatabase::new().await;
+    let engine = engine(&database).await;
+    let (told, mut phases) = unbounded_channel();
+    let handler =
+        async |_: Note, ctx: Ctx, State(told): State<UnboundedSender<String>>| -> JobResult {
+            let _ = match ctx.once::<i64>("charge").await? {
+                Step::First(_) if ctx.attempt() == 1 => told.send("first".into()),
+                // The effect is known not to have taken place: begin anew.
+                Step::Unfinished(step) if ctx.attempt() == 2 => {
+                    step.forget(&ctx).await?;
+                    told.send("forgotten".into())
+                }
+                Step::First(_) => told.send("first again".into()),
+                Step::Unfinished(step) => {
+                    step.finish(&ctx, &42_i64).await?;
+                    told.send("unfinished".into())
+                }
+                Step::Finished(result) => {
+                    let _ = told.send(format!("finished with {result}"));
+                    return Ok(Outcome::Done);
+                }
+            };
+            again("once more")
+        };
+    let mut worker = run(engine.worker_with(told).queue("default", 1).handle(handler));
+    Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
+    worker.finished(5).await;
+    worker.stop().await;
+    let mut seen = Vec::new();
+    while let Ok(phase) = phases.try_recv() {
+        seen.push(phase);
+    }
+    assert_eq!(seen, ["first", "forgotten", "first again", "unfinished", "finished with 42"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn once_do_repeats_a_failed_effect_and_never_a_finished_one() {
+    let database = TestDatabase::new().await;
+    let engine = engine(&database).await;
+    let effects = Arc::new(AtomicUsize::new(0));
+    let handler = async |_: Note, ctx: Ctx, State(effects): State<Arc<AtomicUsize>>| -> JobResult {
+        let receipt: String = ctx
+            .once_do("charge", async || match effects.fetch_add(1, Ordering::SeqCst) {
+                0 => Err(JobError::retry("the bank is closed")),
+                n => Ok(format!("receipt {n}")),
+            })
+            .await?;
+        assert_eq!(receipt, "receipt 1");
+        if ctx.attempt() < 4 { again("something else failed") } else { Ok(Outcome::Done) }
+    };
+    let mut worker =
+        run(engine.worker_with(Arc::clone(&effects)).queue("default", 1).handle(handler));
+    let draft = Note { n: 1 }.with().expect("a draft");
+    draft.enqueue(&engine).await.expect("enqueued");
+    let ends: Vec<_> = worker.finished(4).await.into_iter().map(|end| end.1).collect();
+    assert_eq!(
+        ends,
+        [Finished::Retried, Finished::Retried, Finished::Retried, Finished::Completed]
+    );
+    assert_eq!(effects.load(Ordering::SeqCst), 2);
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_about_one_thing_share_its_step() {
+    let database = TestDatabase::new().await;
+    let engine = engine(&database).await;
+    let effects = Arc::new(AtomicUsize::new(0));
+    let handler = async |_: Note, ctx: Ctx, State(effects): State<Arc<AtomicUsize>>| -> JobResult {
+        match ctx.once_for::<()>("order:9182", "ship").await? {
+            Step::First(step) => {
+                effects.fetch_add(1, Ordering::SeqCst);
+                step.finish(&ctx, &()).await?;
+            }
+            Step::Unfinished(_) => return Ok(Outcome::Snooze(Duration::from_millis(10))),
+            Step::Finished(()) => {}
+        }
+        Ok(Outcome::Done)
+    };
+    engine.enqueue_many((0..20).map(|n| Note { n })).await.expect("enqueued");
+    let mut worker =
+        run(engine.worker_with(Arc::clone(&effects)).queue("default", 20).handle(handler));
+    let client = database.connect().await;
+    crate::rig::until("all are done", async || completed(&client).await == 20).await;
+    assert_eq!(effects.load(Ordering::SeqCst), 1);
+    worker.seen();
+    worker.stop().await;
+}
+
+/// The effect and, beside it, a mark. Then the first attempt goes silent, as one whose worker died.
+async fn effect_then_silence(
+    job: Note,
+    ctx: Ctx,
+    State(told): State<UnboundedSender<()>>,
+) -> JobResult {
+    let mut client = ctx.engine().pool().get().await?;
+    let transaction = client.transaction().await?;
+    if ctx.mark_in(&transaction, "effect").await? {
+        let sql = "insert into ledger values ($1)";
+        transaction.query_typed(sql, &[(&job.n, tokio_postgres::types::Type::INT8)]).await?;
+    }
+    transaction.commit().await?;
+    if ctx.attempt() == 1 {
+        let _ = told.send(());
+        std::future::pending::<()>().await;
+    }
+    Ok(Outcome::Done)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b6_an_effect_with_a_mark_is_applied_once_although_its_worker_died_before_the_finish() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    sql(&client, "create table ledger (n bigint)").await;
+    let (told, mut applied) = unbounded_channel();
+    let worker =
+        || engine.worker_with(told.clone()).queue("default", 1).handle(effect_then_silence);
+    let dead = run(worker().grace(Duration::ZERO).without_housekeeping());
+    let id = Note { n: 7 }.enqueue(&engine).await.expect("enqueued").id();
+    soon(applied.recv()).await.expect("the effect");
+    back_date_leases(&client).await;
+    let mut second = run(worker());
+    assert_eq!(second.finished(1).await, [(id, Finished::Completed)]);
+    assert_eq!(count(&client, "select sum(n) from ledger").await, 7);
+    assert_eq!(completed(&client).await, 1);
+    second.stop().await;
+    dead.stop().await;
+}

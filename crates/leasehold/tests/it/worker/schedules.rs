@@ -1,0 +1,71 @@
+//! Jobs that the clock enqueues.
+
+use std::time::Duration;
+
+use leasehold::events::Event;
+use leasehold::housekeeping::HousekeepingConfig;
+use leasehold::schedule::{Missed, Schedule};
+use leasehold_testing::TestDatabase;
+
+use crate::rig::{completed, count, jobs, number, run, sql, until};
+use crate::support::{Note, engine};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d10_each_slot_fires_once_however_many_workers_watch_the_clock() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    let every_minute =
+        Schedule::new("report", "* * * * *", "UTC", &Note { n: 1 }).expect("a schedule");
+    let every_minute = every_minute.missed(Missed::All);
+    let eager =
+        HousekeepingConfig { expire_every: Duration::from_millis(10), ..Default::default() };
+    let mut workers: Vec<_> = (0..3)
+        .map(|_| {
+            let worker = engine.worker().queue("default", 4).housekeeping(eager.clone());
+            run(worker.schedule(every_minute.clone()).handle(async |_: Note| {}))
+        })
+        .collect();
+    until("the schedule is declared", async || {
+        count(&client, "select count(*) from leasehold.schedule").await == 1
+    })
+    .await;
+    // An hour of slots passes.
+    let minute = "(extract(epoch from next_slot) / 60)::bigint";
+    let back = format!(
+        "update leasehold.schedule set next_slot = date_trunc('minute', now()) - interval '1 hour' returning {minute}"
+    );
+    let began = number(&client, &back).await;
+    let caught_up = "select count(*) from leasehold.schedule where next_slot > now()";
+    until("every slot has fired", async || count(&client, caught_up).await == 1).await;
+    until("every job has run", async || jobs(&client).await == 0).await;
+    for worker in &mut workers {
+        let fired = |event: &Event| matches!(event, Event::ScheduleFired { .. });
+        println!("fired by one worker: {}", worker.seen().iter().filter(|e| fired(e)).count());
+    }
+    for worker in workers {
+        worker.stop().await;
+    }
+    let slots = number(&client, &format!("select {minute} from leasehold.schedule")).await - began;
+    assert_eq!(completed(&client).await, slots);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schedule_with_missed_slots_runs_once_for_all_of_them() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    let schedule = Schedule::new("report", "* * * * *", "UTC", &Note { n: 1 }).expect("a schedule");
+    let eager =
+        HousekeepingConfig { expire_every: Duration::from_millis(10), ..Default::default() };
+    let worker = engine.worker().queue("default", 4).housekeeping(eager).schedule(schedule);
+    let mut worker = run(worker.handle(async |_: Note| {}));
+    until("the schedule is declared", async || {
+        count(&client, "select count(*) from leasehold.schedule").await == 1
+    })
+    .await;
+    sql(&client, "update leasehold.schedule set next_slot = next_slot - interval '1 day'").await;
+    worker.finished(1).await;
+    worker.stop().await;
+    assert_eq!(completed(&client).await, 1);
+    let noted = "select count(*) from leasehold.schedule where missed_slots >= 999 and next_slot > now() and last_job_id is not null";
+    assert_eq!(count(&client, noted).await, 1);
+}

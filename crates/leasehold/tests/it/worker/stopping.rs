@@ -1,0 +1,148 @@
+//! Stopping, pausing, and what becomes of work under way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::events::Event;
+use leasehold::worker::StopReason;
+use leasehold::{Ctx, Draft, Enqueue, Finished, JobError, JobResult, State};
+use leasehold_testing::TestDatabase;
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::rig::{completed, count, ended, jobs, queue_settings, run, sql};
+use crate::support::{Note, engine, finished, wait_for};
+
+const GIVEN_BACK: &str = "select count(*) from leasehold.job where not held and attempts = 0 \
+                          and lost_count = 0 and scheduled_at <= now()";
+const OPEN_LEASES: &str = "select count(*) from leasehold.lease where ended_at is null";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a23_work_that_is_unfinished_after_the_grace_is_given_back_with_its_attempt() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    let first = Note { n: 1 }.enqueue(&engine).await.expect("enqueued").id();
+    let handler = async |_: Note| std::future::pending::<()>().await;
+    let worker =
+        engine.worker().queue("default", 1).grace(Duration::from_millis(50)).handle(handler);
+    let mut worker = run(worker);
+    worker.started(first).await;
+    let (mut events, task) = worker.ask_to_stop();
+    assert_eq!(finished(&mut events, 1).await, [(first, Finished::Released)]);
+    ended(task).await.expect("a clean stop");
+    assert_eq!(count(&client, GIVEN_BACK).await, 1);
+    assert_eq!(count(&client, OPEN_LEASES).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a23_a_handler_that_heeds_the_stop_is_not_charged() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    let first = Note { n: 1 }.enqueue(&engine).await.expect("enqueued").id();
+    let handler = async |_: Note, ctx: Ctx| -> JobResult {
+        assert_eq!(ctx.stopped().await, StopReason::Shutdown);
+        Err(JobError::retry("told to stop"))
+    };
+    let worker =
+        engine.worker().queue("default", 1).grace(Duration::from_millis(50)).handle(handler);
+    let mut worker = run(worker);
+    worker.started(first).await;
+    worker.stop().await;
+    assert_eq!(count(&client, GIVEN_BACK).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a23_claimed_jobs_that_did_not_start_are_given_back() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    // On its last chance: it runs alone, so that those claimed after it have to wait.
+    let alone = Note { n: 0 }.enqueue(&engine).await.expect("enqueued").id();
+    sql(&client, "update leasehold.job set lost_count = 2").await;
+    let handler = async |job: Note, ctx: Ctx| {
+        if job.n == 0 {
+            ctx.stopped().await;
+        }
+    };
+    let worker =
+        engine.worker().queue("default", 10).grace(Duration::from_millis(50)).handle(handler);
+    let mut worker = run(worker);
+    worker.started(alone).await;
+    engine.enqueue_many((1..6).map(|n| Note { n })).await.expect("enqueued");
+    crate::rig::until("all claimed", async || {
+        count(&client, "select count(*) from leasehold.job where held").await == 6
+    })
+    .await;
+    worker.stop().await;
+    assert_eq!(count(&client, GIVEN_BACK).await, 5);
+    assert_eq!((completed(&client).await, count(&client, OPEN_LEASES).await), (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a23_leases_are_renewed_while_a_draining_worker_waits_for_its_handlers() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    queue_settings(&client, "lease = '1 second'").await;
+    let id = Note { n: 1 }.enqueue(&engine).await.expect("enqueued").id();
+    let gate = Arc::new(Semaphore::new(0));
+    let handler = async |_: Note, State(gate): State<Arc<Semaphore>>| {
+        let _ = gate.acquire().await;
+    };
+    let mut worker = run(engine.worker_with(Arc::clone(&gate)).queue("default", 1).handle(handler));
+    worker.started(id).await;
+    let (mut events, task) = worker.ask_to_stop();
+    wait_for(&mut events, |event| (*event == Event::Draining).then_some(())).await;
+    // Four thirds of a lease.
+    let mut renewals = 0;
+    wait_for(&mut events, |event| {
+        renewals += usize::from(matches!(event, Event::Renewed { .. }));
+        (renewals == 4).then_some(())
+    })
+    .await;
+    // A worker that drains takes nothing new.
+    Note { n: 2 }.enqueue(&engine).await.expect("enqueued");
+    gate.add_permits(1);
+    assert_eq!(finished(&mut events, 1).await, [(id, Finished::Completed)]);
+    ended(task).await.expect("a clean stop");
+    assert_eq!((completed(&client).await, jobs(&client).await), (1, 1));
+    assert_eq!(count(&client, GIVEN_BACK).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a23_a_second_request_cuts_the_grace_short() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
+    let worker = engine.worker().queue("default", 1).grace(Duration::from_secs(3600));
+    let worker = worker.handle(async |_: Note| std::future::pending::<()>().await);
+    let mut events = worker.events().subscribe();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (hurry, hurried) = oneshot::channel::<()>();
+    let running =
+        worker.run_until_or_hurry(async { drop(stopped.await) }, async { drop(hurried.await) });
+    let task = tokio::spawn(running);
+    wait_for(&mut events, |event| matches!(event, Event::Started { .. }).then_some(())).await;
+    drop(stop);
+    wait_for(&mut events, |event| (*event == Event::Draining).then_some(())).await;
+    drop(hurry);
+    ended(task).await.expect("a clean stop");
+    assert_eq!(count(&client, GIVEN_BACK).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_queue_gives_out_nothing_until_it_is_resumed() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    sql(&client, "select leasehold.pause('default', 'test', 'maintenance')").await;
+    let held_up = Note { n: 0 }.enqueue(&engine).await.expect("enqueued").id();
+    let worker = engine.worker().queue("default", 2).queue("other", 2).handle(async |_: Note| {});
+    let mut worker = run(worker);
+    // Many rounds of claiming go by; the other queue is not paused.
+    for n in 1..=20 {
+        let draft = Draft::of(&Note { n }).expect("a draft").queue("other");
+        let id = draft.enqueue(&engine).await.expect("enqueued").id();
+        assert_eq!(worker.finished(1).await[0].0, id);
+    }
+    assert_eq!(count(&client, GIVEN_BACK).await, 1);
+    sql(&client, "select leasehold.resume('default', 'test')").await;
+    assert_eq!(worker.finished(1).await[0].0, held_up);
+    worker.stop().await;
+}

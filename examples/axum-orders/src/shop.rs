@@ -1,0 +1,89 @@
+//! The tables of the shop, and the server and the worker in one process.
+
+use std::future::Future;
+
+use leasehold::Leasehold;
+use sqlx::PgPool;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::orders;
+use crate::receipts::{Letterhead, send_receipt};
+
+const TABLES: &str = "
+    create table if not exists shelf (
+        item text primary key,
+        left_over int not null check (left_over >= 0)
+    );
+    create table if not exists orders (
+        id bigint generated always as identity primary key,
+        item text not null,
+        quantity int not null check (quantity > 0),
+        -- Null: the client sent no key. Nulls do not collide.
+        request_key text unique
+    );
+    create table if not exists receipts (
+        order_id bigint not null references orders (id),
+        text text not null
+    );
+    insert into shelf values ('teapot', 10), ('cup', 100) on conflict (item) do nothing;";
+
+pub type Problem = Box<dyn std::error::Error + Send + Sync>;
+
+/// The shop, ready to open.
+pub struct Shop {
+    leasehold: Leasehold,
+    pool: PgPool,
+}
+
+impl Shop {
+    /// Connects and makes the tables.
+    pub async fn new(url: &str) -> Result<Self, Problem> {
+        let leasehold = Leasehold::connect_and_migrate(url).await?;
+        let pool = PgPool::connect(url).await?;
+        sqlx::raw_sql(TABLES).execute(&pool).await?;
+        Ok(Self { leasehold, pool })
+    }
+
+    /// Serves requests and works jobs until `stop`; then finishes what has begun, and returns.
+    pub async fn run(
+        self,
+        listener: TcpListener,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), Problem> {
+        // One stop for both. When either half ends, for whatever reason, the other ends too.
+        let (tell, told) = watch::channel(false);
+        let stopped = |mut told: watch::Receiver<bool>| async move {
+            // An error means that the sender is gone, which is a stop as well.
+            let _ = told.wait_for(|stop| *stop).await;
+        };
+        let server = axum::serve(listener, orders::routes(self.pool))
+            .with_graceful_shutdown(stopped(told.clone()));
+        let worker = self
+            .leasehold
+            .worker_with(Letterhead("The Tea Shop".to_owned()))
+            .name("axum-orders")
+            .handle(send_receipt)
+            .run_until(stopped(told));
+
+        let serving = async {
+            let served = server.await.map_err(Problem::from);
+            let _ = tell.send(true);
+            served
+        };
+        let working = async {
+            let worked = worker.await.map_err(Problem::from);
+            let _ = tell.send(true);
+            worked
+        };
+        let stopping = async {
+            let mut ended = tell.subscribe();
+            tokio::select! {
+                () = stop => { let _ = tell.send(true); }
+                _ = ended.wait_for(|stop| *stop) => {}
+            }
+        };
+        let (served, worked, ()) = tokio::join!(serving, working, stopping);
+        served.and(worked)
+    }
+}
