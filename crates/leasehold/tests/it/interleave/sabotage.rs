@@ -224,7 +224,7 @@ async fn sabotage_a_finish_that_says_yes_to_everything_is_noticed() {
         )],
     )
     .await;
-    let seen = explore_asking(&sql, World::Plain, &["complete"], || {
+    let seen = explore_asking(&sql, World::Plain, 1, &["complete"], || {
         vec![COMPLETE.script(""), EXPIRE.script("")]
     })
     .await;

@@ -62,7 +62,7 @@ begin
         (2, 'note', '{"n": 2}', false, 0, 0, null, false, null);
     insert into leasehold.lease (lease_generation, lease_expires_at, lease, keep_history, queue,
                                  claimed_by, job_ids)
-    values (1000, now() - interval '1 second', interval '30 seconds', true, 'default', 'first', '{1}');
+    values (1000, now() - interval '1 second', interval '1 day', true, 'default', 'first', '{1}');
     insert into leasehold.dead_job (id, enqueued_at, scheduled_at, expires_at, died_at,
         lease_generation, priority, attempts, lost_count, cause, queue, name, tag, kwargs, idempotency_key)
     values (3, now() - interval '9 days', now(), now() + interval '1 day', now() - interval '9 days',
