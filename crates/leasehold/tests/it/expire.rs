@@ -191,7 +191,7 @@ async fn a_running_job_does_not_expire_and_a_late_one_is_not_claimed() {
 }
 
 #[tokio::test]
-async fn two_housekeepers_share_the_work() {
+async fn d1_two_housekeepers_share_the_work() {
     let sql = Sql::new().await;
     sql.enqueue(4).await;
     let mut leases = Vec::new();
