@@ -95,7 +95,10 @@ async fn a9_a_claim_that_is_killed_half_way_claims_nothing() {
     assert!(joined(claiming).await, "the claimer sees an error");
     sql.run("select pg_advisory_unlock(41)").await;
     let untouched: i64 = sql
-        .one("select count(*) from leasehold.job where not held and attempts = 0 and lease_generation = 0", &[])
+        .one(
+            "select count(*) from leasehold.job where not held and attempts = 0 and lease_generation = 0",
+            &[],
+        )
         .await;
     assert_eq!(untouched, 100);
     assert_eq!(sql.count("lease").await, 0);
@@ -175,6 +178,20 @@ async fn a13_a_claim_never_takes_more_than_asked_whatever_the_planner_likes() {
             .await;
         assert_eq!(wrong, 0, "each lease lists exactly what it holds");
     }
+}
+
+#[tokio::test]
+async fn sabotage_a_limit_inside_a_join_takes_the_whole_queue() {
+    let sql = Sql::new().await;
+    fill(&sql, 50).await;
+    let worker = sql.actor().await;
+    run(&worker, "set enable_hashjoin = off; set enable_mergejoin = off; set enable_material = off; \
+                  set enable_hashagg = off; set enable_sort = off; set enable_indexscan = off; set enable_bitmapscan = off")
+        .await;
+    let naive = "update leasehold.job j set held = true where j.id in (select p.id from leasehold.job p \
+                 where not p.held limit 1 for update skip locked)";
+    let took = worker.execute(naive, &[]).await.unwrap();
+    assert!(took > 1, "A13 shows nothing if this takes {took}");
 }
 
 /// Jobs of three names with two priorities, all due.

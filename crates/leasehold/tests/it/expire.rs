@@ -34,7 +34,7 @@ async fn a_lost_job_comes_back_with_its_loss_counted() {
 }
 
 #[tokio::test]
-async fn g5_a_job_that_kills_its_workers_is_buried_after_three() {
+async fn a_job_that_kills_its_workers_is_buried_after_three() {
     let sql = Sql::new().await;
     let (id, mut generation) = sql.running().await;
     for loss in 1..=3 {
@@ -124,7 +124,10 @@ async fn g3_a_lease_from_a_clock_that_went_back_is_shortened() {
         .unwrap();
     assert_eq!(sql.one::<i32>("select leasehold.clamp_leases()", &[]).await, 1);
     let beyond: i64 = sql
-        .one("select count(*) from leasehold.lease where lease_expires_at > now() + interval '31 seconds'", &[])
+        .one(
+            "select count(*) from leasehold.lease where lease_expires_at > now() + interval '31 seconds'",
+            &[],
+        )
         .await;
     assert_eq!(beyond, 0, "{near} was right already");
 }
@@ -188,7 +191,7 @@ async fn a_running_job_does_not_expire_and_a_late_one_is_not_claimed() {
 }
 
 #[tokio::test]
-async fn d1_two_housekeepers_share_the_work() {
+async fn two_housekeepers_share_the_work() {
     let sql = Sql::new().await;
     sql.enqueue(4).await;
     let mut leases = Vec::new();

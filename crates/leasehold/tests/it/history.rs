@@ -21,10 +21,7 @@ async fn partitions_of_the_coming_days_are_made_once() {
     assert_eq!(made as usize, 5 - before);
     assert_eq!(sql.one::<i32>("select leasehold.extend_history(5)", &[]).await, 0);
     let tomorrow: String = sql
-        .one(
-            "select 'leasehold.history_' || to_char((now() at time zone 'UTC')::date + 1, 'YYYYMMDD')",
-            &[],
-        )
+        .one("select 'leasehold.history_' || to_char((now() at time zone 'UTC')::date + 1, 'YYYYMMDD')", &[])
         .await;
     assert_eq!(partitions(&sql).await[0], tomorrow);
     sql.run(
@@ -68,7 +65,8 @@ async fn a_finish_needs_no_partition() {
 #[tokio::test]
 async fn a_queue_may_keep_no_history() {
     let sql = Sql::new().await;
-    sql.run("select leasehold.queue_settings('default'); update leasehold.queue set keep_history = false").await;
+    sql.run("select leasehold.queue_settings('default'); update leasehold.queue set keep_history = false")
+        .await;
     let (id, generation) = sql.running().await;
     assert!(
         sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await

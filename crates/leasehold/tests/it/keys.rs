@@ -140,9 +140,11 @@ async fn a_bulk_enqueue_keeps_order_and_keys() {
     }
     // Twice in one transaction, and again in the same session.
     for _ in 0..2 {
-        sql.run("begin; select leasehold.enqueue_many(array['x'], array['{}']::jsonb[], keys => array['x']);
-                 select leasehold.enqueue_many(array['y'], array['{}']::jsonb[], keys => array['y']); commit")
-            .await;
+        sql.run(
+            "begin; select leasehold.enqueue_many(array['x'], array['{}']::jsonb[], keys => array['x']);
+                 select leasehold.enqueue_many(array['y'], array['{}']::jsonb[], keys => array['y']); commit",
+        )
+        .await;
     }
     assert_eq!(sql.count("job").await, 6);
 }

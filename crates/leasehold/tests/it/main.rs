@@ -11,6 +11,7 @@
 mod adapters;
 mod cancel_safety;
 mod claim;
+mod deadlock;
 mod enqueue;
 mod examples;
 mod expire;
@@ -18,6 +19,7 @@ mod faults;
 mod finish;
 mod history;
 mod interleave;
+mod isolation;
 mod keys;
 mod migrate;
 mod once;

@@ -9,7 +9,7 @@ use crate::sql::{Sql, blocked, claim, joined, one, pid, run, text, until};
 
 /// An empty database beside the migrated one, and a way to connect to it.
 async fn empty(sql: &Sql) -> String {
-    let name = format!("{}_empty", &sql.database.name()[..40.min(sql.database.name().len())]);
+    let name: String = sql.database.name().chars().take(40).chain("_empty".chars()).collect();
     sql.run(&format!("create database \"{name}\"")).await;
     name
 }
@@ -177,8 +177,11 @@ async fn c14_replacing_the_functions_waits_for_nobody() {
     run(&long, "begin").await;
     let held = claim(&long, "w", 1).await;
     let mut migrator = sql.actor().await;
-    run(&migrator, "update leasehold.schema_version set checksum = '\\x00' where version = 0; set lock_timeout = '1ms'")
-        .await;
+    run(
+        &migrator,
+        "update leasehold.schema_version set checksum = '\\x00' where version = 0; set lock_timeout = '1ms'",
+    )
+    .await;
     assert!(!migrate::status(&migrator).await.unwrap().functions_current);
     migrate::up(&mut migrator).await.expect("beside an open transaction");
     assert!(migrate::status(&migrator).await.unwrap().is_current());

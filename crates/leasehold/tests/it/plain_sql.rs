@@ -62,10 +62,13 @@ WHERE status = 'processing'
 async fn a_plain_insert_enqueues_and_a_plain_select_fetches() {
     let sql = Sql::new().await;
     let app = sql.actor().await;
-    run(&app, "create table public.annotation (id text, userid text); \
+    run(
+        &app,
+        "create table public.annotation (id text, userid text); \
                insert into public.annotation values ('a1', 'acct:jo'), ('a2', 'acct:jo'), ('a3', 'acct:al'); \
-               set search_path = leasehold, public")
-        .await;
+               set search_path = leasehold, public",
+    )
+    .await;
     run(&app, INSERT).await;
     run(&app, &INSERT_SELECT.replace("...", "tag, kwargs").replace(":userid", "'acct:jo'")).await;
     assert_eq!(sql.count("job").await, 3);

@@ -100,7 +100,10 @@ async fn a_producer_cannot_make_the_owner_run_its_code() {
     run(&producer, "select leasehold.enqueue('note', key => 'k')").await;
     drop(
         producer
-            .query("select leasehold.enqueue_many(array['note'], array['{}']::jsonb[], keys => array['m'])", &[])
+            .query(
+                "select leasehold.enqueue_many(array['note'], array['{}']::jsonb[], keys => array['m'])",
+                &[],
+            )
             .await,
     );
     let tags: Vec<String> = all(&sql.client, "select tag from leasehold.job", &[]).await;

@@ -27,8 +27,12 @@ async fn d10_two_firers_fire_a_slot_once() {
         run(&first, end).await;
         assert_eq!(joined(second).await.is_some(), second_fires, "after {end}");
         assert_eq!(sql.count("job").await, 1, "after {end}: the slot and its job, both or neither");
-        let moved: bool =
-            sql.one("select next_slot = '2026-01-01 00:01Z' and last_job_id is not null from leasehold.schedule", &[]).await;
+        let moved: bool = sql
+            .one(
+                "select next_slot = '2026-01-01 00:01Z' and last_job_id is not null from leasehold.schedule",
+                &[],
+            )
+            .await;
         assert!(moved);
     }
 }

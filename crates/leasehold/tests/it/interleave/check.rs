@@ -6,20 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
-use tokio_postgres::{Client, Row};
+use tokio_postgres::Client;
 
-/// One entry of the trail.
-struct Entry {
-    tx: i64,
-    actor: String,
-    fence: Option<i64>,
-    place: String,
-    action: String,
-    before: Option<Value>,
-    after: Option<Value>,
-    overdue: Option<bool>,
-    due: Option<bool>,
-}
+use super::entry::Entry;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -45,10 +34,12 @@ struct Judge {
     /// Which transaction drew a generation, and for which jobs.
     claims: BTreeMap<i64, (i64, BTreeSet<i64>)>,
     wrong: Vec<String>,
+    /// Who changed a job, or prolonged a lease.
+    doers: BTreeSet<String>,
 }
 
-/// What is wrong with the run that has just ended; empty: nothing.
-pub async fn judge(client: &Client) -> Vec<String> {
+/// What is wrong with the run that has just ended, and who changed anything in it.
+pub async fn judge(client: &Client) -> (Vec<String>, BTreeSet<String>) {
     let rows = client
         .query("select tx, actor, fence, place, action, before, after, overdue, due from public.trail order by seq", &[])
         .await
@@ -58,6 +49,7 @@ pub async fn judge(client: &Client) -> Vec<String> {
         generations: BTreeMap::from([(1, 1000), (3, 500)]),
         claims: BTreeMap::new(),
         wrong: Vec::new(),
+        doers: BTreeSet::new(),
     };
     for entry in rows.iter().map(Entry::from) {
         judge.read(&entry);
@@ -68,15 +60,42 @@ pub async fn judge(client: &Client) -> Vec<String> {
         }
     }
     let at_rest = client
-        .query("select * from public.wrong_at_rest() union all select * from public.wrong_after_expiry()", &[])
+        .query(
+            "select * from public.wrong_at_rest() union all select * from public.wrong_after_expiry()",
+            &[],
+        )
         .await
         .expect("the state at rest");
     judge.wrong.extend(at_rest.iter().map(|row| row.get::<_, String>(0)));
-    judge.wrong
+    (judge.wrong, judge.doers)
+}
+
+/// Whether what an op was told agrees with what it did: J9 and J12 from the caller's side.
+pub fn told_the_truth(
+    name: &str,
+    told: Option<&str>,
+    doers: &BTreeSet<String>,
+) -> Result<(), String> {
+    let success = match name {
+        "complete" | "snooze" | "bury" | "finish cancelled" => told == Some("t"),
+        "retry" => told != Some("lost"),
+        "renew" => told == Some("renewed"),
+        // A job that someone cancelled is filed as such and not among the released.
+        "release" if told.is_none() => return Ok(()),
+        "release" => told == Some("1"),
+        _ => return Ok(()),
+    };
+    if success == doers.contains(name) {
+        return Ok(());
+    }
+    Err(format!("J9: {name} was told {told:?}, and it changed something: {}", !success))
 }
 
 impl Judge {
     fn read(&mut self, entry: &Entry) {
+        if entry.place == "job" {
+            self.doers.insert(entry.actor.clone());
+        }
         match (entry.place.as_str(), entry.action.as_str()) {
             ("job", "insert") => self.job_appears(entry),
             ("job", "update") => self.job_changes(entry),
@@ -87,7 +106,7 @@ impl Judge {
                 self.step(entry, entry.id(), &[State::Dead], gone, "J7");
             }
             ("history", _) => {
-                for job in entry.new("job_ids").as_array().into_iter().flatten() {
+                for job in entry.after("job_ids").as_array().into_iter().flatten() {
                     self.step(
                         entry,
                         job.as_i64().unwrap_or(0),
@@ -99,7 +118,7 @@ impl Judge {
             }
             ("lease", "insert") => self.lease_appears(entry),
             ("lease", "update") => self.lease_changes(entry),
-            ("lease", "delete") if entry.old("ended_at").is_null() => {
+            ("lease", "delete") if entry.before("ended_at").is_null() => {
                 self.say(entry, "L1: removed a lease that had not ended");
             }
             _ => {}
@@ -125,7 +144,7 @@ impl Judge {
             Some(State::Between) if entry.actor == "redrive" => {}
             known => self.say(entry, &format!("J2 J7: job {job} appears, after {known:?}")),
         }
-        if entry.new("held") == Value::Bool(true) {
+        if entry.after("held") == Value::Bool(true) {
             self.say(entry, &format!("J6: job {job} appears held"));
         }
     }
@@ -133,10 +152,10 @@ impl Judge {
     fn job_changes(&mut self, entry: &Entry) {
         let job = entry.id();
         let held = |value: Value| value == Value::Bool(true);
-        match (held(entry.old("held")), held(entry.new("held"))) {
+        match (held(entry.before("held")), held(entry.after("held"))) {
             (false, true) => self.claimed(entry, job),
             (true, true) => {
-                if entry.old("lease_generation") != entry.new("lease_generation") {
+                if entry.before("lease_generation") != entry.after("lease_generation") {
                     self.say(entry, &format!("J6: job {job} was taken from its holder"));
                 }
             }
@@ -154,7 +173,7 @@ impl Judge {
 
     fn claimed(&mut self, entry: &Entry, job: i64) {
         self.step(entry, job, &[State::Waiting], State::Running, "J6");
-        let generation = entry.new("lease_generation").as_i64().unwrap_or(0);
+        let generation = entry.after("lease_generation").as_i64().unwrap_or(0);
         let last = self.generations.insert(job, generation).unwrap_or(0);
         if generation <= last {
             self.say(entry, &format!("J5: generation {generation} of job {job} after {last}"));
@@ -163,7 +182,7 @@ impl Judge {
             self.say(entry, &format!("J11: job {job} was not due, or past its time"));
         }
         let attempts = |value: Value| value.as_i64().unwrap_or(-9);
-        if attempts(entry.new("attempts")) != attempts(entry.old("attempts")) + 1 {
+        if attempts(entry.after("attempts")) != attempts(entry.before("attempts")) + 1 {
             self.say(entry, &format!("J10: the claim of job {job} was not charged"));
         }
         let (tx, jobs) = self.claims.entry(generation).or_insert((entry.tx, BTreeSet::new()));
@@ -175,7 +194,7 @@ impl Judge {
 
     /// An attempt ends: by its holder, or because its lease had run out.
     fn let_go(&mut self, entry: &Entry, job: i64) {
-        let generation = entry.old("lease_generation").as_i64();
+        let generation = entry.before("lease_generation").as_i64();
         let actor = entry.actor.as_str();
         if FINISHES.contains(&actor) {
             if entry.fence != generation {
@@ -196,7 +215,7 @@ impl Judge {
 
     fn job_leaves(&mut self, entry: &Entry) {
         let job = entry.id();
-        if entry.old("held") == Value::Bool(true) {
+        if entry.before("held") == Value::Bool(true) {
             self.let_go(entry, job);
             self.step(entry, job, &[State::Running], State::Between, "J7");
         } else {
@@ -209,22 +228,22 @@ impl Judge {
 
     fn job_dies(&mut self, entry: &Entry) {
         self.step(entry, entry.id(), &[State::Between], State::Dead, "J7");
-        let number = |name: &str| entry.new(name).as_i64();
-        let reached = match entry.new("cause").as_str() {
+        let number = |name: &str| entry.after(name).as_i64();
+        let reached = match entry.after("cause").as_str() {
             Some("exhausted") => number("attempts") >= Some(number("max_attempts").unwrap_or(25)),
             Some("lost") => number("lost_count") >= Some(3),
             Some("refused") => entry.actor == "bury",
             _ => false,
         };
-        if !reached || entry.new("last_error").is_null() {
+        if !reached || entry.after("last_error").is_null() {
             self.say(entry, &format!("J10: job {} died without a reason", entry.id()));
         }
     }
 
     fn lease_appears(&mut self, entry: &Entry) {
-        let generation = entry.new("lease_generation").as_i64().unwrap_or(0);
+        let generation = entry.after("lease_generation").as_i64().unwrap_or(0);
         let listed: BTreeSet<i64> = entry
-            .new("job_ids")
+            .after("job_ids")
             .as_array()
             .into_iter()
             .flatten()
@@ -241,40 +260,15 @@ impl Judge {
     }
 
     fn lease_changes(&mut self, entry: &Entry) {
-        let moved = entry.old("lease_expires_at") != entry.new("lease_expires_at");
-        if !entry.old("ended_at").is_null() && (moved || entry.new("ended_at").is_null()) {
+        let moved = entry.before("lease_expires_at") != entry.after("lease_expires_at");
+        if !entry.before("ended_at").is_null() && (moved || entry.after("ended_at").is_null()) {
             self.say(entry, "J4: a lease that had ended came back");
         }
-        if moved && entry.fence != entry.new("lease_generation").as_i64() {
+        if moved {
+            self.doers.insert(entry.actor.clone());
+        }
+        if moved && entry.fence != entry.after("lease_generation").as_i64() {
             self.say(entry, "J4: somebody else's lease was renewed");
         }
-    }
-}
-
-impl Entry {
-    fn from(row: &Row) -> Self {
-        Self {
-            tx: row.get(0),
-            actor: row.get(1),
-            fence: row.get(2),
-            place: row.get(3),
-            action: row.get(4),
-            before: row.get(5),
-            after: row.get(6),
-            overdue: row.get(7),
-            due: row.get(8),
-        }
-    }
-
-    fn old(&self, column: &str) -> Value {
-        self.before.as_ref().map_or(Value::Null, |row| row[column].clone())
-    }
-
-    fn new(&self, column: &str) -> Value {
-        self.after.as_ref().map_or(Value::Null, |row| row[column].clone())
-    }
-
-    fn id(&self) -> i64 {
-        [self.new("id"), self.old("id")].iter().find_map(Value::as_i64).unwrap_or(0)
     }
 }

@@ -6,7 +6,7 @@ use leasehold::migrate::FUNCTIONS;
 use leasehold_testing::stepper::Script;
 
 use super::ops::*;
-use super::{World, explore, stage};
+use super::{World, explore, explore_asking, stage};
 use crate::sql::Sql;
 
 /// Replaces a piece of one file of functions and installs the result.
@@ -210,4 +210,27 @@ async fn sabotage_a_burial_that_forgets_to_file_is_noticed() {
         vec![BURY.short_script(""), CLAIM.short_script("")]
     })
     .await;
+}
+
+#[tokio::test]
+async fn sabotage_a_finish_that_says_yes_to_everything_is_noticed() {
+    let sql = stage().await;
+    install(
+        &sql,
+        "finish",
+        &[(
+            "select exists (select from leasehold.complete_many(",
+            "select true or exists (select from leasehold.complete_many(",
+        )],
+    )
+    .await;
+    let seen = explore_asking(&sql, World::Plain, &["complete"], || {
+        vec![COMPLETE.script(""), EXPIRE.script("")]
+    })
+    .await;
+    assert!(
+        seen.failures.iter().any(|failure| failure.why.contains("J9")),
+        "{} orders",
+        seen.orders
+    );
 }

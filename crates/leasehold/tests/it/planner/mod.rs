@@ -1,102 +1,9 @@
 //! Plans: what a claim reads, seen from inside the functions and counted in pages, not in time.
 
-use std::future::poll_fn;
-use std::sync::mpsc::{Receiver, channel};
-
-use serde_json::Value;
-use tokio_postgres::{AsyncMessage, Client, NoTls};
+mod explain;
 
 use crate::sql::{Sql, all, one, run};
-
-/// A connection that is told the plan of every statement that it causes.
-struct Explained {
-    client: Client,
-    notices: Receiver<String>,
-}
-
-/// A statement, what it read, and how.
-#[derive(Debug)]
-struct Plan {
-    sql: String,
-    /// Pages, from memory or from disk.
-    pages: i64,
-    /// Node type and index of each node that reads the job table.
-    on_job: Vec<String>,
-    /// Whether jobs or leases are read from the first to the last.
-    whole: bool,
-}
-
-impl Explained {
-    async fn connect(sql: &Sql) -> Self {
-        let (client, mut connection) = sql.database.direct_config().connect(NoTls).await.unwrap();
-        let (send, notices) = channel();
-        tokio::spawn(async move {
-            while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
-                if let AsyncMessage::Notice(notice) = message {
-                    drop(send.send(notice.message().to_owned()));
-                }
-            }
-        });
-        run(
-            &client,
-            "load 'auto_explain'; set auto_explain.log_min_duration = 0; set auto_explain.log_analyze = on; \
-             set auto_explain.log_buffers = on; set auto_explain.log_timing = off; \
-             set auto_explain.log_nested_statements = on; set auto_explain.log_format = json; \
-             set auto_explain.log_level = notice",
-        )
-        .await;
-        Self { client, notices }
-    }
-
-    /// The plans of all statements that a call caused, the call itself last.
-    async fn plans(&self, call: &str) -> Vec<Plan> {
-        while self.notices.try_recv().is_ok() {}
-        drop(
-            self.client.query(call, &[]).await.unwrap_or_else(|error| panic!("{call}: {error:?}")),
-        );
-        let texts = self.notices.try_iter().collect::<Vec<_>>();
-        let json = texts.iter().filter_map(|text| text.find('{').map(|begin| &text[begin..]));
-        json.map(|json| Plan::read(&serde_json::from_str(json).expect("a plan in JSON"))).collect()
-    }
-
-    /// The plan of the statement that contains this text.
-    async fn plan(&self, call: &str, part: &str) -> Plan {
-        let plans = self.plans(call).await;
-        let count = plans.len();
-        let found = plans.into_iter().find(|plan| plan.sql.contains(part) && plan.sql != call);
-        found.unwrap_or_else(|| panic!("none of {count} statements contains {part}"))
-    }
-}
-
-impl Plan {
-    fn read(json: &Value) -> Self {
-        let mut plan = Self {
-            sql: json["Query Text"].as_str().unwrap_or("").to_owned(),
-            pages: 0,
-            on_job: Vec::new(),
-            whole: false,
-        };
-        let top = &json["Plan"];
-        plan.pages = top["Shared Hit Blocks"].as_i64().unwrap_or(0)
-            + top["Shared Read Blocks"].as_i64().unwrap_or(0);
-        plan.walk(top);
-        plan
-    }
-
-    fn walk(&mut self, node: &Value) {
-        let word = |name: &str| node[name].as_str().unwrap_or("").to_owned();
-        // Where rows are written is no reading.
-        if word("Relation Name") == "job" && word("Node Type") != "ModifyTable" {
-            self.on_job
-                .push(format!("{} {}", word("Node Type"), word("Index Name")).trim().to_owned());
-        }
-        let large = ["job", "lease"].contains(&word("Relation Name").as_str());
-        self.whole |= large && word("Node Type").contains("Seq Scan");
-        for child in node["Plans"].as_array().into_iter().flatten() {
-            self.walk(child);
-        }
-    }
-}
+use explain::{Explained, Plan};
 
 /// More than the lanes hold in most of these tests: the claim must know where to stop.
 const CLAIM: &str = "select id from leasehold.claim_lanes('w', 'default', 20, null, null, \
@@ -123,15 +30,19 @@ async fn a13_g13_a_claim_reads_its_index_with_ten_rows_and_with_a_million() {
     .await;
     // Plans made for a table that is empty, or known to be tiny, are kept and used when it is not.
     assert_reads_by_index(&worker.plan(CLAIM, PICK).await, "ten rows, nothing known");
-    sql.run("delete from leasehold.job; insert into leasehold.job (name, scheduled_at) \
-             select 'note', now() - interval '1 hour' from generate_series(1, 10); analyze leasehold.job")
-        .await;
+    sql.run(
+        "delete from leasehold.job; insert into leasehold.job (name, scheduled_at) \
+             select 'note', now() - interval '1 hour' from generate_series(1, 10); analyze leasehold.job",
+    )
+    .await;
     let few = worker.plan(CLAIM, PICK).await;
     assert_reads_by_index(&few, "ten rows");
-    sql.run("delete from leasehold.job; alter table leasehold.job set unlogged; \
+    sql.run(
+        "delete from leasehold.job; alter table leasehold.job set unlogged; \
              insert into leasehold.job (name, scheduled_at) select 'note', now() - interval '1 hour' \
-             from generate_series(1, 1000000)")
-        .await;
+             from generate_series(1, 1000000)",
+    )
+    .await;
     let unknown = worker.plan(CLAIM, PICK).await;
     assert_reads_by_index(&unknown, "a million rows that nobody counted");
     sql.run("analyze leasehold.job").await;
@@ -184,11 +95,13 @@ async fn g13_jobs_of_tomorrow_and_of_strangers_cost_a_claim_nothing() {
 #[tokio::test]
 async fn g13_running_jobs_cost_a_worker_nothing_that_knows_its_place() {
     let sql = Sql::new().await;
-    sql.run("insert into leasehold.job (name, scheduled_at, held, lease_generation) \
+    sql.run(
+        "insert into leasehold.job (name, scheduled_at, held, lease_generation) \
              select 'note', now() - interval '1 hour', true, 7 from generate_series(1, 100000); \
              insert into leasehold.job (name, scheduled_at) select 'note', now() - interval '1 minute' \
-             from generate_series(1, 10)")
-        .await;
+             from generate_series(1, 10)",
+    )
+    .await;
     sql.run("vacuum analyze leasehold.job").await;
     let worker = Explained::connect(&sql).await;
     // Just before the first job that waits.
@@ -209,7 +122,8 @@ async fn g13_running_jobs_cost_a_worker_nothing_that_knows_its_place() {
 #[tokio::test]
 async fn g13_finding_the_lanes_costs_no_more_than_the_names_one_knows() {
     let sql = Sql::new().await;
-    sql.run("insert into leasehold.job (name, priority) select 'note', i % 3 from generate_series(1, 300) i").await;
+    sql.run("insert into leasehold.job (name, priority) select 'note', i % 3 from generate_series(1, 300) i")
+        .await;
     sql.run("vacuum analyze leasehold.job").await;
     let worker = Explained::connect(&sql).await;
     let lanes = "select count(*) from leasehold.lanes('default', array['note', 'zebra'])";
@@ -237,8 +151,8 @@ const CALLS: [&str; 19] = [
     "select leasehold.renew(array[7::bigint])",
     "select leasehold.check_lease(7, (select max(lease_generation) from leasehold.lease))",
     "select leasehold.cancel_requests(array[7::bigint])",
-    "select leasehold.complete(array[7::bigint], 7)",
-    "select leasehold.complete(array[7::bigint], 7, false)",
+    "select leasehold.complete_many(array[7::bigint], 7)",
+    "select leasehold.complete_many(array[7::bigint], 7, false)",
     "select leasehold.settle(7)",
     "select leasehold.fail(7, 7, 'no')",
     "select leasehold.snooze(7, 7, '0')",
@@ -329,7 +243,8 @@ async fn finishing_and_renewing_read_by_their_keys() {
         let ids: Vec<i64> = claimed.iter().map(|row| row.get(0)).collect();
         let generation: i64 =
             one(&worker.client, "select max(lease_generation) from leasehold.lease", &[]).await;
-        let complete = format!("select leasehold.complete(array{ids:?}::bigint[], {generation})");
+        let complete =
+            format!("select leasehold.complete_many(array{ids:?}::bigint[], {generation})");
         let plan = worker.plan(&complete, "delete from leasehold.job").await;
         assert_eq!(plan.on_job, ["Index Scan job_pkey"], "{rows} rows");
     }
