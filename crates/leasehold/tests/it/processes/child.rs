@@ -11,6 +11,7 @@ use tokio_postgres::types::Type;
 
 use crate::support::Note;
 
+#[expect(clippy::exit, reason = "a worker process ends here, with the code that the test asks for")]
 #[test]
 fn process_worker_main() {
     let Ok(kind) = std::env::var("LEASEHOLD_TEST_PROCESS") else { return };

@@ -23,12 +23,12 @@ enum Place {
     BeforeReporting(&'static str),
 }
 
-/// When it wakes up.
+/// When it wakes up, as seen from the second run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Wakes {
-    BeforeTheSecondRun,
-    DuringTheSecondRun,
-    AfterTheSecondRun,
+    Before,
+    During,
+    After,
 }
 
 #[derive(Clone)]
@@ -110,7 +110,7 @@ async fn sleep_and_wake(
         assert_eq!(count(client, "select lost_count from leasehold.job").await, 0);
         wake.notify_one();
         first.next_end().await
-    } else if wakes == Wakes::BeforeTheSecondRun {
+    } else if wakes == Wakes::Before {
         wake.notify_one();
         let end = first.next_end().await;
         // The sleeper's own slot is free again: it may well be the second to run the job.
@@ -120,14 +120,14 @@ async fn sleep_and_wake(
         let permit = second.acquire().await.expect("open");
         let mut other = run(worker("second"));
         other.started(id).await;
-        if wakes == Wakes::DuringTheSecondRun {
+        if wakes == Wakes::During {
             wake.notify_one();
             assert_eq!(first.next_end().await, Finished::Lost, "{place:?} {wakes:?}");
         }
         drop(permit);
         assert_eq!(other.finished(1).await, [(id, Finished::Completed)]);
         helper = Some(other);
-        if wakes == Wakes::DuringTheSecondRun {
+        if wakes == Wakes::During {
             Finished::Lost
         } else {
             wake.notify_one();
@@ -147,9 +147,7 @@ async fn every_wake(places: &[Place]) {
     sql(&client, "create table ledger (n bigint)").await;
     let mut n = 0;
     for place in places {
-        for wakes in
-            [Wakes::BeforeTheSecondRun, Wakes::DuringTheSecondRun, Wakes::AfterTheSecondRun]
-        {
+        for wakes in [Wakes::Before, Wakes::During, Wakes::After] {
             n += 1;
             let end = sleep_and_wake(&engine, &client, n, *place, wakes).await;
             let expected = if *place == Place::AfterTheCompletion {
