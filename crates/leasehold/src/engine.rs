@@ -1,9 +1,8 @@
 //! The handle that everything else hangs on.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
-use tokio::sync::Mutex;
 use tokio_postgres::types::Type;
 
 use crate::database::Database;
@@ -11,6 +10,7 @@ use crate::error::{ConnectError, EnqueueError, SchemaError};
 use crate::job::Job;
 use crate::migrate;
 use crate::queue::enqueue::{Draft, EnqueueOn, Enqueued};
+use crate::wake::{self, Wake, Wakes};
 use crate::worker::WorkerBuilder;
 
 /// Leasehold on one database. Cheap to clone.
@@ -22,11 +22,10 @@ struct Inner {
     pool: deadpool_postgres::Pool,
     timeline: i32,
     system_id: String,
-    last_wake: Mutex<Option<std::time::Instant>>,
+    wakes: Wakes,
 }
 
-/// Wake-ups closer together than this are sent as one.
-const WAKE_EVERY: Duration = Duration::from_millis(2);
+const WAKE: &str = "select leasehold.wake($1)";
 
 impl Leasehold {
     /// Connects, checks the server and the schema, and keeps a small pool for enqueues and for
@@ -66,7 +65,7 @@ impl Leasehold {
             timeline: row.get(0),
             system_id: row.get(1),
             database,
-            last_wake: Mutex::new(None),
+            wakes: Wakes::default(),
         })))
     }
 
@@ -123,7 +122,7 @@ impl Leasehold {
     /// enqueued, when half a second until the next poll is too long.
     pub async fn wake(&self, queue: &str) -> Result<(), EnqueueError> {
         let client = self.client().await?;
-        client.query_typed("select leasehold.wake($1)", &[(&queue, Type::TEXT)]).await?;
+        client.query_typed(WAKE, &[(&queue, Type::TEXT)]).await?;
         Ok(())
     }
 
@@ -131,18 +130,25 @@ impl Leasehold {
         self.0.pool.get().await.map_err(|error| EnqueueError::NoConnection(error.to_string()))
     }
 
-    /// Sends a wake-up unless one has just been sent: many enqueues share one.
+    /// Wakes the workers of a queue, through a connection at hand or a moment later.
     async fn wake_through(&self, client: &tokio_postgres::Client, queue: &str) {
-        {
-            let mut last = self.0.last_wake.lock().await;
-            let now = std::time::Instant::now();
-            if last.is_some_and(|sent| now.duration_since(sent) < WAKE_EVERY) {
-                return;
+        match self.0.wakes.ask(queue, Instant::now()) {
+            // A hint: when it fails, the workers' poll finds the job.
+            Wake::Now => {
+                let sent = client.query_typed(WAKE, &[(&queue, Type::TEXT)]).await;
+                drop(sent);
             }
-            *last = Some(now);
+            Wake::Later => {
+                let (engine, queue) = (self.clone(), queue.to_owned());
+                tokio::spawn(async move {
+                    tokio::time::sleep(wake::EVERY).await;
+                    engine.0.wakes.sending(&queue, Instant::now());
+                    let sent = engine.wake(&queue).await;
+                    drop(sent);
+                });
+            }
+            Wake::Shared => {}
         }
-        // A hint: when it fails, the workers' poll finds the job.
-        let _ = client.query_typed("select leasehold.wake($1)", &[(&queue, Type::TEXT)]).await;
     }
 }
 

@@ -29,6 +29,7 @@ pub mod schedule;
 mod sqlx_0_9;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod wake;
 pub mod worker;
 
 pub use engine::Leasehold;
