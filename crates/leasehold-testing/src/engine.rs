@@ -168,6 +168,7 @@ const MOMENTS: &[(&str, &[&str])] = &[
     ("once_marker", &["started_at", "finished_at", "keep_until"]),
     ("worker", &["started_at", "last_seen_at", "draining_since", "stopped_at"]),
     ("schedule", &["next_slot", "last_slot", "paused_at"]),
+    ("duty", &["ran_at"]),
     ("queue", &["paused_at"]),
 ];
 

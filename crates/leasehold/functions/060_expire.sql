@@ -183,3 +183,64 @@ begin
     end if;
     return next;
 end $$;
+
+-- Gives back jobs that are held by a lease which is not there, among those after `after_id` and up
+-- to `last_id`. No transition makes such a job, but a hand can, and nothing else would free it.
+create or replace function leasehold.return_strays(after_id bigint, last_id bigint)
+returns int
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+declare
+    strays bigint[];
+    seen bigint[];
+    returned int;
+begin
+    select array_agg(j.id), array_agg(j.lease_generation) into strays, seen
+      from leasehold.job j
+     where j.id > after_id and j.id <= last_id and j.held
+       and not exists (select from leasehold.lease l
+                        where l.lease_generation = j.lease_generation and l.ended_at is null);
+    if strays is null then
+        return 0;
+    end if;
+    -- The generation that was seen: a job that was claimed meanwhile has another one, and a lease
+    -- that this statement may not see yet.
+    with free as (
+        select j.id from unnest(strays, seen) as s (id, generation)
+          join leasehold.job j on j.id = s.id and j.lease_generation = s.generation and j.held
+         order by j.id for update of j skip locked
+    )
+    update leasehold.job j
+       set held = false, lost_count = j.lost_count + 1, scheduled_at = statement_timestamp(),
+           last_error = 'it was held by a lease that does not exist'
+     where j.id in (select id from free) and j.held
+       and not exists (select from leasehold.lease l
+                        where l.lease_generation = j.lease_generation and l.ended_at is null);
+    get diagnostics returned = row_count;
+    return returned;
+end $$;
+
+-- The next piece of the walk over all jobs: sets late ones aside and gives strays back. The pieces
+-- are shared by all housekeepers, one every `every`.
+create or replace function leasehold.walk_jobs(every interval default interval '1 second', up_to int default 5000)
+returns table (expired int, strays int)
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+declare
+    place bigint;
+    following bigint;
+begin
+    expired := 0;
+    strays := 0;
+    select d.after_id into place from leasehold.duty d
+     where d.name = 'walk_jobs' and d.ran_at <= statement_timestamp() - every
+       for update skip locked;
+    if found then
+        select e.expired, e.next_id into expired, following from leasehold.expire_jobs(place, up_to) e;
+        strays := leasehold.return_strays(place, coalesce(following, 9223372036854775807));
+        update leasehold.duty d
+           set after_id = coalesce(following, 0), ran_at = statement_timestamp()
+         where d.name = 'walk_jobs';
+    end if;
+    return next;
+end $$;

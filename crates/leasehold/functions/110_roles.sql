@@ -66,6 +66,7 @@ begin
     grant execute on function
         leasehold.expire_leases(int), leasehold.expire_tick(int), leasehold.return_expired(bigint, int),
         leasehold.bury_expired(bigint, int), leasehold.clamp_leases(), leasehold.expire_jobs(bigint, int),
+        leasehold.return_strays(bigint, bigint), leasehold.walk_jobs(interval, int),
         leasehold.prune(int, interval, interval), leasehold.extend_history(int),
         leasehold.drop_history(interval),
         leasehold.fire_schedule(text, timestamptz, timestamptz, bigint, boolean)

@@ -246,3 +246,12 @@ create table leasehold.audit (
     detail text
 );
 create index audit_at_idx on leasehold.audit (at);
+
+-- Where a walk over all jobs has got to, shared by every housekeeper: one of them takes the next
+-- piece, the others find that it was just done.
+create table leasehold.duty (
+    name text primary key,
+    after_id bigint not null default 0,
+    ran_at timestamptz not null default '-infinity'
+);
+insert into leasehold.duty (name) values ('walk_jobs');

@@ -7,8 +7,6 @@ use crate::link::Link;
 
 /// So many leases a tick: a clock that jumps must not bring back everything at once.
 const LEASES_A_TICK: i32 = 200;
-/// So many waiting jobs are looked at a tick.
-const JOBS_A_TICK: i32 = 5000;
 /// After so many ticks without winning the election, do it anyway: the holder may be a ghost.
 const PATIENCE: u32 = 5;
 
@@ -50,24 +48,19 @@ impl ExpireLeases {
     }
 }
 
-/// Walks over the waiting jobs, a bounded piece a tick, so that no index has to know when they
-/// expire. A million waiting jobs take about three minutes; jobs past their time are not claimed
-/// meanwhile.
-#[derive(Default)]
-pub(crate) struct ExpireJobs {
-    after: i64,
+/// Walks over the jobs, a bounded piece a tick shared by the whole fleet, so that no index has to
+/// know when they expire. A million waiting jobs take about three minutes; jobs past their time are
+/// not claimed meanwhile.
+pub(crate) async fn walk_jobs(link: &Link) -> Result<Walked, CallError> {
+    let rows = link.query("select expired, strays from leasehold.walk_jobs()", &[]).await?;
+    Ok(rows
+        .first()
+        .map_or(Walked::default(), |row| Walked { expired: row.get(0), strays: row.get(1) }))
 }
 
-impl ExpireJobs {
-    pub(crate) async fn run_once(&mut self, link: &Link) -> Result<i32, CallError> {
-        let rows = link
-            .query(
-                "select expired, next_id from leasehold.expire_jobs($1, $2)",
-                &[(&self.after, Type::INT8), (&JOBS_A_TICK, Type::INT4)],
-            )
-            .await?;
-        let Some(row) = rows.first() else { return Ok(0) };
-        self.after = row.get::<_, Option<i64>>(1).unwrap_or(0);
-        Ok(row.get(0))
-    }
+/// What one piece of the walk did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Walked {
+    pub(crate) expired: i32,
+    pub(crate) strays: i32,
 }

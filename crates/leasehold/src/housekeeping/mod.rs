@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, watch};
 
-pub(crate) use expire::{ExpireJobs, ExpireLeases};
+pub(crate) use expire::{ExpireLeases, walk_jobs};
 pub(crate) use prune::Prune;
 
 use crate::error::CallError;
@@ -66,11 +66,10 @@ impl Housekeeper {
 
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut leases = ExpireLeases::default();
-        let mut jobs = ExpireJobs::default();
         let mut prune = Prune::new(&self.config);
         let mut prune_at = Instant::now();
         loop {
-            if let Err(error) = self.tick(&mut leases, &mut jobs).await {
+            if let Err(error) = self.tick(&mut leases).await {
                 tracing::debug!(%error, "housekeeping failed; trying again at the next tick");
             } else if Instant::now() >= prune_at {
                 prune_at = Instant::now() + jittered(self.config.prune_every);
@@ -87,11 +86,7 @@ impl Housekeeper {
         }
     }
 
-    async fn tick(
-        &mut self,
-        leases: &mut ExpireLeases,
-        jobs: &mut ExpireJobs,
-    ) -> Result<(), CallError> {
+    async fn tick(&mut self, leases: &mut ExpireLeases) -> Result<(), CallError> {
         while let Some(declared) = self.schedules.last() {
             schedule::declare(&self.link, declared).await?;
             self.schedules.pop();
@@ -111,9 +106,16 @@ impl Housekeeper {
             tracing::info!(schedule, job.id = job.0, "a schedule fired");
             self.events.send(|| Event::ScheduleFired { schedule, job });
         }
-        let late = jobs.run_once(&self.link).await?;
-        if late > 0 {
-            tracing::warn!(jobs = late, "jobs expired before they were started; they are kept");
+        let walked = walk_jobs(&self.link).await?;
+        if walked.expired > 0 {
+            tracing::warn!(
+                jobs = walked.expired,
+                "jobs expired before they were started; they are kept"
+            );
+        }
+        if walked.strays > 0 {
+            tracing::warn!(jobs = walked.strays, "jobs were held by no lease; they are given back");
+            self.wake_all();
         }
         Ok(())
     }

@@ -34,4 +34,5 @@ mod schedule;
 mod scripts;
 mod sql;
 mod support;
+mod walk;
 mod worker;

@@ -1,0 +1,52 @@
+//! The walk over all jobs: shared by housekeepers, and it frees what a hand has locked up.
+
+use crate::sql::Sql;
+
+const WALK: &str = "select strays from leasehold.walk_jobs(every => '0', up_to => 10)";
+
+#[tokio::test]
+async fn i4_a_job_that_a_hand_marked_as_held_comes_back() {
+    let sql = Sql::new().await;
+    let (running, generation) = sql.running().await;
+    let stray = sql.enqueue(1).await[0];
+    sql.run(&format!(
+        "update leasehold.job set held = true, lease_generation = 7 where id = {stray}"
+    ))
+    .await;
+    assert_eq!(sql.one::<i32>(WALK, &[]).await, 1);
+    assert_eq!(sql.status(stray).await, "pending");
+    assert_eq!(sql.status(running).await, "processing", "a job with a lease is left alone");
+    let finish = "select leasehold.complete($1::bigint, $2)";
+    assert!(sql.one::<bool>(finish, &[&running, &generation]).await);
+}
+
+#[tokio::test]
+async fn i4_a_job_whose_lease_was_deleted_comes_back_with_its_loss_counted() {
+    let sql = Sql::new().await;
+    let (id, generation) = sql.running().await;
+    sql.run("delete from leasehold.lease").await;
+    assert_eq!(sql.one::<i32>(WALK, &[]).await, 1);
+    let lost = "select lost_count::int from leasehold.job where id = $1";
+    assert_eq!(sql.one::<i32>(lost, &[&id]).await, 1);
+    let finish = "select leasehold.complete($1::bigint, $2)";
+    assert!(!sql.one::<bool>(finish, &[&id, &generation]).await, "the old holder is fenced off");
+}
+
+#[tokio::test]
+async fn d1_the_walk_goes_on_where_another_housekeeper_left_it() {
+    let sql = Sql::new().await;
+    sql.enqueue(25).await;
+    sql.run("update leasehold.job set expires_at = now() - interval '1 minute'").await;
+    let other = sql.actor().await;
+    let piece = "select expired from leasehold.walk_jobs(every => '0', up_to => 10)";
+    let mut found = Vec::new();
+    for client in [&sql.client, &other, &sql.client] {
+        found.push(client.query_one(piece, &[]).await.expect("a piece").get::<_, i32>(0));
+    }
+    assert_eq!(found, [10, 10, 5]);
+    // Within the pause nobody walks a second time.
+    let again = "select expired from leasehold.walk_jobs(every => '1 hour')";
+    sql.enqueue(1).await;
+    sql.run("update leasehold.job set expires_at = now() - interval '1 minute'").await;
+    assert_eq!(sql.one::<i32>(again, &[]).await, 0);
+}
