@@ -1,6 +1,7 @@
 -- Functions that read jobs or leases turn off the plans that read a whole table. A session keeps the
 -- plan that it made when the table was empty, and would go on reading all of it, for each job that
--- fails, until somebody counts the rows again.
+-- fails, until somebody counts the rows again. The hot ones also keep one plan for all arguments:
+-- planning anew for each call costs more than the call.
 
 -- The settings of a queue. The first worker that asks makes the row.
 create or replace function leasehold.queue_settings(of_queue text)

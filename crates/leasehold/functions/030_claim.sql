@@ -4,7 +4,8 @@
 create or replace function leasehold.lanes(of_queue text, known_names text[] default null)
 returns table (name text, priority int)
 language plpgsql stable security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan as $$
 begin
     if known_names is null then
         return query
@@ -66,7 +67,8 @@ returns setof leasehold.claimed_job
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp
 set enable_indexscan = on set enable_tidscan = on
-set enable_seqscan = off set enable_bitmapscan = off as $$
+set enable_seqscan = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan as $$
 declare
     settings leasehold.queue := leasehold.queue_settings(from_queue);
     length interval := coalesce(lease_for, settings.lease);
@@ -127,7 +129,8 @@ returns setof leasehold.claimed_job
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp
 set enable_indexscan = on set enable_tidscan = on
-set enable_seqscan = off set enable_bitmapscan = off as $$
+set enable_seqscan = off set enable_bitmapscan = off
+set plan_cache_mode = force_generic_plan as $$
 declare
     settings leasehold.queue := leasehold.queue_settings(from_queue);
     length interval := coalesce(lease_for, settings.lease);

@@ -7,7 +7,8 @@
 create or replace function leasehold.renew(generations bigint[])
 returns table (generation bigint, state text)
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off
+set plan_cache_mode = force_generic_plan as $$
 begin
     return query
     with mine as (

@@ -5,7 +5,8 @@
 create or replace function leasehold.settle(generation bigint, just_finished bigint[] default null)
 returns void
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off
+set plan_cache_mode = force_generic_plan as $$
 begin
     update leasehold.lease
        set ended_at = statement_timestamp()
@@ -30,7 +31,8 @@ create or replace function leasehold.complete_many(ids bigint[], generation bigi
 returns setof bigint
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp
-set enable_indexscan = on set enable_bitmapscan = off set enable_seqscan = off as $$
+set enable_indexscan = on set enable_bitmapscan = off set enable_seqscan = off
+set plan_cache_mode = force_generic_plan as $$
 declare
     keeping boolean;
     holder text;
@@ -76,7 +78,8 @@ $$;
 create or replace function leasehold.bury_rows(ids bigint[], generation bigint, why text, error text, worker text)
 returns int
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off
+set plan_cache_mode = force_generic_plan as $$
 declare
     buried int;
 begin
@@ -129,7 +132,8 @@ create or replace function leasehold.fail(
 )
 returns text
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off
+set plan_cache_mode = force_generic_plan as $$
 declare
     mine leasehold.job;
     settings leasehold.queue;
@@ -183,7 +187,8 @@ end $$;
 create or replace function leasehold.snooze(job_id bigint, generation bigint, wait interval)
 returns boolean
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off
+set plan_cache_mode = force_generic_plan as $$
 declare
     unwanted boolean;
 begin
@@ -210,7 +215,8 @@ end $$;
 create or replace function leasehold.release(ids bigint[], generation bigint)
 returns setof bigint
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off
+set plan_cache_mode = force_generic_plan as $$
 declare
     unwanted bigint[];
 begin

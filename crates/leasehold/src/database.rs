@@ -6,10 +6,12 @@
 //! - A session commits durably: `synchronous_commit` is raised to `on` where it was lower.
 //! - Through a pooler in transaction mode nothing is set on the session: it belongs to others too.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
-use tokio_postgres::{Client, Config};
+use tokio_postgres::{Client, Config, Statement};
 
 use crate::error::{ConnectError, SchemaError};
 
@@ -28,6 +30,18 @@ pub struct Database {
 pub struct Session {
     client: Client,
     driver: AbortHandle,
+    /// Statements that this session has prepared. Ours are few and fixed.
+    statements: Mutex<HashMap<String, Statement>>,
+}
+
+impl Session {
+    fn new(client: Client, driver: AbortHandle) -> Self {
+        Self { client, driver, statements: Mutex::default() }
+    }
+
+    pub(crate) fn statements(&self) -> MutexGuard<'_, HashMap<String, Statement>> {
+        self.statements.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl std::ops::Deref for Session {
@@ -126,11 +140,11 @@ impl Database {
             match &self.tls {
                 Some(tls) => {
                     let (client, connection) = self.config.connect(tls.clone()).await?;
-                    Ok(Session { client, driver: drive(connection) })
+                    Ok(Session::new(client, drive(connection)))
                 }
                 None => {
                     let (client, connection) = self.config.connect(tokio_postgres::NoTls).await?;
-                    Ok(Session { client, driver: drive(connection) })
+                    Ok(Session::new(client, drive(connection)))
                 }
             }
         };
@@ -151,12 +165,12 @@ impl Database {
             Some(tls) => {
                 let connecting = self.config.connect(tls.clone());
                 let (client, connection) = timed(connecting).await?;
-                Session { client, driver: forward(connection, on_notification, ended) }
+                Session::new(client, forward(connection, on_notification, ended))
             }
             None => {
                 let connecting = self.config.connect(tokio_postgres::NoTls);
                 let (client, connection) = timed(connecting).await?;
-                Session { client, driver: forward(connection, on_notification, ended) }
+                Session::new(client, forward(connection, on_notification, ended))
             }
         };
         timed(session.batch_execute("listen leasehold_wake")).await?;

@@ -9,7 +9,9 @@ use crate::database::Database;
 use crate::error::{ConnectError, EnqueueError, SchemaError};
 use crate::job::Job;
 use crate::migrate;
-use crate::queue::enqueue::{Draft, EnqueueOn, Enqueued};
+use crate::queue::enqueue::{
+    Draft, ENQUEUE, ENQUEUE_AND_WAKE, EnqueueOn, Enqueued, Values, read_answer,
+};
 use crate::wake::{self, Wake, Wakes};
 use crate::worker::WorkerBuilder;
 
@@ -138,15 +140,7 @@ impl Leasehold {
                 let sent = client.query_typed(WAKE, &[(&queue, Type::TEXT)]).await;
                 drop(sent);
             }
-            Wake::Later => {
-                let (engine, queue) = (self.clone(), queue.to_owned());
-                tokio::spawn(async move {
-                    tokio::time::sleep(wake::EVERY).await;
-                    engine.0.wakes.sending(&queue, Instant::now());
-                    let sent = engine.wake(&queue).await;
-                    drop(sent);
-                });
-            }
+            Wake::Later => self.wake_later(queue),
             Wake::Shared => {}
         }
     }
@@ -159,15 +153,12 @@ impl EnqueueOn for &Leasehold {
         let mut tries = 0;
         let mut patience = crate::link::Patience::default();
         loop {
-            let client = self.client().await?;
-            let client: &tokio_postgres::Client = &client;
-            // Both are sent at once; the server answers them in order.
-            let queue = draft.queue.clone();
-            let (stored, ()) = futures_util::future::join(
-                client.enqueue_one(draft.clone()),
-                self.wake_through(client, &queue),
-            )
-            .await;
+            let wake = self.0.wakes.ask(&draft.queue, Instant::now());
+            let sql = if wake == Wake::Now { ENQUEUE_AND_WAKE } else { ENQUEUE };
+            let stored = self.store(sql, &draft).await;
+            if wake == Wake::Later {
+                self.wake_later(&draft.queue);
+            }
             match stored {
                 Err(EnqueueError::Database(error))
                     if draft.key.is_some() && tries < 5 && error.as_db_error().is_none() =>
@@ -178,6 +169,33 @@ impl EnqueueOn for &Leasehold {
                 answer => return answer,
             }
         }
+    }
+}
+
+impl Leasehold {
+    async fn store(&self, sql: &str, draft: &Draft) -> Result<Enqueued, EnqueueError> {
+        let client = self.client().await?;
+        let values = Values::of(draft);
+        let params = values.params();
+        if self.0.database.is_pooled() {
+            return read_answer(&client.query_typed(sql, &params).await?);
+        }
+        // A session of our own remembers the statement.
+        let types: Vec<Type> = params.iter().map(|(_, ty)| ty.clone()).collect();
+        let statement = client.prepare_typed_cached(sql, &types).await?;
+        read_answer(&client.query(&statement, &params.map(|(value, _)| value)).await?)
+    }
+
+    /// Wakes the workers of a queue after a moment, for all who enqueued meanwhile.
+    fn wake_later(&self, queue: &str) {
+        let (engine, queue) = (self.clone(), queue.to_owned());
+        tokio::spawn(async move {
+            tokio::time::sleep(wake::EVERY).await;
+            engine.0.wakes.sending(&queue, Instant::now());
+            // A hint: when it fails, the workers' poll finds the job.
+            let sent = engine.wake(&queue).await;
+            drop(sent);
+        });
     }
 }
 

@@ -152,6 +152,12 @@ pub enum CallError {
 }
 
 impl CallError {
+    /// True when a migration has changed what a prepared statement gives: a new session knows.
+    pub(crate) fn is_stale_statement(&self) -> bool {
+        matches!(self, Self::Database(error)
+            if error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED))
+    }
+
     /// True when the server refused the statement itself, so that nothing was written.
     pub(crate) fn was_refused(&self) -> bool {
         match self {

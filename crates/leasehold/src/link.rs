@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
-use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Row, Statement};
 
 use crate::database::{Database, Session};
 use crate::error::CallError;
@@ -38,13 +38,23 @@ impl Link {
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, CallError> {
         let session = self.session().await?;
-        let answer = match tokio::time::timeout(self.limit, session.query_typed(sql, params)).await
-        {
+        let call = async {
+            if self.database.is_pooled() {
+                return session.query_typed(sql, params).await;
+            }
+            let statement = session.statement(sql, params).await?;
+            let values: Vec<_> = params.iter().map(|(value, _)| *value).collect();
+            session.query(&statement, &values).await
+        };
+        let answer = match tokio::time::timeout(self.limit, call).await {
             Ok(Ok(rows)) => return Ok(rows),
             Ok(Err(error)) => CallError::Database(error),
             Err(_) => CallError::TimedOut(self.limit),
         };
-        if matches!(answer, CallError::TimedOut(_)) || session.is_closed() {
+        if matches!(answer, CallError::TimedOut(_))
+            || answer.is_stale_statement()
+            || session.is_closed()
+        {
             self.forget(&session).await;
         }
         Err(answer)
@@ -67,6 +77,23 @@ impl Link {
         if slot.as_ref().is_some_and(|current| Arc::ptr_eq(current, broken)) {
             *slot = None;
         }
+    }
+}
+
+impl Session {
+    /// The statement as this session prepared it, once.
+    async fn statement(
+        &self,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Statement, tokio_postgres::Error> {
+        if let Some(known) = self.statements().get(sql) {
+            return Ok(known.clone());
+        }
+        let types: Vec<Type> = params.iter().map(|(_, ty)| ty.clone()).collect();
+        let statement = self.prepare_typed(sql, &types).await?;
+        self.statements().insert(sql.to_owned(), statement.clone());
+        Ok(statement)
     }
 }
 

@@ -14,6 +14,7 @@ use tokio_postgres::types::{Json, Type};
 use super::check::{check_json, check_text};
 use crate::error::EnqueueError;
 use crate::job::{Job, JobId, check_queue_name};
+use crate::link::Param;
 
 /// The default life of an idempotency key.
 const KEY_FOR: Duration = Duration::from_secs(24 * 60 * 60);
@@ -200,32 +201,57 @@ pub trait EnqueueOn: Sized {
 }
 
 pub(crate) const ENQUEUE: &str = include_str!("../../queries/enqueue.sql");
+pub(crate) const ENQUEUE_AND_WAKE: &str = include_str!("../../queries/enqueue_and_wake.sql");
+
+/// What a draft sends, in the order of the statement's parameters.
+pub(crate) struct Values<'a> {
+    draft: &'a Draft,
+    kwargs: Json<&'a RawValue>,
+    delay: Option<f64>,
+    expires_in: Option<f64>,
+    key_for: f64,
+}
+
+impl<'a> Values<'a> {
+    pub(crate) fn of(draft: &'a Draft) -> Self {
+        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+        Self {
+            draft,
+            kwargs: Json(&draft.kwargs),
+            delay: seconds(draft.delay),
+            expires_in: seconds(draft.expires_in),
+            key_for: draft.key_for.as_secs_f64(),
+        }
+    }
+
+    pub(crate) fn params(&self) -> [Param<'_>; 12] {
+        [
+            (&self.draft.name, Type::TEXT),
+            (&self.kwargs, Type::JSONB),
+            (&self.draft.queue, Type::TEXT),
+            (&self.draft.priority, Type::INT4),
+            (&self.delay, Type::FLOAT8),
+            (&self.draft.at, Type::TIMESTAMPTZ),
+            (&self.expires_in, Type::FLOAT8),
+            (&self.draft.tag, Type::TEXT),
+            (&self.draft.max_attempts, Type::INT4),
+            (&self.draft.key, Type::TEXT),
+            (&self.key_for, Type::FLOAT8),
+            (&self.draft.trace_context, Type::TEXT),
+        ]
+    }
+}
 
 async fn enqueue_one(
     client: &impl tokio_postgres::GenericClient,
     draft: Draft,
 ) -> Result<Enqueued, EnqueueError> {
-    let interval = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-    let key_for = draft.key_for.as_secs_f64();
-    let rows = client
-        .query_typed(
-            ENQUEUE,
-            &[
-                (&draft.name, Type::TEXT),
-                (&Json(&draft.kwargs), Type::JSONB),
-                (&draft.queue, Type::TEXT),
-                (&draft.priority, Type::INT4),
-                (&interval(draft.delay), Type::FLOAT8),
-                (&draft.at, Type::TIMESTAMPTZ),
-                (&interval(draft.expires_in), Type::FLOAT8),
-                (&draft.tag, Type::TEXT),
-                (&draft.max_attempts, Type::INT4),
-                (&draft.key, Type::TEXT),
-                (&key_for, Type::FLOAT8),
-                (&draft.trace_context, Type::TEXT),
-            ],
-        )
-        .await?;
+    let values = Values::of(&draft);
+    let rows = client.query_typed(ENQUEUE, &values.params()).await?;
+    read_answer(&rows)
+}
+
+pub(crate) fn read_answer(rows: &[tokio_postgres::Row]) -> Result<Enqueued, EnqueueError> {
     let row = rows.first().ok_or_else(|| {
         EnqueueError::Refused("the database gave no id; run leasehold doctor".into())
     })?;
