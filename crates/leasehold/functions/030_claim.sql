@@ -1,42 +1,43 @@
--- Where a queue has work for these names: one row a (name, priority) that has any job at all.
--- Hops from one pair to the next in the index; never reads the jobs between, nor names that were
--- not asked for.
+-- Where a queue has work for these names: one row a (name, priority) that has any job at all, with
+-- the place of its first. Hops from one pair to the next in the index; never reads the jobs between,
+-- nor names that were not asked for.
 create or replace function leasehold.lanes(of_queue text, known_names text[] default null)
-returns table (name text, priority int)
+returns table (name text, priority int, first_at timestamptz, first_id bigint)
 language plpgsql stable security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan as $$
 begin
     if known_names is null then
         return query
-        with recursive hop (name, priority) as (
-            (select j.name, j.priority from leasehold.job j
-              where j.queue = of_queue order by j.name, j.priority limit 1)
+        with recursive hop (name, priority, first_at, first_id) as (
+            (select j.name, j.priority, j.scheduled_at, j.id from leasehold.job j
+              where j.queue = of_queue
+              order by j.name, j.priority, j.scheduled_at, j.id limit 1)
             union all
-            select next.name, next.priority
+            select next.name, next.priority, next.scheduled_at, next.id
               from hop cross join lateral (
-                select j.name, j.priority from leasehold.job j
+                select j.name, j.priority, j.scheduled_at, j.id from leasehold.job j
                  where j.queue = of_queue and (j.name, j.priority) > (hop.name, hop.priority)
-                 order by j.name, j.priority limit 1) next
+                 order by j.name, j.priority, j.scheduled_at, j.id limit 1) next
         )
-        select hop.name, hop.priority from hop;
+        select hop.name, hop.priority, hop.first_at, hop.first_id from hop;
     else
         return query
-        with recursive hop (name, priority) as (
-            select first.name, first.priority
+        with recursive hop (name, priority, first_at, first_id) as (
+            select first.name, first.priority, first.scheduled_at, first.id
               from (select distinct u.name from unnest(known_names) as u (name)) known
              cross join lateral (
-                select j.name, j.priority from leasehold.job j
+                select j.name, j.priority, j.scheduled_at, j.id from leasehold.job j
                  where j.queue = of_queue and j.name = known.name
-                 order by j.priority limit 1) first
+                 order by j.priority, j.scheduled_at, j.id limit 1) first
             union all
-            select hop.name, next.priority
+            select hop.name, next.priority, next.scheduled_at, next.id
               from hop cross join lateral (
-                select j.priority from leasehold.job j
+                select j.priority, j.scheduled_at, j.id from leasehold.job j
                  where j.queue = of_queue and j.name = hop.name and j.priority > hop.priority
-                 order by j.priority limit 1) next
+                 order by j.priority, j.scheduled_at, j.id limit 1) next
         )
-        select hop.name, hop.priority from hop;
+        select hop.name, hop.priority, hop.first_at, hop.first_id from hop;
     end if;
 end $$;
 

@@ -250,7 +250,7 @@ create index audit_at_idx on leasehold.audit (at);
 -- Where a walk over all jobs has got to, shared by every housekeeper: one of them takes the next
 -- piece, the others find that it was just done.
 create table leasehold.duty (
-    name text primary key,
+    name text collate "C" primary key,
     after_id bigint not null default 0,
     ran_at timestamptz not null default '-infinity'
 );

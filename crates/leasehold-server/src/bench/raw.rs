@@ -35,7 +35,7 @@ pub const TABLES: &str = "
 const CLAIM: &str = "
     with picked as materialized (
         select ctid as place from raw.job
-         where (priority, scheduled_at, id) > (0, $1, $2) and priority = 0
+         where (priority, scheduled_at, id) > (0, $1, $2)
            and scheduled_at <= statement_timestamp() and claim_token = 0
          order by priority, scheduled_at, id limit $3
     ), claimed as (
@@ -64,6 +64,13 @@ pub struct RawWorker<'a> {
 
 impl<'a> RawWorker<'a> {
     pub async fn new(client: &'a Client) -> Result<Self> {
+        // The right plan by force: made on an empty table it would read all of it.
+        client
+            .batch_execute(
+                "set enable_seqscan = off; set enable_bitmapscan = off; \
+                 set plan_cache_mode = force_generic_plan",
+            )
+            .await?;
         Ok(Self {
             client,
             claim: client.prepare(CLAIM).await?,

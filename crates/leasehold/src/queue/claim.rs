@@ -58,16 +58,24 @@ pub(crate) struct Claimer<'a> {
 }
 
 impl Claimer<'_> {
-    /// The (name, priority) pairs that have jobs now.
-    pub(crate) async fn lanes(&self) -> Result<Vec<(String, i32)>, CallError> {
+    /// The lanes that have jobs now, each to be read from its first one.
+    pub(crate) async fn lanes(&self) -> Result<Vec<Lane>, CallError> {
         let rows = self
             .link
             .query(
-                "select name, priority from leasehold.lanes($1, $2)",
+                "select name, priority, first_at, first_id from leasehold.lanes($1, $2)",
                 &[(&self.queue, Type::TEXT), (&self.names, Type::TEXT_ARRAY)],
             )
             .await?;
-        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+        Ok(rows
+            .iter()
+            .map(|row| Lane {
+                name: row.get(0),
+                priority: row.get(1),
+                // Just before it: whoever looked for the lane has passed what lies before.
+                after: Some((row.get(2), row.get::<_, i64>(3) - 1)),
+            })
+            .collect())
     }
 
     /// Claims up to `up_to` jobs from just after each lane's place.

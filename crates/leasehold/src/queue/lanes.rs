@@ -6,7 +6,7 @@
 //!   transaction keeps vacuum from removing them.
 //! - Jobs may appear *before* that place: a producer that committed late, a released job, a row that
 //!   was locked when we passed. A rescan from the start finds them. While busy it happens every
-//!   100 ms, or less often when the rescan itself is slow, so that it costs at most a twentieth.
+//!   100 ms, or less often when the rescan itself is slow, so that it costs at most a fiftieth.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use super::moment::Moment;
 
 const RESCAN_EVERY: Duration = Duration::from_millis(100);
 /// Time between rescans is at least this many times what the last one took.
-const RESCAN_SHARE: u32 = 20;
+const RESCAN_SHARE: u32 = 50;
 
 /// So many lanes are remembered between rescans; more are found again by the next rescan.
 const REMEMBERED: usize = 256;
@@ -50,11 +50,6 @@ impl Lanes {
 
     pub(crate) fn lanes(&self) -> &[Lane] {
         &self.lanes
-    }
-
-    /// Every lane that has jobs, to be read from the start.
-    pub(crate) fn for_rescan(found: Vec<(String, i32)>) -> Vec<Lane> {
-        found.into_iter().map(|(name, priority)| Lane { name, priority, after: None }).collect()
     }
 
     /// Takes in what a rescan found. `complete`: it read every lane to its end, so the old places
@@ -125,7 +120,8 @@ mod tests {
         let mut lanes = Lanes::new();
         let place = Some((Moment(0), 7));
         lanes.lanes.push(Lane { name: "a".into(), priority: 0, after: place });
-        lanes.end_rescan(Lanes::for_rescan(vec![("a".into(), 0)]), &[], true, Duration::ZERO);
+        let scanned = Lane { name: "a".into(), priority: 0, after: None };
+        lanes.end_rescan(vec![scanned], &[], true, Duration::ZERO);
         assert_eq!(lanes.lanes(), [Lane { name: "a".into(), priority: 0, after: place }]);
     }
 }

@@ -154,7 +154,7 @@ impl Fetch {
             return Ok(Found::Jobs);
         }
         let started = Instant::now();
-        let scanned = Lanes::for_rescan(self.claimer().lanes().await?);
+        let scanned = self.claimer().lanes().await?;
         if scanned.is_empty() {
             lanes.end_rescan(scanned, &[], true, started.elapsed());
             return Ok(Found::Nothing);

@@ -2,7 +2,7 @@
 
 use crate::sql::Sql;
 
-const WALK: &str = "select strays from leasehold.walk_jobs(every => '0', up_to => 10)";
+const WALK: &str = "select strays from leasehold.walk_jobs(every => '-1 hour', up_to => 10)";
 
 #[tokio::test]
 async fn i4_a_job_that_a_hand_marked_as_held_comes_back() {
@@ -38,7 +38,7 @@ async fn d1_the_walk_goes_on_where_another_housekeeper_left_it() {
     sql.enqueue(25).await;
     sql.run("update leasehold.job set expires_at = now() - interval '1 minute'").await;
     let other = sql.actor().await;
-    let piece = "select expired from leasehold.walk_jobs(every => '0', up_to => 10)";
+    let piece = "select expired from leasehold.walk_jobs(every => '-1 hour', up_to => 10)";
     let mut found = Vec::new();
     for client in [&sql.client, &other, &sql.client] {
         found.push(client.query_one(piece, &[]).await.expect("a piece").get::<_, i32>(0));
