@@ -24,6 +24,10 @@ use cli::Common;
 use exit::{Code, Failure};
 
 /// Durable jobs in the Postgres you already have.
+/// Jobs are allocated in one thread and freed in another; this allocator minds it less.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[derive(Parser)]
 #[command(name = "leasehold", version, after_help = format!("{HELP}{}", exit::TABLE), subcommand_required = true, arg_required_else_help = true)]
 struct Cli {

@@ -1,7 +1,8 @@
 -- Functions that read jobs or leases turn off the plans that read a whole table. A session keeps the
 -- plan that it made when the table was empty, and would go on reading all of it, for each job that
 -- fails, until somebody counts the rows again. The hot ones also keep one plan for all arguments:
--- planning anew for each call costs more than the call.
+-- planning anew for each call costs more than the call. And none is compiled: over a large table the
+-- estimate is high, but a claim reads a few rows.
 
 -- The settings of a queue. The first worker that asks makes the row.
 create or replace function leasehold.queue_settings(of_queue text)

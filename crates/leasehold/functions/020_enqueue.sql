@@ -18,7 +18,7 @@ create or replace function leasehold.enqueue(
 )
 returns table (job_id bigint, inserted boolean)
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 #variable_conflict use_variable
 declare
     due timestamptz := coalesce(scheduled_at, statement_timestamp());

@@ -4,7 +4,7 @@
 create or replace function leasehold.lanes(of_queue text, known_names text[] default null)
 returns table (name text, priority int, first_at timestamptz, first_id bigint)
 language plpgsql stable security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan as $$
 begin
     if known_names is null then
@@ -68,7 +68,7 @@ returns setof leasehold.claimed_job
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp
 set enable_indexscan = on set enable_tidscan = on
-set enable_seqscan = off set enable_bitmapscan = off
+set enable_seqscan = off set jit = off set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan as $$
 declare
     settings leasehold.queue := leasehold.queue_settings(from_queue);
@@ -130,7 +130,7 @@ returns setof leasehold.claimed_job
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp
 set enable_indexscan = on set enable_tidscan = on
-set enable_seqscan = off set enable_bitmapscan = off
+set enable_seqscan = off set jit = off set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan as $$
 declare
     settings leasehold.queue := leasehold.queue_settings(from_queue);

@@ -7,7 +7,7 @@
 create or replace function leasehold.renew(generations bigint[])
 returns table (generation bigint, state text)
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off
 set plan_cache_mode = force_generic_plan as $$
 begin
     return query
@@ -44,7 +44,7 @@ $$;
 create or replace function leasehold.check_lease(job_id bigint, generation bigint)
 returns void
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 begin
     perform from leasehold.job j
       where j.id = job_id and j.lease_generation = generation and j.held

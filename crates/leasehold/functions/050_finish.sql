@@ -5,7 +5,7 @@
 create or replace function leasehold.settle(generation bigint, just_finished bigint[] default null)
 returns void
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off
 set plan_cache_mode = force_generic_plan as $$
 begin
     update leasehold.lease
@@ -31,7 +31,7 @@ create or replace function leasehold.complete_many(ids bigint[], generation bigi
 returns setof bigint
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp
-set enable_indexscan = on set enable_bitmapscan = off set enable_seqscan = off
+set enable_indexscan = on set enable_bitmapscan = off set enable_seqscan = off set jit = off
 set plan_cache_mode = force_generic_plan as $$
 declare
     keeping boolean;
@@ -78,7 +78,7 @@ $$;
 create or replace function leasehold.bury_rows(ids bigint[], generation bigint, why text, error text, worker text)
 returns int
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off
 set plan_cache_mode = force_generic_plan as $$
 declare
     buried int;
@@ -106,7 +106,7 @@ end $$;
 create or replace function leasehold.cancel_rows(ids bigint[], only_held boolean, generation bigint, why text)
 returns int
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     cancelled int;
 begin
@@ -132,7 +132,7 @@ create or replace function leasehold.fail(
 )
 returns text
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off
 set plan_cache_mode = force_generic_plan as $$
 declare
     mine leasehold.job;
@@ -172,7 +172,7 @@ create or replace function leasehold.bury(
 )
 returns boolean
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     holder text;
     buried int;
@@ -187,7 +187,7 @@ end $$;
 create or replace function leasehold.snooze(job_id bigint, generation bigint, wait interval)
 returns boolean
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off
 set plan_cache_mode = force_generic_plan as $$
 declare
     unwanted boolean;
@@ -215,7 +215,7 @@ end $$;
 create or replace function leasehold.release(ids bigint[], generation bigint)
 returns setof bigint
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off
 set plan_cache_mode = force_generic_plan as $$
 declare
     unwanted bigint[];

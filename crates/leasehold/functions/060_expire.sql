@@ -4,7 +4,7 @@
 create or replace function leasehold.return_expired(one_lease bigint default null, up_to int default 100)
 returns int
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     gone record;
     taken bigint[];
@@ -50,7 +50,7 @@ end $$;
 create or replace function leasehold.bury_expired(one_lease bigint default null, up_to int default 100)
 returns int
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     gone record;
     cancelling bigint[];
@@ -98,7 +98,7 @@ end $$;
 create or replace function leasehold.end_lease(generation bigint, taken bigint[])
 returns void
 language sql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
     update leasehold.lease l
        set lost_ids = l.lost_ids || taken,
            ended_at = case when not exists (
@@ -149,7 +149,7 @@ $$;
 create or replace function leasehold.expire_jobs(after_id bigint default 0, up_to int default 5000)
 returns table (expired int, next_id bigint)
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     late bigint[];
     seen int;
@@ -189,7 +189,7 @@ end $$;
 create or replace function leasehold.return_strays(after_id bigint, last_id bigint)
 returns int
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     strays bigint[];
     seen bigint[];
@@ -225,7 +225,7 @@ end $$;
 create or replace function leasehold.walk_jobs(every interval default interval '1 second', up_to int default 5000)
 returns table (expired int, strays int)
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     place bigint;
     following bigint;

@@ -5,7 +5,7 @@
 create or replace function leasehold.cancel(job_id bigint, actor text, why text default null)
 returns text
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     answer text;
 begin
@@ -32,7 +32,7 @@ end $$;
 create or replace function leasehold.promote(ids bigint[], actor text)
 returns setof bigint
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     moved bigint[];
 begin
@@ -58,7 +58,7 @@ end $$;
 create or replace function leasehold.redrive(ids bigint[], actor text)
 returns setof bigint
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     moved bigint[];
 begin

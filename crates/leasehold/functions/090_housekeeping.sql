@@ -7,7 +7,7 @@ create or replace function leasehold.prune(
 )
 returns table (leases int, keys int, markers int, workers int, dead int)
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     old_queues text[];
     old_keys text[];

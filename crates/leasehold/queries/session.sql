@@ -8,3 +8,5 @@ set lock_timeout = '10s';
 -- "Stored" means stored. Stronger settings stay.
 select set_config('synchronous_commit', 'on', false)
  where current_setting('synchronous_commit') in ('off', 'local');
+-- Our statements read few rows; compiling their plans costs more than running them.
+set jit = off;
