@@ -30,7 +30,7 @@ pub struct Database {
 pub struct Session {
     client: Client,
     driver: AbortHandle,
-    /// Statements that this session has prepared. Ours are few and fixed.
+    /// Statements prepared on this connection. Ours are few and fixed.
     statements: Mutex<HashMap<String, Statement>>,
 }
 

@@ -81,7 +81,7 @@ impl Link {
 }
 
 impl Session {
-    /// The statement as this session prepared it, once.
+    /// The statement, prepared once on each connection.
     async fn statement(
         &self,
         sql: &str,
