@@ -14,15 +14,19 @@
 //! - No object key is used twice: a late delete can only hit a dead object.
 //! - Nothing tells one person whether another stored the same bytes before.
 
+pub mod assets;
 mod cache;
 mod code;
 mod create;
 mod database;
 mod error;
 // mod expiry;
+pub mod highlight;
 mod lookup;
 mod model;
 mod own;
+pub mod pages;
+pub mod qr;
 mod read;
 mod service;
 mod settings;

@@ -9,3 +9,4 @@
 
 mod create;
 mod rig;
+mod states;
