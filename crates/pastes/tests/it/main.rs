@@ -8,5 +8,6 @@
 )]
 
 mod create;
+mod races;
 mod rig;
 mod states;
