@@ -6,7 +6,7 @@
 //!
 //! # In reading order
 //! `declare` says what to sweep, `statements` turns that into SQL, `prepare` checks it against the
-//! table, `run` is the loop, `batch` is what a handler sees, `finish` ends a batch, `watchdog`
+//! table, `run` joins what is due, `pass` is the loop, `batch` is what a handler sees, `finish` ends a batch, `watchdog`
 //! brings rows back, `gate` spreads claims out.
 //!
 //! # What is true
@@ -27,19 +27,21 @@ mod effect;
 mod finish;
 mod gate;
 mod install;
+mod pass;
 mod prepare;
 #[cfg(feature = "redis")]
 mod redis_gate;
 mod run;
 mod statements;
 mod watchdog;
+mod watchdog_sql;
 mod when;
 
 pub use batch::{Batch, SweptRows};
 pub use declare::{States, Sweep};
 pub use gate::{Answer, Asking, ClaimGate, Gate, Leaving};
+pub use pass::SweepReport;
 pub use prepare::SweepError;
-pub use run::SweepReport;
 pub use watchdog::WatchReport;
 pub use when::When;
 
