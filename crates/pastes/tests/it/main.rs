@@ -8,6 +8,7 @@
 )]
 
 mod create;
+mod expiry;
 mod races;
 mod rig;
 mod states;
