@@ -9,6 +9,7 @@
 
 mod create;
 mod expiry;
+mod night;
 mod races;
 mod rig;
 mod states;
