@@ -1,1 +1,45 @@
-//! The paste service.
+//! Pastes: text that people share by a link, until it expires.
+//!
+//! The service stands on the engine: it contains no claim, lease, retry or watchdog of its own.
+//!
+//! In reading order:
+//! - [`Pastes::create`] commits the paste, its bytes and its upload job in one transaction;
+//! - `upload` puts the bytes into the object store, at once or by the job, and checks them there;
+//! - [`Pastes::read`] serves what is alive by the database's clock;
+//! - `expiry` declares the sweep that deletes, and the job that removes objects.
+//!
+//! # What is true
+//! - A paste that was answered is committed, with its bytes.
+//! - `ref_count` changes only in the statement that creates a paste or makes it DELETED.
+//! - No object key is used twice: a late delete can only hit a dead object.
+//! - Nothing tells one person whether another stored the same bytes before.
+
+pub mod assets;
+mod cache;
+mod code;
+mod create;
+mod database;
+mod error;
+// mod expiry;
+pub mod highlight;
+mod lookup;
+mod model;
+mod own;
+pub mod pages;
+pub mod qr;
+mod read;
+mod service;
+mod settings;
+pub mod store;
+mod upload;
+
+pub use code::{Alias, BadCode, Bearer, OwnerToken, ShortCode};
+pub use database::SCHEMA;
+pub use error::{CreateError, DeleteError, OperateError, ReadError, StartError, Unavailable};
+// pub use expiry::{OrphanReport, worker};
+pub use model::{
+    Ban, Created, Listed, NewPaste, Paste, Reading, Report, Reported, Status, TakenDown,
+};
+pub use service::Pastes;
+pub use settings::{Expiry, GateKind, Limits, Settings, When};
+pub use store::{S3Settings, Store};

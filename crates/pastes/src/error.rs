@@ -1,0 +1,110 @@
+//! What can be wrong with a request, and with us. HTTP makes statuses of these in one place.
+
+use std::time::Duration;
+
+/// Why a paste was not made. Nothing was stored.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateError {
+    #[error("a paste needs at least one byte")]
+    Empty,
+    #[error("the paste has {size} bytes; the limit here is {limit}")]
+    TooLarge { size: usize, limit: usize },
+    #[error(
+        "an alias has 3 to 32 letters, digits, dashes and underscores, and is none of our own paths"
+    )]
+    BadAlias,
+    #[error("the alias {0:?} is taken")]
+    AliasTaken(String),
+    #[error("a paste lives between {least:?} and {most:?} here")]
+    BadExpiry { least: Duration, most: Duration },
+    #[error("a language name has 1 to 40 letters, digits and + # . _ -")]
+    BadLanguage,
+    #[error("an idempotency key has 1 to 200 printable characters")]
+    BadKey,
+    #[error("this key came with another paste before; use a new key for a new paste")]
+    KeyReused,
+    #[error("this content was taken down and cannot be stored here")]
+    Banned,
+    #[error("uploads are waiting for the store; try again in {retry_after:?}")]
+    StagingFull { retry_after: Duration },
+    #[error("the owner token is not known; ask for a new one")]
+    UnknownOwner,
+    #[error("the database does not answer")]
+    Unavailable(#[source] Unavailable),
+}
+
+/// Why there is nothing to show.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// Unknown, expired, deleted or failed: nobody learns which.
+    #[error("there is no such paste, or not any more")]
+    NotFound,
+    /// The paste lives, but its bytes cannot be had just now.
+    #[error("the store does not answer; try again in {retry_after:?}")]
+    StoreDown { retry_after: Duration },
+    #[error("the database does not answer")]
+    Unavailable(#[source] Unavailable),
+}
+
+/// Why a paste was not deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum DeleteError {
+    #[error("this token does not belong to the paste")]
+    NotYours,
+    #[error("the database does not answer")]
+    Unavailable(#[source] Unavailable),
+}
+
+/// Why an operator's order was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum OperateError {
+    #[error("there is no such paste, or not any more")]
+    NotFound,
+    #[error("a content hash is 64 hexadecimal digits")]
+    BadHash,
+    #[error("the database does not answer")]
+    Unavailable(#[source] Unavailable),
+}
+
+/// Why the service does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("{0}")]
+    Settings(String),
+    #[error("the store cannot be used: {0}")]
+    Store(String),
+    #[error("the tables of the paste service are not there; run: leasehold migrate up")]
+    NotMigrated,
+    #[error("the database does not answer")]
+    Unavailable(#[source] Unavailable),
+}
+
+/// A database that cannot be reached or said no. Readers never see its words.
+#[derive(Debug, thiserror::Error)]
+pub enum Unavailable {
+    #[error("no connection: {0}")]
+    NoConnection(String),
+    #[error("{0}")]
+    Database(#[from] tokio_postgres::Error),
+    #[error("no answer within {0:?}")]
+    TimedOut(Duration),
+    #[error("an answer was not understood: {0}")]
+    Answer(&'static str),
+}
+
+macro_rules! from_unavailable {
+    ($($error:ident),*) => {$(
+        impl From<Unavailable> for $error {
+            fn from(error: Unavailable) -> Self {
+                Self::Unavailable(error)
+            }
+        }
+
+        impl From<tokio_postgres::Error> for $error {
+            fn from(error: tokio_postgres::Error) -> Self {
+                Self::Unavailable(Unavailable::Database(error))
+            }
+        }
+    )*};
+}
+from_unavailable!(CreateError, ReadError, DeleteError, OperateError, StartError);

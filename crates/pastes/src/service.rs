@@ -1,0 +1,95 @@
+//! The handle that HTTP, workers and people hang on.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use leasehold::Leasehold;
+
+use crate::cache::Cache;
+use crate::database::{SCHEMA, Sessions};
+use crate::error::{StartError, Unavailable};
+use crate::lookup::Lookups;
+use crate::settings::Settings;
+use crate::store::Store;
+use crate::upload::Uploader;
+
+/// Sessions for writing. Creates on different sessions share the disk's flushes.
+const WRITING: usize = 4;
+/// Sessions for finding pastes.
+const READING: usize = 2;
+
+/// The paste service on one database and one store. Cheap to clone.
+#[derive(Clone)]
+pub struct Pastes(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) engine: Leasehold,
+    pub(crate) settings: Settings,
+    pub(crate) store: Store,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) lookups: Lookups,
+    pub(crate) cache: Cache,
+    pub(crate) uploader: Option<Uploader>,
+    /// What delete tokens are made with.
+    pub(crate) secret: Vec<u8>,
+    /// Bytes that wait for their upload, as last counted.
+    pub(crate) staged: AtomicU64,
+}
+
+impl Pastes {
+    /// Starts the service. The schema must be there: see [`SCHEMA`].
+    pub async fn start(
+        engine: Leasehold,
+        store: Store,
+        settings: Settings,
+    ) -> Result<Self, StartError> {
+        settings.check()?;
+        let database = engine.database().clone();
+        let session = database
+            .connect()
+            .await
+            .map_err(|error| Unavailable::NoConnection(error.to_string()))?;
+        let status = SCHEMA
+            .status(&session)
+            .await
+            .map_err(|error| StartError::Settings(error.to_string()))?;
+        if status.problem().is_some() {
+            return Err(StartError::NotMigrated);
+        }
+        let rows = session.query_typed("select key from pastes.secret", &[]).await?;
+        let secret = rows.first().map(|row| row.get(0)).ok_or(StartError::NotMigrated)?;
+        let sessions = Arc::new(Sessions::new(&database, WRITING));
+        let uploader =
+            settings.direct_upload.then(|| Uploader::start(store.clone(), Arc::clone(&sessions)));
+        let pastes = Self(Arc::new(Inner {
+            lookups: Lookups::start(&database, READING),
+            cache: Cache::new(settings.cache_bytes),
+            uploader,
+            secret,
+            staged: AtomicU64::new(0),
+            engine,
+            settings,
+            store,
+            sessions,
+        }));
+        tokio::spawn(crate::create::watch_staging(Arc::downgrade(&pastes.0)));
+        Ok(pastes)
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    pub fn engine(&self) -> &Leasehold {
+        &self.0.engine
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    /// True when the database answers; for health checks.
+    pub async fn is_healthy(&self) -> bool {
+        self.0.sessions.query("select 1", &[]).await.is_ok()
+    }
+}
