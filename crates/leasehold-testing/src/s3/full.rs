@@ -4,7 +4,7 @@
 //! # What is true
 //! - It is versitygw, which keeps objects as files, in [`FullS3Server::VERSION`]. It has one empty bucket
 //!   and dies with the process that started it, like [`crate::postgres`].
-//! - Nothing is built here: `scripts/test` does that once, into the user's cache.
+//! - Nothing is built here: `scripts/test --prepare` does that once, into the user's cache.
 //!
 //! # What can go wrong
 //! - The program is not there: the error says how to get it.
@@ -30,7 +30,7 @@ const TRIES: usize = 5;
 #[non_exhaustive]
 pub enum FullS3Error {
     #[error(
-        "versitygw is not there (looked for {}): run `scripts/test` once, which builds it, or build it \
+        "versitygw is not there (looked for {}): run `scripts/test --prepare`, or build it \
          yourself with Go: `GOBIN={} go install github.com/versity/versitygw/cmd/versitygw@{}`",
         .wanted.display(), .wanted.parent().unwrap_or(.wanted).display(), FullS3Server::VERSION
     )]
