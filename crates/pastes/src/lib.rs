@@ -20,7 +20,7 @@ mod code;
 mod create;
 mod database;
 mod error;
-// mod expiry;
+mod expiry;
 pub mod highlight;
 mod lookup;
 mod model;
@@ -32,11 +32,12 @@ mod service;
 mod settings;
 pub mod store;
 mod upload;
+mod writer;
 
 pub use code::{Alias, BadCode, Bearer, OwnerToken, ShortCode};
 pub use database::SCHEMA;
 pub use error::{CreateError, DeleteError, OperateError, ReadError, StartError, Unavailable};
-// pub use expiry::{OrphanReport, worker};
+pub use expiry::{OrphanReport, worker};
 pub use model::{
     Ban, Created, Listed, NewPaste, Paste, Reading, Report, Reported, Status, TakenDown,
 };

@@ -8,5 +8,8 @@
 )]
 
 mod create;
+mod expiry;
+mod night;
+mod races;
 mod rig;
 mod states;

@@ -69,6 +69,36 @@ impl Rig {
         assert_eq!(self.client.execute(sql, &[&code.as_str()]).await.unwrap(), 1);
     }
 
+    /// Runs the service's jobs until nothing is due.
+    pub async fn work(&self) {
+        let worker = pastes::worker(&self.pastes, self.engine.worker()).unwrap();
+        worker.run_until_idle().await.unwrap();
+    }
+
+    /// Runs the expiry sweep until nothing is due, then the jobs that it made.
+    pub async fn sweep(&self) {
+        self.pastes.expiry_sweep().unwrap().run_once(&self.engine).await.unwrap();
+        self.work().await;
+    }
+
+    pub async fn deletion_status(&self, code: &ShortCode) -> String {
+        self.text("select deletion_status::text from pastes.pastes where short_code = $1", code)
+            .await
+    }
+
+    /// A number from the database.
+    pub async fn count(&self, sql: &str) -> i64 {
+        self.client.query_one(sql, &[]).await.unwrap().get(0)
+    }
+
+    /// References and pastes agree, for every content.
+    pub async fn assert_ref_counts(&self) {
+        let wrong = "select count(*) from pastes.contents c where c.ref_count <> (\
+                     select count(*) from pastes.pastes p where p.content_id = c.content_id \
+                     and p.deletion_status <> 'DELETED')";
+        assert_eq!(self.count(wrong).await, 0, "ref_count differs from the pastes");
+    }
+
     /// Objects that lie in the folder.
     pub fn objects(&self) -> usize {
         fn count(folder: &std::path::Path) -> usize {
