@@ -35,4 +35,4 @@ pub use pgbouncer::PgBouncer;
 pub use postgres::PrivatePostgres;
 pub use proxy::FaultProxy;
 #[cfg(feature = "s3")]
-pub use s3::S3Server;
+pub use s3::{FullS3Server, S3Server};
