@@ -7,6 +7,7 @@
 //! - [`engine`]: an engine on it, with a clock to move and workers to crash; [`assertions`] and
 //!   [`perform`] are its other methods.
 //! - [`pgbouncer`]: a pooler in transaction mode in front of a private server.
+//! - `redis`, with the feature of that name: a private Redis.
 //! - [`proxy`]: breaks connections at chosen points of the protocol.
 //! - [`stepper`]: every interleaving of a few transactions.
 //! - [`cancel`]: drops a future at every point at which it can be dropped.
@@ -22,6 +23,8 @@ pub mod pgbouncer;
 pub mod postgres;
 mod process;
 pub mod proxy;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod stepper;
 
 pub use assertions::EnqueuedJob;
@@ -31,3 +34,5 @@ pub use perform::Performed;
 pub use pgbouncer::PgBouncer;
 pub use postgres::PrivatePostgres;
 pub use proxy::FaultProxy;
+#[cfg(feature = "redis")]
+pub use redis::PrivateRedis;

@@ -12,4 +12,6 @@ mod database;
 mod pgbouncer;
 mod postgres;
 mod proxy;
+#[cfg(feature = "redis")]
+mod redis;
 mod stepper;
