@@ -28,6 +28,13 @@ impl Report {
         report
     }
 
+    /// A report without a raw limit to compare with.
+    pub fn plain(bench: &str) -> Self {
+        let mut report = Self { fields: Map::new(), lines: Vec::new() };
+        report.set("v", json!(1)).set("bench", json!(bench));
+        report
+    }
+
     pub fn set(&mut self, name: &str, value: Value) -> &mut Self {
         self.fields.insert(name.to_owned(), value);
         self
@@ -62,7 +69,7 @@ fn rounded(value: f64) -> Value {
 }
 
 /// 123456.7 → "123 457".
-fn people(value: f64) -> String {
+pub fn people(value: f64) -> String {
     if value < 100.0 {
         return format!("{value:.3}");
     }
