@@ -15,6 +15,7 @@ mod raw;
 mod report;
 mod scratch;
 mod server;
+mod sweep;
 
 use std::process::ExitCode;
 
@@ -53,6 +54,11 @@ enum What {
     },
     /// The paste service beside other paste services: creates, raw reads, page reads
     Pastes(pastes::Args),
+    /// Expired pastes deleted per second, with their objects, while new ones are made
+    Sweep(sweep::Args),
+    /// The S3 server of `bench sweep --store s3`
+    #[command(hide = true)]
+    S3Server(sweep::ServerArgs),
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -80,8 +86,18 @@ pub async fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
             on_server(url, async |at| flow::run(at, &common, old_snapshot).await).await?
         }
         What::Pastes(args) => pastes::run(&args, url).await?,
+        What::Sweep(args) => on_server(url, async |at| sweep::run(at, &args).await).await?,
+        What::S3Server(args) => {
+            tokio::task::spawn_blocking(move || sweep::serve(&args))
+                .await
+                .map_err(Failure::failed)??;
+            return Ok(ExitCode::SUCCESS);
+        }
     };
     report.print(!global.out().is_table())?;
+    if let Some(why) = report.wrong() {
+        return Err(Failure::failed(why));
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -198,3 +198,84 @@ impl Shared {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use axum::http::StatusCode;
+    use axum::routing::get;
+
+    use super::*;
+    use crate::bench::load::Reads;
+
+    /// A server that answers every `n`th request with 500.
+    async fn server(bad_every: u64) -> (SocketAddr, Arc<AtomicU64>) {
+        let seen = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&seen);
+        let answer = move || {
+            let number = counted.fetch_add(1, Ordering::SeqCst) + 1;
+            let bad = number.is_multiple_of(bad_every);
+            async move { if bad { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::OK } }
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = axum::Router::new().route("/", get(answer));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        (address, seen)
+    }
+
+    fn load(address: SocketAddr, until: Until) -> Load {
+        let warm_up = Duration::ZERO;
+        Load { address, connections: 4, expect: 200, until, warm_up, pace: None, keep: false }
+    }
+
+    fn reads(address: SocketAddr) -> Box<dyn Source> {
+        Box::new(Reads::new(address, ["/".to_owned()]))
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_number_of_requests_is_sent_exactly() {
+        let (address, seen) = server(u64::MAX).await;
+        let keep = Load { keep: true, ..load(address, Until::Requests(101)) };
+        let measured = run(keep, reads(address)).await.unwrap();
+        assert_eq!((measured.requests, seen.load(Ordering::SeqCst)), (101, 101));
+        assert_eq!(measured.answers.len(), 101);
+        assert!(measured.ms(0.99) >= measured.ms(0.5) && measured.per_second() > 0.0);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn one_wrong_answer_fails_the_run() {
+        let (address, _) = server(50).await;
+        let error = run(load(address, Until::Requests(1000)), reads(address)).await.unwrap_err();
+        assert!(error.to_string().contains("500 instead of 200"), "{error}");
+        let timed = load(address, Until::For(Duration::from_secs(600)));
+        run(timed, reads(address)).await.unwrap_err();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn nobody_who_listens_fails_the_run() {
+        let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = unused.local_addr().unwrap();
+        drop(unused);
+        run(load(address, Until::Requests(1)), reads(address)).await.unwrap_err();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_paced_run_ends_when_it_is_told_to() {
+        let (address, seen) = server(u64::MAX).await;
+        let stop = CancellationToken::new();
+        let paced = Load {
+            pace: Some(Pace { per_second: 500.0 }),
+            ..load(address, Until::Cancelled(stop.clone()))
+        };
+        let running = tokio::spawn(run(paced, reads(address)));
+        while seen.load(Ordering::SeqCst) < 20 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        stop.cancel();
+        let measured = running.await.unwrap().unwrap();
+        assert_eq!(measured.requests, seen.load(Ordering::SeqCst));
+    }
+}
