@@ -51,7 +51,7 @@ begin
         leasehold.recover_claim(text, uuid), leasehold.renew(bigint[]),
         leasehold.cancel_requests(bigint[]), leasehold.check_lease(bigint, bigint),
         leasehold.complete_many(bigint[], bigint, boolean), leasehold.complete(bigint, bigint),
-        leasehold.settle(bigint, bigint[]),
+        leasehold.settle(bigint, bigint[]), leasehold.complete_waiting(bigint[]),
         leasehold.fail(bigint, bigint, text, interval), leasehold.bury(bigint, bigint, text, text),
         leasehold.snooze(bigint, bigint, interval), leasehold.release(bigint[], bigint),
         leasehold.finish_cancelled(bigint, bigint, text), leasehold.explain_finish(bigint[], bigint),

@@ -20,7 +20,7 @@ pub mod error;
 pub mod events;
 pub mod housekeeping;
 pub mod job;
-mod link;
+pub mod link;
 pub mod migrate;
 pub mod once;
 pub mod queue;

@@ -17,26 +17,25 @@ use tokio_postgres::{Row, Statement};
 use crate::database::{Database, Session};
 use crate::error::CallError;
 
-pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+/// A value and its type.
+pub type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
-pub(crate) struct Link {
+/// One session that comes back by itself. Statements of several callers share it.
+pub struct Link {
     database: Database,
     session: Mutex<Option<Arc<Session>>>,
     limit: Duration,
 }
 
 impl Link {
-    pub(crate) fn new(database: Database, limit: Duration) -> Self {
+    /// `limit`: how long a call may take.
+    pub fn new(database: Database, limit: Duration) -> Self {
         Self { database, session: Mutex::new(None), limit }
     }
 
     /// Runs one statement and gives its rows. Statements of several callers share the session and
     /// are sent without waiting for each other.
-    pub(crate) async fn query(
-        &self,
-        sql: &str,
-        params: &[Param<'_>],
-    ) -> Result<Vec<Row>, CallError> {
+    pub async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CallError> {
         let session = self.session().await?;
         let call = async {
             if self.database.is_pooled() {
@@ -100,18 +99,18 @@ impl Session {
 /// Waits between attempts to reach the database: doubling to two seconds, with jitter, so that a
 /// fleet does not come back all at once.
 #[derive(Default)]
-pub(crate) struct Patience {
+pub struct Patience {
     failures: u32,
 }
 
 impl Patience {
-    pub(crate) fn next_wait(&mut self) -> Duration {
+    pub fn next_wait(&mut self) -> Duration {
         let base = 50u64.saturating_mul(1 << self.failures.min(6)).min(2000);
         self.failures = self.failures.saturating_add(1);
         Duration::from_millis(rand::random_range(base / 2..=base))
     }
 
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.failures = 0;
     }
 }

@@ -14,16 +14,28 @@
 //! - No object key is used twice: a late delete can only hit a dead object.
 //! - Nothing tells one person whether another stored the same bytes before.
 
+mod cache;
 mod code;
+mod create;
+mod database;
 mod error;
+// mod expiry;
+mod lookup;
 mod model;
+mod own;
+mod read;
 mod service;
 mod settings;
+pub mod store;
+mod upload;
 
 pub use code::{Alias, BadCode, Bearer, OwnerToken, ShortCode};
+pub use database::SCHEMA;
 pub use error::{CreateError, DeleteError, OperateError, ReadError, StartError, Unavailable};
+// pub use expiry::{OrphanReport, worker};
 pub use model::{
     Ban, Created, Listed, NewPaste, Paste, Reading, Report, Reported, Status, TakenDown,
 };
 pub use service::Pastes;
 pub use settings::{Expiry, GateKind, Limits, Settings, When};
+pub use store::{S3Settings, Store};
