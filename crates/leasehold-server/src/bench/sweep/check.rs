@@ -17,6 +17,8 @@ pub struct Checked {
     pub not_deleted: i64,
     /// Contents that are doomed, and whose object should be gone.
     pub doomed: i64,
+    /// Contents whose object was deleted.
+    pub gone: i64,
     pub live_contents: u64,
     pub objects_left: u64,
     /// Living contents whose object is not in the store.
@@ -53,6 +55,7 @@ pub async fn check(session: &Session, target: &mut Target) -> Result<Checked> {
     .await?;
     let doomed =
         count(session, "select count(*) from pastes.contents where state = 'DOOMED'").await?;
+    let gone = count(session, "select count(*) from pastes.contents where state = 'GONE'").await?;
     let keys = living_keys(session).await?;
     let live_contents = keys.len() as u64;
     let (objects_left, missing_objects) = target.left(keys).await?;
@@ -60,6 +63,7 @@ pub async fn check(session: &Session, target: &mut Target) -> Result<Checked> {
         wrong_counters,
         not_deleted,
         doomed,
+        gone,
         live_contents,
         objects_left,
         missing_objects,

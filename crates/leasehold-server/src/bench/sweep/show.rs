@@ -9,9 +9,6 @@ pub fn report(args: &Args, outcome: &Outcome) -> Report {
     let Outcome { layout, setup, time, creates, memory, checked, limit } = outcome;
     let seconds = time.as_secs_f64().max(1e-9);
     let rate = layout.rows as f64 / seconds;
-    // Every object that was laid, but for those that must be left. New pastes had their own.
-    let deleted = layout.contents() + creates.requests;
-    let deleted = deleted.saturating_sub(checked.objects_left);
     let mut report = Report::plain("sweep");
     report
         .set("rows", json!(layout.rows))
@@ -23,7 +20,7 @@ pub fn report(args: &Args, outcome: &Outcome) -> Report {
         .number("setup_seconds", setup.as_secs_f64())
         .number("seconds", seconds)
         .number("rows_per_s", rate)
-        .set("objects_deleted", json!(deleted))
+        .set("objects_deleted", json!(checked.gone))
         .set("objects_left", json!(checked.objects_left))
         .set("live_contents", json!(checked.live_contents))
         .set("ref_count_exact", json!(checked.ref_count_exact()))

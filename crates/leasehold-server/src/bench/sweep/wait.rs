@@ -11,7 +11,9 @@ use super::layout::Layout;
 use super::under_test::UnderTest;
 
 const LOOK: Duration = Duration::from_millis(100);
-/// The sweep's own count is written now and then; the rows are asked at least so often.
+/// The sweep's own count is written now and then. The rows are asked when it is this near to the end,
+/// and otherwise so seldom that it costs nothing.
+const NEAR: u64 = 50_000;
 const ASK_ROWS: Duration = Duration::from_secs(10);
 /// Slower than this is no figure but a fault.
 const SLOWEST_PER_SECOND: u64 = 200;
@@ -44,7 +46,7 @@ pub async fn swept(
         running.ensure_working().await?;
         let finished = count(session, FINISHED).await?.max(0) as u64;
         bar.set_position(finished.min(layout.rows));
-        if finished >= layout.rows || asked.elapsed() > ASK_ROWS {
+        if finished + NEAR >= layout.rows || asked.elapsed() > ASK_ROWS {
             asked = Instant::now();
             if count(session, ROWS_LEFT).await? == 0 {
                 break;
