@@ -25,12 +25,24 @@ pub struct Link {
     database: Database,
     session: Mutex<Option<Arc<Session>>>,
     limit: Duration,
+    /// Said once on every new session that nobody else shares.
+    settings: &'static str,
 }
 
 impl Link {
     /// `limit`: how long a call may take.
     pub fn new(database: Database, limit: Duration) -> Self {
-        Self { database, session: Mutex::new(None), limit }
+        Self::with_settings(database, limit, "")
+    }
+
+    /// A link whose sessions have settings of their own. Through a pooler they are left out: its
+    /// sessions belong to others too.
+    pub(crate) fn with_settings(
+        database: Database,
+        limit: Duration,
+        settings: &'static str,
+    ) -> Self {
+        Self { database, session: Mutex::new(None), limit, settings }
     }
 
     /// Runs one statement and gives its rows. Statements of several callers share the session and
@@ -66,6 +78,11 @@ impl Link {
         }
         let fresh =
             self.database.connect().await.map_err(|error| CallError::Connect(Box::new(error)))?;
+        if !self.settings.is_empty() && !self.database.is_pooled() {
+            tokio::time::timeout(self.limit, fresh.batch_execute(self.settings))
+                .await
+                .map_err(|_| CallError::TimedOut(self.limit))??;
+        }
         let fresh = Arc::new(fresh);
         *slot = Some(Arc::clone(&fresh));
         Ok(fresh)

@@ -20,8 +20,10 @@ pub struct Migration {
 }
 
 /// Every migration, in order.
-pub const MIGRATIONS: &[Migration] =
-    &[Migration { version: 1, name: "tables", sql: include_str!("../migrations/0001_tables.sql") }];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration { version: 1, name: "tables", sql: include_str!("../migrations/0001_tables.sql") },
+    Migration { version: 2, name: "sweep", sql: include_str!("../migrations/0002_sweep.sql") },
+];
 
 /// The SQL functions and views, in the order in which they are made.
 pub const FUNCTIONS: &[(&str, &str)] = &[
@@ -34,6 +36,7 @@ pub const FUNCTIONS: &[(&str, &str)] = &[
     ("people", include_str!("../functions/070_people.sql")),
     ("once", include_str!("../functions/080_once.sql")),
     ("housekeeping", include_str!("../functions/090_housekeeping.sql")),
+    ("sweep", include_str!("../functions/095_sweep.sql")),
     ("views", include_str!("../functions/100_views.sql")),
     ("roles", include_str!("../functions/110_roles.sql")),
 ];

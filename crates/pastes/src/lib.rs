@@ -14,15 +14,19 @@
 //! - No object key is used twice: a late delete can only hit a dead object.
 //! - Nothing tells one person whether another stored the same bytes before.
 
+pub mod assets;
 mod cache;
 mod code;
 mod create;
 mod database;
 mod error;
-// mod expiry;
+mod expiry;
+pub mod highlight;
 mod lookup;
 mod model;
 mod own;
+pub mod pages;
+pub mod qr;
 mod read;
 mod service;
 mod settings;
@@ -32,7 +36,7 @@ mod upload;
 pub use code::{Alias, BadCode, Bearer, OwnerToken, ShortCode};
 pub use database::SCHEMA;
 pub use error::{CreateError, DeleteError, OperateError, ReadError, StartError, Unavailable};
-// pub use expiry::{OrphanReport, worker};
+pub use expiry::{OrphanReport, worker};
 pub use model::{
     Ban, Created, Listed, NewPaste, Paste, Reading, Report, Reported, Status, TakenDown,
 };

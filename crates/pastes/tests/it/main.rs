@@ -8,4 +8,6 @@
 )]
 
 mod create;
+mod races;
 mod rig;
+mod states;
