@@ -14,14 +14,20 @@
 //! - No object key is used twice: a late delete can only hit a dead object.
 //! - Nothing tells one person whether another stored the same bytes before.
 
+pub mod assets;
 mod code;
 mod error;
+pub mod highlight;
+pub mod http;
 mod model;
+pub mod pages;
+pub mod qr;
 mod service;
 mod settings;
 
 pub use code::{Alias, BadCode, Bearer, OwnerToken, ShortCode};
 pub use error::{CreateError, DeleteError, OperateError, ReadError, StartError, Unavailable};
+pub use http::router;
 pub use model::{
     Ban, Created, Listed, NewPaste, Paste, Reading, Report, Reported, Status, TakenDown,
 };

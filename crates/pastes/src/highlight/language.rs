@@ -1,0 +1,168 @@
+//! The languages that people can choose, and how a paste's own is found.
+
+use std::sync::LazyLock;
+
+use syntect::parsing::{SyntaxReference, SyntaxSet};
+
+/// A language that pastes can be shown in.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Language {
+    /// What is stored and what stands in URLs: `rust`.
+    pub id: &'static str,
+    /// What people read: `Rust`.
+    pub label: &'static str,
+    /// Other names that are understood, among them file extensions.
+    pub aliases: &'static [&'static str],
+    /// The name of its grammar; nothing is coloured without.
+    grammar: Option<&'static str>,
+}
+
+impl Language {
+    pub(super) fn syntax(&self) -> Option<&'static SyntaxReference> {
+        self.grammar.and_then(|name| SYNTAXES.find_syntax_by_name(name))
+    }
+}
+
+pub(super) fn syntaxes() -> &'static SyntaxSet {
+    &SYNTAXES
+}
+
+static SYNTAXES: LazyLock<SyntaxSet> = LazyLock::new(SyntaxSet::load_defaults_newlines);
+
+static PLAIN: Language =
+    Language { id: "text", label: "Plain text", aliases: &["txt", "plain", "log"], grammar: None };
+
+/// Text without any rules.
+pub fn plain() -> &'static Language {
+    &PLAIN
+}
+
+macro_rules! languages {
+    ($($id:literal $label:literal $grammar:literal [$($alias:literal)*])*) => {
+        static LANGUAGES: &[Language] = &[$(Language {
+            id: $id,
+            label: $label,
+            aliases: &[$($alias),*],
+            grammar: Some($grammar),
+        }),*];
+    };
+}
+
+// Sorted by label: this is the order of the menu.
+languages! {
+    "batch" "Batch" "Batch File" ["bat" "cmd"]
+    "c" "C" "C" ["h"]
+    "csharp" "C#" "C#" ["cs" "c#" "csx"]
+    "cpp" "C++" "C++" ["c++" "cc" "cxx" "hpp" "hh" "hxx"]
+    "clojure" "Clojure" "Clojure" ["clj" "cljs" "edn"]
+    "css" "CSS" "CSS" []
+    "d" "D" "D" ["di"]
+    "diff" "Diff" "Diff" ["patch"]
+    "erlang" "Erlang" "Erlang" ["erl" "hrl"]
+    "go" "Go" "Go" ["golang"]
+    "dot" "Graphviz" "Graphviz (DOT)" ["gv" "graphviz"]
+    "groovy" "Groovy" "Groovy" ["gradle"]
+    "haskell" "Haskell" "Haskell" ["hs"]
+    "html" "HTML" "HTML" ["htm" "xhtml"]
+    "java" "Java" "Java" []
+    "properties" "Java properties" "Java Properties" []
+    "javascript" "JavaScript" "JavaScript" ["js" "mjs" "cjs" "jsx" "node"]
+    "json" "JSON" "JSON" ["jsonl" "ndjson"]
+    "latex" "LaTeX" "LaTeX" ["tex" "ltx"]
+    "lisp" "Lisp" "Lisp" ["el" "scm" "scheme" "cl" "lsp"]
+    "lua" "Lua" "Lua" []
+    "makefile" "Makefile" "Makefile" ["make" "mk" "mak"]
+    "markdown" "Markdown" "Markdown" ["md"]
+    "matlab" "MATLAB" "MATLAB" ["octave"]
+    "objc" "Objective-C" "Objective-C" ["m" "objective-c"]
+    "ocaml" "OCaml" "OCaml" ["ml" "mli"]
+    "pascal" "Pascal" "Pascal" ["pas" "dpr"]
+    "perl" "Perl" "Perl" ["pl" "pm"]
+    "php" "PHP" "PHP" ["phtml"]
+    "python" "Python" "Python" ["py" "py3" "pyi" "python3"]
+    "r" "R" "R" []
+    "regex" "Regular expression" "Regular Expression" ["re" "regexp"]
+    "rst" "reStructuredText" "reStructuredText" ["rest"]
+    "ruby" "Ruby" "Ruby" ["rb" "rake" "gemspec"]
+    "rust" "Rust" "Rust" ["rs"]
+    "scala" "Scala" "Scala" ["sbt"]
+    "shell" "Shell" "Bourne Again Shell (bash)" ["sh" "bash" "zsh" "fish" "ksh" "console"]
+    "sql" "SQL" "SQL" ["postgres" "postgresql" "psql" "mysql" "sqlite" "ddl"]
+    "tcl" "Tcl" "Tcl" []
+    "xml" "XML" "XML" ["svg" "xsd" "xslt" "rss" "plist"]
+    "yaml" "YAML" "YAML" ["yml"]
+}
+
+/// Every language with rules, in the order of the menu. [`plain`] is not among them.
+pub fn languages() -> &'static [Language] {
+    LANGUAGES
+}
+
+/// By id or alias, whatever the case.
+pub fn find(name: &str) -> Option<&'static Language> {
+    let name = name.trim();
+    let is = |known: &str| known.eq_ignore_ascii_case(name);
+    let named = |language: &&Language| is(language.id) || language.aliases.iter().any(|a| is(a));
+    LANGUAGES.iter().find(named).or_else(|| Some(&PLAIN).filter(named))
+}
+
+/// File names that say their language without an extension.
+const FILES: &[(&str, &str)] = &[
+    ("makefile", "makefile"),
+    ("gnumakefile", "makefile"),
+    ("rakefile", "ruby"),
+    ("gemfile", "ruby"),
+    ("vagrantfile", "ruby"),
+    (".bashrc", "shell"),
+    (".zshrc", "shell"),
+    (".profile", "shell"),
+    ("pkgbuild", "shell"),
+];
+
+/// How texts begin that say their language; the first that fits wins.
+const BEGINNINGS: &[(&str, &str)] = &[
+    ("<?php", "php"),
+    ("<?xml", "xml"),
+    ("<!doctype html", "html"),
+    ("<html", "html"),
+    ("<svg", "xml"),
+    ("diff --git ", "diff"),
+    ("--- a/", "diff"),
+    ("%yaml", "yaml"),
+    ("\\documentclass", "latex"),
+];
+
+/// Guesses from the name of the file, then from the first line. Guesses only what is near certain:
+/// a wrong colour is worse than none.
+pub fn detect(file_name: Option<&str>, text: &str) -> Option<&'static Language> {
+    file_name.and_then(by_file_name).or_else(|| by_first_line(text))
+}
+
+fn by_file_name(name: &str) -> Option<&'static Language> {
+    let name = name.rsplit(['/', '\\']).next()?.to_ascii_lowercase();
+    if let Some((_, id)) = FILES.iter().find(|(file, _)| *file == name) {
+        return find(id);
+    }
+    let (_, extension) = name.rsplit_once('.')?;
+    find(extension)
+}
+
+fn by_first_line(text: &str) -> Option<&'static Language> {
+    let line = text.trim_start_matches('\u{feff}').lines().next()?;
+    let line: String = line.chars().take(200).collect::<String>().to_ascii_lowercase();
+    if let Some(command) = line.strip_prefix("#!") {
+        return by_interpreter(command);
+    }
+    let (_, id) = BEGINNINGS.iter().find(|(beginning, _)| line.starts_with(beginning))?;
+    find(id)
+}
+
+/// `/usr/bin/env -S python3.12 -u` is Python.
+fn by_interpreter(command: &str) -> Option<&'static Language> {
+    let mut words = command.split_whitespace().map(|word| word.rsplit('/').next().unwrap_or(word));
+    let mut program = words.next()?;
+    if program == "env" {
+        program = words.find(|word| !word.starts_with('-') && !word.contains('='))?;
+    }
+    find(program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.'))
+}

@@ -1,0 +1,71 @@
+//! Pastes that are gone once they were read.
+
+use maud::{Markup, html};
+
+use super::layout::Page;
+use super::model::{BurnConfirm, Burnt};
+use super::{parts, view};
+
+/// Asks before it opens the paste: link previews follow links, but they press no buttons.
+pub fn burn_confirm(confirm: &BurnConfirm) -> Markup {
+    let main = html! {
+        @if let Some(created) = &confirm.created { (parts::created(&confirm.links, created)) }
+        section.panel.burn aria-labelledby="burn-title" {
+            h1 #burn-title { "This paste can be read once" }
+            p {
+                "As soon as you open it, it is gone: for you, and for everybody else. "
+                "Reloading the page does not bring it back."
+                @if confirm.created.is_some() {
+                    " You just made it, so leave it to whom it is for."
+                }
+            }
+            dl.facts {
+                @if let Some(language) = &confirm.language {
+                    div { dt { "Language" } dd { (parts::language(language)) } }
+                }
+                div { dt { "Length" } dd { (parts::size(confirm.size)) } }
+                div { dt { "Ends unread" } dd { (parts::ends(confirm.life, confirm.expires_at)) } }
+            }
+            form.inline method="post" action=(confirm.links.burn) {
+                button.primary type="submit" name="as" value="page" { "Read it now" }
+                button type="submit" name="as" value="download" { "Download it now" }
+            }
+            p.hint { "What is not text comes as a download either way." }
+        }
+    };
+    Page::new("Read once", main).render()
+}
+
+/// The text of a paste that is gone by now.
+pub fn burnt(burnt: &Burnt) -> Markup {
+    let text = &burnt.content;
+    let title = format!("Paste {}", burnt.code);
+    let main = html! {
+        div.paste-head {
+            h1 { span.visually-hidden { "Paste " } (burnt.code) }
+            p.notice.gone {
+                strong { "This paste is gone now. " }
+                "This page is the only place where it still is: copy or save what you need."
+            }
+            dl.facts {
+                div { dt { "Language" } dd { (text.language.label) } }
+                div { dt { "Length" } dd { (parts::lines(text.lines)) ", " (parts::size(burnt.size)) } }
+            }
+            ul.tools aria-label="What you can do with this paste" {
+                (view::copy_text(None))
+                li {
+                    button.quiet #wrap type="button" hidden aria-pressed="false" data-key="w"
+                        aria-keyshortcuts="w" data-does="Wrap long lines" { "Wrap" }
+                }
+                li {
+                    button.quiet type="button" hidden data-save="#code"
+                        data-name={ (burnt.code) ".txt" } data-key="d" aria-keyshortcuts="d"
+                        data-does="Save as a file" { "Save as file" }
+                }
+            }
+        }
+        (view::notices(text, None))
+        (view::code(text))
+    };
+    Page::new(&title, main).wide().render()
+}

@@ -1,0 +1,35 @@
+//! Pages that only say something.
+
+use maud::{Markup, html};
+
+use super::layout::Page;
+use super::model::{Done, ErrorView};
+use super::parts;
+
+/// Something did not work: what, and what to do next.
+pub fn error(view: &ErrorView) -> Markup {
+    let main = html! {
+        section.panel aria-labelledby="error-title" {
+            h1 #error-title { (view.title) }
+            p { (view.message) }
+            @if let Some(after) = view.retry_after {
+                p { "Try again in " (parts::span(after)) "." }
+            }
+            p.hint { "Status " (view.status) }
+            p { a.button href="/" { "New paste" } }
+        }
+    };
+    Page::new(&view.title, main).render()
+}
+
+/// Something was done.
+pub fn done(view: &Done) -> Markup {
+    let main = html! {
+        section.panel aria-labelledby="done-title" {
+            h1 #done-title { (view.title) }
+            p { (view.message) }
+            p { a.button.primary href="/" { "New paste" } " " a.button href="/mine" { "My pastes" } }
+        }
+    };
+    Page::new(&view.title, main).render()
+}

@@ -1,0 +1,135 @@
+//! What surrounds every page.
+
+use maud::{DOCTYPE, Markup, html};
+
+use crate::assets;
+
+/// Where a page is, for the navigation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    New,
+    Mine,
+    Elsewhere,
+}
+
+/// A page's head and its content.
+pub struct Page<'a> {
+    pub title: &'a str,
+    pub place: Place,
+    /// Seconds after which the page asks again.
+    pub refresh: Option<u64>,
+    /// Wide pages give code all the room there is.
+    pub wide: bool,
+    pub main: Markup,
+}
+
+impl<'a> Page<'a> {
+    pub fn new(title: &'a str, main: Markup) -> Self {
+        Self { title, place: Place::Elsewhere, refresh: None, wide: false, main }
+    }
+
+    pub fn at(self, place: Place) -> Self {
+        Self { place, ..self }
+    }
+
+    pub fn wide(self) -> Self {
+        Self { wide: true, ..self }
+    }
+
+    pub fn refresh(self, seconds: u64) -> Self {
+        Self { refresh: Some(seconds), ..self }
+    }
+
+    pub fn render(self) -> Markup {
+        html! {
+            (DOCTYPE)
+            html lang="en" {
+                (head(&self))
+                body {
+                    a.skip href="#main" { "Skip to the content" }
+                    (header(self.place))
+                    main #main tabindex="-1" .wide[self.wide] { (self.main) }
+                    footer {
+                        p {
+                            "Pastes end when they say they end. "
+                            a href="/openapi.json" { "API" }
+                        }
+                    }
+                    p #say .visually-hidden role="status" aria-live="polite" {}
+                    (help())
+                }
+            }
+        }
+    }
+}
+
+fn head(page: &Page<'_>) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            title { (page.title) " · pastes" }
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            // A paste's link is its secret: it must not travel in Referer, nor into search engines.
+            meta name="referrer" content="same-origin";
+            meta name="robots" content="noindex, nofollow";
+            meta name="color-scheme" content="light dark";
+            @if let Some(seconds) = page.refresh {
+                meta http-equiv="refresh" content=(seconds);
+            }
+            // Before the stylesheet and not deferred: the chosen theme is set before anything is
+            // painted, or a dark page would flash white.
+            script src=(assets::href("theme.js")) {}
+            link rel="stylesheet" href=(assets::href("paste.css"));
+            link rel="icon" type="image/svg+xml" href=(assets::href("icon.svg"));
+            script src=(assets::href("paste.js")) defer {}
+        }
+    }
+}
+
+fn header(place: Place) -> Markup {
+    let here = |own: Place| (own == place).then_some("page");
+    html! {
+        header {
+            a.mark href="/" { span.mark-sign aria-hidden="true" {} "pastes" }
+            nav aria-label="Main" {
+                ul {
+                    li {
+                        a href="/" aria-current=[here(Place::New)] aria-keyshortcuts="n"
+                            data-key="n" data-does="New paste" { "New" }
+                    }
+                    li {
+                        a href="/mine" aria-current=[here(Place::Mine)] aria-keyshortcuts="m"
+                            data-key="m" data-does="My pastes" { "Mine" }
+                    }
+                    li {
+                        button.quiet #theme type="button" hidden aria-keyshortcuts="t"
+                            data-key="t" data-does="Change the theme" { "Theme" }
+                    }
+                    li {
+                        button.quiet #keys type="button" hidden aria-keyshortcuts="?"
+                            data-key="?" data-does="Show these shortcuts" aria-haspopup="dialog" {
+                            "Keys"
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Filled and opened by the script, which knows what the page can do.
+fn help() -> Markup {
+    html! {
+        dialog #help aria-labelledby="help-title" {
+            h2 #help-title { "Keyboard" }
+            dl #help-list {}
+            p {
+                label.check {
+                    input #single-keys type="checkbox" checked;
+                    " Single keys do something"
+                }
+            }
+            form method="dialog" { button type="submit" { "Close" } }
+        }
+    }
+}

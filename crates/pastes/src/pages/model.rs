@@ -1,0 +1,286 @@
+//! What the pages show. Plain types, made by whoever answers the request.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::highlight::{Content, Highlighted};
+
+/// The page on which pastes are made.
+#[derive(Debug, Clone)]
+pub struct CreateForm {
+    /// Shown in the example for the command line, without a slash at the end.
+    pub base_url: String,
+    /// In the order in which they are offered; see [`expiry_choices`].
+    pub expiries: Vec<Choice>,
+    /// Bytes that a paste may have.
+    pub max_size: u64,
+    /// What is in the fields: the defaults, or what was typed when the form comes back.
+    pub typed: Typed,
+    /// Why the form came back.
+    pub error: Option<FormError>,
+}
+
+/// One line of a menu.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// What is sent: `1d`.
+    pub value: String,
+    /// What people read: `1 day`.
+    pub label: String,
+}
+
+/// The fields of the form.
+#[derive(Debug, Clone, Default)]
+pub struct Typed {
+    pub content: String,
+    /// Id or alias; empty: find out.
+    pub language: String,
+    /// The value of a [`Choice`].
+    pub expires: String,
+    pub alias: String,
+    pub burn: bool,
+}
+
+/// What was wrong, and where.
+#[derive(Debug, Clone)]
+pub struct FormError {
+    pub field: Option<Field>,
+    /// What to do next, in a sentence.
+    pub message: String,
+}
+
+/// Where the mistake is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Field {
+    Content,
+    Language,
+    Expires,
+    Alias,
+}
+
+/// A paste's addresses. Absolute or relative, but of our own host.
+#[derive(Debug, Clone)]
+pub struct Links {
+    /// What people share: absolute.
+    pub page: String,
+    pub raw: String,
+    pub download: String,
+    pub qr: String,
+    /// Where the report form is posted.
+    pub report: String,
+    /// Where the delete form is posted.
+    pub delete: String,
+    /// Where the burn form is posted.
+    pub burn: String,
+}
+
+impl Links {
+    /// The addresses of `code` below `base_url`.
+    pub fn of(base_url: &str, code: &str) -> Self {
+        let base = base_url.trim_end_matches('/');
+        Self {
+            page: format!("{base}/{code}"),
+            raw: format!("/raw/{code}"),
+            download: format!("/download/{code}"),
+            qr: format!("/qr/{code}"),
+            report: format!("/{code}/report"),
+            delete: format!("/{code}/delete"),
+            burn: format!("/{code}/burn"),
+        }
+    }
+}
+
+/// Shown to the person who just made the paste, and to nobody else.
+#[derive(Debug, Clone)]
+pub struct JustCreated {
+    /// Lets its holder delete the paste.
+    pub delete_token: String,
+}
+
+/// A paste that can be read.
+#[derive(Debug, Clone)]
+pub struct PasteView {
+    pub code: String,
+    pub content: Content,
+    pub size: u64,
+    pub created_at: Timestamp,
+    pub expires_at: Timestamp,
+    /// What is left by the database's clock.
+    pub life: Duration,
+    pub links: Links,
+    pub created: Option<JustCreated>,
+}
+
+/// A paste that is gone once it is opened: asks first.
+#[derive(Debug, Clone)]
+pub struct BurnConfirm {
+    pub code: String,
+    pub size: u64,
+    /// Id of the language, if one was chosen.
+    pub language: Option<String>,
+    pub expires_at: Timestamp,
+    pub life: Duration,
+    pub links: Links,
+    pub created: Option<JustCreated>,
+}
+
+/// What was in a paste that is gone now. Only text: answer with the download if it is not.
+#[derive(Debug, Clone)]
+pub struct Burnt {
+    pub code: String,
+    /// Made by [`crate::highlight::highlight_whole`]: nobody can get the rest of it later.
+    pub content: Highlighted,
+    pub size: u64,
+}
+
+/// A paste whose bytes are on their way to storage.
+#[derive(Debug, Clone)]
+pub struct Waiting {
+    pub code: String,
+    /// When the page asks again by itself without scripts. A few seconds; never 0.
+    pub refresh: Duration,
+    pub links: Links,
+    pub created: Option<JustCreated>,
+}
+
+/// The pastes of one owner.
+#[derive(Debug, Clone)]
+pub struct Mine {
+    pub pastes: Vec<MinePaste>,
+    /// Where the next ones are listed.
+    pub next: Option<String>,
+}
+
+/// A line of [`Mine`].
+#[derive(Debug, Clone)]
+pub struct MinePaste {
+    pub code: String,
+    pub language: Option<String>,
+    pub size: Option<u64>,
+    pub created_at: Timestamp,
+    pub expires_at: Timestamp,
+    pub life: Duration,
+    pub state: PasteState,
+    pub burn: bool,
+    pub links: Links,
+}
+
+/// How far a paste is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PasteState {
+    Ready,
+    Uploading,
+    /// Its bytes could not be stored; readers see that there is nothing.
+    Failed,
+}
+
+/// Something did not work.
+#[derive(Debug, Clone)]
+pub struct ErrorView {
+    pub status: u16,
+    /// A few words: "Too large".
+    pub title: String,
+    /// What happened and what to do next.
+    pub message: String,
+    pub retry_after: Option<Duration>,
+}
+
+impl ErrorView {
+    /// 413.
+    pub fn too_large(limit: u64) -> Self {
+        let limit = super::parts::size(limit);
+        Self::new(413, "Too large", &format!("A paste may have {limit}. Save less, or in pieces."))
+    }
+
+    /// 422.
+    pub fn invalid(message: &str) -> Self {
+        Self::new(422, "That cannot be saved", message)
+    }
+
+    /// 429.
+    pub fn too_many(retry_after: Duration) -> Self {
+        let mut view = Self::new(
+            429,
+            "Too many requests",
+            "More came from your address than one person makes. Nothing was saved.",
+        );
+        view.retry_after = Some(retry_after);
+        view
+    }
+
+    /// 503.
+    pub fn unavailable(retry_after: Duration) -> Self {
+        let mut view = Self::new(
+            503,
+            "Not available right now",
+            "The service cannot answer at the moment. Your pastes are safe; try again soon.",
+        );
+        view.retry_after = Some(retry_after);
+        view
+    }
+
+    /// 403: the token does not fit, or the request came from another site.
+    pub fn forbidden(message: &str) -> Self {
+        Self::new(403, "Not allowed", message)
+    }
+
+    /// 500.
+    pub fn internal() -> Self {
+        Self::new(500, "Something went wrong", "The mistake is ours and was noted. Try again.")
+    }
+
+    /// Any other.
+    pub fn new(status: u16, title: &str, message: &str) -> Self {
+        Self { status, title: title.into(), message: message.into(), retry_after: None }
+    }
+}
+
+/// Something was done, and there is nothing else to show.
+#[derive(Debug, Clone)]
+pub struct Done {
+    pub title: String,
+    pub message: String,
+}
+
+impl Done {
+    pub fn deleted() -> Self {
+        Self {
+            title: "Deleted".into(),
+            message: "Nobody can read this paste any more, and its link stays empty.".into(),
+        }
+    }
+
+    pub fn reported() -> Self {
+        Self {
+            title: "Thank you".into(),
+            message: "Your report is with the people who run this service.".into(),
+        }
+    }
+}
+
+/// The usual lifetimes up to `max`, with `default` and `max` among them.
+pub fn expiry_choices(default: Duration, max: Duration) -> Vec<Choice> {
+    const MINUTE: u64 = 60;
+    const DAY: u64 = 24 * 60 * MINUTE;
+    let usual = [10 * MINUTE, 60 * MINUTE, DAY, 7 * DAY, 30 * DAY, 90 * DAY, 365 * DAY];
+    let mut seconds: Vec<u64> = usual.into_iter().filter(|s| *s <= max.as_secs()).collect();
+    seconds.extend([default.as_secs().min(max.as_secs()), max.as_secs()]);
+    seconds.sort_unstable();
+    seconds.dedup();
+    seconds.into_iter().map(choice).collect()
+}
+
+/// The value that stands for a lifetime in [`Choice::value`]: `90s`, `10m`, `1h`, `30d`.
+pub fn expiry_value(life: Duration) -> String {
+    choice(life.as_secs()).value
+}
+
+fn choice(seconds: u64) -> Choice {
+    let units = [(86_400, "d", "day"), (3600, "h", "hour"), (60, "m", "minute")];
+    let whole = |(size, _, _): &(u64, &str, &str)| seconds > 0 && seconds.is_multiple_of(*size);
+    let (size, letter, word) = units.into_iter().find(whole).unwrap_or((1, "s", "second"));
+    let n = seconds / size;
+    let s = if n == 1 { "" } else { "s" };
+    Choice { value: format!("{n}{letter}"), label: format!("{n} {word}{s}") }
+}

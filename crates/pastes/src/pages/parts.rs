@@ -1,0 +1,92 @@
+//! Pieces that several pages share.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::model::{JustCreated, Links};
+use crate::highlight;
+
+/// `1 byte`, `640 bytes`, `12.3 KiB`, `1 MiB`.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if bytes < 1024 {
+        return format!("{bytes} byte{}", if bytes == 1 { "" } else { "s" });
+    }
+    let (mut value, mut unit) = (bytes as f64 / 1024.0, 0);
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let number = format!("{value:.1}");
+    format!("{} {}", number.strip_suffix(".0").unwrap_or(&number), UNITS[unit])
+}
+
+/// `1 line`, `12 lines`.
+pub fn lines(n: usize) -> String {
+    format!("{n} line{}", if n == 1 { "" } else { "s" })
+}
+
+/// `less than a minute`, `5 minutes`, `3 hours`, `12 days`: rounded down, so that nobody is
+/// promised time that is not there.
+pub fn span(life: Duration) -> String {
+    let seconds = life.as_secs();
+    let (n, word) = match seconds {
+        0..60 => return "less than a minute".into(),
+        60..7200 => (seconds / 60, "minute"),
+        7200..172_800 => (seconds / 3600, "hour"),
+        _ => (seconds / 86_400, "day"),
+    };
+    format!("{n} {word}{}", if n == 1 { "" } else { "s" })
+}
+
+/// A moment, for people and for machines.
+pub fn moment(at: Timestamp) -> Markup {
+    html! { time datetime=(at.strftime("%Y-%m-%dT%H:%M:%SZ")) { (at.strftime("%-d %b %Y, %H:%M UTC")) } }
+}
+
+/// When a paste ends.
+pub fn ends(life: Duration, at: Timestamp) -> Markup {
+    html! { "in " (span(life)) " " span.aside { "(" (moment(at)) ")" } }
+}
+
+/// What people call the language with this id; ids of languages that we no longer know are shown
+/// as they are.
+pub fn language(id: &str) -> &str {
+    highlight::find(id).map_or(id, |language| language.label)
+}
+
+/// For the person who just made the paste: where it is, and how to get rid of it.
+pub fn created(links: &Links, created: &JustCreated) -> Markup {
+    html! {
+        section.panel.created aria-labelledby="created-title" {
+            h2 #created-title { "Saved. This is its link" }
+            (copyable("link", "Link to share", &links.page, "Copy link"))
+            details {
+                summary { "Delete token" }
+                p {
+                    "Whoever has this token can delete the paste. It is shown to you only now; "
+                    "keep it if you may want that."
+                }
+                (copyable("token", "Delete token", &created.delete_token, "Copy token"))
+                form.inline method="post" action=(links.delete) {
+                    input type="hidden" name="token" value=(created.delete_token);
+                    button.danger type="submit" { "Delete it now" }
+                }
+            }
+        }
+    }
+}
+
+/// A value in a field that can be selected, and copied by a button where there are scripts.
+fn copyable(id: &str, label: &str, value: &str, action: &str) -> Markup {
+    html! {
+        div.copyable {
+            label.visually-hidden for={ "copy-" (id) } { (label) }
+            input #{ "copy-" (id) } type="text" readonly value=(value) spellcheck="false"
+                autocomplete="off";
+            button type="button" hidden data-copy={ "#copy-" (id) } { (action) }
+        }
+    }
+}

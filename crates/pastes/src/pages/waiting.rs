@@ -1,0 +1,25 @@
+//! A paste whose bytes are on their way.
+
+use maud::{Markup, html};
+
+use super::layout::Page;
+use super::model::Waiting;
+use super::parts;
+
+/// Says what is happening, and asks again by itself.
+pub fn waiting(waiting: &Waiting) -> Markup {
+    let main = html! {
+        @if let Some(created) = &waiting.created { (parts::created(&waiting.links, created)) }
+        section.panel.waiting data-wait="1" aria-labelledby="waiting-title" {
+            h1 #waiting-title { "Almost there" }
+            p {
+                "This paste is saved and is being moved to where it is read from. "
+                "That takes a moment; this page then turns into the paste by itself."
+            }
+            div.pulse aria-hidden="true" {}
+            p.hint { a href=(waiting.links.page) { "Look again now" } }
+        }
+    };
+    let title = format!("Paste {}", waiting.code);
+    Page::new(&title, main).refresh(waiting.refresh.as_secs().max(1)).render()
+}

@@ -1,0 +1,46 @@
+//! QR codes, so that a paste on a screen is a paste on a phone.
+
+use qrcode::QrCode;
+use qrcode::render::svg;
+
+/// An SVG image of `url`, dark on light in every theme: some readers cannot see the inverse.
+///
+/// `None` when the URL is longer than a QR code can hold (about 2900 bytes).
+pub fn svg(url: &str) -> Option<String> {
+    let code = QrCode::new(url).ok()?;
+    Some(
+        code.render()
+            .min_dimensions(240, 240)
+            .quiet_zone(true)
+            .dark_color(svg::Color("#000"))
+            .light_color(svg::Color("#fff"))
+            .build(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::svg;
+
+    #[test]
+    fn a_code_is_an_image_without_scripts_styles_or_other_hosts() {
+        let svg = svg("https://paste.example/p/AbC").unwrap();
+        assert!(svg.starts_with("<?xml"), "{svg}");
+        assert!(svg.ends_with("</svg>"), "{svg}");
+        for word in ["<script", "style=", "href", "AbC"] {
+            assert!(!svg.contains(word), "{word} in {svg}");
+        }
+        assert_eq!(svg.matches("http").count(), 1, "only the namespace: {svg}");
+    }
+
+    #[test]
+    fn a_url_that_does_not_fit_has_no_code() {
+        assert_eq!(svg(&"x".repeat(5000)), None);
+    }
+
+    #[test]
+    fn other_urls_have_other_codes() {
+        assert_ne!(svg("https://a.example/1"), svg("https://a.example/2"));
+        assert_eq!(svg("https://a.example/1"), svg("https://a.example/1"));
+    }
+}
