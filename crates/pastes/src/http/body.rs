@@ -52,7 +52,8 @@ impl Budget {
             return Ok(());
         }
         let missing = u32::try_from(missing).map_err(|_| Failure::Busy)?;
-        let more = Arc::clone(&self.0).try_acquire_many_owned(missing).map_err(|_| Failure::Busy)?;
+        let more =
+            Arc::clone(&self.0).try_acquire_many_owned(missing).map_err(|_| Failure::Busy)?;
         match &mut held.0 {
             Some(permit) => permit.merge(more),
             none => *none = Some(more),
@@ -94,7 +95,9 @@ impl Budget {
                 first = data;
             } else {
                 if rest.is_empty() {
-                    rest.reserve(announced.map_or(2 * size, |all| usize::try_from(all).unwrap_or(size)));
+                    rest.reserve(
+                        announced.map_or(2 * size, |all| usize::try_from(all).unwrap_or(size)),
+                    );
                     rest.extend_from_slice(&first);
                     first.clear();
                     // From here on everything is in `rest`; `first` stays empty and must not start again.
@@ -165,8 +168,11 @@ mod tests {
         let budget = Budget::new(1 << 20);
         for sizes in [&[][..], &[1], &[10], &[4, 6], &[0, 3, 0, 3, 4]] {
             let taken = budget.read(&HeaderMap::new(), pieces(sizes), 10).await.ok();
-            let expected: Vec<u8> =
-                sizes.iter().enumerate().flat_map(|(at, size)| vec![b'a' + at as u8; *size]).collect();
+            let expected: Vec<u8> = sizes
+                .iter()
+                .enumerate()
+                .flat_map(|(at, size)| vec![b'a' + at as u8; *size])
+                .collect();
             assert_eq!(taken.map(|taken| taken.bytes.to_vec()), Some(expected), "{sizes:?}");
         }
         for sizes in [&[11][..], &[5, 6], &[1, 1, 9]] {
@@ -178,7 +184,8 @@ mod tests {
     #[tokio::test]
     async fn h11_all_bodies_together_stay_within_the_budget() {
         let budget = Budget::new(4 * PIECE);
-        let read = |size| budget.read(&HeaderMap::new(), pieces(&[size]), 1 << 20);
+        let headers = HeaderMap::new();
+        let read = |size| budget.read(&headers, pieces(&[size]), 1 << 20);
         let first = read(3 * PIECE).await.ok();
         assert!(first.is_some());
         assert!(matches!(read(2 * PIECE).await, Err(Failure::Busy)));
@@ -188,7 +195,8 @@ mod tests {
 
     #[tokio::test]
     async fn h11_packed_bodies_are_not_unpacked() {
-        let packed = HeaderMap::from_iter([(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))]);
+        let packed =
+            HeaderMap::from_iter([(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))]);
         let refused = Budget::new(1 << 20).read(&packed, pieces(&[1]), 10).await;
         assert!(matches!(refused, Err(Failure::WrongType(_))));
     }

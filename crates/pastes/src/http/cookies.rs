@@ -120,7 +120,10 @@ mod tests {
         assert!(own(https, &[(FETCH_SITE, "none")]));
         assert!(own(https, &[]));
         assert!(own(https, &[(header::ORIGIN, "https://p.example")]));
-        assert!(own(https, &[(header::ORIGIN, "http://localhost:1"), (header::HOST, "localhost:1")]));
+        assert!(own(
+            https,
+            &[(header::ORIGIN, "http://localhost:1"), (header::HOST, "localhost:1")]
+        ));
         assert!(own(http, &[(header::ORIGIN, "null")]));
         for bad in [
             &[(FETCH_SITE, "cross-site")][..],
@@ -144,7 +147,8 @@ mod tests {
         for part in ["; Path=/;", "; HttpOnly;", "; SameSite=Strict"] {
             assert!(written.contains(part), "{part} in {written}");
         }
-        let sent = HeaderValue::from_str(&format!("x=1; owner={}", owner.as_str())).expect("a value");
+        let sent =
+            HeaderValue::from_str(&format!("x=1; owner={}", owner.as_str())).expect("a value");
         let sent = HeaderMap::from_iter([(header::COOKIE, sent)]);
         assert_eq!(http.owner(&sent), Some(owner));
         assert_eq!(https.owner(&sent), None, "a cookie without __Host- is not believed");

@@ -12,6 +12,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 
 use super::headers::{self, NO_STORE};
 use super::negotiate::Face;
@@ -33,8 +34,6 @@ pub enum Failure {
     Burns(ShortCode),
     /// The request cannot be understood; the text says what it should look like.
     Malformed(Cow<'static, str>),
-    /// Understood, but outside of what is allowed.
-    Unacceptable(Cow<'static, str>),
     TooLarge {
         limit: usize,
     },
@@ -108,7 +107,8 @@ impl Failure {
             detail,
             retry_after: Some(after),
         };
-        let sentence = |error: &dyn std::fmt::Display| -> Cow<'static, str> { sentence(error).into() };
+        let sentence =
+            |error: &dyn std::fmt::Display| -> Cow<'static, str> { sentence(error).into() };
         match self {
             Self::Create(error) => match error {
                 CreateError::Empty => told(S::BAD_REQUEST, "empty", sentence(error)),
@@ -187,9 +187,6 @@ impl Failure {
                 .into(),
             ),
             Self::Malformed(detail) => told(S::BAD_REQUEST, "malformed", detail.clone()),
-            Self::Unacceptable(detail) => {
-                told(S::UNPROCESSABLE_ENTITY, "unacceptable", detail.clone())
-            }
             Self::TooLarge { limit } => too_large(*limit),
             Self::TooSlow => told(
                 S::REQUEST_TIMEOUT,
@@ -243,7 +240,7 @@ impl Failure {
     }
 
     /// Tells operators what clients are not told.
-    fn log(&self) {
+    pub fn log(&self) {
         let unavailable = match self {
             Self::Create(CreateError::Unavailable(why))
             | Self::Read(ReadError::Unavailable(why))
@@ -320,9 +317,9 @@ pub fn carried(response: &mut Response) -> Option<Arc<Failure>> {
 pub fn answer(failure: &Failure, face: Face) -> Response {
     failure.log();
     let told = failure.told();
-    let (content_type, body) = match face {
-        Face::Json => ("application/problem+json", problem(&told)),
-        Face::Text => ("text/plain; charset=utf-8", format!("{}\n", told.detail)),
+    let (content_type, body): (_, Bytes) = match face {
+        Face::Json => ("application/problem+json", problem(&told).into()),
+        Face::Text => ("text/plain; charset=utf-8", format!("{}\n", told.detail).into()),
         Face::Html => ("text/html; charset=utf-8", super::view::failure(&told)),
     };
     let mut response = Response::new(Body::from(body));

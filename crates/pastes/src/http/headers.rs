@@ -17,7 +17,8 @@ pub const PAGE_CSP: HeaderValue = HeaderValue::from_static(
      connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
 );
 /// Everything else.
-const NOTHING_CSP: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+const NOTHING_CSP: HeaderValue =
+    HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
 
 pub const DELETE_TOKEN: HeaderName = HeaderName::from_static("x-delete-token");
 pub const EXPIRES_AT: HeaderName = HeaderName::from_static("x-expires-at");
@@ -68,7 +69,9 @@ mod tests {
 
     #[test]
     fn e16_no_copy_outlives_its_paste() {
-        for (life, kept) in [(0.0, 0), (0.9, 0), (1.5, 0), (2.0, 1), (30.9, 29), (61.0, 60), (1e6, 60)] {
+        for (life, kept) in
+            [(0.0, 0), (0.9, 0), (1.5, 0), (2.0, 1), (30.9, 29), (61.0, 60), (1e6, 60)]
+        {
             let value = keep(Duration::from_secs_f64(life));
             assert_eq!(value.to_str().ok(), Some(&*format!("private, max-age={kept}")), "{life}");
             assert!(f64::from(kept) <= life);
@@ -78,6 +81,9 @@ mod tests {
     #[test]
     fn waits_are_whole_seconds_and_never_nothing() {
         let seconds = |ms| seconds_up(Duration::from_millis(ms)).to_str().map(str::to_owned).ok();
-        assert_eq!([0, 1, 1000, 1001].map(seconds), ["1", "1", "1", "2"].map(|s| Some(s.to_owned())));
+        assert_eq!(
+            [0, 1, 1000, 1001].map(seconds),
+            ["1", "1", "1", "2"].map(|s| Some(s.to_owned()))
+        );
     }
 }

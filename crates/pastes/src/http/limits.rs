@@ -147,7 +147,9 @@ mod tests {
         let (one, other) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([198, 51, 100, 1]));
         assert!(limit.admit(Some(one)).is_ok() && limit.admit(Some(one)).is_ok());
         let refused = limit.admit(Some(one));
-        assert!(matches!(refused, Err(Failure::TooMany { retry_after }) if retry_after >= Duration::from_secs(1)));
+        assert!(
+            matches!(refused, Err(Failure::TooMany { retry_after }) if retry_after >= Duration::from_secs(1))
+        );
         assert!(limit.slot(one) == limit.slot(other) || limit.admit(Some(other)).is_ok());
     }
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName};
-use jiff::{SignedDuration, Span, SpanRelativeTo};
 
 use super::errors::Failure;
 
@@ -31,7 +30,9 @@ impl Options {
         for (header, name) in &HEADERS {
             if let Some(value) = headers.get(header) {
                 let value = value.to_str().map_err(|_| {
-                    Failure::malformed(format!("The header {header} has characters that it cannot have."))
+                    Failure::malformed(format!(
+                        "The header {header} has characters that it cannot have."
+                    ))
                 })?;
                 options.set(name, value)?;
             }
@@ -70,25 +71,53 @@ fn yes_or_no(value: &str) -> Result<bool, Failure> {
     }
 }
 
-/// Reads `10m`, `1d`, `2 weeks`, or a number of seconds.
+/// Reads `10m`, `1d`, `2 weeks`, `1h30m`, or a number of seconds; as in [`EXPIRES_PATTERN`].
 pub fn expires_in(text: &str) -> Result<Duration, Failure> {
-    let bad = || {
+    length(text).ok_or_else(|| {
         Failure::malformed(format!(
             "{:?} is not a length of time; write 10m, 1d, 2 weeks, or a number of seconds.",
             shorten(text)
         ))
-    };
-    let text = text.trim();
-    if text.is_empty() || text.len() > 64 {
-        return Err(bad());
+    })
+}
+
+/// The lengths of time that are read, for the description of the interface.
+pub const EXPIRES_PATTERN: &str =
+    "^([0-9]{1,9}|([0-9]{1,9} ?(s|seconds?|m|minutes?|h|hours?|d|days?|w|weeks?) ?){1,4})$";
+const MOST_PARTS: usize = 4;
+
+fn length(mut rest: &str) -> Option<Duration> {
+    let mut seconds: u64 = 0;
+    let mut parts = 0;
+    while !rest.is_empty() {
+        parts += 1;
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, after) = rest.split_at_checked(digits)?;
+        if parts > MOST_PARTS || !(1..=9).contains(&digits) {
+            return None;
+        }
+        let number: u64 = number.parse().ok()?;
+        if after.is_empty() && parts == 1 {
+            return Some(Duration::from_secs(number));
+        }
+        let after = after.strip_prefix(' ').unwrap_or(after);
+        let letters = after.bytes().take_while(u8::is_ascii_lowercase).count();
+        let (unit, after) = after.split_at_checked(letters)?;
+        seconds = seconds.checked_add(number.checked_mul(unit_seconds(unit)?)?)?;
+        rest = after.strip_prefix(' ').unwrap_or(after);
     }
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return text.parse().map(Duration::from_secs).map_err(|_| bad());
-    }
-    let span: Span = text.parse().map_err(|_| bad())?;
-    let length: SignedDuration =
-        span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| bad())?;
-    Duration::try_from(length).map_err(|_| bad())
+    (parts > 0).then(|| Duration::from_secs(seconds))
+}
+
+fn unit_seconds(unit: &str) -> Option<u64> {
+    Some(match unit {
+        "s" | "second" | "seconds" => 1,
+        "m" | "minute" | "minutes" => 60,
+        "h" | "hour" | "hours" => 3600,
+        "d" | "day" | "days" => 86_400,
+        "w" | "week" | "weeks" => 604_800,
+        _ => return None,
+    })
 }
 
 /// So much of what a client wrote as an answer may repeat.
@@ -108,11 +137,28 @@ mod tests {
             ("1d", 86_400),
             ("2 weeks", 1_209_600),
             ("1h30m", 5400),
-            (" 90s ", 90),
+            ("90s", 90),
+            ("1 day 2 hours", 93_600),
+            ("0s", 0),
         ] {
             assert_eq!(expires_in(text).ok(), Some(Duration::from_secs(seconds)), "{text}");
         }
-        for bad in ["", "never", "-1d", "1 month", "1y", "99999999999999999999999", &"1".repeat(65)] {
+        for bad in [
+            "",
+            "never",
+            "-1d",
+            "1 month",
+            "1y",
+            "9999999999",
+            "1m1m1m1m1m",
+            "m",
+            "1  d",
+            "1 1",
+            "1D",
+            "1d,",
+            " 1d",
+            "１d",
+        ] {
             assert!(matches!(expires_in(bad), Err(Failure::Malformed(_))), "{bad}");
         }
     }
@@ -121,7 +167,8 @@ mod tests {
     fn options_come_from_the_query_and_from_headers_and_unknown_ones_are_refused() {
         let mut headers = HeaderMap::new();
         headers.insert("x-language", "rust".parse().expect("a value"));
-        let options = Options::read(Some("expires=1d&burn=1&alias=a%2Db"), &headers).expect("options");
+        let options =
+            Options::read(Some("expires=1d&burn=1&alias=a%2Db"), &headers).expect("options");
         assert_eq!(
             options,
             Options {

@@ -41,7 +41,8 @@ impl HttpBody for Timed {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let limit = self.limit;
-        let late = self.deadline.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(context);
+        let late =
+            self.deadline.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(context);
         // Looked at first: a client that always has one more byte ready must not go on for ever.
         if late.is_ready() {
             return Poll::Ready(Some(Err(Box::new(Late))));

@@ -31,7 +31,10 @@ pub async fn page(State(web): State<Shared>, request: Request) -> Answer {
     let code = code_in(&request, 0)?;
     let reading = web.pastes.read(&code).await?;
     if negotiate::wants_text(request.headers()) {
-        return Ok(bytes_of(&ready(reading, &code)?, request.headers(), false));
+        let paste = ready(reading, &code)?;
+        let mut response = bytes_of(&paste, request.headers(), false);
+        response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
+        return Ok(response);
     }
     let made = web.cookies.made(request.headers(), &code);
     let just_made = made.is_some();
@@ -197,9 +200,10 @@ fn entity_tag(paste: &Paste) -> HeaderValue {
 
 /// `If-None-Match` is `*` or a list of tags, compared weakly.
 fn knows(known: &[u8], tag: &[u8]) -> bool {
-    known.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).any(|one| {
-        one == b"*" || one.strip_prefix(b"W/").unwrap_or(one) == tag
-    })
+    known
+        .split(|byte| *byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .any(|one| one == b"*" || one.strip_prefix(b"W/").unwrap_or(one) == tag)
 }
 
 #[cfg(test)]

@@ -62,10 +62,7 @@ impl Weighter<Key, Bytes> for Weight {
 impl Rendered {
     pub fn new(bytes: u64) -> Self {
         let pages = usize::try_from(bytes / 16_384).unwrap_or(usize::MAX).clamp(16, 65_536);
-        Self {
-            pages: Cache::with_weighter(pages, bytes, Weight),
-            makers: Semaphore::new(MAKERS),
-        }
+        Self { pages: Cache::with_weighter(pages, bytes, Weight), makers: Semaphore::new(MAKERS) }
     }
 
     /// The page of a paste that may be read.

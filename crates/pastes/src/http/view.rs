@@ -10,7 +10,10 @@ use super::errors::Told;
 use crate::code::ShortCode;
 use crate::highlight;
 use crate::model::{Listed, Paste, Status};
-use crate::pages::{self, *};
+use crate::pages::{
+    self, BurnConfirm, Burnt, CreateForm, ErrorView, FormError, JustCreated, Links, Mine,
+    MinePaste, PasteState, PasteView, Typed, Waiting, expiry_choices, expiry_value,
+};
 use crate::settings::Settings;
 
 static NOT_FOUND: LazyLock<Bytes> = LazyLock::new(|| pages::not_found().into_string().into());
@@ -149,14 +152,25 @@ fn until(moment: Timestamp) -> Duration {
 mod tests {
     use super::*;
 
+    /// The words of a page for this life, found where a page says how long to wait.
+    fn words(life: u64) -> String {
+        let mut view = ErrorView::new(1, "", "");
+        view.retry_after = Some(Duration::from_secs(life));
+        pages::error(&view).into_string()
+    }
+
     #[test]
     fn lives_with_one_number_have_one_wording() {
-        let lives = [0, 59, 60, 119, 120, 7199, 7200, 10_799, 172_799, 172_800, 259_199, 31_536_000];
+        let lives =
+            [0, 59, 60, 119, 120, 7199, 7200, 10_799, 172_799, 172_800, 259_199, 31_536_000];
         for one in lives {
             for other in lives {
-                let number = |s| wording(Duration::from_secs(s));
-                let words = |s| crate::pages::parts::span(Duration::from_secs(s));
-                assert_eq!(number(one) == number(other), words(one) == words(other), "{one} {other}");
+                let number = |life| wording(Duration::from_secs(life));
+                assert_eq!(
+                    number(one) == number(other),
+                    words(one) == words(other),
+                    "{one} {other}"
+                );
             }
         }
     }

@@ -150,8 +150,22 @@ mod tests {
     fn h4_only_codes_are_found_in_paths() {
         assert_eq!(code("/raw/aB3xYz").as_deref(), Some("aB3xYz"));
         assert_eq!(code("/raw/aB3%78Yz").as_deref(), Some("aB3xYz"));
-        for bad in ["/raw/", "/raw", "/raw/..", "/raw/%2e%2e", "/raw/%2E%2E%2Fx", "/raw/a%2Fb", "/raw/a%00",
-            "/raw/%", "/raw/%4", "/raw/%zz", "/raw/%ff", "/raw/%C3%A4", "/raw/a%5cb", "/raw/a%27--"] {
+        for bad in [
+            "/raw/",
+            "/raw",
+            "/raw/..",
+            "/raw/%2e%2e",
+            "/raw/%2E%2E%2Fx",
+            "/raw/a%2Fb",
+            "/raw/a%00",
+            "/raw/%",
+            "/raw/%4",
+            "/raw/%zz",
+            "/raw/%ff",
+            "/raw/%C3%A4",
+            "/raw/a%5cb",
+            "/raw/a%27--",
+        ] {
             assert_eq!(code(bad), None, "{bad}");
         }
     }
@@ -159,7 +173,10 @@ mod tests {
     #[test]
     fn tokens_come_from_the_authorization_header() {
         let with = |value: &str| {
-            bearer(&HeaderMap::from_iter([(header::AUTHORIZATION, value.parse().expect("a value"))]))
+            bearer(&HeaderMap::from_iter([(
+                header::AUTHORIZATION,
+                value.parse().expect("a value"),
+            )]))
         };
         assert!(bearer(&HeaderMap::new()).is_ok_and(|found| found.is_none()));
         assert!(with("Bearer 0123456789abcdef").is_ok_and(|found| found.is_some()));
