@@ -91,7 +91,7 @@ impl Budget {
             }
             self.grow(&mut held, size)?;
             // Most bodies arrive in one piece and are never copied.
-            if first.is_empty() {
+            if first.is_empty() && rest.is_empty() {
                 first = data;
             } else {
                 if rest.is_empty() {
@@ -100,7 +100,6 @@ impl Budget {
                     );
                     rest.extend_from_slice(&first);
                     first.clear();
-                    // From here on everything is in `rest`; `first` stays empty and must not start again.
                 }
                 rest.extend_from_slice(&data);
             }
