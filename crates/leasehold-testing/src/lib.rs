@@ -8,6 +8,7 @@
 //!   [`perform`] are its other methods.
 //! - [`pgbouncer`]: a pooler in transaction mode in front of a private server.
 //! - [`proxy`]: breaks connections at chosen points of the protocol.
+//! - `s3` (feature `s3`): an S3 server in this process, with faults on demand.
 //! - [`stepper`]: every interleaving of a few transactions.
 //! - [`cancel`]: drops a future at every point at which it can be dropped.
 
@@ -22,6 +23,8 @@ pub mod pgbouncer;
 pub mod postgres;
 mod process;
 pub mod proxy;
+#[cfg(feature = "s3")]
+pub mod s3;
 pub mod stepper;
 
 pub use assertions::EnqueuedJob;
@@ -31,3 +34,5 @@ pub use perform::Performed;
 pub use pgbouncer::PgBouncer;
 pub use postgres::PrivatePostgres;
 pub use proxy::FaultProxy;
+#[cfg(feature = "s3")]
+pub use s3::S3Server;

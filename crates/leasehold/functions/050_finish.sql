@@ -260,3 +260,35 @@ language sql stable security definer set search_path = leasehold, pg_temp as $$
       left join leasehold.job j on j.id = asked.id
       left join leasehold.lease l on l.lease_generation = generation
 $$;
+
+-- Completes jobs that nobody has claimed yet: their work was done elsewhere, in the caller's
+-- transaction. A job that a worker holds is left to it; its handler finds nothing to do. Answers
+-- how many were completed.
+create or replace function leasehold.complete_waiting(ids bigint[])
+returns int
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp
+set enable_indexscan = on set enable_bitmapscan = off set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan as $$
+declare
+    completed int;
+begin
+    -- Nothing waits for a lock here: a row that someone is at work on is theirs.
+    with picked as materialized (
+        select j.id from leasehold.job j
+         where j.id = any (ids) and not j.held order by j.id for update skip locked
+    ), finished as (
+        delete from leasehold.job j
+         where j.id = any (array(select p.id from picked p)) and not j.held
+        returning j.id, j.queue, j.name, j.tag, j.attempts, j.enqueued_at, j.kwargs
+    ), filed as (
+        insert into leasehold.history
+            (outcome, queue, lease_generation, job_ids, names, tags, attempts, enqueued_at, kwargs)
+        select 'completed', f.queue, 0, array_agg(f.id), array_agg(f.name), array_agg(f.tag),
+               array_agg(f.attempts), array_agg(f.enqueued_at), array_agg(f.kwargs)
+          from finished f group by f.queue
+        having coalesce((select q.keep_history from leasehold.queue q where q.name = f.queue), true)
+    )
+    select count(*) into completed from finished;
+    return completed;
+end $$;

@@ -51,7 +51,7 @@ begin
         leasehold.recover_claim(text, uuid), leasehold.renew(bigint[]),
         leasehold.cancel_requests(bigint[]), leasehold.check_lease(bigint, bigint),
         leasehold.complete_many(bigint[], bigint, boolean), leasehold.complete(bigint, bigint),
-        leasehold.settle(bigint, bigint[]),
+        leasehold.settle(bigint, bigint[]), leasehold.complete_waiting(bigint[]),
         leasehold.fail(bigint, bigint, text, interval), leasehold.bury(bigint, bigint, text, text),
         leasehold.snooze(bigint, bigint, interval), leasehold.release(bigint[], bigint),
         leasehold.finish_cancelled(bigint, bigint, text), leasehold.explain_finish(bigint[], bigint),
@@ -61,6 +61,20 @@ begin
         leasehold.register_worker(text, text, text, int, text, text[], text[], int, int, boolean),
         leasehold.unregister_worker(text)
         to leasehold_worker;
+
+    -- Its sweeps claim rows of other people's tables: that right comes from their owner.
+    grant execute on function
+        leasehold.next_generation(), leasehold.begin_sweep(text),
+        leasehold.close_sweep(text, timestamptz, timestamptz),
+        leasehold.count_sweep(text, bigint, bigint, bigint, bigint),
+        leasehold.fail_swept(text, text[], text[], boolean[], bigint, int, interval, interval)
+        to leasehold_worker;
+    grant execute on function
+        leasehold.declare_sweep(text, text, text, text, text, text, text, text, text, text, text,
+                                int, int, interval, interval, bigint, text, text, interval, timestamptz),
+        leasehold.take_watch(text), leasehold.note_watch(text, bigint), leasehold.run_sweep(text, text)
+        to leasehold_worker, leasehold_housekeeper;
+    grant select, update, delete on leasehold.sweep_failure to leasehold_worker, leasehold_housekeeper;
 
     -- A housekeeper tidies and fires schedules; a worker process that does both has both roles.
     grant execute on function
@@ -79,7 +93,10 @@ begin
     grant execute on function
         leasehold.cancel(bigint, text, text), leasehold.promote(bigint[], text),
         leasehold.redrive(bigint[], text), leasehold.pause(text, text, text),
-        leasehold.resume(text, text), leasehold.wake(text)
+        leasehold.resume(text, text), leasehold.wake(text),
+        leasehold.run_sweep(text, text), leasehold.pause_sweep(text, text, text),
+        leasehold.resume_sweep(text, text), leasehold.redrive_sweep(text, text[], text, int),
+        leasehold.take_watch(text), leasehold.note_watch(text, bigint)
         to leasehold_operator;
     if not pg_has_role('leasehold_operator', 'leasehold_viewer', 'member') then
         grant leasehold_viewer to leasehold_operator;
@@ -91,7 +108,10 @@ begin
                   expires_at, lost_count, cancel_requested, finished_at)
         on leasehold.inbox to leasehold_viewer;
     grant select on leasehold.queue, leasehold.queue_state, leasehold.worker_state,
-        leasehold.schedule, leasehold.audit to leasehold_viewer;
+        leasehold.schedule, leasehold.audit, leasehold.sweep, leasehold.sweep_state
+        to leasehold_viewer;
+    grant select (sweep, key, claim, attempts, failed_at, retry_at, dead_at)
+        on leasehold.sweep_failure to leasehold_viewer;
     grant select (id, queue, name, tag, priority, enqueued_at, scheduled_at, expires_at, attempts,
                   max_attempts, lost_count, held)
         on leasehold.job to leasehold_viewer;

@@ -22,6 +22,15 @@ pub enum Event {
     ClaimRecovered { generation: Generation, jobs: usize },
     /// A schedule fired.
     ScheduleFired { schedule: String, job: JobId },
+    /// A sweep claimed a batch.
+    SweepClaimed { sweep: String, token: Generation, rows: usize },
+    /// The database has recorded how the rows of a batch ended.
+    SweepFinished { sweep: String, token: Generation, finished: u64, failed: u64, lost: u64 },
+    /// Nothing was due any more, and the sweep sleeps until its next run. Other workers may have a
+    /// last batch in hand.
+    SweepRunEnded { sweep: String },
+    /// The watchdog gave rows back.
+    SweepWatched { sweep: String, reset: u64, retried: u64 },
     /// The worker has stopped claiming and waits for its handlers.
     Draining,
 }

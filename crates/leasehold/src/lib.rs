@@ -8,7 +8,8 @@
 //!    `keeper` renews.
 //! 4. [`housekeeping`]: `expire` brings back what a dead worker left.
 //! 5. [`once`]: effects that must not repeat. [`schedule`]: jobs that the clock enqueues.
-//! 6. [`migrate`], [`database`]: the schema and the sessions.
+//! 6. [`sweep`]: rows of your own table, claimed through a status column.
+//! 7. [`migrate`], [`database`]: the schema and the sessions.
 
 #![forbid(unsafe_code)]
 
@@ -20,13 +21,14 @@ pub mod error;
 pub mod events;
 pub mod housekeeping;
 pub mod job;
-mod link;
+pub mod link;
 pub mod migrate;
 pub mod once;
 pub mod queue;
 pub mod schedule;
 #[cfg(feature = "sqlx-0_9")]
 mod sqlx_0_9;
+pub mod sweep;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod wake;

@@ -17,26 +17,37 @@ use tokio_postgres::{Row, Statement};
 use crate::database::{Database, Session};
 use crate::error::CallError;
 
-pub(crate) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+/// A value and its type.
+pub type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
-pub(crate) struct Link {
+/// One session that comes back by itself. Statements of several callers share it.
+pub struct Link {
     database: Database,
     session: Mutex<Option<Arc<Session>>>,
     limit: Duration,
+    /// Said once on every new session that nobody else shares.
+    settings: &'static str,
 }
 
 impl Link {
-    pub(crate) fn new(database: Database, limit: Duration) -> Self {
-        Self { database, session: Mutex::new(None), limit }
+    /// `limit`: how long a call may take.
+    pub fn new(database: Database, limit: Duration) -> Self {
+        Self::with_settings(database, limit, "")
+    }
+
+    /// A link whose sessions have settings of their own. Through a pooler they are left out: its
+    /// sessions belong to others too.
+    pub(crate) fn with_settings(
+        database: Database,
+        limit: Duration,
+        settings: &'static str,
+    ) -> Self {
+        Self { database, session: Mutex::new(None), limit, settings }
     }
 
     /// Runs one statement and gives its rows. Statements of several callers share the session and
     /// are sent without waiting for each other.
-    pub(crate) async fn query(
-        &self,
-        sql: &str,
-        params: &[Param<'_>],
-    ) -> Result<Vec<Row>, CallError> {
+    pub async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CallError> {
         let session = self.session().await?;
         let call = async {
             if self.database.is_pooled() {
@@ -67,6 +78,11 @@ impl Link {
         }
         let fresh =
             self.database.connect().await.map_err(|error| CallError::Connect(Box::new(error)))?;
+        if !self.settings.is_empty() && !self.database.is_pooled() {
+            tokio::time::timeout(self.limit, fresh.batch_execute(self.settings))
+                .await
+                .map_err(|_| CallError::TimedOut(self.limit))??;
+        }
         let fresh = Arc::new(fresh);
         *slot = Some(Arc::clone(&fresh));
         Ok(fresh)
@@ -100,18 +116,18 @@ impl Session {
 /// Waits between attempts to reach the database: doubling to two seconds, with jitter, so that a
 /// fleet does not come back all at once.
 #[derive(Default)]
-pub(crate) struct Patience {
+pub struct Patience {
     failures: u32,
 }
 
 impl Patience {
-    pub(crate) fn next_wait(&mut self) -> Duration {
+    pub fn next_wait(&mut self) -> Duration {
         let base = 50u64.saturating_mul(1 << self.failures.min(6)).min(2000);
         self.failures = self.failures.saturating_add(1);
         Duration::from_millis(rand::random_range(base / 2..=base))
     }
 
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.failures = 0;
     }
 }

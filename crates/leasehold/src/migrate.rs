@@ -20,8 +20,10 @@ pub struct Migration {
 }
 
 /// Every migration, in order.
-pub const MIGRATIONS: &[Migration] =
-    &[Migration { version: 1, name: "tables", sql: include_str!("../migrations/0001_tables.sql") }];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration { version: 1, name: "tables", sql: include_str!("../migrations/0001_tables.sql") },
+    Migration { version: 2, name: "sweep", sql: include_str!("../migrations/0002_sweep.sql") },
+];
 
 /// The SQL functions and views, in the order in which they are made.
 pub const FUNCTIONS: &[(&str, &str)] = &[
@@ -34,11 +36,25 @@ pub const FUNCTIONS: &[(&str, &str)] = &[
     ("people", include_str!("../functions/070_people.sql")),
     ("once", include_str!("../functions/080_once.sql")),
     ("housekeeping", include_str!("../functions/090_housekeeping.sql")),
+    ("sweep", include_str!("../functions/095_sweep.sql")),
     ("views", include_str!("../functions/100_views.sql")),
     ("roles", include_str!("../functions/110_roles.sql")),
 ];
 
 const VERSION_TABLE: &str = include_str!("../queries/version_table.sql");
+
+/// A schema of its own with its own history: the engine's, or that of a service on top of it.
+#[derive(Clone, Copy)]
+pub struct Schema {
+    /// The name of the schema in the database.
+    pub name: &'static str,
+    pub migrations: &'static [Migration],
+    pub functions: &'static [(&'static str, &'static str)],
+}
+
+/// The engine's own schema.
+pub const ENGINE: Schema =
+    Schema { name: "leasehold", migrations: MIGRATIONS, functions: FUNCTIONS };
 
 /// What stands in the database, beside what this release brings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,72 +93,187 @@ impl Status {
 
 /// The version this release needs.
 pub fn newest_version() -> i32 {
-    MIGRATIONS.last().map_or(0, |migration| migration.version)
+    ENGINE.newest_version()
 }
 
 /// Reads what stands in the database. Changes nothing.
 pub async fn status(client: &Client) -> Result<Status, SchemaError> {
-    let newest = newest_version();
-    let exists = client
-        .query_typed("select to_regclass('leasehold.schema_version') is not null", &[])
-        .await
-        .map_err(SchemaError::Database)?;
-    if !exists.first().is_some_and(|row| row.get(0)) {
-        return Ok(Status { found: None, newest, functions_current: false, changed: Vec::new() });
-    }
-    let rows = client
-        .query_typed("select version, checksum from leasehold.schema_version order by version", &[])
-        .await
-        .map_err(SchemaError::Database)?;
-    let mut found = None;
-    let mut functions_current = false;
-    let mut changed = Vec::new();
-    for row in rows {
-        let version: i32 = row.get(0);
-        let checksum: Vec<u8> = row.get(1);
-        if version == 0 {
-            functions_current = checksum == functions_checksum();
-            continue;
-        }
-        found = Some(version);
-        let known = MIGRATIONS.iter().find(|migration| migration.version == version);
-        if known.is_some_and(|migration| digest(migration.sql) != checksum) {
-            changed.push(version);
-        }
-    }
-    Ok(Status { found, newest, functions_current, changed })
+    ENGINE.status(client).await
 }
 
 /// Brings the schema to this release. Safe to call from many processes at once, and again.
 /// Answers with the versions that it applied.
 pub async fn up(client: &mut Client) -> Result<Vec<i32>, SchemaError> {
-    let mut applied = Vec::new();
-    run(client, 0, &format!("{LOCK}{VERSION_TABLE}")).await?;
-    for migration in MIGRATIONS {
-        if apply(client, migration).await? {
-            applied.push(migration.version);
-        }
-    }
-    let status = status(client).await?;
-    if let Some(problem) = status.problem() {
-        return Err(problem);
-    }
-    if !status.functions_current {
-        replace_functions(client).await?;
-    }
-    Ok(applied)
+    ENGINE.up(client).await
 }
 
 /// The whole schema as text, for people who run their own migrations.
 pub fn sql() -> String {
-    let mut text = format!("begin;\n{LOCK}{VERSION_TABLE}\n");
-    for migration in MIGRATIONS {
-        text.push_str(migration.sql);
-        text.push_str(&note_sql(migration.version, migration.name, &digest(migration.sql)));
+    ENGINE.sql()
+}
+
+impl Schema {
+    /// The version this release needs.
+    pub fn newest_version(&self) -> i32 {
+        self.migrations.last().map_or(0, |migration| migration.version)
     }
-    text.push_str(&functions_sql());
-    text.push_str("commit;\n");
-    text
+
+    /// Reads what stands in the database. Changes nothing.
+    pub async fn status(&self, client: &Client) -> Result<Status, SchemaError> {
+        let newest = self.newest_version();
+        let exists = client
+            .query_typed(
+                &self.named("select to_regclass('leasehold.schema_version') is not null"),
+                &[],
+            )
+            .await
+            .map_err(SchemaError::Database)?;
+        if !exists.first().is_some_and(|row| row.get(0)) {
+            return Ok(Status {
+                found: None,
+                newest,
+                functions_current: false,
+                changed: Vec::new(),
+            });
+        }
+        let rows = client
+            .query_typed(
+                &self.named(
+                    "select version, checksum from leasehold.schema_version order by version",
+                ),
+                &[],
+            )
+            .await
+            .map_err(SchemaError::Database)?;
+        let mut found = None;
+        let mut functions_current = false;
+        let mut changed = Vec::new();
+        for row in rows {
+            let version: i32 = row.get(0);
+            let checksum: Vec<u8> = row.get(1);
+            if version == 0 {
+                functions_current = checksum == self.functions_checksum();
+                continue;
+            }
+            found = Some(version);
+            let known = self.migrations.iter().find(|migration| migration.version == version);
+            if known.is_some_and(|migration| digest(migration.sql) != checksum) {
+                changed.push(version);
+            }
+        }
+        Ok(Status { found, newest, functions_current, changed })
+    }
+
+    /// Brings the schema to this release. Safe to call from many processes at once, and again.
+    /// Answers with the versions that it applied.
+    pub async fn up(&self, client: &mut Client) -> Result<Vec<i32>, SchemaError> {
+        let mut applied = Vec::new();
+        run(client, 0, &format!("{LOCK}{}", self.named(VERSION_TABLE))).await?;
+        for migration in self.migrations {
+            if self.apply(client, migration).await? {
+                applied.push(migration.version);
+            }
+        }
+        let status = self.status(client).await?;
+        if let Some(problem) = status.problem() {
+            return Err(problem);
+        }
+        if !status.functions_current {
+            run(client, 0, &format!("{LOCK}{}", self.functions_sql())).await?;
+        }
+        Ok(applied)
+    }
+
+    /// The whole schema as text, for people who run their own migrations.
+    pub fn sql(&self) -> String {
+        let mut text = format!("begin;\n{LOCK}{}\n", self.named(VERSION_TABLE));
+        for migration in self.migrations {
+            text.push_str(migration.sql);
+            text.push_str(&self.note_sql(
+                migration.version,
+                migration.name,
+                &digest(migration.sql),
+            ));
+        }
+        text.push_str(&self.functions_sql());
+        text.push_str("commit;\n");
+        text
+    }
+
+    async fn apply(&self, client: &mut Client, migration: &Migration) -> Result<bool, SchemaError> {
+        let seen = format!(
+            "{LOCK}do $run$ begin if not exists \
+         (select from {}.schema_version where version = {}) then\n\
+         create temporary table leasehold_pending () on commit drop; end if; end $run$;",
+            self.name, migration.version
+        );
+        // One transaction: look under the lock, then run.
+        for attempt in 0.. {
+            let transaction = client.transaction().await.map_err(SchemaError::Database)?;
+            let looked = transaction.batch_execute(&seen).await;
+            if let Err(error) = looked {
+                if attempt < LOCK_TRIES && is_lock_timeout(&error) {
+                    drop(transaction);
+                    continue;
+                }
+                return Err(SchemaError::Failed { version: migration.version, source: error });
+            }
+            let pending = transaction
+                .query_typed("select to_regclass('pg_temp.leasehold_pending') is not null", &[])
+                .await
+                .map_err(SchemaError::Database)?;
+            if !pending.first().is_some_and(|row| row.get(0)) {
+                return Ok(false);
+            }
+            let text = format!(
+                "{}{}",
+                migration.sql,
+                self.note_sql(migration.version, migration.name, &digest(migration.sql))
+            );
+            let ran = match transaction.batch_execute(&text).await {
+                Ok(()) => transaction.commit().await,
+                Err(error) => Err(error),
+            };
+            match ran {
+                Ok(()) => return Ok(true),
+                Err(error) if attempt < LOCK_TRIES && is_lock_timeout(&error) => {}
+                Err(source) => {
+                    return Err(SchemaError::Failed { version: migration.version, source });
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    fn functions_sql(&self) -> String {
+        let mut text = String::new();
+        for (_, sql) in self.functions {
+            text.push_str(sql);
+            text.push('\n');
+        }
+        text.push_str(&self.note_sql(0, "functions", &self.functions_checksum()));
+        text
+    }
+
+    fn functions_checksum(&self) -> Vec<u8> {
+        let all: String = self.functions.iter().map(|(_, sql)| *sql).collect();
+        digest(&all)
+    }
+
+    fn note_sql(&self, version: i32, name: &str, checksum: &[u8]) -> String {
+        let hex: String = checksum.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!(
+            "\ninsert into {}.schema_version (version, name, checksum) \
+         values ({version}, '{name}', '\\x{hex}') on conflict (version) do update \
+         set checksum = excluded.checksum, applied_at = statement_timestamp();\n",
+            self.name
+        )
+    }
+
+    /// A statement about the engine's version table, for this schema's.
+    fn named(&self, statement: &str) -> String {
+        statement.replace("leasehold", self.name)
+    }
 }
 
 // Waits at most a few seconds for another migrator or for a busy table, rather than letting every
@@ -150,53 +281,6 @@ pub fn sql() -> String {
 const LOCK: &str = "set local lock_timeout = '2s';\n\
     set local statement_timeout = '10min';\n\
     select pg_advisory_xact_lock(7305, 1);\n";
-
-async fn apply(client: &mut Client, migration: &Migration) -> Result<bool, SchemaError> {
-    let seen = format!(
-        "{LOCK}do $run$ begin if not exists \
-         (select from leasehold.schema_version where version = {}) then\n\
-         create temporary table leasehold_pending () on commit drop; end if; end $run$;",
-        migration.version
-    );
-    // One transaction: look under the lock, then run.
-    for attempt in 0.. {
-        let transaction = client.transaction().await.map_err(SchemaError::Database)?;
-        let looked = transaction.batch_execute(&seen).await;
-        if let Err(error) = looked {
-            if attempt < LOCK_TRIES && is_lock_timeout(&error) {
-                drop(transaction);
-                continue;
-            }
-            return Err(SchemaError::Failed { version: migration.version, source: error });
-        }
-        let pending = transaction
-            .query_typed("select to_regclass('pg_temp.leasehold_pending') is not null", &[])
-            .await
-            .map_err(SchemaError::Database)?;
-        if !pending.first().is_some_and(|row| row.get(0)) {
-            return Ok(false);
-        }
-        let text = format!(
-            "{}{}",
-            migration.sql,
-            note_sql(migration.version, migration.name, &digest(migration.sql))
-        );
-        let ran = match transaction.batch_execute(&text).await {
-            Ok(()) => transaction.commit().await,
-            Err(error) => Err(error),
-        };
-        match ran {
-            Ok(()) => return Ok(true),
-            Err(error) if attempt < LOCK_TRIES && is_lock_timeout(&error) => {}
-            Err(source) => return Err(SchemaError::Failed { version: migration.version, source }),
-        }
-    }
-    Ok(false)
-}
-
-async fn replace_functions(client: &mut Client) -> Result<(), SchemaError> {
-    run(client, 0, &format!("{LOCK}{}", functions_sql())).await
-}
 
 /// Runs a script in one transaction, again when a lock could not be had in time.
 async fn run(client: &mut Client, version: i32, script: &str) -> Result<(), SchemaError> {
@@ -225,30 +309,6 @@ fn is_lock_timeout(error: &tokio_postgres::Error) -> bool {
             || *code == SqlState::UNIQUE_VIOLATION
             || *code == SqlState::T_R_DEADLOCK_DETECTED
     })
-}
-
-fn functions_sql() -> String {
-    let mut text = String::new();
-    for (_, sql) in FUNCTIONS {
-        text.push_str(sql);
-        text.push('\n');
-    }
-    text.push_str(&note_sql(0, "functions", &functions_checksum()));
-    text
-}
-
-fn functions_checksum() -> Vec<u8> {
-    let all: String = FUNCTIONS.iter().map(|(_, sql)| *sql).collect();
-    digest(&all)
-}
-
-fn note_sql(version: i32, name: &str, checksum: &[u8]) -> String {
-    let hex: String = checksum.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!(
-        "\ninsert into leasehold.schema_version (version, name, checksum) \
-         values ({version}, '{name}', '\\x{hex}') on conflict (version) do update \
-         set checksum = excluded.checksum, applied_at = statement_timestamp();\n"
-    )
 }
 
 fn digest(text: &str) -> Vec<u8> {

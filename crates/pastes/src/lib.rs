@@ -15,21 +15,33 @@
 //! - Nothing tells one person whether another stored the same bytes before.
 
 pub mod assets;
+mod cache;
 mod code;
+mod create;
+mod database;
 mod error;
+mod expiry;
 pub mod highlight;
 pub mod http;
+mod lookup;
 mod model;
+mod own;
 pub mod pages;
 pub mod qr;
+mod read;
 mod service;
 mod settings;
+pub mod store;
+mod upload;
 
 pub use code::{Alias, BadCode, Bearer, OwnerToken, ShortCode};
+pub use database::SCHEMA;
 pub use error::{CreateError, DeleteError, OperateError, ReadError, StartError, Unavailable};
+pub use expiry::{OrphanReport, worker};
 pub use http::router;
 pub use model::{
     Ban, Created, Listed, NewPaste, Paste, Reading, Report, Reported, Status, TakenDown,
 };
 pub use service::Pastes;
 pub use settings::{Expiry, GateKind, Limits, Settings, When};
+pub use store::{S3Settings, Store};

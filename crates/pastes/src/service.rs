@@ -1,82 +1,95 @@
 //! The handle that HTTP, workers and people hang on.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use leasehold::Leasehold;
 
-use crate::code::{Bearer, OwnerToken, ShortCode};
-use crate::error::{CreateError, DeleteError, OperateError, ReadError, StartError};
-use crate::model::*;
+use crate::cache::Cache;
+use crate::database::{SCHEMA, Sessions};
+use crate::error::{StartError, Unavailable};
+use crate::lookup::Lookups;
 use crate::settings::Settings;
+use crate::store::Store;
+use crate::upload::Uploader;
+
+/// Sessions for writing. Creates on different sessions share the disk's flushes.
+const WRITING: usize = 4;
+/// Sessions for finding pastes.
+const READING: usize = 2;
 
 /// The paste service on one database and one store. Cheap to clone.
 #[derive(Clone)]
-pub struct Pastes(Arc<Inner>);
-struct Inner {
-    settings: Settings,
-    engine: Leasehold,
+pub struct Pastes(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) engine: Leasehold,
+    pub(crate) settings: Settings,
+    pub(crate) store: Store,
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) lookups: Lookups,
+    pub(crate) cache: Cache,
+    pub(crate) uploader: Option<Uploader>,
+    /// What delete tokens are made with.
+    pub(crate) secret: Vec<u8>,
+    /// Bytes that wait for their upload, as last counted.
+    pub(crate) staged: AtomicU64,
 }
+
 impl Pastes {
+    /// Starts the service. The schema must be there: see [`SCHEMA`].
+    pub async fn start(
+        engine: Leasehold,
+        store: Store,
+        settings: Settings,
+    ) -> Result<Self, StartError> {
+        settings.check()?;
+        let database = engine.database().clone();
+        let session = database
+            .connect()
+            .await
+            .map_err(|error| Unavailable::NoConnection(error.to_string()))?;
+        let status = SCHEMA
+            .status(&session)
+            .await
+            .map_err(|error| StartError::Settings(error.to_string()))?;
+        if status.problem().is_some() {
+            return Err(StartError::NotMigrated);
+        }
+        let rows = session.query_typed("select key from pastes.secret", &[]).await?;
+        let secret = rows.first().map(|row| row.get(0)).ok_or(StartError::NotMigrated)?;
+        let sessions = Arc::new(Sessions::new(&database, WRITING));
+        let uploader =
+            settings.direct_upload.then(|| Uploader::start(store.clone(), Arc::clone(&sessions)));
+        let pastes = Self(Arc::new(Inner {
+            lookups: Lookups::start(&database, READING),
+            cache: Cache::new(settings.cache_bytes),
+            uploader,
+            secret,
+            staged: AtomicU64::new(0),
+            engine,
+            settings,
+            store,
+            sessions,
+        }));
+        tokio::spawn(crate::create::watch_staging(Arc::downgrade(&pastes.0)));
+        Ok(pastes)
+    }
+
     pub fn settings(&self) -> &Settings {
         &self.0.settings
     }
+
     pub fn engine(&self) -> &Leasehold {
         &self.0.engine
     }
-    /// Makes a paste.
-    pub async fn create(&self, _new: NewPaste) -> Result<Created, CreateError> {
-        Err(CreateError::Empty)
+
+    pub fn store(&self) -> &Store {
+        &self.0.store
     }
-    pub async fn read(&self, _code: &ShortCode) -> Result<Reading, ReadError> {
-        Err(ReadError::NotFound)
-    }
-    pub async fn burn(&self, _code: &ShortCode) -> Result<Arc<Paste>, ReadError> {
-        Err(ReadError::NotFound)
-    }
-    pub async fn delete(&self, _code: &ShortCode, _bearer: &Bearer) -> Result<(), DeleteError> {
-        Ok(())
-    }
-    pub async fn new_owner(&self) -> Result<OwnerToken, CreateError> {
-        Ok(OwnerToken::random())
-    }
-    /// Own living pastes, newest first; `before`: only those made before this one.
-    pub async fn list(
-        &self,
-        _owner: &OwnerToken,
-        _before: Option<&ShortCode>,
-        _limit: u32,
-    ) -> Result<Vec<Listed>, ReadError> {
-        Ok(vec![])
-    }
-    pub async fn report(&self, _code: &ShortCode, _report: Report) -> Result<(), ReadError> {
-        Ok(())
-    }
-    pub async fn reports(&self, _limit: u32) -> Result<Vec<Reported>, OperateError> {
-        Ok(vec![])
-    }
-    pub async fn takedown(
-        &self,
-        _code: &ShortCode,
-        _reason: &str,
-        _ban: bool,
-    ) -> Result<TakenDown, OperateError> {
-        Err(OperateError::NotFound)
-    }
-    pub async fn ban(&self, _hash: &str, _reason: &str) -> Result<(), OperateError> {
-        Ok(())
-    }
-    pub async fn unban(&self, _hash: &str) -> Result<(), OperateError> {
-        Ok(())
-    }
-    pub async fn bans(&self, _limit: u32) -> Result<Vec<Ban>, OperateError> {
-        Ok(vec![])
-    }
+
     /// True when the database answers; for health checks.
     pub async fn is_healthy(&self) -> bool {
-        true
-    }
-    pub async fn start(engine: Leasehold, settings: Settings) -> Result<Self, StartError> {
-        settings.check()?;
-        Ok(Self(Arc::new(Inner { settings, engine })))
+        self.0.sessions.query("select 1", &[]).await.is_ok()
     }
 }

@@ -12,4 +12,6 @@ mod database;
 mod pgbouncer;
 mod postgres;
 mod proxy;
+#[cfg(feature = "s3")]
+mod s3;
 mod stepper;

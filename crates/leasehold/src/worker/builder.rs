@@ -14,6 +14,7 @@ use crate::events::Events;
 use crate::housekeeping::HousekeepingConfig;
 use crate::job::Job;
 use crate::schedule::Schedule;
+use crate::sweep::Sweep;
 
 /// How many jobs run at a time in a queue that nobody named.
 const DEFAULT_SLOTS: usize = 10;
@@ -31,6 +32,7 @@ pub struct WorkerBuilder<S> {
     pub(super) kinds_queues: BTreeSet<String>,
     pub(super) runners: HashMap<String, handler::Registered>,
     pub(super) schedules: Vec<Schedule>,
+    pub(super) sweeps: Vec<Sweep>,
     pub(super) poll: Duration,
     pub(super) grace: Duration,
     pub(super) renew_limit: Duration,
@@ -51,6 +53,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             kinds_queues: BTreeSet::new(),
             runners: HashMap::new(),
             schedules: Vec::new(),
+            sweeps: Vec::new(),
             poll: Duration::from_millis(500),
             grace: Duration::from_secs(25),
             renew_limit: Duration::from_secs(5),
@@ -114,6 +117,12 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
+    /// Sweeps rows of a table of yours. However many workers do, each row is finished once.
+    pub fn sweep(mut self, sweep: Sweep) -> Self {
+        self.sweeps.push(sweep);
+        self
+    }
+
     /// How often to look for work when no wake-up comes. Shorter: less waiting after a lost
     /// wake-up, more queries. Default: 500 ms.
     pub fn poll_every(mut self, interval: Duration) -> Self {
@@ -127,7 +136,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
-    /// Leaves expiring leases, schedules and pruning to other workers.
+    /// Leaves expiring leases, schedules, the watchdogs of sweeps and pruning to other workers.
     pub fn without_housekeeping(mut self) -> Self {
         self.housekeeping = None;
         self
@@ -138,7 +147,8 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
-    /// Runs no jobs: only expires leases, fires schedules and prunes.
+    /// Runs no jobs and sweeps nothing: only expires leases, fires schedules, watches over the sweeps
+    /// that it was given and prunes.
     pub fn only_housekeeping(mut self) -> Self {
         self.runs_no_jobs = true;
         self
@@ -190,7 +200,12 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
                 ),
             };
         }
-        if self.runners.is_empty() {
+        for sweep in &self.sweeps {
+            if self.sweeps.iter().filter(|other| other.name() == sweep.name()).count() > 1 {
+                return config(format!("sweep {:?} is named twice", sweep.name()));
+            }
+        }
+        if self.runners.is_empty() && self.sweeps.is_empty() {
             return config("no handler; add one with .handle(function)".into());
         }
         for (queue, slots) in queues {

@@ -31,4 +31,5 @@ pub use context::{Ctx, Fence, StopReason};
 pub use handler::{BatchHandler, BatchItem, FromAttempt, FromRef, Handler, IntoBatchResult, State};
 pub use idle::Tally;
 pub use outcome::{IntoJobResult, JobError, JobResult, Outcome};
+pub(crate) use run::panic_text;
 pub use transaction::JobTx;

@@ -208,10 +208,15 @@ fn weigh(attempt: &Attempt, verdict: Verdict) -> Verdict {
 }
 
 fn after_panic(panic: &(dyn std::any::Any + Send)) -> Verdict {
+    Verdict::Retry { after: None, why: panic_text(panic) }
+}
+
+/// What a panic said.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "no message".to_owned());
-    Verdict::Retry { after: None, why: format!("the handler panicked: {text}") }
+    format!("the handler panicked: {text}")
 }

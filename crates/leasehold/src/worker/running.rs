@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, RwLock, Semaphore, mpsc, watch};
+use tokio::task::AbortHandle;
 use tokio_util::task::TaskTracker;
 
 use super::builder::WorkerBuilder;
 use super::context::StopReason;
 use super::{book, fetch, finisher, keeper, registry, run};
+use crate::engine::Leasehold;
 use crate::error::WorkerError;
 use crate::events::Event;
 use crate::housekeeping::Housekeeper;
 use crate::link::Link;
 use crate::queue::finish::Verdict;
+use crate::sweep::{Prepared, Sweep, SweepError, Sweeper, Watchdog};
 
 /// How long a claim or a finish may take before the session is thrown away.
 pub(super) const CALL_LIMIT: Duration = Duration::from_secs(30);
@@ -26,6 +29,7 @@ pub(super) struct Running {
     keeper_stop: watch::Sender<bool>,
     keeper_ended: tokio::sync::oneshot::Receiver<String>,
     loops: TaskTracker,
+    sweeping: Vec<AbortHandle>,
     finisher: tokio::task::JoinHandle<()>,
     grace: Duration,
 }
@@ -40,6 +44,8 @@ impl Running {
             name,
             runners,
             schedules,
+            sweeps,
+            runs_no_jobs,
             poll,
             grace,
             renew_limit,
@@ -50,6 +56,7 @@ impl Running {
         let database = engine.database().clone();
         let names: Arc<[String]> = runners.keys().cloned().collect();
         let (stop, stopped) = watch::channel(false);
+        let sweeps = prepare(&engine, sweeps).await?;
         let (keeper_stop, keeper_stopped) = watch::channel(false);
         let book = Arc::new(book::Book::default());
         let vitals = Arc::new(registry::Vitals::default());
@@ -117,13 +124,34 @@ impl Running {
         if !database.is_pooled() {
             loops.spawn(listen(database.clone(), Arc::clone(&wakes), stopped.clone()));
         }
+        let (tidying, mut sweeping) = (&loops, Vec::new());
+        for (sweep, prepared) in sweeps {
+            let loops = if runs_no_jobs { 0 } else { sweep.loop_count() };
+            for _ in 0..loops {
+                let sweeper = Sweeper {
+                    engine: engine.clone(),
+                    sweep: sweep.clone(),
+                    prepared: prepared.clone(),
+                    events: events.clone(),
+                    poll,
+                };
+                // With the handlers: a batch in hand has the grace to end in.
+                let task = crew.tasks.spawn(sweeper.run(stopped.clone()));
+                sweeping.push(task.abort_handle());
+            }
+            if housekeeping.is_some() {
+                let (engine, events) = (engine.clone(), events.clone());
+                let watchdog = Watchdog { engine, sweep, prepared, events };
+                tidying.spawn(watchdog.run(stopped.clone()));
+            }
+        }
         if let Some(config) = housekeeping {
             let link = Link::new(database, CALL_LIMIT);
             let keeper = Housekeeper::new(link, config, schedules, events, wakes);
             loops.spawn(keeper.run(stopped));
         }
         loops.close();
-        Ok(Self { crew, stop, keeper_stop, keeper_ended, loops, finisher, grace })
+        Ok(Self { crew, stop, keeper_stop, keeper_ended, loops, sweeping, finisher, grace })
     }
 
     pub(super) async fn until(
@@ -168,6 +196,8 @@ impl Running {
             attempt.stop(StopReason::Shutdown);
         }
         let _ = tokio::time::timeout(Duration::from_secs(1), self.crew.tasks.wait()).await;
+        // Rows that a sweep still has in hand are the watchdog's.
+        self.sweeping.iter().for_each(AbortHandle::abort);
         for attempt in left {
             if attempt.decide() {
                 if let Some(task) = attempt.task.get() {
@@ -199,6 +229,29 @@ impl Running {
             let _ = tokio::time::timeout(Duration::from_secs(6), &mut self.keeper_ended).await;
         }
     }
+}
+
+/// Checks every sweep against its table. A table that does not fit stops the start; a database that
+/// is away does not: the loops try again.
+async fn prepare(
+    engine: &Leasehold,
+    sweeps: Vec<Sweep>,
+) -> Result<Vec<(Sweep, Option<Prepared>)>, WorkerError> {
+    let mut ready = Vec::new();
+    for sweep in sweeps {
+        let prepared = match Prepared::new(&sweep, engine).await {
+            Ok(prepared) => Some(prepared),
+            Err(error @ (SweepError::Declaration(_) | SweepError::Table(_))) => {
+                return Err(WorkerError::Config(error.to_string()));
+            }
+            Err(error) => {
+                tracing::warn!(sweep = sweep.name(), %error, "a sweep could not be checked; trying again");
+                None
+            }
+        };
+        ready.push((sweep, prepared));
+    }
+    Ok(ready)
 }
 
 async fn queue_batch(link: &Link, queue: &str) -> usize {

@@ -34,5 +34,6 @@ mod schedule;
 mod scripts;
 mod sql;
 mod support;
+mod sweep;
 mod walk;
 mod worker;

@@ -34,7 +34,8 @@ pub struct Limits {
     /// Lines with more characters than this end the colours: what follows depends on them.
     /// Default: 10 000.
     pub coloured_line: usize,
-    /// How long colouring may take before the rest is shown plain. Default: 500 ms.
+    /// How long colouring may take before the rest is shown plain. Default: 500 ms, and ten times
+    /// that in builds without optimisation, where the first use of a language takes seconds.
     pub budget: Duration,
     /// When the HTML has grown to this many bytes the rest is shown plain. Default: 4 MiB.
     pub coloured_html: usize,
@@ -49,7 +50,7 @@ impl Default for Limits {
         Self {
             coloured_bytes: 256 << 10,
             coloured_line: 10_000,
-            budget: Duration::from_millis(500),
+            budget: Duration::from_millis(if cfg!(debug_assertions) { 5000 } else { 500 }),
             coloured_html: 4 << 20,
             shown_bytes: 1 << 20,
             shown_lines: 20_000,

@@ -95,9 +95,7 @@ impl Budget {
                 first = data;
             } else {
                 if rest.is_empty() {
-                    rest.reserve(
-                        announced.map_or(2 * size, |all| usize::try_from(all).unwrap_or(size)),
-                    );
+                    rest.reserve(2 * size);
                     rest.extend_from_slice(&first);
                     first.clear();
                 }

@@ -40,7 +40,8 @@ fn editor(form: &CreateForm) -> Markup {
             label for="content" { "Text" }
             // Parsers drop a line end right after the tag: without this one, a text that begins
             // with an empty line would lose it each time the form comes back.
-            textarea #content name="content" rows="18" autofocus spellcheck="false"
+            textarea #content name="content" rows="18" spellcheck="false"
+                autofocus[form.error.as_ref().is_none_or(|e| e.field == Some(Field::Content))]
                 autocapitalize="off" autocomplete="off" wrap="off"
                 data-limit=(form.max_size)
                 aria-invalid=[describes.map(|_| "true")]
@@ -69,7 +70,7 @@ fn options(form: &CreateForm) -> Markup {
                 label for="lang" { "Language" }
                 select #lang name="lang" aria-invalid=[lang.map(|_| "true")]
                     aria-describedby=[lang] {
-                    option value="" selected[chosen.is_none()] { "Find out" }
+                    option value="" selected[chosen.is_none()] { "Detect" }
                     @let plain = language::plain();
                     option value=(plain.id) selected[chosen == Some(plain.id)] { (plain.label) }
                     @for language in highlight::languages() {
@@ -91,10 +92,11 @@ fn options(form: &CreateForm) -> Markup {
                 }
             }
             div.field {
-                label for="alias" { "Own name " span.aside { "(optional)" } }
+                label for="alias" { "Name in the link " span.aside { "(optional)" } }
                 input #alias type="text" name="alias" value=(typed.alias) maxlength="32"
                     pattern="[A-Za-z0-9_\\-]{1,32}" title="Letters, digits, - and _, at most 32"
                     spellcheck="false" autocapitalize="off" autocomplete="off"
+                    autofocus[alias.is_some()]
                     aria-invalid=[alias.map(|_| "true")] aria-describedby=[alias];
             }
             div.field.check-field {

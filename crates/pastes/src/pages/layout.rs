@@ -12,12 +12,20 @@ pub enum Place {
     Elsewhere,
 }
 
+/// A page that asks again by itself.
+pub struct Refresh {
+    pub seconds: u64,
+    /// Only where there are no scripts: the script asks more often, and looks first whether
+    /// somebody is busy on the page.
+    pub without_scripts: bool,
+}
+
 /// A page's head and its content.
 pub struct Page<'a> {
     pub title: &'a str,
     pub place: Place,
-    /// Seconds after which the page asks again.
-    pub refresh: Option<u64>,
+    /// When the page asks again.
+    pub refresh: Option<Refresh>,
     /// Wide pages give code all the room there is.
     pub wide: bool,
     pub main: Markup,
@@ -36,8 +44,8 @@ impl<'a> Page<'a> {
         Self { wide: true, ..self }
     }
 
-    pub fn refresh(self, seconds: u64) -> Self {
-        Self { refresh: Some(seconds), ..self }
+    pub fn refresh(self, refresh: Refresh) -> Self {
+        Self { refresh: Some(refresh), ..self }
     }
 
     pub fn render(self) -> Markup {
@@ -73,8 +81,12 @@ fn head(page: &Page<'_>) -> Markup {
             meta name="referrer" content="same-origin";
             meta name="robots" content="noindex, nofollow";
             meta name="color-scheme" content="light dark";
-            @if let Some(seconds) = page.refresh {
-                meta http-equiv="refresh" content=(seconds);
+            @match &page.refresh {
+                Some(refresh) if refresh.without_scripts => {
+                    noscript { meta http-equiv="refresh" content=(refresh.seconds); }
+                }
+                Some(refresh) => meta http-equiv="refresh" content=(refresh.seconds);,
+                None => {}
             }
             // Before the stylesheet and not deferred: the chosen theme is set before anything is
             // painted, or a dark page would flash white.
@@ -103,12 +115,16 @@ fn header(place: Place) -> Markup {
                     }
                     li {
                         button.quiet #theme type="button" hidden aria-keyshortcuts="t"
-                            data-key="t" data-does="Change the theme" { "Theme" }
+                            data-key="t" data-does="Change the theme" {
+                            span.theme-sign aria-hidden="true" {}
+                            span.visually-hidden { "Theme" }
+                        }
                     }
                     li {
                         button.quiet #keys type="button" hidden aria-keyshortcuts="?"
                             data-key="?" data-does="Show these shortcuts" aria-haspopup="dialog" {
-                            "Keys"
+                            span aria-hidden="true" { "?" }
+                            span.visually-hidden { "Keyboard shortcuts" }
                         }
                     }
                 }

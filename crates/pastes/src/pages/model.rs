@@ -34,7 +34,7 @@ pub struct Choice {
 #[derive(Debug, Clone, Default)]
 pub struct Typed {
     pub content: String,
-    /// Id or alias; empty: find out.
+    /// Id or alias; empty: detect.
     pub language: String,
     /// The value of a [`Choice`].
     pub expires: String,

@@ -61,7 +61,8 @@ pub fn language(id: &str) -> &str {
 pub fn created(links: &Links, created: &JustCreated) -> Markup {
     html! {
         section.panel.created aria-labelledby="created-title" {
-            h2 #created-title { "Saved. This is its link" }
+            // Not a heading: it stands before the page's own.
+            p.panel-title #created-title { "Saved. This is its link" }
             (copyable("link", "Link to share", &links.page, "Copy link"))
             details {
                 summary { "Delete token" }

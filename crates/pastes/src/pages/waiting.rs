@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::layout::Page;
+use super::layout::{Page, Refresh};
 use super::model::Waiting;
 use super::parts;
 
@@ -21,5 +21,8 @@ pub fn waiting(waiting: &Waiting) -> Markup {
         }
     };
     let title = format!("Paste {}", waiting.code);
-    Page::new(&title, main).refresh(waiting.refresh.as_secs().max(1)).render()
+    // Reloading under the hands of somebody who copies the delete token would be unkind.
+    let without_scripts = waiting.created.is_some();
+    let refresh = Refresh { seconds: waiting.refresh.as_secs().max(1), without_scripts };
+    Page::new(&title, main).refresh(refresh).render()
 }

@@ -1,0 +1,140 @@
+//! The rules in force, and what became of them.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::call::Call;
+use super::rule::{Fault, Rule};
+
+/// Names a rule that was added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RuleId(u64);
+
+/// A rule that did not fire in time.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the rule fired {fired} times instead of {wanted} within {} s: does the code under test use this \
+     server, and do operation and key fit?", .limit.as_secs()
+)]
+pub struct NotFired {
+    pub fired: u64,
+    pub wanted: u64,
+    limit: Duration,
+}
+
+#[derive(Default)]
+pub(super) struct Rules {
+    inner: Mutex<Inner>,
+    /// Goes up with every change, for those who wait for one.
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Inner {
+    next: u64,
+    in_force: Vec<InForce>,
+    fired: HashMap<RuleId, u64>,
+}
+
+struct InForce {
+    id: RuleId,
+    rule: Rule,
+    /// How many requests it has fitted.
+    seen: u64,
+}
+
+/// What one request meets.
+pub(super) struct Met {
+    pub fault: Option<(RuleId, Fault, String)>,
+    pub hidden: Vec<(RuleId, String)>,
+}
+
+impl Rules {
+    pub(super) fn add(&self, rule: Rule) -> RuleId {
+        let mut inner = self.lock();
+        inner.next += 1;
+        let id = RuleId(inner.next);
+        inner.in_force.push(InForce { id, rule, seen: 0 });
+        id
+    }
+
+    pub(super) fn remove(&self, id: RuleId) {
+        self.lock().in_force.retain(|known| known.id != id);
+        self.changed();
+    }
+
+    pub(super) fn clear(&self) {
+        self.lock().in_force.clear();
+        self.changed();
+    }
+
+    /// Counts this request for every rule that it fits, up to the one that fires.
+    pub(super) fn meet(&self, call: &Call) -> Met {
+        let mut met = Met { fault: None, hidden: Vec::new() };
+        for known in &mut self.lock().in_force {
+            let on = &known.rule.on;
+            if known.rule.fault == Fault::HideKeys {
+                // Its key is about the keys in the answer and not about the prefix that is asked for.
+                if call.op == super::call::Op::List {
+                    met.hidden.push((known.id, on.key_part().to_owned()));
+                }
+                continue;
+            }
+            if met.fault.is_some() || !on.fits(call) {
+                continue;
+            }
+            known.seen += 1;
+            let nth = known.seen.saturating_sub(known.rule.skip);
+            if nth >= 1 && nth <= known.rule.times {
+                met.fault = Some((known.id, known.rule.fault, on.key_part().to_owned()));
+            }
+        }
+        met
+    }
+
+    /// Notes that what a rule wants has happened.
+    pub(super) fn fire(&self, id: RuleId) {
+        *self.lock().fired.entry(id).or_default() += 1;
+        self.changed();
+    }
+
+    pub(super) fn fired(&self, id: RuleId) -> u64 {
+        self.lock().fired.get(&id).copied().unwrap_or(0)
+    }
+
+    pub(super) async fn wait_fired(
+        &self,
+        id: RuleId,
+        wanted: u64,
+        limit: Duration,
+    ) -> Result<(), NotFired> {
+        // Subscribe before looking, or a firing in between would be missed.
+        let mut changes = self.changes.subscribe();
+        let enough = async {
+            while self.fired(id) < wanted {
+                let _ = changes.changed().await;
+            }
+        };
+        let late = tokio::time::timeout(limit, enough).await;
+        late.map_err(|_| NotFired { fired: self.fired(id), wanted, limit })
+    }
+
+    /// Waits until a rule is no longer in force.
+    pub(super) async fn until_removed(&self, id: RuleId) {
+        let mut changes = self.changes.subscribe();
+        while self.lock().in_force.iter().any(|known| known.id == id) {
+            let _ = changes.changed().await;
+        }
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,81 @@
+use super::*;
+use leasehold_testing::s3::Rule;
+
+#[tokio::test]
+async fn a_held_request_waits_for_the_test() {
+    let (s3, store) = setup();
+    let held = s3.add(Rule::on(Op::Put).key("slow").hold());
+    let slow = {
+        let store = store.clone();
+        tokio::spawn(async move { put(&store, "slow", "x").await })
+    };
+    s3.wait_fired(held).await.unwrap();
+    put(&store, "quick", "y").await.unwrap();
+    assert_eq!(s3.keys(), ["quick"]);
+    assert!(!slow.is_finished());
+    s3.remove(held);
+    slow.await.unwrap().unwrap();
+    assert_eq!(s3.keys(), ["quick", "slow"]);
+    assert_eq!(about(&s3, "slow"), [(Op::Put, Outcome::Done)]);
+}
+
+#[tokio::test]
+async fn a_held_request_lands_although_its_client_gave_up() {
+    let (s3, store) = setup();
+    s3.put_object("k", b"x").unwrap();
+    let held = s3.add(Rule::on(Op::DeleteMany).hold());
+    let giving_up = {
+        let store = store.clone();
+        tokio::spawn(async move { store.delete(&"k".into()).await })
+    };
+    s3.wait_fired(held).await.unwrap();
+    giving_up.abort();
+    assert!(giving_up.await.is_err());
+    // The server learns of it by and by; until then a request of ours is not the answer to anything.
+    put(&store, "k", "newer").await.unwrap();
+    s3.remove(held);
+    let entry = s3.wait_for(Op::DeleteMany).await.unwrap();
+    assert!(entry.outcome.is_applied(), "{entry:?}");
+    assert_eq!(s3.keys(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_request_can_land_when_its_connection_is_long_gone() {
+    let (s3, store) = setup();
+    let later = s3.add(Rule::on(Op::Put).land_later());
+    assert!(put(&store, "k", "old").await.is_err());
+    s3.wait_fired(later).await.unwrap();
+    assert_eq!(s3.keys(), Vec::<String>::new());
+    put(&store, "k", "new").await.unwrap();
+    s3.remove(later);
+    s3.log().iter().for_each(|entry| assert_eq!(entry.outcome, Outcome::Done));
+    let lines = s3.wait_for_times(Op::Put, 2).await.unwrap();
+    assert_eq!(lines[1].outcome, Outcome::Late);
+    assert_eq!(s3.read_object("k").unwrap().unwrap(), "old");
+}
+
+#[tokio::test]
+async fn an_answer_can_be_held_after_the_work_is_done() {
+    let (s3, store) = setup();
+    let held = s3.add(Rule::on(Op::Put).hold_reply());
+    let slow = tokio::spawn(async move { put(&store, "k", "x").await });
+    s3.wait_fired(held).await.unwrap();
+    assert_eq!(s3.keys(), ["k"]);
+    assert!(!slow.is_finished());
+    s3.remove(held);
+    slow.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn requests_are_held_up_to_a_bound() {
+    let (s3, store) = setup();
+    let later = s3.add(Rule::on(Op::Put).land_later().always());
+    for n in 0..256 {
+        assert!(put(&store, &format!("k{n}"), "x").await.is_err());
+    }
+    assert!(put(&store, "one too many", "x").await.is_err());
+    assert_eq!(about(&s3, "one too many"), [(Op::Put, Outcome::Refused(503))]);
+    s3.remove(later);
+    s3.wait_for_times(Op::Put, 257).await.unwrap();
+    assert_eq!(s3.keys().len(), 256);
+}

@@ -1,0 +1,238 @@
+-- What a sweep knows beside the rows of its table. The statements on those rows are made by the
+-- library for each table; these functions keep the run, the failures and the counts.
+
+-- Declares a sweep. The same declaration again changes nothing of its run: a deploy neither repeats
+-- nor drops a night. A sweep that is due stays due, whatever its new clock says.
+create or replace function leasehold.declare_sweep(
+    of_name text, of_table text, of_key text, of_key_type text, of_order text, of_status text,
+    word_waiting text, word_claimed text, word_done text, of_claimed_at text, of_claim text,
+    of_batch int, of_max_attempts int, after interval, check_every interval, most bigint,
+    of_cron text, of_zone text, of_every interval, first_run timestamptz
+)
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    insert into leasehold.sweep as s
+        (name, table_name, key_column, key_type, order_column, status_column, waiting, claimed, done,
+         claimed_at_column, claim_column, batch, max_attempts, watchdog_after, watchdog_every,
+         watchdog_most, cron, zone, every, next_run_at)
+    values (of_name, of_table, of_key, of_key_type, of_order, of_status, word_waiting, word_claimed,
+            word_done, of_claimed_at, of_claim, of_batch, of_max_attempts, after, check_every, most,
+            of_cron, of_zone, of_every, coalesce(first_run, statement_timestamp()))
+    on conflict (name) do update
+        set table_name = excluded.table_name, key_column = excluded.key_column,
+            key_type = excluded.key_type, order_column = excluded.order_column,
+            status_column = excluded.status_column, waiting = excluded.waiting,
+            claimed = excluded.claimed, done = excluded.done,
+            claimed_at_column = excluded.claimed_at_column, claim_column = excluded.claim_column,
+            batch = excluded.batch, max_attempts = excluded.max_attempts,
+            watchdog_after = excluded.watchdog_after, watchdog_every = excluded.watchdog_every,
+            watchdog_most = excluded.watchdog_most,
+            next_run_at = case
+                when s.next_run_at <= statement_timestamp() then s.next_run_at
+                when (s.cron, s.zone, s.every) is not distinct from
+                     (excluded.cron, excluded.zone, excluded.every) then s.next_run_at
+                else excluded.next_run_at end,
+            cron = excluded.cron, zone = excluded.zone, every = excluded.every
+$$;
+
+-- Whether a sweep is due, and for which moment. The first worker that asks opens the run; later ones
+-- join it. Nothing is written while there is nothing to do.
+create or replace function leasehold.begin_sweep(of_name text)
+returns table (due boolean, slot timestamptz)
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    entry leasehold.sweep;
+begin
+    select * into entry from leasehold.sweep s where s.name = of_name;
+    due := found and entry.paused_at is null and entry.next_run_at <= statement_timestamp();
+    slot := entry.next_run_at;
+    if due and (entry.run_started_at is null or entry.run_ended_at is not null) then
+        update leasehold.sweep s set run_started_at = statement_timestamp(), run_ended_at = null
+         where s.name = of_name and s.next_run_at = entry.next_run_at
+           and (s.run_started_at is null or s.run_ended_at is not null);
+    end if;
+    return next;
+end $$;
+
+-- Ends the run that was due at `slot`. False: it was ended already, or someone asked for another one
+-- meanwhile, or the sweep is paused; look again.
+create or replace function leasehold.close_sweep(of_name text, slot timestamptz, following timestamptz)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    update leasehold.sweep s
+       set run_ended_at = statement_timestamp(),
+           next_run_at = coalesce(following, statement_timestamp() + s.every)
+     where s.name = of_name and s.next_run_at = slot and s.paused_at is null;
+    return found;
+end $$;
+
+-- Adds to the counts of a sweep. Answers whether its loops may go on: false while it is paused.
+create or replace function leasehold.count_sweep(
+    of_name text, more_claimed bigint, more_finished bigint, more_failed bigint, more_lost bigint
+)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    goes_on boolean;
+begin
+    if more_claimed = 0 and more_finished = 0 and more_failed = 0 and more_lost = 0 then
+        return exists (select from leasehold.sweep s where s.name = of_name and s.paused_at is null);
+    end if;
+    update leasehold.sweep s
+       set rows_claimed = s.rows_claimed + more_claimed,
+           rows_finished = s.rows_finished + more_finished,
+           rows_failed = s.rows_failed + more_failed, rows_lost = s.rows_lost + more_lost
+     where s.name = of_name
+    returning s.paused_at is null into goes_on;
+    return coalesce(goes_on, false);
+end $$;
+
+-- Takes the next turn of a sweep's watchdog. False: another worker had it less than an interval ago.
+-- No lock is held: when the one who took the turn dies, the next turn is somebody else's.
+create or replace function leasehold.take_watch(of_name text)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    update leasehold.sweep s set watchdog_ran_at = statement_timestamp()
+     where s.name = of_name
+       and (s.watchdog_ran_at is null
+            or s.watchdog_ran_at <= statement_timestamp() - s.watchdog_every
+            -- The clock went back.
+            or s.watchdog_ran_at > statement_timestamp() + s.watchdog_every);
+    return found;
+end $$;
+
+-- Writes down what the watchdog brought back, and wakes the sweep: rows that went back must not wait
+-- for the next night.
+create or replace function leasehold.note_watch(of_name text, more_reset bigint)
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    update leasehold.sweep s
+       set rows_reset = s.rows_reset + more_reset, watchdog_ran_at = statement_timestamp(),
+           next_run_at = case when more_reset > 0 then statement_timestamp() else s.next_run_at end
+     where s.name = of_name
+$$;
+
+-- Notes that rows failed under a claim. The caller has made sure that the claim still holds them.
+-- A row that is out of attempts, or whose handler said that another is useless, is dead.
+-- Says of each row how often it failed and whether it is dead.
+create or replace function leasehold.fail_swept(
+    of_sweep text, keys text[], whys text[], finals boolean[], of_claim bigint, max_attempts int,
+    base interval, cap interval
+)
+returns table (key text, attempts int, dead boolean)
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+begin
+    return query
+    insert into leasehold.sweep_failure as f
+        (sweep, key, claim, attempts, last_error, retry_at, dead_at)
+    select of_sweep, g.key, of_claim, 1, g.why,
+           case when not g.final and max_attempts > 1
+                then statement_timestamp() + leasehold.backoff(1, base, cap) end,
+           case when g.final or max_attempts <= 1 then statement_timestamp() end
+      from unnest(keys, whys, finals) as g (key, why, final)
+     order by g.key
+    on conflict on constraint sweep_failure_pkey do update
+        set attempts = f.attempts + 1, claim = excluded.claim, last_error = excluded.last_error,
+            failed_at = statement_timestamp(),
+            retry_at = case when excluded.dead_at is null and f.attempts + 1 < max_attempts
+                            then statement_timestamp()
+                                 + leasehold.backoff(f.attempts + 1, base, cap) end,
+            dead_at = case when excluded.dead_at is not null or f.attempts + 1 >= max_attempts
+                           then statement_timestamp() end
+      -- Told twice of the same failure: counted once.
+      where f.claim <> excluded.claim
+    returning f.key, f.attempts, f.dead_at is not null;
+end $$;
+
+-- Makes a sweep due now. False: there is no such sweep.
+create or replace function leasehold.run_sweep(of_name text, actor text default null)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    -- Also when it is due already: a run that is about to end must notice, and look again.
+    update leasehold.sweep s set next_run_at = statement_timestamp() where s.name = of_name;
+    if found and actor is not null then
+        insert into leasehold.audit (actor, action, subject) values (actor, 'run', 'sweep ' || of_name);
+        return true;
+    end if;
+    return found;
+end $$;
+
+-- Stops a sweep's claims; the batch that a loop has in hand is finished. False: paused already, or
+-- no such sweep.
+create or replace function leasehold.pause_sweep(of_name text, actor text, why text default null)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    update leasehold.sweep s set paused_at = statement_timestamp(), paused_by = actor, paused_why = why
+     where s.name = of_name and s.paused_at is null;
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'pause', 'sweep ' || of_name, why);
+    return true;
+end $$;
+
+-- Lets a sweep go on. False: it was not paused.
+create or replace function leasehold.resume_sweep(of_name text, actor text)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    update leasehold.sweep s set paused_at = null, paused_by = null, paused_why = null
+     where s.name = of_name and s.paused_at is not null;
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject) values (actor, 'resume', 'sweep ' || of_name);
+    return true;
+end $$;
+
+-- Lets dead rows go back: the watchdog, who alone may do that, resets them at its next turn, which is
+-- now. Their failures are counted from the start. Null keys: all dead rows of the sweep. Gives the
+-- keys.
+create or replace function leasehold.redrive_sweep(of_name text, keys text[], actor text, up_to int default 10000)
+returns setof text
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+declare
+    moved text[];
+begin
+    with picked as materialized (
+        select f.key from leasehold.sweep_failure f
+         where f.sweep = of_name and f.dead_at is not null and (keys is null or f.key = any (keys))
+         order by f.key limit up_to for update skip locked
+    ), back as (
+        update leasehold.sweep_failure f
+           set dead_at = null, attempts = 0, retry_at = statement_timestamp()
+         where f.sweep = of_name and f.key = any (array(select p.key from picked p))
+           and f.dead_at is not null
+        returning f.key)
+    select coalesce(array_agg(b.key order by b.key), '{}') into moved from back b;
+    if moved <> '{}' then
+        update leasehold.sweep s set watchdog_ran_at = null where s.name = of_name;
+        insert into leasehold.audit (actor, action, subject, detail)
+        values (actor, 'redrive', cardinality(moved) || ' rows of sweep ' || of_name,
+                left(moved::text, 1000));
+    end if;
+    return query select unnest(moved);
+end $$;
+
+-- Sweeps with their state in words and the rows that failed.
+create or replace view leasehold.sweep_state as
+select s.name, s.table_name,
+       case when s.paused_at is not null then 'paused'
+            when s.run_started_at is not null and s.run_ended_at is null then 'running'
+            when s.next_run_at <= statement_timestamp() then 'due'
+            else 'idle' end as state,
+       s.cron, s.zone, s.every, s.next_run_at, s.run_started_at, s.run_ended_at, s.watchdog_ran_at,
+       s.paused_at, s.paused_by, s.paused_why, s.rows_claimed, s.rows_finished, s.rows_failed,
+       s.rows_lost, s.rows_reset, coalesce(f.failing, 0) as failing, coalesce(f.dead, 0) as dead
+  from leasehold.sweep s
+  left join (select sweep, count(*) filter (where dead_at is null) as failing,
+                    count(*) filter (where dead_at is not null) as dead
+               from leasehold.sweep_failure group by sweep) f on f.sweep = s.name;

@@ -1,0 +1,235 @@
+//! One pass: claim a batch, handle it, finish it, until nothing is due.
+//!
+//! # What is true
+//! - A pass reads on from the last row it claimed, and ends only when a look from the start finds
+//!   nothing: rows that came back or were late are before that place.
+//!
+//! # What can go wrong
+//! - Every batch fails, because something outside is down: the loop waits longer and longer, so that
+//!   not every row of the table becomes a failure.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use tokio::sync::watch;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::batch::{Batch, Failure};
+use super::finish::Desk;
+use super::gate::Entry;
+use super::prepare::{Prepared, SweepError};
+use crate::events::{Event, Events};
+use crate::worker::JobError;
+
+/// Counts are written, and a pause is noticed, this often.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
+/// The wait after the first batch that failed as a whole; doubling up to the second.
+const BRAKE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
+
+/// What a pass did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SweepReport {
+    pub batches: u64,
+    pub claimed: u64,
+    pub finished: u64,
+    /// Failed, and tried again later unless dead.
+    pub failed: u64,
+    /// Of the failed: set aside until someone redrives them.
+    pub dead: u64,
+    /// Handled, but the claim had been taken back: someone else's work counts.
+    pub lost: u64,
+    /// The pass ended because the sweep is paused.
+    pub paused: bool,
+}
+
+/// One way through the table.
+pub(super) struct Pass {
+    desk: Arc<Desk>,
+    events: Events,
+    stop: watch::Receiver<bool>,
+    /// The last place of the last claim. None: from the start.
+    place: Option<String>,
+    pub(super) report: SweepReport,
+    counted: SweepReport,
+    count_at: Instant,
+    /// Batches in a row that failed as a whole.
+    failing: u32,
+}
+
+impl Pass {
+    pub(super) fn new(desk: Arc<Desk>, events: Events, stop: watch::Receiver<bool>) -> Self {
+        let count_at = Instant::now() + COUNT_EVERY;
+        let (report, counted) = Default::default();
+        Self { desk, events, stop, place: None, report, counted, count_at, failing: 0 }
+    }
+
+    /// Goes on until a look from the start finds nothing: true. False: told to stop.
+    pub(super) async fn run(&mut self) -> Result<bool, SweepError> {
+        if !self.goes_on().await? {
+            return Ok(false);
+        }
+        loop {
+            if *self.stop.borrow() {
+                return Ok(false);
+            }
+            if Instant::now() >= self.count_at && !self.goes_on().await? {
+                return Ok(false);
+            }
+            match self.claim().await? {
+                Some(batch) => self.handle(batch).await?,
+                None if self.place.is_some() => self.place = None,
+                None => return Ok(true),
+            }
+        }
+    }
+
+    async fn goes_on(&mut self) -> Result<bool, SweepError> {
+        let goes_on = self.count().await?;
+        self.report.paused = !goes_on;
+        Ok(goes_on)
+    }
+
+    /// Claims the next rows, through the gate.
+    async fn claim(&mut self) -> Result<Option<Batch>, SweepError> {
+        let sweep = &self.desk.prepared.sweep;
+        let mut approach = sweep.gate.approach();
+        let rows = loop {
+            let entry = approach.enter(&sweep.name).await;
+            let is_locking = entry == Entry::Locking;
+            let rows = self.fetch(is_locking).await;
+            approach.leave(&sweep.name, entry).await;
+            let rows = rows?;
+            if !is_locking {
+                break rows;
+            }
+            let won = rows.first().is_some_and(|row| row.get("won"));
+            if won {
+                approach.locked();
+                break rows;
+            }
+            // False only makes the next entry a free one.
+            approach.wait().await;
+        };
+        let at = sweep.columns.len();
+        let keys: Vec<String> =
+            rows.iter().filter_map(|row| row.get::<_, Option<String>>(at)).collect();
+        let Some(first) = rows.first().filter(|_| !keys.is_empty()) else { return Ok(None) };
+        let token = first.get(at + 1);
+        self.place = first.get(at + 2);
+        self.report.batches += 1;
+        self.report.claimed += keys.len() as u64;
+        Ok(Some(Batch::new(rows, keys, token, Arc::clone(&self.desk))))
+    }
+
+    async fn fetch(&self, is_locking: bool) -> Result<Vec<Row>, SweepError> {
+        let Prepared { sweep, statements } = &self.desk.prepared;
+        let most = i64::from(sweep.batch);
+        let rows = match (&self.place, is_locking) {
+            (None, locking) => {
+                let sql = if locking { &statements.claim_gated } else { &statements.claim };
+                self.desk.link.query(sql, &[(&most, Type::INT8)]).await?
+            }
+            (Some(place), locking) => {
+                let sql = if locking { &statements.claim_on_gated } else { &statements.claim_on };
+                let params = [(&most as _, Type::INT8), (place as _, Type::TEXT)];
+                self.desk.link.query(sql, &params).await?
+            }
+        };
+        Ok(rows)
+    }
+
+    async fn handle(&mut self, batch: Batch) -> Result<(), SweepError> {
+        let (sweep, token) = (self.desk.prepared.sweep.clone(), batch.token());
+        let rows = batch.keys().len();
+        self.events.send(|| Event::SweepClaimed { sweep: sweep.name.clone(), token, rows });
+        let said = match &sweep.handler {
+            None => Ok(()),
+            Some(handler) => {
+                let handling = async { handler(batch.clone()).await };
+                AssertUnwindSafe(handling).catch_unwind().await.unwrap_or_else(|panic| {
+                    Err(JobError::retry(crate::worker::panic_text(&*panic)))
+                })
+            }
+        };
+        let mut failures = batch.failures();
+        let mut open = batch.open();
+        let failed_whole = said.is_err();
+        if let Err(error) = said {
+            let failure = Failure { why: error.text, is_final: error.permanent };
+            failures.extend(open.drain(..).map(|key| (key, failure.clone())));
+        }
+        let ended = self.desk.finish_or_part(&open, token).await?;
+        failures.extend(ended.refused);
+        let (failed, dead) = self.desk.fail(&failures, token).await?;
+        let (finished, lost) = {
+            let ledger = batch.ledger();
+            // A failure that could not be noted: the row is not ours any more.
+            let unnoted = (failures.len() as u64).saturating_sub(failed);
+            (ledger.finished + ended.done, ledger.lost + ended.lost.len() as u64 + unnoted)
+        };
+        self.report.finished += finished;
+        self.report.failed += failed;
+        self.report.dead += dead;
+        self.report.lost += lost;
+        if lost > 0 {
+            tracing::warn!(
+                sweep = sweep.name,
+                token = token.0,
+                lost,
+                "claims were lost before they were finished; others own the rows"
+            );
+        }
+        if let Some((key, failure)) = failures.first() {
+            tracing::warn!(sweep = sweep.name, failed, dead, key, why = failure.why, "rows failed");
+        }
+        self.events.send(|| Event::SweepFinished {
+            sweep: sweep.name.clone(),
+            token,
+            finished,
+            failed,
+            lost,
+        });
+        self.brake(failed_whole).await;
+        Ok(())
+    }
+
+    /// Waits after a batch that failed as a whole.
+    async fn brake(&mut self, failed: bool) {
+        if !failed {
+            self.failing = 0;
+            return;
+        }
+        let wait = BRAKE.0.saturating_mul(1 << self.failing.min(16)).min(BRAKE.1);
+        self.failing += 1;
+        tokio::select! {
+            () = tokio::time::sleep(wait.mul_f64(rand::random_range(0.5..=1.0))) => {}
+            _ = self.stop.wait_for(|stop| *stop) => {}
+        }
+    }
+
+    /// Adds what was done since the last time to the counts of the sweep. False: it is paused.
+    pub(super) async fn count(&mut self) -> Result<bool, SweepError> {
+        let (now, before) = (self.report, self.counted);
+        let more = |now: u64, before: u64| i64::try_from(now - before).unwrap_or(i64::MAX);
+        let rows = self
+            .desk
+            .link
+            .query(
+                "select leasehold.count_sweep($1, $2, $3, $4, $5)",
+                &[
+                    (&self.desk.prepared.sweep.name, Type::TEXT),
+                    (&more(now.claimed, before.claimed), Type::INT8),
+                    (&more(now.finished, before.finished), Type::INT8),
+                    (&more(now.failed, before.failed), Type::INT8),
+                    (&more(now.lost, before.lost), Type::INT8),
+                ],
+            )
+            .await?;
+        self.counted = now;
+        self.count_at = Instant::now() + COUNT_EVERY;
+        Ok(rows.first().is_some_and(|row| row.get(0)))
+    }
+}

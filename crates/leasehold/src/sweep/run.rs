@@ -1,0 +1,111 @@
+//! Runs: when a sweep is due, every worker goes through the table until nothing is left.
+//!
+//! # What is true
+//! - A run ends by one statement that finds nothing due and moves the sweep on from the moment it
+//!   was due at. Whoever comes late joins; a request that came meanwhile is kept.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio_postgres::types::Type;
+
+use super::declare::Sweep;
+use super::finish::Desk;
+use super::pass::{Pass, SweepReport};
+use super::prepare::{Prepared, SweepError};
+use crate::engine::Leasehold;
+use crate::events::{Event, Events};
+use crate::link::Patience;
+
+impl Sweep {
+    /// One pass, now, until nothing is due. It does not ask whether the sweep is due, and leaves its
+    /// schedule alone; a pause it heeds.
+    pub async fn run_once(&self, engine: &Leasehold) -> Result<SweepReport, SweepError> {
+        let prepared = Prepared::new(self, engine).await?;
+        let desk = Arc::new(Desk { link: prepared.link(engine), prepared });
+        // Held here: a stop that can still come.
+        let (_stop, stopped) = watch::channel(false);
+        let mut pass = Pass::new(desk, Events::default(), stopped);
+        let passed = pass.run().await;
+        pass.count().await?;
+        passed.map(|_| pass.report)
+    }
+}
+
+/// One loop of one sweep in one worker.
+pub(crate) struct Sweeper {
+    pub(crate) engine: Leasehold,
+    pub(crate) sweep: Sweep,
+    /// None: the database was away when the worker started.
+    pub(crate) prepared: Option<Prepared>,
+    pub(crate) events: Events,
+    pub(crate) poll: Duration,
+}
+
+impl Sweeper {
+    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let mut patience = Patience::default();
+        let mut desk = None;
+        while !*stop.borrow() {
+            let pause = match self.turn(&mut desk, &stop).await {
+                Ok(()) => {
+                    patience.reset();
+                    self.poll.mul_f64(rand::random_range(0.8..=1.0))
+                }
+                Err(error) => {
+                    tracing::warn!(sweep = self.sweep.name(), %error, "a sweep was interrupted; trying again");
+                    patience.next_wait()
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+        }
+    }
+
+    /// Joins the run that is due, if one is.
+    async fn turn(
+        &mut self,
+        desk: &mut Option<Arc<Desk>>,
+        stop: &watch::Receiver<bool>,
+    ) -> Result<(), SweepError> {
+        let prepared = match &self.prepared {
+            Some(prepared) => prepared.clone(),
+            None => self.prepared.insert(Prepared::new(&self.sweep, &self.engine).await?).clone(),
+        };
+        let desk =
+            Arc::clone(desk.get_or_insert_with(|| {
+                Arc::new(Desk { link: prepared.link(&self.engine), prepared })
+            }));
+        let sql = "select due, slot from leasehold.begin_sweep($1)";
+        let rows = desk.link.query(sql, &[(&self.sweep.name, Type::TEXT)]).await?;
+        let Some(row) = rows.first().filter(|row| row.get(0)) else { return Ok(()) };
+        let slot: Timestamp = row.get(1);
+        let mut pass = Pass::new(Arc::clone(&desk), self.events.clone(), stop.clone());
+        let passed = pass.run().await;
+        pass.count().await?;
+        if passed? && self.close(&desk, slot).await? {
+            let SweepReport { finished, failed, lost, .. } = pass.report;
+            tracing::info!(sweep = self.sweep.name, finished, failed, lost, "a sweep's run ended");
+            self.events.send(|| Event::SweepRunEnded { sweep: self.sweep.name.clone() });
+        }
+        Ok(())
+    }
+
+    /// Ends the run. False: something is due after all, or someone else ended it.
+    async fn close(&self, desk: &Desk, slot: Timestamp) -> Result<bool, SweepError> {
+        // The clock is read before the last look, so that no slot falls between the two.
+        let now = desk.link.query("select statement_timestamp()", &[]).await?;
+        let following = now.first().and_then(|row| self.sweep.when.next_after(row.get(0)));
+        let params = [
+            (&self.sweep.name as _, Type::TEXT),
+            (&slot as _, Type::TIMESTAMPTZ),
+            (&following as _, Type::TIMESTAMPTZ),
+        ];
+        let rows = desk.link.query(&desk.prepared.statements.close, &params).await?;
+        Ok(rows.first().is_some_and(|row| row.get(0)))
+    }
+}

@@ -1,0 +1,241 @@
+//! The SQL of one sweep. Pure: a declaration and two types go in, text comes out.
+//!
+//! # What is true
+//! - Names are quoted by us. The three words are literals, so that the partial indexes fit.
+//! - Every write names the state and, once claimed, the claim that it expects.
+//! - A write finds its rows by key or by row address. `is(…)` hides the state from the planner there:
+//!   otherwise it may walk a whole partial index, with the remains of every row that was in it,
+//!   because statistics say that few rows are in that state.
+
+use super::declare::{States, Sweep};
+use super::effect::take_apart;
+use super::watchdog_sql::{clamp, reset_failed, reset_stuck};
+
+/// What the catalogue says about the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Types {
+    pub(crate) key: String,
+    pub(crate) order: String,
+}
+
+/// Everything that is said to the swept table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Statements {
+    /// $1 rows at most. From the first waiting row.
+    pub(crate) claim: String,
+    /// $1 rows at most, $2 the last place: reads on from there.
+    pub(crate) claim_on: String,
+    /// The same two behind the advisory lock; the last column says whether it was free.
+    pub(crate) claim_gated: String,
+    pub(crate) claim_on_gated: String,
+    /// $1 keys, $2 claim, $3 sweep. Says how many rows were finished.
+    pub(crate) finish: String,
+    /// $1 keys, $2 claim. The keys that this claim has finished.
+    pub(crate) finished_by: String,
+    /// $1 keys, $2 claim. The keys that this claim still holds, for longer now.
+    pub(crate) renew: String,
+    /// $1 keys, $2 claim, $3 texts, $4 final, $5 sweep, $6 attempts, $7 first wait, $8 longest.
+    pub(crate) fail: String,
+    /// $1 sweep, $2 slot, $3 next slot. No row: something is due.
+    pub(crate) close: String,
+    /// $1 sweep, $2 seconds, $3 rows at most. Says how many went back.
+    pub(crate) reset_stuck: String,
+    /// $1 sweep, $2 rows at most. Says how many went back.
+    pub(crate) reset_failed: String,
+    /// $1 rows at most. Claims without a time, or with one to come, count from now.
+    pub(crate) clamp: String,
+}
+
+/// The class of the advisory lock; the second number is made from the sweep's name.
+pub(crate) const GATE_CLASS: i32 = 7306;
+
+pub(crate) fn ident(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+pub(crate) fn literal(text: &str) -> String {
+    let doubled = text.replace('\'', "''");
+    if text.contains('\\') {
+        format!("E'{}'", doubled.replace('\\', "\\\\"))
+    } else {
+        format!("'{doubled}'")
+    }
+}
+
+/// `schema.table` or `table`, quoted.
+pub(crate) fn table(name: &str) -> String {
+    name.splitn(2, '.').map(ident).collect::<Vec<_>>().join(".")
+}
+
+/// The second half of the advisory key: FNV-1a, so that it is the same in every release.
+pub(crate) fn gate_key(sweep: &str) -> i32 {
+    let hash = sweep
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    hash.cast_signed()
+}
+
+/// The names and words of one table, quoted.
+pub(super) struct Words {
+    pub(super) table: String,
+    pub(super) key: String,
+    pub(super) key_type: String,
+    order: String,
+    pub(super) status: String,
+    pub(super) claimed_at: String,
+    pub(super) claim: String,
+    pub(super) waiting: String,
+    pub(super) claimed: String,
+    done: String,
+}
+
+impl Words {
+    /// The state, hidden from the planner; see the head of this file.
+    pub(super) fn is(&self, word: &str) -> String {
+        format!("case when {} = {word} then true else false end", self.status)
+    }
+
+    /// The rows of `$1` that claim `$2` holds.
+    fn ours(&self) -> String {
+        let Self { key, key_type, claim, .. } = self;
+        let is_claimed = self.is(&self.claimed);
+        format!("{key} = any ($1::text[]::{key_type}[]) and {claim} = $2 and {is_claimed}")
+    }
+}
+
+impl Statements {
+    pub(crate) fn of(sweep: &Sweep, types: &Types) -> Self {
+        let States { waiting, claimed, done } = &sweep.states;
+        let words = Words {
+            table: table(&sweep.table),
+            key: ident(&sweep.key),
+            key_type: types.key.clone(),
+            order: ident(&sweep.order),
+            status: ident(&sweep.status),
+            claimed_at: ident(&sweep.claimed_at),
+            claim: ident(&sweep.claim),
+            waiting: literal(waiting),
+            claimed: literal(claimed),
+            done: literal(done),
+        };
+        let read_on = format!("and {} >= $2::text::{}", words.order, types.order);
+        Self {
+            claim: claim(sweep, &words, "", None),
+            claim_on: claim(sweep, &words, &read_on, None),
+            claim_gated: claim(sweep, &words, "", Some(gate_key(&sweep.name))),
+            claim_on_gated: claim(sweep, &words, &read_on, Some(gate_key(&sweep.name))),
+            finish: finish(sweep.finishing.as_deref(), &words),
+            finished_by: finished_by(&words),
+            renew: renew(&words),
+            fail: fail(&words),
+            close: close(&sweep.due, &words),
+            reset_stuck: reset_stuck(&words),
+            reset_failed: reset_failed(&words),
+            clamp: clamp(&words),
+        }
+    }
+}
+
+fn claim(sweep: &Sweep, words: &Words, read_on: &str, gate: Option<i32>) -> String {
+    let Words { table, key, order, status, claimed_at, claim, waiting, claimed, .. } = words;
+    let due = &sweep.due;
+    let is_waiting = words.is(waiting);
+    let columns: String = sweep.columns.iter().map(|column| ident(column) + ", ").collect();
+    let (lock, if_won, open, shut) = match gate {
+        None => (String::new(), "", "", ""),
+        Some(number) => (
+            format!(
+                "leasehold_gate as materialized (\
+                     select pg_try_advisory_xact_lock({GATE_CLASS}, {number}) as won), "
+            ),
+            "(select won from leasehold_gate) and ",
+            ", leasehold_claimed as (",
+            ") select c.*, g.won from leasehold_gate g left join leasehold_claimed c on true",
+        ),
+    };
+    // The claim's number is drawn when the rows are locked: drawn before, a claim that was held up
+    // could give rows a lower number than a claim that overtook it.
+    format!(
+        "with {lock}leasehold_picked as materialized (\
+             select ctid as row_at, {order} as place from {table} \
+              where {if_won}{status} = {waiting} and (\n{due}\n) {read_on} \
+              order by {order} limit $1 for update skip locked\
+         ), leasehold_numbered as materialized (\
+             select leasehold.next_generation() as number \
+               from (select count(*) as n from leasehold_picked) p where p.n > 0\
+         ){open} update {table} \
+             set {status} = {claimed}, {claimed_at} = statement_timestamp(), \
+                 {claim} = (select number from leasehold_numbered) \
+           where ctid = any (array(select row_at from leasehold_picked)) and {is_waiting} \
+          returning {columns}{key}::text as leasehold_key, {claim} as leasehold_claim, \
+                 (select place::text from leasehold_picked \
+                   order by place desc nulls last limit 1) as leasehold_place{shut}"
+    )
+}
+
+fn finish(finishing: Option<&str>, words: &Words) -> String {
+    let Words { table, key, status, done, .. } = words;
+    let ours = words.ours();
+    let (returned, effect, read) = match finishing.map(take_apart) {
+        None => (key.clone(), String::new(), ""),
+        Some(effect) => {
+            let entries = effect.entries.map_or(String::new(), |entries| format!(", {entries}"));
+            let last = effect.last;
+            let read =
+                if effect.is_read { ", (select count(*) from leasehold_effect)" } else { "" };
+            ("*".to_owned(), format!("{entries}\n, leasehold_effect as (\n{last}\n)"), read)
+        }
+    };
+    format!(
+        "with finished as (\
+             update {table} set {status} = {done} where {ours} returning {returned}\
+         ), leasehold_cleared as (\
+             delete from leasehold.sweep_failure f \
+              where f.sweep = $3 and f.key = any (array(select {key}::text from finished))\
+         ){effect} select count(*){read} from finished"
+    )
+}
+
+fn finished_by(words: &Words) -> String {
+    let Words { table, key, key_type, claim, done, .. } = words;
+    let is_done = words.is(done);
+    format!(
+        "select {key}::text from {table} \
+          where {key} = any ($1::text[]::{key_type}[]) and {claim} = $2 and {is_done}"
+    )
+}
+
+fn renew(words: &Words) -> String {
+    let Words { table, key, claimed_at, .. } = words;
+    let ours = words.ours();
+    format!(
+        "update {table} set {claimed_at} = statement_timestamp() where {ours} returning {key}::text"
+    )
+}
+
+fn fail(words: &Words) -> String {
+    let Words { table, key, .. } = words;
+    let ours = words.ours();
+    // Locked: the watchdog must not give them back between the look and the note.
+    format!(
+        "with mine as materialized (\
+             select {key}::text as key from {table} where {ours} order by {key} for no key update\
+         ), told as (\
+             select array_agg(g.key) as keys, array_agg(g.why) as whys, array_agg(g.final) as finals \
+               from unnest($1::text[], $3::text[], $4::boolean[]) as g (key, why, final) \
+               join mine on mine.key = g.key\
+         ) select f.key, f.attempts, f.dead \
+             from told, leasehold.fail_swept($5, told.keys, told.whys, told.finals, $2, $6, \
+                 make_interval(secs => $7), make_interval(secs => $8)) f \
+            where told.keys is not null"
+    )
+}
+
+fn close(due: &str, words: &Words) -> String {
+    let Words { table, status, waiting, .. } = words;
+    // Rows that someone else has locked are still there: the run goes on until they are seen to.
+    format!(
+        "select leasehold.close_sweep($1, $2, $3) where not exists (\
+             select 1 from {table} where {status} = {waiting} and (\n{due}\n))"
+    )
+}

@@ -1,0 +1,147 @@
+//! The watchdog: brings back rows whose worker is gone, and failed rows whose time has come.
+//!
+//! # What is true
+//! - It asks nobody whether a worker is dead. It takes the claim away, and a worker that was only
+//!   slow finds that its finish matches nothing.
+//! - Each piece is one conditional statement that skips locked rows. Two watchdogs at once share the
+//!   work; one that dies half-way leaves the rest to the next.
+//!
+//! # What can go wrong
+//! - The database's clock jumps ahead and every claim looks old: a run brings back a bounded number
+//!   of rows and says that there are more.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_postgres::types::Type;
+
+use super::declare::Sweep;
+use super::prepare::{Prepared, SweepError};
+use crate::engine::Leasehold;
+use crate::events::{Event, Events};
+use crate::link::{Link, Patience};
+
+/// Rows a statement: a lock is held for a moment only.
+const PIECE: i64 = 1000;
+/// How often to ask whose turn it is.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// What one run of the watchdog did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WatchReport {
+    /// Claimed for too long, and waiting again.
+    pub reset: u64,
+    /// Failed, and waiting again because their time has come.
+    pub retried: u64,
+    /// There may be more: the run stopped at its limit.
+    pub more: bool,
+}
+
+impl Sweep {
+    /// One run of the watchdog, now, whoever's turn it is.
+    pub async fn watch_once(&self, engine: &Leasehold) -> Result<WatchReport, SweepError> {
+        let prepared = Prepared::new(self, engine).await?;
+        watch(&prepared, &prepared.link(engine)).await
+    }
+}
+
+/// The watchdog of one sweep in one worker.
+pub(crate) struct Watchdog {
+    pub(crate) engine: Leasehold,
+    pub(crate) sweep: Sweep,
+    pub(crate) prepared: Option<Prepared>,
+    pub(crate) events: Events,
+}
+
+impl Watchdog {
+    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let mut patience = Patience::default();
+        let ask_every = ASK_EVERY.min(self.sweep.watchdog_every);
+        let mut link = None;
+        loop {
+            let pause = match self.turn(&mut link).await {
+                Ok(()) => {
+                    patience.reset();
+                    ask_every.mul_f64(rand::random_range(0.8..=1.0))
+                }
+                Err(error) => {
+                    tracing::debug!(sweep = self.sweep.name(), %error, "the watchdog failed; trying again");
+                    patience.next_wait()
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+        }
+    }
+
+    async fn turn(&mut self, link: &mut Option<Link>) -> Result<(), SweepError> {
+        let prepared = match &self.prepared {
+            Some(prepared) => prepared,
+            None => self.prepared.insert(Prepared::new(&self.sweep, &self.engine).await?),
+        };
+        let link = link.get_or_insert_with(|| prepared.link(&self.engine));
+        let sql = "select leasehold.take_watch($1)";
+        let rows = link.query(sql, &[(&self.sweep.name, Type::TEXT)]).await?;
+        if !rows.first().is_some_and(|row| row.get(0)) {
+            return Ok(());
+        }
+        let report = watch(prepared, link).await?;
+        if report != WatchReport::default() {
+            let WatchReport { reset, retried, .. } = report;
+            self.events.send(|| Event::SweepWatched {
+                sweep: self.sweep.name.clone(),
+                reset,
+                retried,
+            });
+        }
+        Ok(())
+    }
+}
+
+async fn watch(prepared: &Prepared, link: &Link) -> Result<WatchReport, SweepError> {
+    let Prepared { sweep, statements } = prepared;
+    link.query(&statements.clamp, &[(&PIECE, Type::INT8)]).await?;
+    let most = i64::from(sweep.watchdog_most);
+    let mut report = WatchReport::default();
+    let after = sweep.watchdog_after.as_secs_f64();
+    let (mut reset, mut retried) = (0, 0);
+    for stuck in [true, false] {
+        loop {
+            let piece = PIECE.min(most - reset - retried);
+            if piece <= 0 {
+                report.more = true;
+                break;
+            }
+            let name = (&sweep.name as _, Type::TEXT);
+            let rows = if stuck {
+                let params = [name, (&after as _, Type::FLOAT8), (&piece as _, Type::INT8)];
+                link.query(&statements.reset_stuck, &params).await?
+            } else {
+                link.query(&statements.reset_failed, &[name, (&piece as _, Type::INT8)]).await?
+            };
+            let count = rows.first().map_or(0, |row| row.get::<_, i64>(0));
+            *if stuck { &mut reset } else { &mut retried } += count;
+            if count < piece {
+                break;
+            }
+        }
+    }
+    (report.reset, report.retried) = (unsigned(reset), unsigned(retried));
+    if report.reset > 0 || report.retried > 0 {
+        tracing::info!(sweep = sweep.name, reset, retried, "rows went back and wait again");
+    }
+    if report.more {
+        tracing::warn!(
+            sweep = sweep.name,
+            reset,
+            "the watchdog stopped at its limit and goes on at its next turn; did a clock jump?"
+        );
+    }
+    Ok(report)
+}
+
+fn unsigned(count: i64) -> u64 {
+    u64::try_from(count).unwrap_or(0)
+}

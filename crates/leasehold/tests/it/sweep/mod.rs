@@ -1,0 +1,4 @@
+//! Sweeps: rows of a table that is not ours, each finished once.
+
+mod basics;
+mod shelf;

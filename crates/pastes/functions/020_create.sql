@@ -1,0 +1,94 @@
+-- Makes a paste: the row, its bytes and its upload job, or nothing.
+--
+-- Every paste takes the same way, whether its bytes are known here or not: it starts IN_PROGRESS,
+-- stages its own bytes and has its own job. So neither the answer nor its time tells anybody what
+-- others stored.
+create or replace function pastes.create_paste(
+    code text,            -- the new code
+    alias boolean,        -- a person chose it
+    owner bytea,          -- hash of the owner's token, or null
+    hash text, content bytea, life interval, of_language text, burns boolean,
+    request_key bytea, request_payload bytea,
+    upload_after interval, attempts int
+)
+returns table (short_code text, expires_at timestamptz, status text, content_id bigint,
+               object_id uuid, job_id bigint, replayed boolean)
+language plpgsql volatile
+set search_path = pastes, leasehold, pg_temp
+set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_column
+declare
+    who bigint;
+    known pastes.requests;
+    now timestamptz := statement_timestamp();
+    job bigint;
+    kept record;
+begin
+    if request_key is not null then
+        insert into pastes.requests (key_hash, payload_hash, short_code)
+        values (request_key, request_payload, code) on conflict (key_hash) do nothing;
+        if not found then
+            -- The request was seen before. If it is being answered right now, the insert waited.
+            select * into known from pastes.requests r where r.key_hash = request_key;
+            if known.payload_hash <> request_payload then
+                raise exception 'this key came with another paste' using errcode = 'PB002';
+            end if;
+            return query
+            select p.short_code::text, p.expires_at, p.status::text, p.content_id, null::uuid,
+                   null::bigint, true
+              from pastes.pastes p where p.short_code = known.short_code;
+            if not found then
+                raise exception 'the paste of this key is gone' using errcode = 'PB002';
+            end if;
+            return;
+        end if;
+    end if;
+    if owner is not null then
+        select o.user_id into who from pastes.owners o where o.token_hash = owner;
+        if not found then
+            raise exception 'no such owner' using errcode = 'PB003';
+        end if;
+    end if;
+    if alias then
+        -- A name whose paste is over can be used again. The old row gets a name that no code has.
+        delete from pastes.pastes p where p.short_code = code and p.deletion_status = 'DELETED';
+        with over as (
+            update pastes.pastes p set short_code = code || '~' || p.content_id
+             where p.short_code = code and p.expires_at <= now
+            returning p.content_id
+        )
+        update pastes.staged s set short_code = code || '~' || o.content_id
+          from over o where s.short_code = code;
+        if exists (select from pastes.pastes p where p.short_code = code) then
+            raise exception 'alias taken' using errcode = 'PB005';
+        end if;
+    end if;
+
+    insert into pastes.contents as c (content_hash, size) values (hash, octet_length(content))
+    on conflict (content_hash) where state in ('STAGED', 'LIVE')
+       do update set ref_count = c.ref_count + 1
+    returning c.content_id, c.object_id into kept;
+    -- Asked while the content is locked: a ban that came first is seen, one that comes later finds
+    -- this paste and ends it.
+    if exists (select from pastes.banned b where b.content_hash = hash) then
+        raise exception 'banned content' using errcode = 'PB004';
+    end if;
+    insert into pastes.pastes as p
+        (short_code, user_id, content_hash, content_id, created_at, expires_at, language, burn)
+    values (code, who, hash, kept.content_id, now, now + life, of_language, burns);
+    insert into leasehold.job as j (name, queue, kwargs, scheduled_at, max_attempts, tag)
+    values ('pastes.upload', 'pastes', jsonb_build_object('code', code), now + upload_after,
+            attempts, 'pastes.create')
+    returning j.id into job;
+    insert into pastes.staged (short_code, content_id, job_id, size, bytes)
+    values (code, kept.content_id, job, octet_length(content), content);
+    return query select code, now + life, 'IN_PROGRESS'::text, kept.content_id, kept.object_id, job,
+                        false;
+exception
+    -- Two people took one name in the same instant.
+    when unique_violation then
+        if alias then
+            raise exception 'alias taken' using errcode = 'PB005';
+        end if;
+        raise;
+end $$;

@@ -1,0 +1,122 @@
+-- Gives up one reference for each content named (a content may be named many times), in the
+-- statement that makes its pastes DELETED. What nobody refers to any more is doomed, and one job is
+-- made that deletes the objects of all of them.
+--
+-- Contents are locked in the order of their ids: sweepers that share contents wait for each other
+-- instead of deadlocking.
+create or replace function pastes.give_up(ids bigint[])
+returns int
+language plpgsql volatile
+set search_path = pastes, leasehold, pg_temp
+set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+declare
+    doomed bigint[];
+begin
+    if ids is null then
+        return 0;
+    end if;
+    with counted as materialized (
+        select u.id, count(*)::int as times from unnest(ids) as u (id) group by u.id
+    ), locked as materialized (
+        select c.content_id, c.ref_count from pastes.contents c
+         where c.content_id = any (array(select k.id from counted k order by k.id))
+         order by c.content_id for update
+    ), given as (
+        update pastes.contents c
+           set ref_count = c.ref_count - k.times,
+               state = case when c.ref_count = k.times then 'DOOMED' else c.state end,
+               changed_at = statement_timestamp()
+          from locked l join counted k on k.id = l.content_id
+         where c.content_id = l.content_id
+        returning c.content_id, c.state
+    )
+    select array_agg(g.content_id) into doomed from given g where g.state = 'DOOMED';
+    perform pastes.delete_objects(doomed);
+    return coalesce(cardinality(doomed), 0);
+end $$;
+
+-- Enqueues the deletion of objects, a thousand a job: what the store takes in one call.
+create or replace function pastes.delete_objects(ids bigint[])
+returns void
+language sql volatile set search_path = pastes, leasehold, pg_temp as $$
+    insert into leasehold.job (name, queue, kwargs, max_attempts, tag)
+    select 'pastes.delete_objects', 'pastes.objects',
+           jsonb_build_object('contents', jsonb_agg(u.id)), 1000, 'pastes.expiry'
+      from unnest(ids) with ordinality as u (id, place)
+     group by (u.place - 1) / 1000
+$$;
+
+-- The objects of these contents were deleted.
+create or replace function pastes.objects_gone(ids bigint[])
+returns int
+language plpgsql volatile
+set search_path = pastes, pg_temp set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan as $$
+declare
+    gone int;
+begin
+    update pastes.contents c set state = 'GONE', changed_at = statement_timestamp()
+     where c.content_id = any (ids) and c.state = 'DOOMED';
+    get diagnostics gone = row_count;
+    return gone;
+end $$;
+
+-- Throws away what is over: tombstones, dead intents, bytes of pastes that are gone, old request
+-- keys. At most `most` of each, oldest first; answers how many rows went.
+create or replace function pastes.purge(most int, keep_tombstones interval, keep_intents interval)
+returns bigint
+language plpgsql volatile
+set search_path = pastes, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    gone bigint := 0;
+    n bigint;
+begin
+    delete from pastes.pastes p where p.ctid = any (array(
+        select q.ctid from pastes.pastes q
+         where q.deletion_status = 'DELETED'
+           and q.deletion_initiated_at < statement_timestamp() - keep_tombstones
+         order by q.deletion_initiated_at limit most for update skip locked))
+       and p.deletion_status = 'DELETED';
+    get diagnostics n = row_count;
+    gone := gone + n;
+    delete from pastes.contents c where c.ctid = any (array(
+        select d.ctid from pastes.contents d
+         where d.state in ('DOOMED', 'GONE') and d.state = 'GONE'
+           and d.changed_at < statement_timestamp() - keep_intents
+         order by d.changed_at limit most for update skip locked))
+       and c.state = 'GONE';
+    get diagnostics n = row_count;
+    gone := gone + n;
+    -- Staged bytes stay for as long as their paste could still need them.
+    delete from pastes.staged s where s.short_code = any (array(
+        select t.short_code from pastes.staged t
+         where not exists (
+            select from pastes.pastes p
+             where p.short_code = t.short_code and p.status <> 'PROCESSED'
+               and p.deletion_status <> 'DELETED')
+         order by t.short_code limit most for update skip locked));
+    get diagnostics n = row_count;
+    gone := gone + n;
+    delete from pastes.requests r where r.key_hash = any (array(
+        select o.key_hash from pastes.requests o
+         where o.created_at < statement_timestamp() - interval '24 hours'
+         order by o.created_at limit most for update skip locked));
+    get diagnostics n = row_count;
+    return gone + n;
+end $$;
+
+-- Doomed contents whose job was lost to a person's hand get a new one.
+create or replace function pastes.remind_of_doomed(older_than interval, most int)
+returns int
+language plpgsql volatile set search_path = pastes, pg_temp set enable_seqscan = off as $$
+declare
+    late bigint[];
+begin
+    late := array(
+        select c.content_id from pastes.contents c
+         where c.state in ('DOOMED', 'GONE') and c.state = 'DOOMED'
+           and c.changed_at < statement_timestamp() - older_than
+         order by c.changed_at limit most);
+    perform pastes.delete_objects(late);
+    return cardinality(late);
+end $$;

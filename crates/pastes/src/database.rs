@@ -1,0 +1,72 @@
+//! How the service talks to Postgres: a few sessions that come back by themselves.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use leasehold::database::Database;
+use leasehold::error::CallError;
+use leasehold::link::{Link, Param};
+use leasehold::migrate::{Migration, Schema};
+use tokio_postgres::Row;
+
+use crate::error::Unavailable;
+
+/// The tables and functions of the service, migrated beside the engine's.
+pub const SCHEMA: Schema = Schema {
+    name: "pastes",
+    migrations: &[Migration {
+        version: 1,
+        name: "tables",
+        sql: include_str!("../migrations/0001_tables.sql"),
+    }],
+    functions: &[
+        ("moves", include_str!("../functions/010_moves.sql")),
+        ("create", include_str!("../functions/020_create.sql")),
+        ("upload", include_str!("../functions/030_upload.sql")),
+        ("expire", include_str!("../functions/040_expire.sql")),
+        ("read", include_str!("../functions/050_read.sql")),
+    ],
+};
+
+/// How long one statement may take before the request is answered with 503.
+const CALL_LIMIT: Duration = Duration::from_secs(10);
+
+/// Sessions that statements are spread over. Statements on one session are sent without waiting
+/// for each other.
+pub struct Sessions {
+    links: Vec<Link>,
+    next: AtomicUsize,
+}
+
+impl Sessions {
+    pub fn new(database: &Database, count: usize) -> Self {
+        let links = (0..count.max(1)).map(|_| Link::new(database.clone(), CALL_LIMIT)).collect();
+        Self { links, next: AtomicUsize::new(0) }
+    }
+
+    pub async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CallError> {
+        let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.links.len();
+        match self.links.get(turn) {
+            Some(link) => link.query(sql, params).await,
+            None => Err(CallError::TimedOut(Duration::ZERO)),
+        }
+    }
+}
+
+impl From<CallError> for Unavailable {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Database(error) => Self::Database(error),
+            CallError::TimedOut(limit) => Self::TimedOut(limit),
+            CallError::Connect(error) => Self::NoConnection(error.to_string()),
+        }
+    }
+}
+
+/// The five-letter code with which our functions refuse something.
+pub fn refusal(error: &CallError) -> Option<&str> {
+    match error {
+        CallError::Database(error) => error.code().map(|code| code.code()),
+        _ => None,
+    }
+}

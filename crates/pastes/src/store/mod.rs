@@ -1,0 +1,302 @@
+//! Where the bytes of uploaded pastes lie: a local directory, or any server that speaks S3.
+//!
+//! # What is true
+//! - Bytes count as stored only after they were read back with the right length and SHA-256.
+//! - Bytes with the wrong hash are never handed out.
+//! - Nothing here retries: the queue does, with its own waits and limits.
+//!
+//! # What can go wrong
+//! - A put was applied and its answer lost: the next attempt finds the object and checks it.
+//! - The store is down: reads stop asking for a while (see [`breaker`]), uploads wait in the queue.
+
+pub mod breaker;
+mod key;
+
+use std::collections::HashSet;
+use std::path::{Path as FsPath, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use object_store::aws::AmazonS3Builder;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{
+    ClientOptions, Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, RetryConfig,
+};
+use sha2::{Digest, Sha256};
+
+use breaker::Breaker;
+pub use key::ObjectKey;
+
+use crate::error::StartError;
+
+/// How long one call may take.
+const CALL_LIMIT: Duration = Duration::from_secs(15);
+
+/// The object store.
+#[derive(Clone)]
+pub struct Store(Arc<Inner>);
+
+struct Inner {
+    objects: Arc<dyn ObjectStore>,
+    /// What `s3_url` begins with.
+    url: String,
+    /// The folder of a local store: files are removed from it without a detour.
+    folder: Option<PathBuf>,
+    breaker: Breaker,
+}
+
+/// How to reach a server that speaks S3.
+#[derive(Clone, Debug, Default)]
+pub struct S3Settings {
+    pub bucket: String,
+    /// `None`: AWS itself.
+    pub endpoint: Option<String>,
+    pub region: Option<String>,
+    pub access_key: Option<String>,
+    pub secret_key: Option<String>,
+}
+
+/// Why the store did not do something.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("there is no such object")]
+    Missing,
+    #[error("the object has other bytes than were sent: {0}")]
+    WrongBytes(String),
+    #[error("the store does not answer; asking again in {0:?}")]
+    Open(Duration),
+    #[error("no answer within {CALL_LIMIT:?}")]
+    TimedOut,
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl Store {
+    /// Keeps objects as files below `folder`, which is made when missing. Files and their folders
+    /// are synced to disk before an upload counts.
+    pub fn local(folder: &FsPath) -> Result<Self, StartError> {
+        let bad = |error: &dyn std::fmt::Display| {
+            StartError::Store(format!("folder {}: {error}", folder.display()))
+        };
+        std::fs::create_dir_all(folder).map_err(|error| bad(&error))?;
+        let folder = folder.canonicalize().map_err(|error| bad(&error))?;
+        let objects = LocalFileSystem::new_with_prefix(&folder)
+            .map_err(|error| bad(&error))?
+            .with_fsync(true);
+        let url = format!("file://{}", folder.display());
+        Ok(Self::new(Arc::new(objects), url, Some(folder)))
+    }
+
+    /// Keeps objects in a bucket.
+    pub fn s3(settings: &S3Settings) -> Result<Self, StartError> {
+        let limits = ClientOptions::new()
+            .with_timeout(CALL_LIMIT)
+            .with_connect_timeout(Duration::from_secs(5))
+            .with_allow_http(true);
+        // The queue retries, with waits that people can see.
+        let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+        let mut builder = AmazonS3Builder::from_env()
+            .with_bucket_name(&settings.bucket)
+            .with_client_options(limits)
+            .with_retry(once);
+        if let Some(region) = &settings.region {
+            builder = builder.with_region(region);
+        }
+        if let Some(endpoint) = &settings.endpoint {
+            builder = builder.with_endpoint(endpoint).with_virtual_hosted_style_request(false);
+        }
+        if let (Some(key), Some(secret)) = (&settings.access_key, &settings.secret_key) {
+            builder = builder.with_access_key_id(key).with_secret_access_key(secret);
+        }
+        let objects = builder.build().map_err(|error| StartError::Store(error.to_string()))?;
+        let url = match &settings.endpoint {
+            Some(endpoint) => format!("{}/{}", endpoint.trim_end_matches('/'), settings.bucket),
+            None => format!("https://{}.s3.amazonaws.com", settings.bucket),
+        };
+        Ok(Self::new(Arc::new(objects), url, None))
+    }
+
+    /// Keeps objects wherever `objects` does; `url` is what their addresses begin with.
+    pub fn on(objects: Arc<dyn ObjectStore>, url: impl Into<String>) -> Self {
+        Self::new(objects, url.into(), None)
+    }
+
+    fn new(objects: Arc<dyn ObjectStore>, url: String, folder: Option<PathBuf>) -> Self {
+        Self(Arc::new(Inner { objects, url, folder, breaker: Breaker::default() }))
+    }
+
+    /// The address of an object, as it stands in `s3_url`.
+    pub fn url(&self, key: &ObjectKey) -> String {
+        format!("{}/{key}", self.0.url)
+    }
+
+    /// Puts the bytes there and reads them back. An object that is there already is not written
+    /// again if it has the right bytes, so that a late repeat never touches what readers use.
+    pub async fn put_verified(&self, key: &ObjectKey, bytes: &Bytes) -> Result<(), StoreError> {
+        let path = Path::from(key.to_string());
+        let payload = || PutPayload::from(bytes.clone());
+        let create = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        match limited(self.0.objects.put_opts(&path, payload(), create)).await? {
+            Ok(_) => {}
+            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => {
+                match self.verify(&path, &key.content_hash, bytes.len()).await {
+                    Err(StoreError::WrongBytes(why)) => {
+                        tracing::warn!(%key, why, "an object had other bytes; writing it again");
+                        limited(self.0.objects.put(&path, payload())).await?.map_err(failed)?;
+                    }
+                    answer => return answer,
+                }
+            }
+            // A server without conditional writes.
+            Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => {
+                limited(self.0.objects.put(&path, payload())).await?.map_err(failed)?;
+            }
+            Err(error) => return Err(failed(error)),
+        }
+        self.verify(&path, &key.content_hash, bytes.len()).await
+    }
+
+    /// Makes sure that an object is there with the right bytes.
+    pub async fn check(&self, key: &ObjectKey, size: usize) -> Result<(), StoreError> {
+        self.verify(&Path::from(key.to_string()), &key.content_hash, size).await
+    }
+
+    async fn verify(&self, path: &Path, hash: &str, size: usize) -> Result<(), StoreError> {
+        let bytes = self.fetch(path).await?;
+        verified(&bytes, hash, size)
+    }
+
+    /// The bytes of an object, checked. Does not ask a store that keeps failing.
+    pub async fn get(&self, key: &ObjectKey, size: usize) -> Result<Bytes, StoreError> {
+        self.0.breaker.ask(Instant::now()).map_err(StoreError::Open)?;
+        let path = Path::from(key.to_string());
+        let answer = self.fetch(&path).await.and_then(|bytes| {
+            verified(&bytes, &key.content_hash, size)?;
+            Ok(bytes)
+        });
+        let worked = matches!(answer, Ok(_) | Err(StoreError::Missing));
+        self.0.breaker.tell(worked, Instant::now());
+        answer
+    }
+
+    async fn fetch(&self, path: &Path) -> Result<Bytes, StoreError> {
+        let fetch = async { self.0.objects.get(path).await?.bytes().await };
+        match limited(fetch).await? {
+            Ok(bytes) => Ok(bytes),
+            Err(Error::NotFound { .. }) => Err(StoreError::Missing),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Deletes objects, up to a thousand in one call. Answers for each in turn; one that is not there
+    /// is deleted already.
+    pub async fn delete_many(&self, keys: Vec<ObjectKey>) -> Vec<Result<(), StoreError>> {
+        match self.0.folder.clone() {
+            Some(folder) => delete_files(folder, keys).await,
+            None => self.delete_objects(keys).await,
+        }
+    }
+
+    async fn delete_objects(&self, keys: Vec<ObjectKey>) -> Vec<Result<(), StoreError>> {
+        let paths: Vec<Path> = keys.iter().map(|key| Path::from(key.to_string())).collect();
+        let asked: Vec<_> = paths.iter().cloned().map(Ok).collect();
+        let mut stream = self.0.objects.delete_stream(futures_util::stream::iter(asked).boxed());
+        // One error can stand for a whole call, so what counts is what was said to be deleted.
+        let (mut deleted, mut why) = (HashSet::new(), String::from("no word about it"));
+        let deleting = async {
+            while let Some(answer) = stream.next().await {
+                match answer {
+                    Ok(path) => drop(deleted.insert(path)),
+                    Err(Error::NotFound { path, .. }) => drop(deleted.insert(Path::from(path))),
+                    Err(error) => why = failed(error).to_string(),
+                }
+            }
+        };
+        let timed_out = tokio::time::timeout(CALL_LIMIT * 2, deleting).await.is_err();
+        let answer = |path| match deleted.contains(path) {
+            true => Ok(()),
+            false if timed_out => Err(StoreError::TimedOut),
+            false => Err(StoreError::Failed(why.clone())),
+        };
+        paths.iter().map(answer).collect()
+    }
+
+    /// Everything that lies there, in no order. A listing may be late or incomplete: nothing may be
+    /// concluded from what it lacks.
+    pub fn list(&self) -> BoxStream<'static, Result<Listing, StoreError>> {
+        let stream = self.0.objects.list(Some(&Path::from(key::PREFIX)));
+        let listing = stream.map(|entry| {
+            let meta = entry.map_err(failed)?;
+            let changed_at = jiff::Timestamp::from_second(meta.last_modified.timestamp());
+            Ok(Listing {
+                key: meta.location.to_string(),
+                changed_at: changed_at.unwrap_or(jiff::Timestamp::MAX),
+            })
+        });
+        listing.boxed()
+    }
+
+    pub fn breaker(&self) -> &Breaker {
+        &self.0.breaker
+    }
+}
+
+/// An object as the store lists it.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    pub key: String,
+    pub changed_at: jiff::Timestamp,
+}
+
+/// One task for all of them: a task a file would cost more than the removal.
+async fn delete_files(folder: PathBuf, keys: Vec<ObjectKey>) -> Vec<Result<(), StoreError>> {
+    let count = keys.len();
+    let deleting = tokio::task::spawn_blocking(move || {
+        keys.iter()
+            .map(|key| match std::fs::remove_file(folder.join(key.to_string())) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    Err(StoreError::Failed(error.to_string()))
+                }
+                _ => Ok(()),
+            })
+            .collect::<Vec<_>>()
+    });
+    deleting.await.unwrap_or_else(|error| {
+        (0..count).map(|_| Err(StoreError::Failed(error.to_string()))).collect()
+    })
+}
+
+/// The SHA-256 of bytes, in hex.
+pub fn hash_of(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    let mut hex = String::with_capacity(64);
+    for byte in Sha256::digest(bytes) {
+        // Writing to a string does not fail.
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex
+}
+
+fn verified(bytes: &Bytes, hash: &str, size: usize) -> Result<(), StoreError> {
+    if bytes.len() != size {
+        return Err(StoreError::WrongBytes(format!("{} bytes instead of {size}", bytes.len())));
+    }
+    let found = hash_of(bytes);
+    if found != hash {
+        return Err(StoreError::WrongBytes(format!("SHA-256 {found} instead of {hash}")));
+    }
+    Ok(())
+}
+
+async fn limited<T>(call: impl Future<Output = T>) -> Result<T, StoreError> {
+    tokio::time::timeout(CALL_LIMIT, call).await.map_err(|_| StoreError::TimedOut)
+}
+
+fn failed(error: Error) -> StoreError {
+    // The first words say what; what follows is the whole answer of the server.
+    StoreError::Failed(error.to_string().chars().take(500).collect())
+}

@@ -1,0 +1,199 @@
+//! Uploads: from the bytes in Postgres to an object that was seen with the same bytes.
+//!
+//! Two ways lead there. Right after the commit the process that answered uploads the bytes that it
+//! still has in memory; if that does not work out, or there is no room, the paste's job does it, with
+//! the retries of the queue. Both end in `pastes.finish_uploads`, and either may come first.
+//!
+//! # What can go wrong
+//! - The process dies after the put: the job finds the object, checks it and goes on.
+//! - The store fails for good: the job is buried after its last attempt, and in the same transaction
+//!   the paste becomes FAILED.
+//! - The paste ends meanwhile: nothing is made readable, and the object is deleted again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use leasehold::error::CallError;
+use leasehold::worker::BatchItem;
+use leasehold::{Backoff, Job, JobError, JobResult, Outcome, Policy};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use crate::database::Sessions;
+use crate::service::Pastes;
+use crate::store::{ObjectKey, Store};
+
+/// One at once, then after 1, 2, 4, 8 and 16 seconds: about half a minute in all.
+pub const ATTEMPTS: i32 = 6;
+/// Puts at a time in one batch.
+const AT_ONCE: usize = 16;
+/// The most uploads that are finished by one statement.
+pub const BATCH: usize = 64;
+/// Batches on their way at a time.
+const BATCHES: usize = 4;
+/// Memory for bytes that wait for their direct upload.
+const ROOM: usize = 32 * 1024 * 1024;
+
+/// The upload of one paste.
+#[derive(Serialize, Deserialize)]
+pub struct Upload {
+    pub code: String,
+}
+
+impl Job for Upload {
+    const NAME: &'static str = "pastes.upload";
+    const QUEUE: &'static str = "pastes";
+
+    fn policy() -> Policy {
+        let backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(16));
+        Policy {
+            max_attempts: Some(ATTEMPTS),
+            backoff: Some(backoff),
+            run_limit: Some(Duration::from_secs(120)),
+            ..Policy::default()
+        }
+    }
+}
+
+/// Bytes on their way to the store.
+pub struct Task {
+    pub key: ObjectKey,
+    pub bytes: Bytes,
+}
+
+/// Uploads right after the commit.
+pub struct Uploader {
+    tasks: mpsc::Sender<(Task, OwnedSemaphorePermit)>,
+    room: Arc<Semaphore>,
+}
+
+impl Uploader {
+    /// Ends with the handle.
+    pub fn start(store: Store, sessions: Arc<Sessions>) -> Self {
+        let (tasks, waiting) = mpsc::channel(4096);
+        tokio::spawn(upload_all(store, sessions, waiting));
+        Self { tasks, room: Arc::new(Semaphore::new(ROOM)) }
+    }
+
+    /// Takes a task if there is room. Never waits.
+    pub fn offer(&self, task: Task) {
+        let bytes = u32::try_from(task.bytes.len()).unwrap_or(u32::MAX);
+        if let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(bytes) {
+            let _ = self.tasks.try_send((task, room));
+        }
+    }
+}
+
+async fn upload_all(
+    store: Store,
+    sessions: Arc<Sessions>,
+    mut waiting: mpsc::Receiver<(Task, OwnedSemaphorePermit)>,
+) {
+    let batches = Arc::new(Semaphore::new(BATCHES));
+    loop {
+        let Ok(turn) = Arc::clone(&batches).acquire_owned().await else { return };
+        let mut batch = Vec::with_capacity(BATCH);
+        if waiting.recv_many(&mut batch, BATCH).await == 0 {
+            return;
+        }
+        let (store, sessions) = (store.clone(), Arc::clone(&sessions));
+        tokio::spawn(async move {
+            let (tasks, room): (Vec<Task>, Vec<_>) = batch.into_iter().unzip();
+            let keys: Vec<ObjectKey> = put_all(&store, &tasks)
+                .await
+                .into_iter()
+                .zip(tasks)
+                .filter_map(|(put, task)| put.is_ok().then_some(task.key))
+                .collect();
+            drop(room);
+            if let Err(error) = finish(&store, &sessions, &keys).await {
+                tracing::debug!(%error, "uploads could not be recorded; their jobs will");
+            }
+            drop(turn);
+        });
+    }
+}
+
+/// Puts each task's bytes into the store and checks them there.
+async fn put_all(store: &Store, tasks: &[Task]) -> Vec<Result<(), String>> {
+    let puts: Vec<_> =
+        tasks.iter().map(|task| put(store.clone(), task.key.clone(), task.bytes.clone())).collect();
+    futures_util::stream::iter(puts).buffered(AT_ONCE).collect().await
+}
+
+async fn put(store: Store, key: ObjectKey, bytes: Bytes) -> Result<(), String> {
+    let put = store.put_verified(&key, &bytes).await;
+    #[cfg(feature = "chaos")]
+    leasehold::chaos::point("upload.after_put");
+    put.map_err(|error| error.to_string())
+}
+
+/// Makes every paste readable that waits for these objects. Objects that nothing refers to any more
+/// are deleted again.
+async fn finish(store: &Store, sessions: &Sessions, keys: &[ObjectKey]) -> Result<(), CallError> {
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<i64> = keys.iter().map(|key| key.content_id).collect();
+    let urls: Vec<String> = keys.iter().map(|key| store.url(key)).collect();
+    let kept = sessions
+        .query(
+            "select pastes.finish_uploads($1, $2)",
+            &[(&ids, Type::INT8_ARRAY), (&urls, Type::TEXT_ARRAY)],
+        )
+        .await?;
+    let kept: Vec<i64> = kept.iter().map(|row| row.get(0)).collect();
+    let late: Vec<i64> = ids.into_iter().filter(|id| !kept.contains(id)).collect();
+    if !late.is_empty() {
+        let sql = "select pastes.delete_objects($1)";
+        sessions.query(sql, &[(&late, Type::INT8_ARRAY)]).await?;
+    }
+    Ok(())
+}
+
+/// The job: uploads what has not been uploaded yet.
+pub(crate) async fn run(pastes: Pastes, items: Vec<BatchItem<Upload>>) -> Vec<JobResult> {
+    let codes: Vec<&str> = items.iter().map(|item| item.job.code.as_str()).collect();
+    match upload_codes(&pastes, &codes).await {
+        Ok(failures) => codes
+            .iter()
+            .map(|code| match failures.iter().find(|(failed, _)| failed == code) {
+                Some((_, why)) => Err(JobError::retry(why)),
+                None => Ok(Outcome::Done),
+            })
+            .collect(),
+        Err(error) => {
+            let why = error.to_string();
+            codes.iter().map(|_| Err(JobError::retry(&why))).collect()
+        }
+    }
+}
+
+async fn upload_codes(pastes: &Pastes, codes: &[&str]) -> Result<Vec<(String, String)>, CallError> {
+    let sessions = &pastes.0.sessions;
+    let sql = "select code, content_id, content_hash, object_id, bytes from pastes.to_upload($1)";
+    let rows = sessions.query(sql, &[(&codes, Type::TEXT_ARRAY)]).await?;
+    let (mut named, mut tasks) = (Vec::new(), Vec::new());
+    for row in &rows {
+        let (code, object_id): (String, Uuid) = (row.get(0), row.get(3));
+        let bytes: Vec<u8> = row.get(4);
+        let key = ObjectKey { content_hash: row.get(2), content_id: row.get(1), object_id };
+        named.push(code);
+        tasks.push(Task { key, bytes: Bytes::from(bytes) });
+    }
+    let (mut done, mut failures) = (Vec::new(), Vec::new());
+    for ((put, task), code) in
+        put_all(&pastes.0.store, &tasks).await.into_iter().zip(tasks).zip(named)
+    {
+        match put {
+            Ok(()) => done.push(task.key),
+            Err(why) => failures.push((code, why)),
+        }
+    }
+    finish(&pastes.0.store, sessions, &done).await?;
+    Ok(failures)
+}
