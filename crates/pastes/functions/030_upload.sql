@@ -22,7 +22,7 @@ begin
     with locked as (
         select c.content_id, c.state from pastes.contents c
          where c.content_id = any (ids) and c.state in ('STAGED', 'LIVE')
-         order by c.content_id for update
+         order by c.content_hash for update
     ), made_live as (
         update pastes.contents c set state = 'LIVE', changed_at = statement_timestamp()
           from locked l where c.content_id = l.content_id and l.state = 'STAGED'

@@ -2,8 +2,8 @@
 -- statement that makes its pastes DELETED. What nobody refers to any more is doomed, and one job is
 -- made that deletes the objects of all of them.
 --
--- Contents are locked in the order of their ids: sweepers that share contents wait for each other
--- instead of deadlocking.
+-- Contents are locked in the order of their hashes: sweepers and creators that share contents wait
+-- for each other instead of deadlocking.
 create or replace function pastes.give_up(ids bigint[])
 returns int
 language plpgsql volatile
@@ -20,7 +20,7 @@ begin
     ), locked as materialized (
         select c.content_id, c.ref_count from pastes.contents c
          where c.content_id = any (array(select k.id from counted k order by k.id))
-         order by c.content_id for update
+         order by c.content_hash for update
     ), given as (
         update pastes.contents c
            set ref_count = c.ref_count - k.times,

@@ -18,11 +18,10 @@ use crate::service::{Inner, Pastes};
 use crate::settings::LEAST_EXPIRY;
 use crate::store::{ObjectKey, hash_of};
 use crate::upload::{ATTEMPTS, Task};
+use crate::writer::{Made, Plain};
 
 const CREATE: &str = "select * from pastes.create_paste(\
     $1, $2, $3, $4, $5, make_interval(secs => $6), $7, $8, $9, $10, make_interval(secs => $11), $12)";
-/// How long the upload job leaves the direct upload alone.
-const HEAD_START: Duration = Duration::from_secs(2);
 /// Two random codes are the same once in the life of the universe, unless an operator made them
 /// short.
 const TRIES: usize = 8;
@@ -40,6 +39,9 @@ impl Pastes {
     /// Makes a paste. When this answers, the paste and its bytes are committed.
     pub async fn create(&self, new: NewPaste) -> Result<Created, CreateError> {
         let draft = self.check(new)?;
+        if let Some(created) = self.store_with_others(&draft).await? {
+            return Ok(created);
+        }
         for _ in 1..TRIES {
             match self.store_draft(&draft).await {
                 Err(CallError::Database(error)) if is_taken(&error) => {}
@@ -82,6 +84,36 @@ impl Pastes {
         Ok(Draft { new, alias, hash, life, request })
     }
 
+    /// Makes the paste in a statement that it shares with others. `None`: it needs one of its own.
+    async fn store_with_others(&self, draft: &Draft) -> Result<Option<Created>, CreateError> {
+        if draft.alias.is_some() || draft.new.owner.is_some() || draft.request.is_some() {
+            return Ok(None);
+        }
+        let code = ShortCode::random(self.settings().code_length);
+        let plain = Plain {
+            code: code.clone(),
+            hash: draft.hash.clone(),
+            content: draft.new.content.clone(),
+            life: draft.life,
+            language: draft.new.language.clone(),
+            burn: draft.new.burn,
+        };
+        let answer = self.0.writer.create(plain).await;
+        let answer = answer.map_err(|_| Unavailable::Answer("the database did not answer"))?;
+        let Some(Made { expires_at, key }) = answer else { return Ok(None) };
+        self.upload_soon(key, draft);
+        let delete_token = self.delete_token(&code);
+        let status = Status::InProgress;
+        Ok(Some(Created { code, delete_token, status, expires_at, replayed: false }))
+    }
+
+    /// When there is no room the job does it, two seconds later.
+    fn upload_soon(&self, key: ObjectKey, draft: &Draft) {
+        if let Some(uploader) = &self.0.uploader {
+            uploader.offer(Task { key, bytes: draft.new.content.clone() });
+        }
+    }
+
     async fn store_draft(&self, draft: &Draft) -> Result<Created, CallError> {
         let code = match &draft.alias {
             Some(alias) => alias.clone(),
@@ -89,7 +121,7 @@ impl Pastes {
         };
         let owner = draft.new.owner.as_ref().map(OwnerToken::hash);
         let content: &[u8] = &draft.new.content;
-        let wait = if self.0.uploader.is_some() { HEAD_START.as_secs_f64() } else { 0.0 };
+        let wait = self.settings().head_start().as_secs_f64();
         let (key, payload) = match &draft.request {
             Some((key, payload)) => (Some(key.as_slice()), Some(payload.as_slice())),
             None => (None, None),
@@ -119,14 +151,10 @@ impl Pastes {
         let (code, expires_at): (&str, Timestamp) = (row.get(0), row.get(1));
         let (status, replayed): (&str, bool) = (row.get(2), row.get(6));
         let code: ShortCode = code.parse().map_err(|_| CallError::TimedOut(Duration::ZERO))?;
-        if let (Some(uploader), false) = (&self.0.uploader, replayed) {
-            let key = ObjectKey {
-                content_hash: draft.hash.clone(),
-                content_id: row.get(3),
-                object_id: row.get(4),
-            };
-            // When there is no room the job does it, two seconds later.
-            uploader.offer(Task { key, bytes: draft.new.content.clone() });
+        if !replayed {
+            let content_hash = draft.hash.clone();
+            let key = ObjectKey { content_hash, content_id: row.get(3), object_id: row.get(4) };
+            self.upload_soon(key, draft);
         }
         let delete_token = self.delete_token(&code);
         Ok(Created { code, delete_token, status: Status::of(status), expires_at, replayed })

@@ -33,6 +33,7 @@ mod service;
 mod settings;
 pub mod store;
 mod upload;
+mod writer;
 
 pub use code::{Alias, BadCode, Bearer, OwnerToken, ShortCode};
 pub use database::SCHEMA;

@@ -12,9 +12,12 @@ use crate::lookup::Lookups;
 use crate::settings::Settings;
 use crate::store::Store;
 use crate::upload::Uploader;
+use crate::writer::Writer;
 
-/// Sessions for writing. Creates on different sessions share the disk's flushes.
+/// Sessions for statements of their own.
 const WRITING: usize = 4;
+/// Sessions for creates that share a statement: one is on its way while the next one fills.
+const CREATING: usize = 2;
 /// Sessions for finding pastes.
 const READING: usize = 2;
 
@@ -27,6 +30,7 @@ pub(crate) struct Inner {
     pub(crate) settings: Settings,
     pub(crate) store: Store,
     pub(crate) sessions: Arc<Sessions>,
+    pub(crate) writer: Writer,
     pub(crate) lookups: Lookups,
     pub(crate) cache: Cache,
     pub(crate) uploader: Option<Uploader>,
@@ -62,6 +66,7 @@ impl Pastes {
         let uploader =
             settings.direct_upload.then(|| Uploader::start(store.clone(), Arc::clone(&sessions)));
         let pastes = Self(Arc::new(Inner {
+            writer: Writer::start(&database, CREATING, settings.head_start()),
             lookups: Lookups::start(&database, READING),
             cache: Cache::new(settings.cache_bytes),
             uploader,

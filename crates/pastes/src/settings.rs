@@ -147,6 +147,11 @@ impl Default for Expiry {
 pub(crate) const LEAST_EXPIRY: Duration = Duration::from_secs(1);
 
 impl Settings {
+    /// How long an upload job leaves the direct upload alone.
+    pub(crate) fn head_start(&self) -> Duration {
+        if self.direct_upload { Duration::from_secs(2) } else { Duration::ZERO }
+    }
+
     /// Finds out whether the settings fit together, before anything starts.
     pub fn check(&self) -> Result<(), StartError> {
         let bad = |text: &str| Err(StartError::Settings(text.to_owned()));

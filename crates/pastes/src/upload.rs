@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
 use leasehold::error::CallError;
 use leasehold::worker::BatchItem;
 use leasehold::{Backoff, Job, JobError, JobResult, Outcome, Policy};
@@ -29,8 +28,6 @@ use crate::store::{ObjectKey, Store};
 
 /// One at once, then after 1, 2, 4, 8 and 16 seconds: about half a minute in all.
 pub const ATTEMPTS: i32 = 6;
-/// Puts at a time in one batch.
-const AT_ONCE: usize = 16;
 /// The most uploads that are finished by one statement.
 pub const BATCH: usize = 64;
 /// Batches on their way at a time.
@@ -120,16 +117,11 @@ async fn upload_all(
 
 /// Puts each task's bytes into the store and checks them there.
 async fn put_all(store: &Store, tasks: &[Task]) -> Vec<Result<(), String>> {
-    let puts: Vec<_> =
-        tasks.iter().map(|task| put(store.clone(), task.key.clone(), task.bytes.clone())).collect();
-    futures_util::stream::iter(puts).buffered(AT_ONCE).collect().await
-}
-
-async fn put(store: Store, key: ObjectKey, bytes: Bytes) -> Result<(), String> {
-    let put = store.put_verified(&key, &bytes).await;
+    let objects = tasks.iter().map(|task| (task.key.clone(), task.bytes.clone())).collect();
+    let answers = store.put_all(objects).await;
     #[cfg(feature = "chaos")]
     leasehold::chaos::point("upload.after_put");
-    put.map_err(|error| error.to_string())
+    answers.into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect()
 }
 
 /// Makes every paste readable that waits for these objects. Objects that nothing refers to any more

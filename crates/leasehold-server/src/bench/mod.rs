@@ -8,10 +8,14 @@ mod enqueue;
 mod flow;
 mod latency;
 mod ledger;
+mod load;
 mod ours;
+mod pastes;
 mod raw;
 mod report;
+mod scratch;
 mod server;
+mod sweep;
 
 use std::process::ExitCode;
 
@@ -19,6 +23,8 @@ use clap::{Parser, Subcommand};
 
 use crate::cli::Common as Global;
 use crate::exit::Failure;
+use report::Report;
+use server::BenchServer;
 
 /// Measure the engine beside bare SQL on this machine
 #[derive(Debug, Parser)]
@@ -46,6 +52,13 @@ enum What {
         #[arg(long)]
         old_snapshot: bool,
     },
+    /// The paste service beside other paste services: creates, raw reads, page reads
+    Pastes(pastes::Args),
+    /// Expired pastes deleted per second, with their objects, while new ones are made
+    Sweep(sweep::Args),
+    /// The S3 server of `bench sweep --store s3`
+    #[command(hide = true)]
+    S3Server(sweep::ServerArgs),
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -64,17 +77,39 @@ pub struct Common {
 /// Runs a benchmark on the server that the options name, or on a private one.
 pub async fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
     let url = global.database_url.clone().or_else(|| std::env::var("DATABASE_URL").ok());
-    let server = server::BenchServer::start(url.as_deref()).await?;
+    let url = url.as_deref();
     let report = match args.what {
-        What::Enqueue(common) => enqueue::run(&server, &common).await,
-        What::Drain(common) => drain::run(&server, &common).await,
-        What::Latency(common) => latency::run(&server, &common).await,
-        What::Flow { common, old_snapshot } => flow::run(&server, &common, old_snapshot).await,
+        What::Enqueue(common) => on_server(url, async |at| enqueue::run(at, &common).await).await?,
+        What::Drain(common) => on_server(url, async |at| drain::run(at, &common).await).await?,
+        What::Latency(common) => on_server(url, async |at| latency::run(at, &common).await).await?,
+        What::Flow { common, old_snapshot } => {
+            on_server(url, async |at| flow::run(at, &common, old_snapshot).await).await?
+        }
+        What::Pastes(args) => pastes::run(&args, url).await?,
+        What::Sweep(args) => on_server(url, async |at| sweep::run(at, &args).await).await?,
+        What::S3Server(args) => {
+            tokio::task::spawn_blocking(move || sweep::serve(&args))
+                .await
+                .map_err(Failure::failed)??;
+            return Ok(ExitCode::SUCCESS);
+        }
     };
-    // A borrowed server gets its space back whatever happened.
+    report.print(!global.out().is_table())?;
+    if let Some(why) = report.wrong() {
+        return Err(Failure::failed(why));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A borrowed server gets its space back whatever happened.
+async fn on_server(
+    url: Option<&str>,
+    bench: impl AsyncFnOnce(&BenchServer) -> anyhow::Result<Report>,
+) -> anyhow::Result<Report> {
+    let server = BenchServer::start(url).await?;
+    let report = bench(&server).await;
     let cleaned = server.finish().await;
     let report = report?;
     cleaned?;
-    report.print(!global.out().is_table())?;
-    Ok(ExitCode::SUCCESS)
+    Ok(report)
 }

@@ -11,13 +11,15 @@ use serde_json::{Map, Value, json};
 pub struct Report {
     fields: Map<String, Value>,
     lines: Vec<String>,
+    /// Why the figures do not count.
+    wrong: Option<String>,
 }
 
 impl Report {
     /// `ours` and `limit` are in `unit`; `ratio` is ours over the limit.
     pub fn new(bench: &str, jobs: u64, unit: &str, ours: f64, limit: f64) -> Self {
         let ratio = ours / limit;
-        let mut report = Self { fields: Map::new(), lines: Vec::new() };
+        let mut report = Self { fields: Map::new(), lines: Vec::new(), wrong: None };
         report.set("v", json!(1)).set("bench", json!(bench)).set("jobs", json!(jobs));
         report.set("unit", json!(unit)).set("ours", rounded(ours)).set("limit", rounded(limit));
         report.set("ratio", rounded(ratio));
@@ -28,9 +30,26 @@ impl Report {
         report
     }
 
+    /// A report without a raw limit to compare with.
+    pub fn plain(bench: &str) -> Self {
+        let mut report = Self { fields: Map::new(), lines: Vec::new(), wrong: None };
+        report.set("v", json!(1)).set("bench", json!(bench));
+        report
+    }
+
     pub fn set(&mut self, name: &str, value: Value) -> &mut Self {
         self.fields.insert(name.to_owned(), value);
         self
+    }
+
+    /// The figures are printed, and then the command fails.
+    pub fn fail(&mut self, why: String) -> &mut Self {
+        self.wrong.get_or_insert(why);
+        self
+    }
+
+    pub fn wrong(&self) -> Option<&str> {
+        self.wrong.as_deref()
     }
 
     pub fn number(&mut self, name: &str, value: f64) -> &mut Self {
@@ -62,7 +81,7 @@ fn rounded(value: f64) -> Value {
 }
 
 /// 123456.7 → "123 457".
-fn people(value: f64) -> String {
+pub fn people(value: f64) -> String {
     if value < 100.0 {
         return format!("{value:.3}");
     }

@@ -60,8 +60,7 @@ pub enum Command {
     /// Looks for what is wrong, and says what to do about it
     Doctor(doctor::Args),
     /// Brings the schema to this release, or shows it
-    #[command(subcommand)]
-    Migrate(migrate::Command),
+    Migrate(migrate::Args),
     /// Measures
     Bench(bench::Args),
     /// Prints a completion script for a shell
@@ -90,7 +89,7 @@ impl Command {
             Self::Schedules(command) => schedules::run(command, common).await,
             Self::Workers(command) => workers::run(command, common).await,
             Self::Doctor(args) => doctor::run(args, common).await,
-            Self::Migrate(command) => migrate::run(command, common).await,
+            Self::Migrate(args) => migrate::run(args, common).await,
             Self::Bench(args) => bench::run(args, common).await,
             Self::Completions { shell } => version::completions(shell),
             Self::Version => version::version(common),

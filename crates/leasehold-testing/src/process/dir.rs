@@ -31,3 +31,15 @@ pub(crate) fn short_temp_dir(owner: Option<&RunAs>) -> io::Result<PathBuf> {
     make_private_dir(&path, owner)?;
     Ok(path)
 }
+
+/// Where what was built once stays for this user: the place that `scripts/lib/machine.sh` uses too.
+#[cfg(feature = "s3")]
+pub(crate) fn cache_dir() -> PathBuf {
+    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(dir) = named("LEASEHOLD_CACHE") {
+        return dir.into();
+    }
+    let caches = named("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = || PathBuf::from(named("HOME").unwrap_or_default()).join(".cache");
+    caches.unwrap_or_else(home).join("leasehold")
+}

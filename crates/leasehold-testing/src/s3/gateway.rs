@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -100,11 +99,10 @@ impl Gateway {
             self.rules.fire(id);
             call.tamper.hide.push(part);
         }
-        let answer = match met.fault {
+        match met.fault {
             None => self.apply(call, head, body).await,
             Some((id, fault, part)) => self.meet(id, fault, part, call, head, body).await,
-        };
-        answer
+        }
     }
 
     async fn meet(

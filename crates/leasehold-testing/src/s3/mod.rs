@@ -30,6 +30,7 @@
 
 mod call;
 mod damage;
+mod full;
 mod gateway;
 mod log;
 mod objects;
@@ -51,6 +52,7 @@ use s3s::service::S3ServiceBuilder;
 use tokio::sync::oneshot;
 
 pub use call::Op;
+pub use full::{FullS3Error, FullS3Server};
 pub use log::{Entry, NotSeen, Outcome};
 pub use objects::Object;
 pub use rule::{On, Rule};

@@ -263,9 +263,11 @@ async fn read_all(body: Option<StreamingBlob>) -> S3Result<Bytes> {
 
 /// The sums that a client may send beside the signed one, which was checked before.
 fn check_sums(input: &PutObjectInput, sent: &[u8]) -> S3Result {
-    let mut hasher = ChecksumHasher::default();
-    hasher.sha256 = input.checksum_sha256.as_ref().map(|_| Default::default());
-    hasher.crc64nvme = input.checksum_crc64nvme.as_ref().map(|_| Default::default());
+    let mut hasher = ChecksumHasher {
+        sha256: input.checksum_sha256.as_ref().map(|_| Default::default()),
+        crc64nvme: input.checksum_crc64nvme.as_ref().map(|_| Default::default()),
+        ..Default::default()
+    };
     hasher.update(sent);
     let found = hasher.finalize();
     let same = found.checksum_sha256 == input.checksum_sha256

@@ -14,4 +14,6 @@ mod postgres;
 mod proxy;
 #[cfg(feature = "s3")]
 mod s3;
+#[cfg(feature = "redis")]
+mod redis;
 mod stepper;

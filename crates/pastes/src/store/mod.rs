@@ -10,6 +10,7 @@
 //! - The store is down: reads stop asking for a while (see [`breaker`]), uploads wait in the queue.
 
 pub mod breaker;
+mod files;
 mod key;
 
 use std::collections::HashSet;
@@ -35,6 +36,8 @@ use crate::error::StartError;
 
 /// How long one call may take.
 const CALL_LIMIT: Duration = Duration::from_secs(15);
+/// Puts at a time in one batch.
+const PUTS_AT_ONCE: usize = 16;
 
 /// The object store.
 #[derive(Clone)]
@@ -134,6 +137,21 @@ impl Store {
         format!("{}/{key}", self.0.url)
     }
 
+    /// Puts many objects there and reads them back. Answers for each in turn.
+    pub async fn put_all(&self, objects: Vec<(ObjectKey, Bytes)>) -> Vec<Result<(), StoreError>> {
+        if let Some(folder) = self.0.folder.clone() {
+            return on_files(objects.len(), move || files::put(&folder, &objects)).await;
+        }
+        let puts: Vec<_> = objects
+            .into_iter()
+            .map(|(key, bytes)| {
+                let store = self.clone();
+                async move { store.put_verified(&key, &bytes).await }
+            })
+            .collect();
+        futures_util::stream::iter(puts).buffered(PUTS_AT_ONCE).collect().await
+    }
+
     /// Puts the bytes there and reads them back. An object that is there already is not written
     /// again if it has the right bytes, so that a late repeat never touches what readers use.
     pub async fn put_verified(&self, key: &ObjectKey, bytes: &Bytes) -> Result<(), StoreError> {
@@ -196,7 +214,7 @@ impl Store {
     /// is deleted already.
     pub async fn delete_many(&self, keys: Vec<ObjectKey>) -> Vec<Result<(), StoreError>> {
         match self.0.folder.clone() {
-            Some(folder) => delete_files(folder, keys).await,
+            Some(folder) => on_files(keys.len(), move || files::delete(&folder, &keys)).await,
             None => self.delete_objects(keys).await,
         }
     }
@@ -252,20 +270,12 @@ pub struct Listing {
     pub changed_at: jiff::Timestamp,
 }
 
-/// One task for all of them: a task a file would cost more than the removal.
-async fn delete_files(folder: PathBuf, keys: Vec<ObjectKey>) -> Vec<Result<(), StoreError>> {
-    let count = keys.len();
-    let deleting = tokio::task::spawn_blocking(move || {
-        keys.iter()
-            .map(|key| match std::fs::remove_file(folder.join(key.to_string())) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    Err(StoreError::Failed(error.to_string()))
-                }
-                _ => Ok(()),
-            })
-            .collect::<Vec<_>>()
-    });
-    deleting.await.unwrap_or_else(|error| {
+/// Runs file work on a thread that may block.
+async fn on_files<F>(count: usize, work: F) -> Vec<Result<(), StoreError>>
+where
+    F: FnOnce() -> Vec<Result<(), StoreError>> + Send + 'static,
+{
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
         (0..count).map(|_| Err(StoreError::Failed(error.to_string()))).collect()
     })
 }

@@ -10,6 +10,7 @@
 mod create;
 mod expiry;
 mod http;
+mod night;
 mod races;
 mod rig;
 mod states;

@@ -1,4 +1,5 @@
 use super::*;
+use leasehold_testing::FullS3Server;
 use std::time::SystemTime;
 
 #[tokio::test]
@@ -7,6 +8,18 @@ async fn the_server_for_tests_passes_the_suite() {
     suite::run(&store).await;
     assert_eq!(s3.keys(), Vec::<String>::new());
     assert_eq!(s3.count(Op::Multipart), 0);
+}
+
+#[tokio::test]
+async fn a_full_server_passes_the_same_suite() {
+    let server = FullS3Server::start().unwrap_or_else(|error| panic!("{error}"));
+    let endpoint = server.endpoint();
+    let store = client(&endpoint, S3Server::BUCKET, S3Server::ACCESS_KEY, S3Server::SECRET_KEY);
+    suite::run(&store).await;
+    let thief = client(&endpoint, S3Server::BUCKET, S3Server::ACCESS_KEY, "guessed");
+    assert!(put(&thief, "k", "x").await.is_err());
+    drop(server);
+    assert!(put(&store, "k", "x").await.is_err(), "it ends with its handle");
 }
 
 #[tokio::test]
