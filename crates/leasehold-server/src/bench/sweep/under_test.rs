@@ -18,7 +18,7 @@ pub struct UnderTest {
     services: Vec<Pastes>,
     workers: Vec<JoinHandle<Result<(), WorkerError>>>,
     stop: CancellationToken,
-    http: JoinHandle<std::io::Result<()>>,
+    http: JoinHandle<()>,
 }
 
 impl UnderTest {
@@ -44,10 +44,8 @@ impl UnderTest {
         }
         let front = services.first().context("no worker")?.clone();
         let stop = CancellationToken::new();
-        let router = pastes::router(front).into_make_service_with_connect_info::<SocketAddr>();
-        let serving =
-            axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
-        let http = tokio::spawn(async move { serving.await });
+        let stopped = stop.clone().cancelled_owned();
+        let http = tokio::spawn(pastes::http::serve(listener, pastes::router(front), stopped));
         Ok(Self { address, services, workers: Vec::new(), stop, http })
     }
 
