@@ -1,6 +1,6 @@
 // Reading pastes, and what else can be done with them.
 import { equal, holds, look } from "./watch.mjs";
-import { RUST, paste, said, save, shownText } from "./steps.mjs";
+import { RUST, downloaded, paste, said, save, shownText } from "./steps.mjs";
 
 const LONG = `${"x ".repeat(300)}\nsecond\nthird\nfourth\n`;
 
@@ -68,9 +68,7 @@ export async function keys_do_what_they_say(check) {
   await goes("n", `${check.base}/`);
   await goes("m", `${check.base}/mine`);
   await goes("r", `${check.base}/raw/${code}`);
-  const asked = page.waitForRequest(`${check.base}/download/${code}`);
-  await page.keyboard.press("d");
-  await asked;
+  equal(await downloaded(watched, () => page.keyboard.press("d")), RUST, "download");
   await page.keyboard.press("q");
   holds(await page.$eval(".more details", (it) => it.open), "q opens the QR code");
   await page.keyboard.press("?");
@@ -156,7 +154,9 @@ export async function lines_can_be_pointed_at(check) {
   equal(await marked(), ["L4"], "next");
   await page.keyboard.press("j");
   await page.keyboard.press("k");
-  await page.keyboard.press("J");
+  await page.keyboard.down("Shift");
+  await page.keyboard.press("j");
+  await page.keyboard.up("Shift");
   equal(await marked(), ["L3", "L4"], "one more");
   await said(page, "Lines 3 to 4");
   await look(watched, "marked");
@@ -211,7 +211,8 @@ export async function a_burning_paste_needs_a_click_and_is_gone_after_it(check) 
 export async function what_was_read_once_can_be_saved(check) {
   const { watched, page } = await opened(check, RUST, "?burn=1");
   await Promise.all([page.waitForNavigation(), page.locator(".burn .primary").click()]);
-  await page.locator("[data-save]").click();
+  const text = await downloaded(watched, () => page.locator("[data-save]").click());
+  equal(text, RUST, "file");
   await said(page, "Saved");
   await check.close(watched);
 }

@@ -1,4 +1,6 @@
 // What several checks do.
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
 
 /** Sends the form as a program would send it; gives the code. Not yet readable: see `work`. */
 export async function paste(base, text, query = "") {
@@ -35,3 +37,27 @@ export async function allowClipboard(watched) {
 }
 
 export const RUST = `\nfn main() {\n\tlet words = "<b>&amp;</b>"; // tabs, <tags>, été ☕\n    println!("{words}");\n}\n`;
+
+/** Does something that downloads a file; gives its text. */
+export async function downloaded(watched, act) {
+  const { page, context } = watched;
+  const folder = await mkdtemp(`${tmpdir()}/pastes-`);
+  const client = await page.createCDPSession();
+  await client.send("Browser.setDownloadBehavior", {
+    behavior: "allowAndName",
+    browserContextId: context.id,
+    downloadPath: folder,
+    eventsEnabled: true,
+  });
+  const arrived = new Promise((resolve, reject) => {
+    client.on("Browser.downloadProgress", ({ state, guid }) => {
+      if (state === "completed") resolve(guid);
+      if (state === "canceled") reject(new Error("the download was cancelled"));
+    });
+    setTimeout(() => reject(new Error("no download within 20 s")), 20_000).unref();
+  });
+  await act();
+  const text = await readFile(`${folder}/${await arrived}`, "utf8");
+  await rm(folder, { recursive: true });
+  return text;
+}
