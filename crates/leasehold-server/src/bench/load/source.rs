@@ -31,7 +31,9 @@ impl Reads {
 
 impl Source for Reads {
     fn next(&mut self, request: &mut Vec<u8>) {
-        if let Some(bytes) = self.requests.get(self.random.random_range(0..self.requests.len().max(1))) {
+        if let Some(bytes) =
+            self.requests.get(self.random.random_range(0..self.requests.len().max(1)))
+        {
             request.extend_from_slice(bytes);
         }
     }

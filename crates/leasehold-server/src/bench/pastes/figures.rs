@@ -71,8 +71,7 @@ impl Ratio {
         ours: &Figures,
         peers: impl Iterator<Item = (&'static str, &'a Figures)>,
     ) -> Option<Self> {
-        let (peer, fastest) =
-            peers.max_by(|a, b| a.1.per_second().total_cmp(&b.1.per_second()))?;
+        let (peer, fastest) = peers.max_by(|a, b| a.1.per_second().total_cmp(&b.1.per_second()))?;
         Some(Self {
             peer,
             rate: ours.per_second() / fastest.per_second().max(1e-9),

@@ -79,7 +79,11 @@ impl Nodes<'_> {
             }
         };
         let removed = near.ask(&removal).await?;
-        ensure!(removed.status / 100 == 2, "{by:?}: the removal is answered with {}", said(&removed));
+        ensure!(
+            removed.status / 100 == 2,
+            "{by:?}: the removal is answered with {}",
+            said(&removed)
+        );
         let since = Instant::now();
         until(&mut far, &read, 404).await?;
         Ok(u64::try_from(since.elapsed().as_micros())?.max(1))

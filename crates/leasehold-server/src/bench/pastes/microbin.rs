@@ -42,7 +42,11 @@ impl Service for Microbin {
         let body = Body::Multipart {
             field: "content",
             file_name: None,
-            before: &[("expiration", "24hour"), ("privacy", "public"), ("syntax_highlight", "none")],
+            before: &[
+                ("expiration", "24hour"),
+                ("privacy", "public"),
+                ("syntax_highlight", "none"),
+            ],
         };
         Create { path: "/upload", body, status: 302 }
     }

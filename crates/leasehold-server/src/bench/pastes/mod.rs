@@ -179,7 +179,9 @@ async fn on_server(
         _ => None,
     };
     // In the order that was asked for.
-    all.sort_by_key(|one| args.services.iter().position(|which| which.name() == one.service.name()));
+    all.sort_by_key(|one| {
+        args.services.iter().position(|which| which.name() == one.service.name())
+    });
     show::report(args, &all, gone.as_ref())
 }
 

@@ -96,7 +96,9 @@ pub async fn measure(
 async fn one(client: &tokio_postgres::Client, batch: i64) -> Result<u64> {
     // The right plan by force, as the service does it.
     client
-        .batch_execute("set enable_seqscan = off; set jit = off; set plan_cache_mode = force_generic_plan")
+        .batch_execute(
+            "set enable_seqscan = off; set jit = off; set plan_cache_mode = force_generic_plan",
+        )
         .await?;
     let claim = client.prepare(CLAIM).await?;
     let finish = client.prepare(FINISH).await?;

@@ -122,8 +122,7 @@ pub async fn run(server: &BenchServer, args: &Args) -> Result<Report> {
     checkpoint(&session).await?;
     let setup = started.elapsed();
 
-    let mut running =
-        UnderTest::start(&server.url, &target.store()?, workers, batch).await?;
+    let mut running = UnderTest::start(&server.url, &target.store()?, workers, batch).await?;
     let creator = Creator::start(running.address, layout, args.creates);
     let watch = Watch::start();
     let bar = progress("sweeping", layout.rows);

@@ -143,8 +143,7 @@ mod tests {
     async fn every_content_has_an_object_and_a_missing_one_is_noticed() {
         let scratch = Scratch::new(None).unwrap();
         let layout = Layout::new(100, 64);
-        let mut laying =
-            Laying::start(scratch.path(), &layout, &ProgressBar::hidden()).unwrap();
+        let mut laying = Laying::start(scratch.path(), &layout, &ProgressBar::hidden()).unwrap();
         laying.ended().await.unwrap();
         let keys: HashSet<String> =
             (1..=layout.contents()).map(|content| layout.key(content)).collect();

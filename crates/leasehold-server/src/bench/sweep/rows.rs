@@ -87,8 +87,7 @@ fn content_columns(layout: &Layout) -> String {
     )
 }
 
-const CONTENT: &str =
-    "(content_id, content_hash, size, ref_count, state, object_id, changed_at)";
+const CONTENT: &str = "(content_id, content_hash, size, ref_count, state, object_id, changed_at)";
 
 /// The content of paste `i`: see [`super::layout`].
 fn content_of(layout: &Layout) -> String {

@@ -42,7 +42,10 @@ pub fn report(args: &Args, outcome: &Outcome) -> Report {
             args.workers,
             args.store.name()
         ))
-        .line(format!("  leasehold       {} rows/s, {seconds:.1} s, objects included", people(rate)));
+        .line(format!(
+            "  leasehold       {} rows/s, {seconds:.1} s, objects included",
+            people(rate)
+        ));
     if let Some(limit) = limit {
         report.number("limit_rows_per_s", *limit).number("ratio", rate / limit);
         report.line(format!(

@@ -45,7 +45,8 @@ impl UnderTest {
         let front = services.first().context("no worker")?.clone();
         let stop = CancellationToken::new();
         let router = pastes::router(front).into_make_service_with_connect_info::<SocketAddr>();
-        let serving = axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
+        let serving =
+            axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
         let http = tokio::spawn(async move { serving.await });
         Ok(Self { address, services, workers: Vec::new(), stop, http })
     }

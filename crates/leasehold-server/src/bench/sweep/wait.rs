@@ -38,8 +38,7 @@ pub async fn swept(
     bar: &ProgressBar,
 ) -> Result<Instant> {
     session.batch_execute("set statement_timeout = 0").await?;
-    let deadline =
-        Instant::now() + Duration::from_secs(120 + layout.rows / SLOWEST_PER_SECOND);
+    let deadline = Instant::now() + Duration::from_secs(120 + layout.rows / SLOWEST_PER_SECOND);
     let mut asked = Instant::now();
     loop {
         tokio::time::sleep(LOOK).await;
