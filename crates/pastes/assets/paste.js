@@ -340,7 +340,11 @@
       let ready = false;
       try {
         const signal = AbortSignal.timeout(10_000);
-        const response = await fetch(location.href, { cache: "no-store", signal });
+        const response = await fetch(panel.dataset.wait, {
+          method: "HEAD",
+          cache: "no-store",
+          signal,
+        });
         // Not ready, or too many questions: ask again later.
         ready = response.status !== 503 && response.status !== 429;
       } catch {

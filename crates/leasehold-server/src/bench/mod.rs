@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::cli::Common as Global;
-use crate::exit::Failure;
+use crate::exit::{Code, Failure};
 use report::Report;
 use server::BenchServer;
 
@@ -77,8 +77,32 @@ pub struct Common {
 /// Runs a benchmark on the server that the options name, or on a private one.
 pub async fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
     let url = global.database_url.clone().or_else(|| std::env::var("DATABASE_URL").ok());
-    let url = url.as_deref();
-    let report = match args.what {
+    let report = tokio::select! {
+        report = measure(args.what, url.as_deref()) => report?,
+        // Ctrl-C drops us in the same way; whoever is told to end by a signal cleans up, too.
+        () = terminated() => return Err(Failure::new(Code::Interrupted, "stopped by a signal")),
+    };
+    let Some(report) = report else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    report.print(!global.out().is_table())?;
+    match report.wrong() {
+        Some(why) => Err(Failure::failed(why)),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+async fn terminated() {
+    let signal = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate());
+    match signal {
+        Ok(mut signal) => drop(signal.recv().await),
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// Runs one benchmark; the S3 server has nothing to report.
+async fn measure(what: What, url: Option<&str>) -> Result<Option<Report>, Failure> {
+    let report = match what {
         What::Enqueue(common) => on_server(url, async |at| enqueue::run(at, &common).await).await?,
         What::Drain(common) => on_server(url, async |at| drain::run(at, &common).await).await?,
         What::Latency(common) => on_server(url, async |at| latency::run(at, &common).await).await?,
@@ -91,14 +115,10 @@ pub async fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
             tokio::task::spawn_blocking(move || sweep::serve(&args))
                 .await
                 .map_err(Failure::failed)??;
-            return Ok(ExitCode::SUCCESS);
+            return Ok(None);
         }
     };
-    report.print(!global.out().is_table())?;
-    if let Some(why) = report.wrong() {
-        return Err(Failure::failed(why));
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(Some(report))
 }
 
 /// A borrowed server gets its space back whatever happened.

@@ -127,7 +127,7 @@ pub async fn run(server: &BenchServer, args: &Args) -> Result<Report> {
     let watch = Watch::start();
     let bar = progress("sweeping", layout.rows);
     let started = Instant::now();
-    running.work();
+    running.work()?;
     let ended = wait::swept(&session, &mut running, &layout, &bar).await;
     bar.finish_and_clear();
     let time = ended?.saturating_duration_since(started);

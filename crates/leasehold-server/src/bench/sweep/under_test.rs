@@ -18,7 +18,7 @@ pub struct UnderTest {
     services: Vec<Pastes>,
     workers: Vec<JoinHandle<Result<(), WorkerError>>>,
     stop: CancellationToken,
-    http: JoinHandle<std::io::Result<()>>,
+    http: JoinHandle<()>,
 }
 
 impl UnderTest {
@@ -44,20 +44,19 @@ impl UnderTest {
         }
         let front = services.first().context("no worker")?.clone();
         let stop = CancellationToken::new();
-        let router = pastes::router(front).into_make_service_with_connect_info::<SocketAddr>();
-        let serving =
-            axum::serve(listener, router).with_graceful_shutdown(stop.clone().cancelled_owned());
-        let http = tokio::spawn(async move { serving.await });
+        let stopped = stop.clone().cancelled_owned();
+        let http = tokio::spawn(pastes::http::serve(listener, pastes::router(front), stopped));
         Ok(Self { address, services, workers: Vec::new(), stop, http })
     }
 
     /// Starts the workers: from now on expired pastes go.
-    pub fn work(&mut self) {
+    pub fn work(&mut self) -> Result<()> {
         for (number, service) in self.services.iter().enumerate() {
             let builder = service.engine().worker().name(format!("sweeper-{}", number + 1));
-            let worker = pastes::worker(service, builder);
+            let worker = pastes::worker(service, builder)?;
             self.workers.push(tokio::spawn(worker.run_until(self.stop.clone().cancelled_owned())));
         }
+        Ok(())
     }
 
     /// A worker that ended has failed: nobody told it to.

@@ -1,0 +1,37 @@
+// What several checks do.
+
+/** Sends the form as a program would send it; gives the code. Not yet readable: see `work`. */
+export async function paste(base, text, query = "") {
+  const signal = AbortSignal.timeout(20_000);
+  const response = await fetch(`${base}/${query}`, { method: "POST", body: text, signal });
+  if (response.status !== 201) throw new Error(`create: ${response.status} ${await response.text()}`);
+  return { code: (await response.text()).trim().split("/").pop(), token: response.headers.get("x-delete-token") };
+}
+
+/** Fills the form of the page and saves it. Gives the code. */
+export async function save(watched, text, prepare = async () => {}) {
+  const { page, base } = watched;
+  await page.goto(`${base}/`);
+  await page.locator("#content").fill(text);
+  await prepare(page);
+  await Promise.all([page.waitForNavigation(), page.locator(".save button").click()]);
+  return new URL(page.url()).pathname.slice(1);
+}
+
+/** The text of the paste on the page. */
+export const shownText = (page) => page.$eval("#code code", (code) => code.textContent);
+
+/** What was said to people who do not see the page. */
+export const said = (page, words) =>
+  page.waitForFunction((it) => document.querySelector("#say").textContent === it, {}, words);
+
+export const clipboard = (page) => page.evaluate(() => navigator.clipboard.readText());
+
+/** Lets the page read and write the clipboard, as a click in a focused window may. */
+export async function allowClipboard(watched) {
+  const { context, base, page } = watched;
+  await context.overridePermissions(base, ["clipboard-read", "clipboard-sanitized-write"]);
+  await page.bringToFront();
+}
+
+export const RUST = `\nfn main() {\n\tlet words = "<b>&amp;</b>"; // tabs, <tags>, été ☕\n    println!("{words}");\n}\n`;
