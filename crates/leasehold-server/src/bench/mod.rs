@@ -56,6 +56,9 @@ enum What {
     Pastes(pastes::Args),
     /// Expired pastes deleted per second, with their objects, while new ones are made
     Sweep(sweep::Args),
+    /// One node of our service for `bench pastes`
+    #[command(hide = true)]
+    Node(pastes::NodeArgs),
     /// The S3 server of `bench sweep --store s3`
     #[command(hide = true)]
     S3Server(sweep::ServerArgs),
@@ -77,6 +80,11 @@ pub struct Common {
 /// Runs a benchmark on the server that the options name, or on a private one.
 pub async fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
     let url = global.database_url.clone().or_else(|| std::env::var("DATABASE_URL").ok());
+    if let What::Node(args) = &args.what {
+        let url = url.ok_or_else(|| Failure::usage("DATABASE_URL is not set"))?;
+        pastes::serve(args, &url, terminated()).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let report = tokio::select! {
         report = measure(args.what, url.as_deref()) => report?,
         // Ctrl-C drops us in the same way; whoever is told to end by a signal cleans up, too.
@@ -117,6 +125,7 @@ async fn measure(what: What, url: Option<&str>) -> Result<Option<Report>, Failur
                 .map_err(Failure::failed)??;
             return Ok(None);
         }
+        What::Node(_) => return Ok(None),
     };
     Ok(Some(report))
 }

@@ -80,11 +80,13 @@ fn rounded(value: f64) -> Value {
     json!((value * factor).round() / factor)
 }
 
-/// 123456.7 → "123 457".
-pub fn people(value: f64) -> String {
-    if value < 100.0 {
-        return format!("{value:.3}");
-    }
+/// 123456.7 → "123 457", 0.4321 → "0.432".
+fn people(value: f64) -> String {
+    if value < 100.0 { format!("{value:.3}") } else { whole(value) }
+}
+
+/// 123456.7 → "123 457", 0.4321 → "0".
+pub fn whole(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
@@ -115,12 +117,13 @@ pub fn progress(label: &'static str, jobs: u64) -> ProgressBar {
 
 #[cfg(test)]
 mod tests {
-    use super::people;
+    use super::{people, whole};
 
     #[test]
     fn numbers_are_grouped_for_people() {
         assert_eq!(people(0.4321), "0.432");
         assert_eq!(people(999.6), "1 000");
         assert_eq!(people(1234567.0), "1 234 567");
+        assert_eq!(whole(71.4), "71");
     }
 }

@@ -15,6 +15,7 @@ mod figures;
 mod gone;
 mod measure;
 mod microbin;
+mod node;
 mod ours;
 mod rustypaste;
 mod service;
@@ -33,6 +34,7 @@ use super::server::BenchServer;
 use crate::exit::Failure;
 use figures::Figures;
 use measure::Plan;
+pub use node::{NodeArgs, serve};
 use service::Service;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -128,6 +130,10 @@ async fn on_server(
     server: Option<&BenchServer>,
 ) -> anyhow::Result<Report> {
     let plan = args.plan();
+    if let Some(server) = server {
+        let mut session = server.session().await?;
+        ::pastes::SCHEMA.up(&mut session).await?;
+    }
     let ours = match server {
         Some(server) => Some(ours::Ours {
             program: std::env::current_exe().context("our own executable is not found")?,

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::figures::{Figures, Ratio};
 use super::gone::Gone;
 use super::{Args, Measurements, Which};
-use crate::bench::report::{Report, people};
+use crate::bench::report::{Report, whole};
 
 type Pick = fn(&Measurements) -> &Figures;
 
@@ -36,7 +36,7 @@ pub fn report(args: &Args, all: &[Measurements], gone: Option<&Gone>) -> Result<
             let figures = pick(one);
             line.push_str(&format!(
                 "{:>12}{:>9.2}{:>9.2}",
-                people(figures.per_second().round()),
+                whole(figures.per_second()),
                 figures.p50(),
                 figures.p99()
             ));

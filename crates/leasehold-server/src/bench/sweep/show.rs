@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{Args, Outcome};
-use crate::bench::report::{Report, people};
+use crate::bench::report::{Report, whole};
 
 pub fn report(args: &Args, outcome: &Outcome) -> Report {
     let Outcome { layout, setup, time, creates, memory, checked, limit } = outcome;
@@ -37,20 +37,20 @@ pub fn report(args: &Args, outcome: &Outcome) -> Report {
     report
         .line(format!(
             "sweep of {} expired pastes, {} objects, {} workers, store {}",
-            people(layout.rows as f64),
-            people(layout.contents() as f64),
+            whole(layout.rows as f64),
+            whole(layout.contents() as f64),
             args.workers,
             args.store.name()
         ))
         .line(format!(
             "  leasehold       {} rows/s, {seconds:.1} s, objects included",
-            people(rate)
+            whole(rate)
         ));
     if let Some(limit) = limit {
         report.number("limit_rows_per_s", *limit).number("ratio", rate / limit);
         report.line(format!(
             "  raw SQL limit   {} rows/s, rows alone (ratio {:.2})",
-            people(*limit),
+            whole(*limit),
             rate / limit
         ));
     }

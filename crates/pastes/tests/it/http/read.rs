@@ -119,6 +119,31 @@ async fn what_can_be_read_once_is_read_once_and_only_on_demand() {
 }
 
 #[tokio::test]
+async fn of_two_readers_one_burns_also_when_the_later_one_was_faster() {
+    let site = Site::new().await;
+    let code = site.ready("?burn=1", "secret").await;
+    let gate = site.rig.database.connect_directly().await;
+    gate.batch_execute("select pg_advisory_lock(1)").await.unwrap();
+    let early = site.rig.database.connect_directly().await;
+    let asked = code.to_string();
+    // Its statement begins first and reaches the paste last.
+    let waiting = tokio::spawn(async move {
+        let sql = "select pg_advisory_lock(1), pastes.burn($1)";
+        early.query_one(sql, &[&asked]).await.unwrap().get::<_, bool>(1)
+    });
+    crate::rig::until(async || {
+        let sql = "select count(*) from pg_locks where locktype = 'advisory' and not granted \
+                   and database = (select oid from pg_database where datname = current_database())";
+        site.rig.count(sql).await == 1
+    })
+    .await;
+    let got = site.post(&format!("/{code}/burn")).send().await.unwrap();
+    assert_eq!(got.status(), StatusCode::OK);
+    gate.batch_execute("select pg_advisory_unlock(1)").await.unwrap();
+    assert!(!waiting.await.unwrap(), "it was burnt before");
+}
+
+#[tokio::test]
 async fn the_button_burns_and_shows_and_curl_gets_the_bytes() {
     let site = Site::new().await;
     let (shown, saved, plain) = (
