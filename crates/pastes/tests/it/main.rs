@@ -12,4 +12,5 @@ mod expiry;
 mod night;
 mod races;
 mod rig;
+mod s3;
 mod states;
