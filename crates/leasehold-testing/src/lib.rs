@@ -7,6 +7,7 @@
 //! - [`engine`]: an engine on it, with a clock to move and workers to crash; [`assertions`] and
 //!   [`perform`] are its other methods.
 //! - [`pgbouncer`]: a pooler in transaction mode in front of a private server.
+//! - `redis`, with the feature of that name: a private Redis.
 //! - [`proxy`]: breaks connections at chosen points of the protocol.
 //! - `s3` (feature `s3`): an S3 server in this process, with faults on demand.
 //! - [`stepper`]: every interleaving of a few transactions.
@@ -23,6 +24,8 @@ pub mod pgbouncer;
 pub mod postgres;
 mod process;
 pub mod proxy;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(feature = "s3")]
 pub mod s3;
 pub mod stepper;
@@ -34,5 +37,7 @@ pub use perform::Performed;
 pub use pgbouncer::PgBouncer;
 pub use postgres::PrivatePostgres;
 pub use proxy::FaultProxy;
+#[cfg(feature = "redis")]
+pub use redis::PrivateRedis;
 #[cfg(feature = "s3")]
 pub use s3::{FullS3Server, S3Server};

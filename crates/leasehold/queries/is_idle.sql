@@ -26,3 +26,9 @@ select not exists (
     select from unnest($5) as declared (name)
      where not exists (select from leasehold.schedule s where s.name = declared.name)
 )
+and not exists (
+    -- Sweeps of this worker: not stored yet, or due.
+    select from unnest($6) as declared (name)
+      left join leasehold.sweep s on s.name = declared.name
+     where s.name is null or (s.paused_at is null and s.next_run_at <= statement_timestamp())
+)

@@ -22,6 +22,7 @@ mod database;
 mod error;
 mod expiry;
 pub mod highlight;
+pub mod http;
 mod lookup;
 mod model;
 mod own;
@@ -38,6 +39,7 @@ pub use code::{Alias, BadCode, Bearer, OwnerToken, ShortCode};
 pub use database::SCHEMA;
 pub use error::{CreateError, DeleteError, OperateError, ReadError, StartError, Unavailable};
 pub use expiry::{OrphanReport, worker};
+pub use http::router;
 pub use model::{
     Ban, Created, Listed, NewPaste, Paste, Reading, Report, Reported, Status, TakenDown,
 };

@@ -8,17 +8,23 @@ mod enqueue;
 mod flow;
 mod latency;
 mod ledger;
+mod load;
 mod ours;
+mod pastes;
 mod raw;
 mod report;
+mod scratch;
 mod server;
+mod sweep;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use crate::cli::Common as Global;
-use crate::exit::Failure;
+use crate::exit::{Code, Failure};
+use report::Report;
+use server::BenchServer;
 
 /// Measure the engine beside bare SQL on this machine
 #[derive(Debug, Parser)]
@@ -46,6 +52,16 @@ enum What {
         #[arg(long)]
         old_snapshot: bool,
     },
+    /// The paste service beside other paste services: creates, raw reads, page reads
+    Pastes(pastes::Args),
+    /// Expired pastes deleted per second, with their objects, while new ones are made
+    Sweep(sweep::Args),
+    /// One node of our service for `bench pastes`
+    #[command(hide = true)]
+    Node(pastes::NodeArgs),
+    /// The S3 server of `bench sweep --store s3`
+    #[command(hide = true)]
+    S3Server(sweep::ServerArgs),
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -64,17 +80,65 @@ pub struct Common {
 /// Runs a benchmark on the server that the options name, or on a private one.
 pub async fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
     let url = global.database_url.clone().or_else(|| std::env::var("DATABASE_URL").ok());
-    let server = server::BenchServer::start(url.as_deref()).await?;
-    let report = match args.what {
-        What::Enqueue(common) => enqueue::run(&server, &common).await,
-        What::Drain(common) => drain::run(&server, &common).await,
-        What::Latency(common) => latency::run(&server, &common).await,
-        What::Flow { common, old_snapshot } => flow::run(&server, &common, old_snapshot).await,
+    if let What::Node(args) = &args.what {
+        let url = url.ok_or_else(|| Failure::usage("DATABASE_URL is not set"))?;
+        pastes::serve(args, &url, terminated()).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let report = tokio::select! {
+        report = measure(args.what, url.as_deref()) => report?,
+        // Ctrl-C drops us in the same way; whoever is told to end by a signal cleans up, too.
+        () = terminated() => return Err(Failure::new(Code::Interrupted, "stopped by a signal")),
     };
-    // A borrowed server gets its space back whatever happened.
+    let Some(report) = report else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    report.print(!global.out().is_table())?;
+    match report.wrong() {
+        Some(why) => Err(Failure::failed(why)),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+async fn terminated() {
+    let signal = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate());
+    match signal {
+        Ok(mut signal) => drop(signal.recv().await),
+        Err(_) => std::future::pending().await,
+    }
+}
+
+/// Runs one benchmark; the S3 server has nothing to report.
+async fn measure(what: What, url: Option<&str>) -> Result<Option<Report>, Failure> {
+    let report = match what {
+        What::Enqueue(common) => on_server(url, async |at| enqueue::run(at, &common).await).await?,
+        What::Drain(common) => on_server(url, async |at| drain::run(at, &common).await).await?,
+        What::Latency(common) => on_server(url, async |at| latency::run(at, &common).await).await?,
+        What::Flow { common, old_snapshot } => {
+            on_server(url, async |at| flow::run(at, &common, old_snapshot).await).await?
+        }
+        What::Pastes(args) => pastes::run(&args, url).await?,
+        What::Sweep(args) => on_server(url, async |at| sweep::run(at, &args).await).await?,
+        What::S3Server(args) => {
+            tokio::task::spawn_blocking(move || sweep::serve(&args))
+                .await
+                .map_err(Failure::failed)??;
+            return Ok(None);
+        }
+        What::Node(_) => return Ok(None),
+    };
+    Ok(Some(report))
+}
+
+/// A borrowed server gets its space back whatever happened.
+async fn on_server(
+    url: Option<&str>,
+    bench: impl AsyncFnOnce(&BenchServer) -> anyhow::Result<Report>,
+) -> anyhow::Result<Report> {
+    let server = BenchServer::start(url).await?;
+    let report = bench(&server).await;
     let cleaned = server.finish().await;
     let report = report?;
     cleaned?;
-    report.print(!global.out().is_table())?;
-    Ok(ExitCode::SUCCESS)
+    Ok(report)
 }

@@ -11,13 +11,15 @@ use serde_json::{Map, Value, json};
 pub struct Report {
     fields: Map<String, Value>,
     lines: Vec<String>,
+    /// Why the figures do not count.
+    wrong: Option<String>,
 }
 
 impl Report {
     /// `ours` and `limit` are in `unit`; `ratio` is ours over the limit.
     pub fn new(bench: &str, jobs: u64, unit: &str, ours: f64, limit: f64) -> Self {
         let ratio = ours / limit;
-        let mut report = Self { fields: Map::new(), lines: Vec::new() };
+        let mut report = Self { fields: Map::new(), lines: Vec::new(), wrong: None };
         report.set("v", json!(1)).set("bench", json!(bench)).set("jobs", json!(jobs));
         report.set("unit", json!(unit)).set("ours", rounded(ours)).set("limit", rounded(limit));
         report.set("ratio", rounded(ratio));
@@ -28,9 +30,26 @@ impl Report {
         report
     }
 
+    /// A report without a raw limit to compare with.
+    pub fn plain(bench: &str) -> Self {
+        let mut report = Self { fields: Map::new(), lines: Vec::new(), wrong: None };
+        report.set("v", json!(1)).set("bench", json!(bench));
+        report
+    }
+
     pub fn set(&mut self, name: &str, value: Value) -> &mut Self {
         self.fields.insert(name.to_owned(), value);
         self
+    }
+
+    /// The figures are printed, and then the command fails.
+    pub fn fail(&mut self, why: String) -> &mut Self {
+        self.wrong.get_or_insert(why);
+        self
+    }
+
+    pub fn wrong(&self) -> Option<&str> {
+        self.wrong.as_deref()
     }
 
     pub fn number(&mut self, name: &str, value: f64) -> &mut Self {
@@ -61,11 +80,13 @@ fn rounded(value: f64) -> Value {
     json!((value * factor).round() / factor)
 }
 
-/// 123456.7 → "123 457".
+/// 123456.7 → "123 457", 0.4321 → "0.432".
 fn people(value: f64) -> String {
-    if value < 100.0 {
-        return format!("{value:.3}");
-    }
+    if value < 100.0 { format!("{value:.3}") } else { whole(value) }
+}
+
+/// 123456.7 → "123 457", 0.4321 → "0".
+pub fn whole(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
@@ -96,12 +117,13 @@ pub fn progress(label: &'static str, jobs: u64) -> ProgressBar {
 
 #[cfg(test)]
 mod tests {
-    use super::people;
+    use super::{people, whole};
 
     #[test]
     fn numbers_are_grouped_for_people() {
         assert_eq!(people(0.4321), "0.432");
         assert_eq!(people(999.6), "1 000");
         assert_eq!(people(1234567.0), "1 234 567");
+        assert_eq!(whole(71.4), "71");
     }
 }

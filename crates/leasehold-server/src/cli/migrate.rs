@@ -1,16 +1,41 @@
-//! `leasehold migrate`: the engine's own schema.
+//! `leasehold migrate`: the engine's own schema, and those of the services that stand on it.
 
 use std::process::ExitCode;
 
-use clap::Subcommand;
-use leasehold::migrate::{self, MIGRATIONS, Status};
+use clap::{Subcommand, ValueEnum};
+use leasehold::migrate::{ENGINE, Schema, Status};
 use serde::Serialize;
 
 use super::common::Common;
 use crate::exit::{Code, Failure};
 
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+    /// Also the tables of a service; the engine's come first
+    #[arg(long, global = true, value_name = "NAME")]
+    service: Option<Service>,
+}
+
+/// What stands on the engine with tables of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Service {
+    Pastes,
+}
+
+impl Args {
+    /// The schemas that are meant, in the order in which they are made.
+    fn schemas(&self) -> Vec<Schema> {
+        match self.service {
+            None => vec![ENGINE],
+            Some(Service::Pastes) => vec![ENGINE, pastes::SCHEMA],
+        }
+    }
+}
+
 #[derive(Subcommand, Debug)]
-pub enum Command {
+enum Command {
     /// Brings the schema to this release. Safe to repeat, and from many machines at once
     Up {
         /// Shows what would run and changes nothing
@@ -25,6 +50,7 @@ pub enum Command {
 
 #[derive(Serialize)]
 struct Answer {
+    schema: &'static str,
     found: Option<i32>,
     newest: i32,
     functions_current: bool,
@@ -34,9 +60,10 @@ struct Answer {
 }
 
 impl Answer {
-    fn of(status: &Status) -> Self {
+    fn of(schema: &Schema, status: &Status) -> Self {
         let found = status.found.unwrap_or(0);
-        let mut pending: Vec<String> = MIGRATIONS
+        let mut pending: Vec<String> = schema
+            .migrations
             .iter()
             .filter(|migration| migration.version > found)
             .map(|migration| format!("{:04} {}", migration.version, migration.name))
@@ -45,6 +72,7 @@ impl Answer {
             pending.push("functions and views".to_owned());
         }
         Self {
+            schema: schema.name,
             found: status.found,
             newest: status.newest,
             functions_current: status.functions_current,
@@ -58,8 +86,8 @@ impl Answer {
         let found = self.found.map_or("none".to_owned(), |version| version.to_string());
         let functions = if self.functions_current { "current" } else { "to be replaced" };
         let mut text = format!(
-            "schema     {found}, this release brings {}\nfunctions  {functions}\n",
-            self.newest
+            "schema     {} {found}, this release brings {}\nfunctions  {functions}\n",
+            self.schema, self.newest
         );
         for step in &self.pending {
             text.push_str(&format!("pending    {step}\n"));
@@ -73,44 +101,47 @@ impl Answer {
     }
 }
 
-pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
-    match command {
-        Command::Up { dry_run: true } => dry_run(common).await,
-        Command::Up { dry_run: false } => up(common).await,
-        Command::Status => status(common).await,
-        Command::Sql => {
-            common.out().print(migrate::sql().trim_end())?;
-            Ok(ExitCode::SUCCESS)
+pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
+    for schema in args.schemas() {
+        match &args.command {
+            Command::Up { dry_run: true } => dry_run(&schema, common).await?,
+            Command::Up { dry_run: false } => up(&schema, common).await?,
+            Command::Status => status(&schema, common).await?,
+            Command::Sql => common.out().print(schema.sql().trim_end())?,
         }
     }
-}
-
-async fn up(common: &Common) -> Result<ExitCode, Failure> {
-    let (out, mut db) = (common.out(), common.bare_db().await?);
-    let before = migrate::status(db.client()).await?;
-    let applied = migrate::up(db.client_mut()).await?;
-    let answer = serde_json::json!({
-        "applied": applied, "functions_replaced": !before.functions_current,
-        "version": migrate::newest_version(),
-    });
-    out.one("migrate", &answer, |_| match (applied.is_empty(), before.functions_current) {
-        (true, true) => format!("the schema is current (version {})", migrate::newest_version()),
-        (true, false) => "functions and views replaced".to_owned(),
-        (false, _) => {
-            let ran: Vec<String> = applied.iter().map(|version| format!("{version:04}")).collect();
-            format!("migrations applied: {}; functions and views replaced", ran.join(", "))
-        }
-    })?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn status(common: &Common) -> Result<ExitCode, Failure> {
+async fn up(schema: &Schema, common: &Common) -> Result<(), Failure> {
+    let (out, mut db) = (common.out(), common.bare_db().await?);
+    let before = schema.status(db.client()).await?;
+    let applied = schema.up(db.client_mut()).await?;
+    let version = schema.newest_version();
+    let answer = serde_json::json!({
+        "schema": schema.name, "applied": applied,
+        "functions_replaced": !before.functions_current, "version": version,
+    });
+    out.one("migrate", &answer, |_| match (applied.is_empty(), before.functions_current) {
+        (true, true) => format!("schema {} is current (version {version})", schema.name),
+        (true, false) => format!("schema {}: functions and views replaced", schema.name),
+        (false, _) => {
+            let ran: Vec<String> = applied.iter().map(|version| format!("{version:04}")).collect();
+            format!(
+                "schema {}: migrations applied: {}; functions and views replaced",
+                schema.name,
+                ran.join(", ")
+            )
+        }
+    })
+}
+
+async fn status(schema: &Schema, common: &Common) -> Result<(), Failure> {
     let (out, db) = (common.out(), common.bare_db().await?);
-    let status = migrate::status(db.client()).await?;
-    let answer = Answer::of(&status);
-    out.one("migrate", &answer, Answer::text)?;
+    let status = schema.status(db.client()).await?;
+    out.one("migrate", &Answer::of(schema, &status), Answer::text)?;
     if status.is_current() {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     Err(match status.problem() {
         Some(problem) => Failure::new(Code::Conflict, problem),
@@ -121,10 +152,10 @@ async fn status(common: &Common) -> Result<ExitCode, Failure> {
 }
 
 /// Prints the SQL that would run, so that it can be read first.
-async fn dry_run(common: &Common) -> Result<ExitCode, Failure> {
+async fn dry_run(schema: &Schema, common: &Common) -> Result<(), Failure> {
     let (out, db) = (common.out(), common.bare_db().await?);
-    let status = migrate::status(db.client()).await?;
-    let answer = Answer::of(&status);
+    let status = schema.status(db.client()).await?;
+    let answer = Answer::of(schema, &status);
     let found = status.found.unwrap_or(0);
     if let Some(problem) =
         status.problem().filter(|_| found > status.newest || !status.changed.is_empty())
@@ -132,17 +163,16 @@ async fn dry_run(common: &Common) -> Result<ExitCode, Failure> {
         return Err(problem.into());
     }
     if !out.is_table() {
-        out.one("migrate", &answer, Answer::text)?;
-        return Ok(ExitCode::SUCCESS);
+        return out.one("migrate", &answer, Answer::text);
     }
-    for migration in MIGRATIONS.iter().filter(|migration| migration.version > found) {
+    for migration in schema.migrations.iter().filter(|migration| migration.version > found) {
         out.print(&format!(
             "-- migration {:04} {}\n{}",
             migration.version, migration.name, migration.sql
         ))?;
     }
     if !status.functions_current {
-        for (name, sql) in migrate::FUNCTIONS {
+        for (name, sql) in schema.functions {
             out.print(&format!("-- functions: {name}\n{sql}"))?;
         }
     }
@@ -150,5 +180,5 @@ async fn dry_run(common: &Common) -> Result<ExitCode, Failure> {
         true => out.note("nothing to do: the schema is current"),
         false => out.note(format!("would run: {}; nothing was changed", answer.pending.join(", "))),
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

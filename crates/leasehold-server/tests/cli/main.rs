@@ -8,6 +8,7 @@
 )]
 
 mod basics;
+mod bench;
 mod dead;
 mod dev;
 mod doctor;

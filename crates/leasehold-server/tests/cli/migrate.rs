@@ -70,3 +70,14 @@ async fn the_printed_sql_makes_the_same_schema() {
     place.client.batch_execute(&sql).await.unwrap();
     place.run(&["migrate", "status"]).await.expect(0);
 }
+
+#[tokio::test]
+async fn a_service_brings_its_tables_beside_the_engines() {
+    let place = Place::new().await;
+    place.run(&["migrate", "status", "--service", "pastes"]).await.expect(5).says("migrate up");
+    let up = place.run(&["migrate", "up", "--service", "pastes"]).await.expect(0);
+    up.prints("schema leasehold is current").prints("schema pastes: migrations applied: 0001");
+    place.run(&["migrate", "status", "--service", "pastes"]).await.expect(0);
+    let sql = place.run(&["migrate", "sql", "--service", "pastes"]).await.expect(0);
+    sql.prints("create table pastes.pastes");
+}

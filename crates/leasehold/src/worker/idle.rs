@@ -54,6 +54,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     ///
     /// Jobs that are due later stay, also those that failed and wait for their next attempt. Jobs
     /// whose worker died are run when their lease is over; jobs that other workers hold are theirs.
+    /// A sweep that is due runs until it finds nothing.
     pub async fn run_until_idle(self) -> Result<Tally, WorkerError> {
         let worker = self.id();
         let queues: Vec<String> = self.queues().into_iter().map(|(queue, _)| queue).collect();
@@ -62,6 +63,10 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         let schedules: Vec<String> = match tidies {
             true => self.schedules.iter().map(|schedule| schedule.name.clone()).collect(),
             false => Vec::new(),
+        };
+        let sweeps: Vec<String> = match self.runs_no_jobs {
+            true => Vec::new(),
+            false => self.sweeps.iter().map(|sweep| sweep.name().to_owned()).collect(),
         };
         let link = Link::new(self.engine.database().clone(), CALL_LIMIT);
         let idle = async move {
@@ -72,6 +77,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
                 (&names as _, Type::TEXT_ARRAY),
                 (&tidies as _, Type::BOOL),
                 (&schedules as _, Type::TEXT_ARRAY),
+                (&sweeps as _, Type::TEXT_ARRAY),
             ];
             loop {
                 let pause = match link.query(IS_IDLE, &params).await {

@@ -78,35 +78,38 @@ impl<'l> Painter<'l> {
 
     /// Appends one line; says whether it held characters that reorder it.
     fn line(&mut self, html: &mut String, line: &str) -> bool {
-        if self.rules.is_some() {
-            self.plain = self.over(html, line);
-            if self.plain.is_some() {
-                self.rules = None;
-            }
+        if self.rules.is_some() && self.spent(html) {
+            self.stop();
         }
         let Some((state, scopes)) = &mut self.rules else { return escape::push(html, line) };
-        let before = html.len();
-        match paint(html, line, state, scopes) {
-            Some(reorders) => reorders,
-            None => {
-                // The rules contradict themselves; what they said of this line is worth nothing.
-                html.truncate(before);
-                self.rules = None;
-                self.plain = Some(Plain::TooSlow);
-                escape::push(html, line)
-            }
+        if too_long(line, self.limits.coloured_line) {
+            // Skipped, as if it were not there: what follows is more often right than wrong.
+            self.plain = Some(Plain::LongLines);
+            return escape::push(html, line);
         }
+        let before = html.len();
+        if let Some(reorders) = paint(html, line, state, scopes) {
+            return reorders;
+        }
+        // The rules contradict themselves; what they said of this line is worth nothing.
+        html.truncate(before);
+        self.stop();
+        escape::push(html, line)
     }
 
-    fn over(&self, html: &str, line: &str) -> Option<Plain> {
-        // Long enough in bytes before characters are counted: most lines are not.
-        let limit = self.limits.coloured_line;
-        if line.len() > limit && line.chars().count() > limit {
-            return Some(Plain::LongLine);
-        }
-        let slow = self.started.elapsed() >= self.limits.budget;
-        (slow || html.len() >= self.limits.coloured_html).then_some(Plain::TooSlow)
+    fn spent(&self, html: &str) -> bool {
+        self.started.elapsed() >= self.limits.budget || html.len() >= self.limits.coloured_html
     }
+
+    fn stop(&mut self) {
+        self.rules = None;
+        self.plain = Some(Plain::TooSlow);
+    }
+}
+
+fn too_long(line: &str, limit: usize) -> bool {
+    // Bytes first: only a line that is long in bytes needs its characters counted.
+    line.len() > limit && line.trim_end_matches('\n').chars().count() > limit
 }
 
 fn paint(
@@ -116,23 +119,21 @@ fn paint(
     scopes: &mut ScopeStack,
 ) -> Option<bool> {
     let changes = state.parse_line(line, language::syntaxes()).ok()?;
+    // The line end stays outside of the spans: a coloured ground ends with the text.
+    let (text, end) = line.strip_suffix('\n').map_or((line, ""), |text| (text, "\n"));
     let mut run = Run { html, class: None, reorders: false };
     let mut at = 0;
     for (index, change) in &changes {
-        if *index > at {
-            run.push(line.get(at..*index)?, token::class(scopes.as_slice()));
-            at = *index;
+        let index = text.len().min(*index);
+        if index > at {
+            run.push(text.get(at..index)?, token::class(scopes.as_slice()));
+            at = index;
         }
         scopes.apply(change).ok()?;
     }
-    // The line end stays outside of the spans, so that a colour with a background ends with the text.
-    let (rest, end) =
-        line.get(at..)?.strip_suffix('\n').map_or((line.get(at..)?, ""), |r| (r, "\n"));
-    run.push(rest, token::class(scopes.as_slice()));
-    run.push(end, None);
-    run.push("", None);
-    let reorders = run.reorders;
-    Some(reorders)
+    run.push(text.get(at..)?, token::class(scopes.as_slice()));
+    run.end(end);
+    Some(run.reorders)
 }
 
 /// Joins neighbours of one class into one span.
@@ -144,7 +145,7 @@ struct Run<'h> {
 
 impl Run<'_> {
     fn push(&mut self, text: &str, class: token::Class) {
-        if text.is_empty() && class.is_some() {
+        if text.is_empty() {
             return;
         }
         if class != self.class {
@@ -159,5 +160,12 @@ impl Run<'_> {
             self.class = class;
         }
         self.reorders |= escape::push(self.html, text);
+    }
+    /// Closes the last span before the line end.
+    fn end(&mut self, line_end: &str) {
+        if self.class.is_some() {
+            self.html.push_str("</span>");
+        }
+        self.html.push_str(line_end);
     }
 }

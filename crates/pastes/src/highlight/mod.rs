@@ -11,8 +11,8 @@
 //! - A language's rules are slow on hostile text: the clock is read between lines, and lines that
 //!   are too long are never given to the rules, so one line cannot hold a thread for long.
 //! - The rules fail or disagree with themselves: the rest of the text is shown plain.
-//! - Nobody should call this on a thread that serves other requests: a large paste takes tens of
-//!   milliseconds. Use `spawn_blocking`.
+//! - It is called on a thread that serves other requests, and they wait: 1 KiB takes milliseconds,
+//!   100 KiB hundreds of them. Use `spawn_blocking`, and keep the page.
 
 mod escape;
 pub mod language;
@@ -31,8 +31,9 @@ pub use language::{Language, detect, find, languages};
 pub struct Limits {
     /// Texts with more bytes than this get no colours. Default: 256 KiB.
     pub coloured_bytes: usize,
-    /// Lines with more characters than this end the colours: what follows depends on them.
-    /// Default: 10 000.
+    /// Lines with more characters than this get no colours. Grammars take time with the square of
+    /// a line's length, and cannot be stopped inside a line: at 10 000 characters a hostile line
+    /// holds a thread for half a minute, at 1000 for half a second. Default: 1000.
     pub coloured_line: usize,
     /// How long colouring may take before the rest is shown plain. Default: 500 ms, and ten times
     /// that in builds without optimisation, where the first use of a language takes seconds.
@@ -49,7 +50,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             coloured_bytes: 256 << 10,
-            coloured_line: 10_000,
+            coloured_line: 1000,
             budget: Duration::from_millis(if cfg!(debug_assertions) { 5000 } else { 500 }),
             coloured_html: 4 << 20,
             shown_bytes: 1 << 20,
@@ -82,8 +83,8 @@ pub struct Highlighted {
 pub enum Plain {
     /// More bytes than [`Limits::coloured_bytes`].
     TooLarge,
-    /// A line longer than [`Limits::coloured_line`].
-    LongLine,
+    /// Some lines are longer than [`Limits::coloured_line`].
+    LongLines,
     /// Over [`Limits::budget`] or [`Limits::coloured_html`].
     TooSlow,
 }

@@ -93,7 +93,7 @@ pub fn notices(text: &Highlighted, links: Option<&Links>) -> Markup {
         }
         @match text.plain {
             Some(Plain::TooLarge) => p.notice { "Too large for colours." },
-            Some(Plain::LongLine) => p.notice { "Without colours from the first very long line on." },
+            Some(Plain::LongLines) => p.notice { "Very long lines have no colours." },
             Some(Plain::TooSlow) => p.notice { "Colours end where they took too long." },
             None => {}
         }

@@ -1,0 +1,156 @@
+//! The objects of the contents, laid as files into the directory of the store.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result, bail};
+use indicatif::ProgressBar;
+use tokio::sync::oneshot;
+
+use super::layout::Layout;
+
+const CHUNK: u64 = 1_000;
+/// What one small file takes on most file systems.
+const BLOCK: u64 = 4096;
+
+/// Fails before anything is written when the disk has no room.
+pub fn ensure_room(root: &Path, layout: &Layout) -> Result<()> {
+    let room = rustix::fs::statvfs(root).with_context(|| format!("{}", root.display()))?;
+    let files = layout.contents();
+    let need = files * (layout.object_size as u64).next_multiple_of(BLOCK) + layout.rows * 1_500;
+    let free = room.f_bavail * room.f_frsize;
+    if free < need {
+        bail!(
+            "{} GB free in {}, about {} GB needed; use another --dir or fewer --rows",
+            free / 1_000_000_000,
+            root.display(),
+            need / 1_000_000_000 + 1
+        );
+    }
+    // File systems without a limit say 0.
+    if room.f_files > 0 && room.f_favail < files + 10_000 {
+        bail!(
+            "{} files more fit on the file system of {}, {files} are needed",
+            room.f_favail,
+            root.display()
+        );
+    }
+    Ok(())
+}
+
+/// Objects that are being laid. Dropping it ends that, so that nothing is written into a directory
+/// that is being removed.
+pub struct Laying {
+    stop: Arc<AtomicBool>,
+    writers: Option<JoinHandle<()>>,
+    ended: oneshot::Receiver<Result<()>>,
+}
+
+impl Laying {
+    pub fn start(root: &Path, layout: &Layout, bar: &ProgressBar) -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (end, ended) = oneshot::channel();
+        let (root, layout, bar) = (root.to_path_buf(), *layout, bar.clone());
+        let stopped = Arc::clone(&stop);
+        let threads = std::thread::available_parallelism().map_or(2, usize::from);
+        let writers = std::thread::Builder::new().spawn(move || {
+            let _ = end.send(lay(&root, &layout, threads, &stopped, &bar));
+        })?;
+        Ok(Self { stop, writers: Some(writers), ended })
+    }
+
+    pub async fn ended(&mut self) -> Result<()> {
+        (&mut self.ended).await.context("nobody lays objects any more")?
+    }
+}
+
+impl Drop for Laying {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(writers) = self.writers.take() {
+            let _ = writers.join();
+        }
+    }
+}
+
+/// Writes one file for each content, with a few threads.
+fn lay(
+    root: &Path,
+    layout: &Layout,
+    threads: usize,
+    stop: &AtomicBool,
+    bar: &ProgressBar,
+) -> Result<()> {
+    for folder in 0..4096 {
+        fs::create_dir_all(root.join("blobs").join(format!("{folder:03x}")))?;
+    }
+    let next = AtomicU64::new(1);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..threads)
+            .map(|_| {
+                scope.spawn(|| -> Result<()> {
+                    loop {
+                        let from = next.fetch_add(CHUNK, Ordering::Relaxed);
+                        if from > layout.contents() || stop.load(Ordering::Relaxed) {
+                            return Ok(());
+                        }
+                        let to = (from + CHUNK - 1).min(layout.contents());
+                        for content in from..=to {
+                            let path = root.join(layout.key(content));
+                            if let Err(error) = fs::write(&path, layout.bytes(content)) {
+                                stop.store(true, Ordering::Relaxed);
+                                return Err(error).with_context(|| format!("{}", path.display()));
+                            }
+                        }
+                        bar.inc(to - from + 1);
+                    }
+                })
+            })
+            .collect();
+        for writer in writers {
+            writer.join().map_err(|_| anyhow::anyhow!("a writer panicked"))??;
+        }
+        Ok(())
+    })
+}
+
+/// What is left in the store: how many objects, and which of these keys are missing.
+pub fn left(root: &Path, keys: &HashSet<String>) -> Result<(u64, u64)> {
+    let (mut count, mut found) = (0, 0);
+    for folder in fs::read_dir(root.join("blobs"))? {
+        let folder = folder?;
+        for file in fs::read_dir(folder.path())? {
+            let file = file?;
+            let name = file.file_name();
+            count += 1;
+            let key = PathBuf::from("blobs").join(folder.file_name()).join(name);
+            found += u64::from(keys.contains(&key.to_string_lossy().into_owned()));
+        }
+    }
+    Ok((count, keys.len() as u64 - found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::scratch::Scratch;
+
+    #[tokio::test]
+    async fn every_content_has_an_object_and_a_missing_one_is_noticed() {
+        let scratch = Scratch::new(None).unwrap();
+        let layout = Layout::new(100, 64);
+        let mut laying = Laying::start(scratch.path(), &layout, &ProgressBar::hidden()).unwrap();
+        laying.ended().await.unwrap();
+        let keys: HashSet<String> =
+            (1..=layout.contents()).map(|content| layout.key(content)).collect();
+        assert_eq!(left(scratch.path(), &keys).unwrap(), (layout.contents(), 0));
+        let one = keys.iter().next().unwrap();
+        assert_eq!(fs::metadata(scratch.path().join(one)).unwrap().len(), 64);
+        fs::remove_file(scratch.path().join(one)).unwrap();
+        assert_eq!(left(scratch.path(), &keys).unwrap(), (layout.contents() - 1, 1));
+    }
+}

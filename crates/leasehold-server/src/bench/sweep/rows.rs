@@ -1,0 +1,180 @@
+//! Lays the rows straight into the tables: expired pastes, their contents, a few survivors.
+//!
+//! The rows are what the service would have left after uploading them a month ago; only the way here
+//! is shorter. Secondary indexes are dropped meanwhile and built again, and triggers rest.
+
+use anyhow::{Context, Result, ensure};
+use indicatif::ProgressBar;
+use leasehold::database::Session;
+
+use super::layout::{KEY, Layout, SURVIVES};
+
+const CHUNK: u64 = 100_000;
+
+/// Lays everything into the tables `pastes` and `contents` of a schema.
+pub async fn lay(
+    session: &Session,
+    schema: &str,
+    layout: &Layout,
+    bar: &ProgressBar,
+) -> Result<()> {
+    session.batch_execute("set statement_timeout = 0; set lock_timeout = 0").await?;
+    // Triggers guard the states of rows that live; these rows are born old.
+    session
+        .batch_execute("set session_replication_role = replica")
+        .await
+        .context("laying rows needs a superuser; leave DATABASE_URL out to use a private server")?;
+    let tables = [format!("{schema}.contents"), format!("{schema}.pastes")];
+    let mut indexes = Vec::new();
+    for table in &tables {
+        indexes.extend(drop_indexes(session, table).await?);
+    }
+    session.batch_execute(&groups(schema, layout)).await.context("shared contents")?;
+    let alone = layout.rows / 10 * 7;
+    for from in (0..alone).step_by(CHUNK as usize) {
+        let to = (from + CHUNK).min(alone);
+        session.batch_execute(&contents(schema, layout, from, to)).await.context("contents")?;
+        bar.inc(to - from);
+    }
+    for from in (0..layout.rows).step_by(CHUNK as usize) {
+        let to = (from + CHUNK).min(layout.rows);
+        session.batch_execute(&pastes(schema, layout, from, to)).await.context("pastes")?;
+        bar.inc(to - from);
+    }
+    session.batch_execute(&survivors(schema, layout)).await.context("survivors")?;
+    for index in indexes {
+        session.batch_execute(&index).await.with_context(|| index.clone())?;
+    }
+    session
+        .batch_execute(&format!(
+            "select setval(pg_get_serial_sequence('{schema}.contents', 'content_id'), \
+             (select max(content_id) from {schema}.contents)); \
+             reset session_replication_role"
+        ))
+        .await?;
+    // A table that has been there for a month is vacuumed and its statistics are known.
+    for table in &tables {
+        session.batch_execute(&format!("vacuum (freeze, analyze) {table}")).await?;
+    }
+    ensure_laid(session, schema, layout).await
+}
+
+/// Drops what is no constraint; answers how to make it again.
+async fn drop_indexes(session: &Session, table: &str) -> Result<Vec<String>> {
+    let rows = session
+        .query_typed(
+            "select indexrelid::regclass::text, pg_get_indexdef(indexrelid) from pg_index \
+              where indrelid = $1::text::regclass and not indisprimary \
+                and not exists (select from pg_constraint where conindid = indexrelid)",
+            &[(&table, tokio_postgres::types::Type::TEXT)],
+        )
+        .await?;
+    let mut made_by = Vec::with_capacity(rows.len());
+    for row in &rows {
+        session.batch_execute(&format!("drop index {}", row.get::<_, String>(0))).await?;
+        made_by.push(row.get(1));
+    }
+    Ok(made_by)
+}
+
+/// The columns of a content, from its id `c` and the number `n` of its pastes.
+fn content_columns(layout: &Layout) -> String {
+    let size = layout.object_size;
+    format!(
+        "c, encode(sha256(convert_to(rpad('content ' || c, {size}), 'UTF8')), 'hex'), {size}, n, 'LIVE', \
+         left(encode(sha256(convert_to('object ' || c, 'UTF8')), 'hex'), 32)::uuid, \
+         now() - interval '31 days'"
+    )
+}
+
+const CONTENT: &str = "(content_id, content_hash, size, ref_count, state, object_id, changed_at)";
+
+/// The content of paste `i`: see [`super::layout`].
+fn content_of(layout: &Layout) -> String {
+    let (spread, groups) = (layout.spread, layout.groups());
+    format!(
+        "case when i % 10 >= 3 then {groups} + 1 + i / 10 * 7 + i % 10 - 3 \
+              when s % 2 = 0 then 1 + s / 2 % {spread} \
+              else 1 + {spread} + s / 2 / 1000 * 100 + s / 2 % 1000 % 100 end"
+    )
+}
+
+fn groups(schema: &str, layout: &Layout) -> String {
+    let shared = layout.rows / 10 * 3;
+    let (spread, survives) = (layout.spread, SURVIVES);
+    format!(
+        "insert into {schema}.contents {CONTENT} overriding system value \
+         select {columns} from (select c, count(*) + (c % {survives} = 1)::int as n from ( \
+           select case when s % 2 = 0 then 1 + s / 2 % {spread} \
+                       else 1 + {spread} + s / 2 / 1000 * 100 + s / 2 % 1000 % 100 end as c \
+             from generate_series(0::bigint, {shared} - 1) s) every group by c order by c) one",
+        columns = content_columns(layout),
+    )
+}
+
+fn contents(schema: &str, layout: &Layout, from: u64, to: u64) -> String {
+    let first = layout.groups() + 1;
+    format!(
+        "insert into {schema}.contents {CONTENT} overriding system value \
+         select {columns} from (select {first} + u as c, 1 as n \
+           from generate_series({from}::bigint, {to} - 1) u) one",
+        columns = content_columns(layout),
+    )
+}
+
+/// `code` is the source of the short code, `expires` a timestamp.
+fn insert_pastes(schema: &str, from: &str, code: &str, expires: &str) -> String {
+    format!(
+        "insert into {schema}.pastes (short_code, content_hash, s3_url, status, deletion_status, \
+           content_id, created_at, expires_at) \
+         select left(encode(sha256(convert_to({code}, 'UTF8')), 'hex'), 22), content_hash, \
+           'bench://' || {KEY}, \
+           'PROCESSED', 'NOT_EXPIRED', content_id, expires - interval '30 days', expires \
+         from (select *, {expires} as expires from {from}) paste"
+    )
+}
+
+/// A cohort that was made within a day and lived for thirty: rows lie in the order of their expiry.
+fn pastes(schema: &str, layout: &Layout, from: u64, to: u64) -> String {
+    let rows = layout.rows;
+    let content = content_of(layout);
+    let source = format!(
+        "(select i, {content} as content from (select i, i / 10 * 3 + i % 10 as s \
+           from generate_series({from}::bigint, {to} - 1) i) each) numbered \
+         join {schema}.contents on content_id = content"
+    );
+    // One day for all: `now()` moves by minutes while rows are laid.
+    let expires = format!("now() - interval '1 day' * (2 - i::float8 / {rows})");
+    insert_pastes(schema, &source, "'paste ' || i", &expires) + " order by i"
+}
+
+fn survivors(schema: &str, layout: &Layout) -> String {
+    let source = format!(
+        "{schema}.contents where content_id <= {} and content_id % {SURVIVES} = 1",
+        layout.groups()
+    );
+    let expires = "now() + interval '30 days'";
+    let source = format!("(select content_id as i, * from {source}) kept");
+    insert_pastes(schema, &source, "'survivor ' || i", expires)
+}
+
+/// The sums of the layout and of the SQL are written twice: they must agree.
+async fn ensure_laid(session: &Session, schema: &str, layout: &Layout) -> Result<()> {
+    let rows = session
+        .query_typed(
+            &format!(
+                "select (select count(*) from {schema}.pastes where expires_at < now()), \
+                        (select count(*) from {schema}.pastes where expires_at > now()), \
+                        (select count(*) from {schema}.contents), \
+                        (select sum(ref_count)::bigint from {schema}.contents)"
+            ),
+            &[],
+        )
+        .await?;
+    let row = rows.first().context("no counts")?;
+    let found: [i64; 4] = [row.get(0), row.get(1), row.get(2), row.get(3)];
+    let (rows, survivors) = (layout.rows as i64, layout.survivors() as i64);
+    let meant = [rows, survivors, layout.contents() as i64, rows + survivors];
+    ensure!(found == meant, "laid {found:?} instead of {meant:?} rows");
+    Ok(())
+}

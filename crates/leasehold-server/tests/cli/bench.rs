@@ -1,0 +1,78 @@
+//! The benchmarks work at small sizes and say what they promise. No figure is judged here.
+
+use serde_json::Value;
+
+use crate::support::{Ran, command};
+
+/// A run on a private server of its own, as JSON.
+async fn bench(args: &[&str]) -> Value {
+    let ran = Ran::of(command(&[&["bench"], args, &["--json"]].concat())).await.expect(0);
+    let document = ran.json();
+    assert_eq!(document["bench"], args[0], "{document}");
+    document
+}
+
+#[track_caller]
+fn has_numbers(document: &Value, fields: &[&str]) {
+    for field in fields {
+        assert!(document[field].is_number(), "{field} is missing in {document}");
+    }
+}
+
+const SWEEP: &[&str] = &[
+    "rows_per_s",
+    "max_rss_mb",
+    "rss_start_mb",
+    "rss_middle_mb",
+    "rss_end_mb",
+    "create_p50_ms",
+    "create_p99_ms",
+    "seconds",
+    "objects_deleted",
+    "limit_rows_per_s",
+    "ratio",
+];
+
+#[tokio::test]
+async fn a_small_sweep_leaves_exact_counters_and_an_exact_store() {
+    let swept =
+        bench(&["sweep", "--rows", "3000", "--limit-rows", "1000", "--creates", "100"]).await;
+    has_numbers(&swept, SWEEP);
+    assert_eq!(swept["ref_count_exact"], true, "{swept}");
+    assert_eq!(swept["store_exact"], true, "{swept}");
+    assert_eq!((&swept["rows"], &swept["store"]), (&3000.into(), &"local".into()));
+    assert_eq!(swept["objects_left"], swept["live_contents"], "{swept}");
+}
+
+#[tokio::test]
+async fn a_small_sweep_deletes_from_s3_too() {
+    let swept = bench(&["sweep", "--rows", "1000", "--limit-rows", "0", "--store", "s3"]).await;
+    assert_eq!((&swept["ref_count_exact"], &swept["store_exact"]), (&true.into(), &true.into()));
+    assert!(swept["objects_deleted"].as_u64().unwrap() > 500, "{swept}");
+    assert!(swept.get("limit_rows_per_s").is_none(), "{swept}");
+}
+
+#[tokio::test]
+async fn our_service_is_measured_without_the_others() {
+    let small = ["--services", "leasehold", "--seconds", "0.2", "--warm-up", "0.05"];
+    let few = ["--rounds", "2", "--pastes", "20", "--gone", "2"];
+    let figures = bench(&[&["pastes"], &small[..], &few[..]].concat()).await;
+    for kind in ["create", "raw", "page"] {
+        for field in ["per_s", "p50_ms", "p99_ms"] {
+            has_numbers(&figures, &[&format!("{kind}_{field}")]);
+        }
+        assert!(figures["services"][0][kind]["requests"].as_u64().unwrap() > 0, "{figures}");
+        // There is nobody to compare with.
+        assert!(figures.get(format!("{kind}_ratio")).is_none(), "{figures}");
+    }
+    has_numbers(&figures, &["deleted_gone_max_ms", "taken_down_gone_max_ms"]);
+}
+
+#[tokio::test]
+async fn a_peer_that_is_not_installed_is_named_with_the_command_that_installs_it() {
+    let ran = Ran::of(command(&["bench", "pastes", "--peers", "/nonexistent"])).await.expect(3);
+    ran.says("rustypaste is not installed in /nonexistent/bin");
+    ran.says("bench/pastes/peers /nonexistent");
+    let ran = Ran::of(command(&["bench", "pastes", "--services", "microbin"])).await.expect(3);
+    ran.says("/nonexistent/.cache/leasehold/peers");
+}

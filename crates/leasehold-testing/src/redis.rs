@@ -1,0 +1,168 @@
+//! A private Redis on a socket of its own.
+//!
+//! # What is true
+//! - It listens on a socket that only we can open, on no port, and stores nothing: after a kill it
+//!   has forgotten everything.
+//! - It dies with the process that started it, like [`crate::postgres`].
+//!
+//! # What can go wrong
+//! - Redis is not installed, or refuses its settings: the error says so and quotes its log.
+
+use std::fs;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use ::redis::aio::MultiplexedConnection;
+
+use crate::process::{self, NoUnprivilegedUser, RunAs, Supervisor};
+
+const START_LIMIT: Duration = Duration::from_secs(20);
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+const OTHER_PLACES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/opt/homebrew/bin"];
+
+/// Why there is no Redis.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RedisError {
+    #[error("Redis is not installed: `apt-get install redis-server` or `brew install redis`")]
+    NotInstalled,
+    #[error(transparent)]
+    NoUnprivilegedUser(#[from] NoUnprivilegedUser),
+    #[error("Redis did not start: {why}; its log says:\n{tail}")]
+    NotStarted { why: String, tail: String },
+    #[error("Redis did not end within {} s", STOP_LIMIT.as_secs())]
+    NotEnded,
+    #[error("cannot prepare a directory for Redis: {0}")]
+    Io(#[from] io::Error),
+    #[error("Redis refused: {0}")]
+    Refused(#[from] ::redis::RedisError),
+}
+
+/// A running Redis. Stopped when dropped.
+pub struct PrivateRedis {
+    dir: PathBuf,
+    program: PathBuf,
+    user: Option<RunAs>,
+    supervisor: Option<Supervisor>,
+}
+
+impl PrivateRedis {
+    /// Starts a server. Blocks for some tens of milliseconds.
+    pub fn start() -> Result<Self, RedisError> {
+        let program = find().ok_or(RedisError::NotInstalled)?;
+        let user = RunAs::choose()?;
+        let dir = process::short_temp_dir(user.as_ref())?;
+        let mut server = Self { dir, program, user, supervisor: None };
+        server.restart()?;
+        Ok(server)
+    }
+
+    /// Starts it again after [`stop`](Self::stop) or [`kill`](Self::kill), empty, at the same address.
+    pub fn restart(&mut self) -> Result<(), RedisError> {
+        self.supervisor = None;
+        let log_path = self.dir.join("redis.log");
+        let (log, begin) = process::open_log(&log_path)?;
+        let mut command = Command::new(&self.program);
+        command.args([
+            "--port",
+            "0",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--unixsocketperm",
+            "700",
+        ]);
+        command.arg("--unixsocket").arg(self.socket()).arg("--dir").arg(&self.dir);
+        let user = self.user.as_ref();
+        let supervisor = Supervisor::start(&command, user, log, "TERM", Some(&self.dir))?;
+        let socket = self.socket();
+        let supervisor = self.supervisor.insert(supervisor);
+        let deadline = Instant::now() + START_LIMIT;
+        let why = loop {
+            if UnixStream::connect(&socket).is_ok() {
+                return Ok(());
+            }
+            match supervisor.ended()? {
+                Some(status) => break status.to_string(),
+                None if Instant::now() >= deadline => break "it does not answer".to_owned(),
+                None => process::pause(Duration::from_millis(10)),
+            }
+        };
+        Err(RedisError::NotStarted { why, tail: process::log_tail(&log_path, begin) })
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.join("redis.sock")
+    }
+
+    /// For clients that take a URL.
+    pub fn url(&self) -> String {
+        format!("redis+unix://{}", self.socket().display())
+    }
+
+    /// Ends it in order.
+    pub fn stop(&mut self) -> Result<(), RedisError> {
+        self.end("TERM")
+    }
+
+    /// Ends it as `kill -9` does.
+    pub fn kill(&mut self) -> Result<(), RedisError> {
+        self.end("KILL")
+    }
+
+    fn end(&mut self, signal: &str) -> Result<(), RedisError> {
+        let Some(mut supervisor) = self.supervisor.take() else { return Ok(()) };
+        supervisor.signal(signal)?;
+        if supervisor.wait(STOP_LIMIT)? { Ok(()) } else { Err(RedisError::NotEnded) }
+    }
+
+    /// It stays there and answers nobody.
+    pub fn freeze(&mut self) -> Result<(), RedisError> {
+        self.pass_on("STOP")
+    }
+
+    /// It goes on, with every question that came meanwhile.
+    pub fn thaw(&mut self) -> Result<(), RedisError> {
+        self.pass_on("CONT")
+    }
+
+    fn pass_on(&mut self, signal: &str) -> Result<(), RedisError> {
+        match &mut self.supervisor {
+            Some(supervisor) => Ok(supervisor.signal(signal)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets every key.
+    pub async fn flush(&self) -> Result<(), RedisError> {
+        let mut connection = self.connect().await?;
+        ::redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await?;
+        Ok(())
+    }
+
+    /// A connection of its own, for looking.
+    pub async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
+        let client = ::redis::Client::open(self.url())?;
+        Ok(client.get_multiplexed_async_connection().await?)
+    }
+}
+
+impl Drop for PrivateRedis {
+    fn drop(&mut self) {
+        // A frozen one would not hear of a gentler end.
+        let _ = self.kill();
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn find() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(OTHER_PLACES.iter().map(PathBuf::from))
+        .map(|dir| dir.join("redis-server"))
+        .find(|program: &PathBuf| Path::is_file(program))
+}

@@ -1,0 +1,43 @@
+use std::time::Duration;
+
+use leasehold_testing::PrivateRedis;
+use redis::AsyncCommands;
+
+#[tokio::test]
+async fn a_private_redis_answers_forgets_and_comes_back_empty() {
+    let mut server = PrivateRedis::start().unwrap();
+    let mut client = server.connect().await.unwrap();
+    client.set::<_, _, ()>("a", "1").await.unwrap();
+    assert_eq!(client.get::<_, Option<String>>("a").await.unwrap().as_deref(), Some("1"));
+    server.flush().await.unwrap();
+    assert_eq!(client.get::<_, Option<String>>("a").await.unwrap(), None);
+    client.set::<_, _, ()>("a", "2").await.unwrap();
+    server.kill().unwrap();
+    assert!(client.get::<_, Option<String>>("a").await.is_err());
+    server.restart().unwrap();
+    let mut client = server.connect().await.unwrap();
+    assert_eq!(client.get::<_, Option<String>>("a").await.unwrap(), None, "killed: forgotten");
+    server.stop().unwrap();
+    assert!(server.connect().await.is_err());
+}
+
+#[tokio::test]
+async fn a_frozen_redis_answers_when_it_is_thawed() {
+    let mut server = PrivateRedis::start().unwrap();
+    let mut client = server.connect().await.unwrap();
+    client.set::<_, _, ()>("a", "1").await.unwrap();
+    server.freeze().unwrap();
+    // The signal goes through a pipe and a shell: until it is there, answers come.
+    let silent = async {
+        while tokio::time::timeout(Duration::from_millis(200), client.get::<_, Option<String>>("a"))
+            .await
+            .is_ok_and(|answer| answer.is_ok())
+        {}
+    };
+    tokio::time::timeout(Duration::from_secs(20), silent).await.unwrap();
+    server.thaw().unwrap();
+    let mut client = server.connect().await.unwrap();
+    assert_eq!(client.get::<_, Option<String>>("a").await.unwrap().as_deref(), Some("1"));
+    // Dropped while frozen: it ends all the same.
+    server.freeze().unwrap();
+}

@@ -1,0 +1,217 @@
+//! The JSON interface, under `/api/v1`.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::body::Held;
+use super::create;
+use super::errors::Failure;
+use super::frame::undisturbed;
+use super::headers::{self, JSON, NO_STORE};
+use super::negotiate::media_type;
+use super::read::ready;
+use super::web::{Shared, Web, code_in, owner};
+use super::wire::*;
+use crate::error::{CreateError, ReadError};
+use crate::model::{NewPaste, Report};
+
+type Answer = Result<Response, Failure>;
+
+/// A letter of JSON text may be written as six: `\u0041`.
+const LONGEST_LETTER: usize = 6;
+const OVERHEAD: usize = 16 * 1024;
+/// The largest body of everything but a paste.
+pub const SMALL: usize = 64 * 1024;
+const PAGE: u32 = 50;
+const LARGEST_PAGE: u32 = 200;
+
+/// Makes a paste.
+#[utoipa::path(post, path = "/api/v1/pastes", tag = "pastes", operation_id = "createPaste",
+    request_body = CreateRequest,
+    params(("Idempotency-Key" = Option<String>, Header, description = "Repeating a request with its key gives the same paste, and `Idempotent-Replayed: true`; with other content it is refused.", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
+    responses((status = 201, description = "Made, or made before with the same key", body = CreatedPaste, headers(
+        ("Location" = String), ("X-Delete-Token" = String), ("X-Expires-At" = String)))),
+    security((), ("owner" = [])))]
+pub async fn create(State(web): State<Shared>, request: Request) -> Answer {
+    let client = web.client(&request);
+    web.creates.admit(client)?;
+    let most = web.pastes.settings().max_size;
+    let limit = most.saturating_mul(LONGEST_LETTER) + OVERHEAD;
+    let (parts, body) = request.into_parts();
+    let received = json::<CreateRequest>(&web, &parts.headers, body, limit).await;
+    let (new, held) = received.map_err(|failure| match failure {
+        Failure::TooLarge { .. } => Failure::TooLarge { limit: most },
+        failure => failure,
+    })?;
+    let new = NewPaste {
+        content: new.content.into(),
+        expires_in: new.expires_in,
+        alias: new.alias,
+        language: new.language,
+        burn: new.burn_after_reading,
+        owner: owner(&parts.headers)?,
+        idempotency_key: create::key(&parts.headers)?,
+        client,
+    };
+    let created = create::make(&web, new, held).await?;
+    let mut response = answer(StatusCode::CREATED, &CreatedPaste::of(&web, &created))?;
+    create::describe(&web, &created, &mut response);
+    Ok(response)
+}
+
+/// Reads a paste.
+#[utoipa::path(get, path = "/api/v1/pastes/{code}", tag = "pastes", operation_id = "readPaste",
+    params(("code" = String, Path, pattern = "^[A-Za-z0-9_-]{1,32}$")),
+    responses((status = 200, description = "The paste", body = FullPaste)))]
+pub async fn read(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_read(&request)?;
+    let code = code_in(&request, 3)?;
+    let paste = ready(web.pastes.read(&code).await?, &code)?;
+    let mut response = answer(StatusCode::OK, &FullPaste::of(&web, &paste))?;
+    response.headers_mut().insert(header::CACHE_CONTROL, headers::keep(paste.life));
+    Ok(response)
+}
+
+/// Reads a paste that can be read once. It is gone then.
+#[utoipa::path(post, path = "/api/v1/pastes/{code}/burn", tag = "pastes", operation_id = "burnPaste",
+    params(("code" = String, Path, pattern = "^[A-Za-z0-9_-]{1,32}$")),
+    responses((status = 200, description = "The last copy", body = FullPaste)))]
+pub async fn burn(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_read(&request)?;
+    let code = code_in(&request, 3)?;
+    let pastes = web.pastes.clone();
+    let paste = undisturbed(async move { pastes.burn(&code).await }).await?;
+    answer(StatusCode::OK, &FullPaste::of(&web, &paste))
+}
+
+/// Tells whoever runs the service that a paste should not be there.
+#[utoipa::path(post, path = "/api/v1/pastes/{code}/reports", tag = "pastes", operation_id = "reportPaste",
+    params(("code" = String, Path, pattern = "^[A-Za-z0-9_-]{1,32}$")),
+    request_body = ReportRequest,
+    responses((status = 202, description = "Noted")))]
+pub async fn report(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_create(&request)?;
+    let code = code_in(&request, 3)?;
+    let (parts, body) = request.into_parts();
+    let (report, _) = json::<ReportRequest>(&web, &parts.headers, body, SMALL).await?;
+    let contact = report.contact.map(|contact| words(contact, "contact", 200)).transpose()?;
+    let report = Report { reason: words(report.reason, "reason", 2000)?, contact };
+    let pastes = web.pastes.clone();
+    undisturbed(async move { pastes.report(&code, report).await }).await?;
+    Ok(empty(StatusCode::ACCEPTED))
+}
+
+/// Makes an owner: pastes made with its token can be listed and deleted with it.
+#[utoipa::path(post, path = "/api/v1/owners", tag = "owners", operation_id = "createOwner",
+    responses((status = 201, description = "A new owner", body = NewOwner)))]
+pub async fn new_owner(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_create(&request)?;
+    let owner = web.pastes.new_owner().await?;
+    answer(StatusCode::CREATED, &NewOwner { owner_token: owner.as_str().to_owned() })
+}
+
+/// Lists the owner's pastes, newest first.
+#[utoipa::path(get, path = "/api/v1/pastes", tag = "owners", operation_id = "listPastes",
+    params(
+        ("limit" = Option<u32>, Query, description = "Default: 50", minimum = 1, maximum = 200),
+        ("before" = Option<String>, Query, description = "Only those made before this one", pattern = "^[A-Za-z0-9_-]{1,32}$")),
+    responses((status = 200, description = "Some of the owner's pastes", body = OwnPastes)),
+    security(("owner" = [])))]
+pub async fn list(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_read(&request)?;
+    let owner = owner(request.headers())?.ok_or(Failure::NoToken)?;
+    let limit = limit_in(&request, PAGE, LARGEST_PAGE)?;
+    let before = match query(&request, "before") {
+        Some(code) => {
+            Some(code.parse().map_err(|_| Failure::malformed("before is the code of a paste."))?)
+        }
+        None => None,
+    };
+    let listed = web.pastes.list(&owner, before.as_ref(), limit).await.map_err(unknown_owner)?;
+    let full = u32::try_from(listed.len()).is_ok_and(|count| count == limit);
+    let next = listed.last().filter(|_| full).map(|paste| paste.code.to_string());
+    let pastes = listed.iter().map(|paste| OwnPaste::of(&web, paste)).collect();
+    answer(StatusCode::OK, &OwnPastes { pastes, next })
+}
+
+pub fn unknown_owner(error: ReadError) -> Failure {
+    match error {
+        ReadError::NotFound => CreateError::UnknownOwner.into(),
+        error => error.into(),
+    }
+}
+
+/// A value of the query.
+pub fn query(request: &Request, name: &str) -> Option<String> {
+    url::form_urlencoded::parse(request.uri().query()?.as_bytes())
+        .find(|(found, _)| found == name)
+        .map(|(_, value)| value.into_owned())
+}
+
+/// `?limit=`
+pub fn limit_in(request: &Request, usual: u32, most: u32) -> Result<u32, Failure> {
+    match query(request, "limit") {
+        None => Ok(usual),
+        Some(text) => match text.parse::<u32>() {
+            Ok(limit) if (1..=most).contains(&limit) && !text.starts_with('+') => Ok(limit),
+            _ => Err(Failure::malformed(format!("limit is a number from 1 to {most}."))),
+        },
+    }
+}
+
+/// A text of somebody's own words.
+pub fn words(text: String, name: &str, most: usize) -> Result<String, Failure> {
+    if text.is_empty() || text.chars().count() > most || text.contains('\0') {
+        return Err(Failure::malformed(format!("{name} has 1 to {most} characters, and no NUL.")));
+    }
+    Ok(text)
+}
+
+/// Receives a body of JSON. Every body is flat, so that depth is refused where it begins.
+pub async fn json<T: DeserializeOwned>(
+    web: &Web,
+    headers: &HeaderMap,
+    body: Body,
+    limit: usize,
+) -> Result<(T, Held), Failure> {
+    if media_type(headers).as_deref() != Some("application/json") {
+        return Err(Failure::WrongType("Send JSON, with Content-Type: application/json."));
+    }
+    let taken = web.budget.read(headers, body, limit).await?;
+    // A list of the right length would be taken for the fields in their order.
+    if taken.bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Failure::malformed(
+            "The JSON does not fit: send an object, {\"name\": value}.",
+        ));
+    }
+    match serde_json::from_slice(&taken.bytes) {
+        Ok(value) => Ok((value, taken.held)),
+        Err(error) => {
+            let why: String = error.to_string().chars().take(400).collect();
+            Err(Failure::malformed(format!("The JSON does not fit: {why}.")))
+        }
+    }
+}
+
+pub fn answer(status: StatusCode, value: &impl Serialize) -> Answer {
+    let body = serde_json::to_vec(value).map_err(|error| {
+        tracing::error!(%error, "an answer could not be written");
+        Failure::Broken
+    })?;
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
+    response.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
+    Ok(response)
+}
+
+pub fn empty(status: StatusCode) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
+    response
+}

@@ -1,0 +1,175 @@
+//! Receiving bodies: never more than the limit, never longer than allowed, never more at once than
+//! fits into memory.
+//!
+//! # What is true
+//! - Bodies are counted while they arrive; what a header says about the length is only believed when
+//!   it is too much.
+//! - Nothing is unpacked: a compressed body is refused, so that a small one cannot become a large one.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, header};
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::errors::Failure;
+
+/// Memory is handed out in pieces of this size.
+const PIECE: usize = 16 * 1024;
+/// Memory for bodies that are being received, shared by all connections.
+#[derive(Clone)]
+pub struct Budget(Arc<Semaphore>);
+
+/// A body and the memory that it holds on to.
+pub struct Taken {
+    pub bytes: Bytes,
+    pub held: Held,
+}
+
+/// Goes back to the budget when it is dropped.
+#[derive(Default)]
+pub struct Held(Option<OwnedSemaphorePermit>);
+
+impl Budget {
+    pub fn new(bytes: usize) -> Self {
+        Self(Arc::new(Semaphore::new((bytes / PIECE).clamp(1, Semaphore::MAX_PERMITS))))
+    }
+
+    /// Makes sure that so many bytes are held.
+    fn grow(&self, held: &mut Held, bytes: usize) -> Result<(), Failure> {
+        let has = held.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let missing = bytes.div_ceil(PIECE).saturating_sub(has);
+        if missing == 0 {
+            return Ok(());
+        }
+        let missing = u32::try_from(missing).map_err(|_| Failure::Busy)?;
+        let more =
+            Arc::clone(&self.0).try_acquire_many_owned(missing).map_err(|_| Failure::Busy)?;
+        match &mut held.0 {
+            Some(permit) => permit.merge(more),
+            none => *none = Some(more),
+        }
+        Ok(())
+    }
+
+    /// Receives a body of at most `limit` bytes.
+    pub async fn read(
+        &self,
+        headers: &HeaderMap,
+        mut body: Body,
+        limit: usize,
+    ) -> Result<Taken, Failure> {
+        refuse_packed(headers)?;
+        let announced = headers
+            .get(header::CONTENT_LENGTH)
+            .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        if announced.is_some_and(|announced| announced > limit as u64) {
+            return Err(Failure::TooLarge { limit });
+        }
+        let mut held = Held::default();
+        let mut first = Bytes::new();
+        let mut rest = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.map_err(|error| broken(&error))?.into_data() else { continue };
+            let size = first.len() + rest.len() + data.len();
+            if size > limit {
+                return Err(Failure::TooLarge { limit });
+            }
+            self.grow(&mut held, size)?;
+            // Most bodies arrive in one piece and are never copied.
+            if first.is_empty() && rest.is_empty() {
+                first = data;
+            } else {
+                if rest.is_empty() {
+                    rest.reserve(2 * size);
+                    rest.extend_from_slice(&first);
+                    first.clear();
+                }
+                rest.extend_from_slice(&data);
+            }
+        }
+        let bytes = if rest.is_empty() { first } else { rest.freeze() };
+        Ok(Taken { bytes, held })
+    }
+}
+
+fn refuse_packed(headers: &HeaderMap) -> Result<(), Failure> {
+    match headers.get(header::CONTENT_ENCODING) {
+        Some(value) if !value.as_bytes().eq_ignore_ascii_case(b"identity") => {
+            Err(Failure::WrongType("Send the body as it is, without Content-Encoding."))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The body did not arrive in time; put into the error of a body by [`super::server`].
+#[derive(Debug, thiserror::Error)]
+#[error("the body did not arrive in time")]
+pub struct Late;
+
+fn broken(error: &axum::Error) -> Failure {
+    let mut source: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = source {
+        if error.is::<Late>() {
+            return Failure::TooSlow;
+        }
+        source = error.source();
+    }
+    Failure::malformed("The body broke off or its chunks cannot be read.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderValue;
+
+    fn pieces(sizes: &[usize]) -> Body {
+        let pieces: Vec<Result<Bytes, std::io::Error>> = sizes
+            .iter()
+            .enumerate()
+            .map(|(at, size)| Ok(Bytes::from(vec![b'a' + at as u8; *size])))
+            .collect();
+        Body::from_stream(futures_util::stream::iter(pieces))
+    }
+
+    #[tokio::test]
+    async fn e21_bodies_are_whole_up_to_the_limit_and_refused_beyond_it() {
+        let budget = Budget::new(1 << 20);
+        for sizes in [&[][..], &[1], &[10], &[4, 6], &[0, 3, 0, 3, 4]] {
+            let taken = budget.read(&HeaderMap::new(), pieces(sizes), 10).await.ok();
+            let expected: Vec<u8> = sizes
+                .iter()
+                .enumerate()
+                .flat_map(|(at, size)| vec![b'a' + at as u8; *size])
+                .collect();
+            assert_eq!(taken.map(|taken| taken.bytes.to_vec()), Some(expected), "{sizes:?}");
+        }
+        for sizes in [&[11][..], &[5, 6], &[1, 1, 9]] {
+            let refused = budget.read(&HeaderMap::new(), pieces(sizes), 10).await;
+            assert!(matches!(refused, Err(Failure::TooLarge { limit: 10 })), "{sizes:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn h11_all_bodies_together_stay_within_the_budget() {
+        let budget = Budget::new(4 * PIECE);
+        let headers = HeaderMap::new();
+        let read = |size| budget.read(&headers, pieces(&[size]), 1 << 20);
+        let first = read(3 * PIECE).await.ok();
+        assert!(first.is_some());
+        assert!(matches!(read(2 * PIECE).await, Err(Failure::Busy)));
+        drop(first);
+        assert!(read(2 * PIECE).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn h11_packed_bodies_are_not_unpacked() {
+        let packed =
+            HeaderMap::from_iter([(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))]);
+        let refused = Budget::new(1 << 20).read(&packed, pieces(&[1]), 10).await;
+        assert!(matches!(refused, Err(Failure::WrongType(_))));
+    }
+}

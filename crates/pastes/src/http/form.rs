@@ -1,0 +1,137 @@
+//! Forms: what browsers and `curl -F` send.
+//!
+//! # What can go wrong
+//! - A browser sends CR LF for every line end of a text box, whatever was pasted; that is undone.
+//! - A browser sends an empty file when none was chosen; that is no file.
+
+use axum::body::Body;
+use axum::extract::{FromRequest, Multipart, Request};
+use axum::http::{HeaderMap, header};
+use bytes::Bytes;
+
+use super::body::Taken;
+use super::errors::Failure;
+use super::options::{Options, shorten};
+use super::web::Web;
+use crate::pages::unix_lines;
+
+/// The most that the fields beside the content may have.
+pub const OVERHEAD: usize = 64 * 1024;
+const MOST_FIELDS: usize = 32;
+
+/// A form that makes a paste.
+#[derive(Default)]
+pub struct Filled {
+    pub content: Bytes,
+    pub file_name: Option<String>,
+    pub options: Options,
+    pub remember: bool,
+    pub key: Option<String>,
+    /// A person sent it, from our page.
+    pub page: bool,
+}
+
+impl Filled {
+    fn text(&mut self, name: &str, value: &str) -> Result<(), Failure> {
+        match name {
+            "remember" => self.remember = !matches!(value, "" | "0" | "false"),
+            "key" => self.key = Some(value.to_owned()).filter(|key| !key.is_empty()),
+            "page" => self.page = true,
+            name if self.options.set(name, value)? => {}
+            name => {
+                return Err(Failure::malformed(format!(
+                    "There is no field {:?}; the fields are content or file, expires, lang, burn and alias.",
+                    shorten(name)
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn content(&mut self, bytes: Bytes) -> Result<(), Failure> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        if !self.content.is_empty() {
+            return Err(Failure::malformed("Send one text or one file at a time."));
+        }
+        self.content = bytes;
+        Ok(())
+    }
+
+    /// Undoes what the browser did to the line ends of its text box.
+    fn as_typed(mut self) -> Self {
+        if self.page
+            && self.file_name.is_none()
+            && let Ok(text) = std::str::from_utf8(&self.content)
+            && let std::borrow::Cow::Owned(text) = unix_lines(text)
+        {
+            self.content = text.into();
+        }
+        self
+    }
+}
+
+/// `multipart/form-data`, all of it received already.
+pub async fn multipart(
+    headers: &HeaderMap,
+    taken: &Taken,
+    options: Options,
+) -> Result<Filled, Failure> {
+    let mut request = Request::new(Body::from(taken.bytes.clone()));
+    if let Some(kind) = headers.get(header::CONTENT_TYPE) {
+        request.headers_mut().insert(header::CONTENT_TYPE, kind.clone());
+    }
+    let bad = || Failure::malformed("The form cannot be read; send it with: curl -F file=@name");
+    let mut form = Multipart::from_request(request, &()).await.map_err(|_| bad())?;
+    let mut filled = Filled { options, ..Filled::default() };
+    let mut count = 0;
+    while let Some(field) = form.next_field().await.map_err(|_| bad())? {
+        count += 1;
+        if count > MOST_FIELDS {
+            return Err(Failure::malformed("The form has too many fields."));
+        }
+        let name = field.name().unwrap_or_default().to_owned();
+        let file_name = field.file_name().filter(|name| !name.is_empty()).map(str::to_owned);
+        let bytes = field.bytes().await.map_err(|_| bad())?;
+        let is_content = file_name.is_some() || matches!(name.as_str(), "content" | "file" | "");
+        if is_content {
+            if !bytes.is_empty() {
+                filled.file_name = file_name;
+            }
+            filled.content(bytes)?;
+        } else {
+            let value = std::str::from_utf8(&bytes).map_err(|_| {
+                Failure::malformed(format!("The field {:?} is not text.", shorten(&name)))
+            })?;
+            filled.text(&name, value)?;
+        }
+    }
+    Ok(filled.as_typed())
+}
+
+/// `application/x-www-form-urlencoded`, sent by a browser.
+pub fn urlencoded(taken: &Taken, options: Options) -> Result<Filled, Failure> {
+    let mut filled = Filled { options, page: true, ..Filled::default() };
+    for (name, value) in url::form_urlencoded::parse(&taken.bytes).take(MOST_FIELDS) {
+        match &*name {
+            "content" => filled.content(value.into_owned().into())?,
+            name => filled.text(name, &value)?,
+        }
+    }
+    Ok(filled.as_typed())
+}
+
+/// The fields of one of our small forms. No body is no fields.
+pub async fn fields(
+    web: &Web,
+    headers: &HeaderMap,
+    body: Body,
+    limit: usize,
+) -> Result<Vec<(String, String)>, Failure> {
+    let taken = web.budget.read(headers, body, limit).await?;
+    Ok(url::form_urlencoded::parse(&taken.bytes)
+        .take(MOST_FIELDS)
+        .map(|(name, value)| (name.into_owned(), value.into_owned()))
+        .collect())
+}

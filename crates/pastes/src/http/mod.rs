@@ -1,0 +1,131 @@
+//! HTTP: what programs, terminals and browsers see of the service.
+//!
+//! In reading order:
+//! - [`mod@create`] takes pastes as raw bytes, as a form, or (in [`api`]) as JSON;
+//! - [`read`] gives them back as a page, as bytes, as a download;
+//! - [`own`] lets people list and delete what is theirs, and report what is not right;
+//! - [`operator`] is for whoever runs the service;
+//! - [`frame`] surrounds every answer, [`errors`] says what went wrong, in the form that
+//!   [`negotiate`] finds;
+//! - [`limits`], [`body`], [`patience`] and [`server`] bound what a client can cost us.
+//!
+//! # What is true
+//! - Failed, expired, deleted, unknown and malformed codes get one answer, byte for byte.
+//! - What someone pasted is never active in our origin.
+//! - No answer changes anything on GET or HEAD.
+//! - Replays: a create that repeats its `Idempotency-Key` is answered 201 with the same code, link and
+//!   token, and `Idempotent-Replayed: true`.
+
+mod api;
+mod body;
+mod cookies;
+mod create;
+mod errors;
+mod form;
+mod frame;
+mod headers;
+mod limits;
+mod negotiate;
+mod openapi;
+mod operator;
+mod options;
+mod own;
+mod patience;
+mod read;
+mod rendered;
+pub mod server;
+mod view;
+mod web;
+mod wire;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use axum::routing::{delete, get, post, put};
+
+use self::errors::Failure;
+use self::headers::{NO_STORE, TEXT};
+use self::web::{Shared, Web, segment};
+use crate::assets;
+use crate::service::Pastes;
+
+pub use self::server::{ServerLimits, serve, serve_within};
+
+/// Everything that the service answers.
+pub fn router(pastes: Pastes) -> Router {
+    let document = openapi::document(pastes.settings());
+    Router::new()
+        .route("/", get(create::page).post(create::post).put(create::post))
+        .route("/{code}", get(read::page).put(create::put_file).delete(own::delete))
+        .route("/{code}/burn", post(read::burn))
+        .route("/{code}/delete", post(own::delete_form))
+        .route("/{code}/report", post(own::report_form))
+        .route("/raw/{code}", get(read::raw))
+        .route("/download/{code}", get(read::download))
+        .route("/qr/{code}", get(read::qr))
+        .route("/mine", get(own::mine))
+        .route("/api/v1/pastes", post(api::create).get(api::list))
+        .route("/api/v1/pastes/{code}", get(api::read).delete(own::delete_by_api))
+        .route("/api/v1/pastes/{code}/burn", post(api::burn))
+        .route("/api/v1/pastes/{code}/reports", post(api::report))
+        .route("/api/v1/owners", post(api::new_owner))
+        .route("/api/v1/reports", get(operator::reports))
+        .route("/api/v1/takedowns", post(operator::takedown))
+        .route("/api/v1/bans", get(operator::bans))
+        .route("/api/v1/bans/{hash}", put(operator::ban).merge(delete(operator::unban)))
+        .route("/assets/{name}", get(asset))
+        .route("/openapi.json", get(move || openapi::answer(document)))
+        .route("/healthz", get(health))
+        .route("/robots.txt", get(robots))
+        .fallback(no_route)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(axum::middleware::from_fn(frame::frame))
+        .layer(axum::extract::DefaultBodyLimit::disable())
+        .with_state(Arc::new(Web::new(pastes)))
+}
+
+/// `GET /assets/{name}`
+async fn asset(request: Request) -> Result<Response, Failure> {
+    let name = segment(request.uri().path(), 1).unwrap_or_default();
+    let asset = assets::asset(name).ok_or(Failure::NoRoute)?;
+    let mut response = Response::new(Body::from(asset.bytes));
+    let map = response.headers_mut();
+    map.insert(header::CONTENT_TYPE, HeaderValue::from_static(asset.content_type));
+    map.insert(header::CACHE_CONTROL, HeaderValue::from_static(assets::CACHE_CONTROL));
+    Ok(response)
+}
+
+/// `GET /healthz`: 200 when the database answers.
+async fn health(State(web): State<Shared>) -> Response {
+    let (status, text) = match web.is_healthy().await {
+        true => (StatusCode::OK, "ok\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n"),
+    };
+    let mut response = plain(text);
+    *response.status_mut() = status;
+    response
+}
+
+/// Links to pastes are secrets; search engines have no business with them.
+async fn robots() -> Response {
+    plain("User-agent: *\nAllow: /$\nDisallow: /\n")
+}
+
+async fn no_route() -> Failure {
+    Failure::NoRoute
+}
+
+async fn wrong_method() -> Failure {
+    Failure::WrongMethod
+}
+
+fn plain(text: impl Into<Body>) -> Response {
+    let mut response = Response::new(text.into());
+    response.headers_mut().insert(header::CONTENT_TYPE, TEXT);
+    response.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
+    response
+}

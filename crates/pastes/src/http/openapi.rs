@@ -1,0 +1,150 @@
+//! The description of the interface, made from the types that are used.
+//!
+//! # What is true
+//! - Every status that an operation can answer with is listed, and every limit is the one in force.
+
+use axum::body::Body;
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use utoipa::OpenApi;
+
+use super::headers::JSON;
+use super::options::EXPIRES_PATTERN;
+use super::{api, operator, own, wire};
+use crate::settings::Settings;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Pastes", description = "Text that people share by a link, until it expires."),
+    paths(
+        api::create,
+        api::read,
+        api::burn,
+        api::report,
+        own::delete_by_api,
+        api::new_owner,
+        api::list,
+        operator::reports,
+        operator::takedown,
+        operator::bans,
+        operator::ban,
+        operator::unban,
+    ),
+    components(schemas(wire::Problem))
+)]
+struct Document;
+
+/// What can go wrong with each operation, beside 429 and 503, which every one can answer with.
+const PROBLEMS: [(&str, &str, &[u16]); 12] = [
+    ("/api/v1/pastes", "post", &[400, 401, 403, 408, 409, 413, 415, 422]),
+    ("/api/v1/pastes", "get", &[400, 401]),
+    ("/api/v1/pastes/{code}", "get", &[404, 409]),
+    ("/api/v1/pastes/{code}", "delete", &[401, 403]),
+    ("/api/v1/pastes/{code}/burn", "post", &[404]),
+    ("/api/v1/pastes/{code}/reports", "post", &[400, 404, 408, 413, 415]),
+    ("/api/v1/owners", "post", &[]),
+    ("/api/v1/reports", "get", &[400, 401, 403, 404]),
+    ("/api/v1/takedowns", "post", &[400, 401, 403, 404, 408, 413, 415]),
+    ("/api/v1/bans", "get", &[400, 401, 403, 404]),
+    ("/api/v1/bans/{hash}", "put", &[400, 401, 403, 404, 408, 413, 415]),
+    ("/api/v1/bans/{hash}", "delete", &[400, 401, 403, 404]),
+];
+
+/// The document for a service with these settings.
+pub fn document(settings: &Settings) -> Bytes {
+    let mut document = serde_json::to_value(Document::openapi()).unwrap_or_default();
+    document["servers"] = json!([{ "url": settings.base_url.trim_end_matches('/') }]);
+    document["components"]["securitySchemes"] = json!({
+        "owner": { "type": "http", "scheme": "bearer", "description": "An owner's token, from POST /api/v1/owners" },
+        "deleteToken": { "type": "apiKey", "in": "header", "name": "X-Delete-Token", "description": "The token that came with the paste" },
+        "operator": { "type": "http", "scheme": "bearer", "description": "The operator's token" },
+    });
+    for (path, method, statuses) in PROBLEMS {
+        let responses = &mut document["paths"][path][method]["responses"];
+        for status in statuses.iter().chain(&[429, 503]) {
+            responses[status.to_string()] = problem(*status);
+        }
+    }
+    describe_create(&mut document, settings);
+    document.to_string().into()
+}
+
+fn describe_create(document: &mut Value, settings: &Settings) {
+    let create = &mut document["components"]["schemas"]["CreateRequest"];
+    create["additionalProperties"] = json!(false);
+    let fields = &mut create["properties"];
+    fields["content"]["maxLength"] = json!(settings.max_size);
+    fields["content"]["description"] = json!(format!(
+        "The text, at most {} bytes of UTF-8. Other bytes go to POST / as they are.",
+        settings.max_size
+    ));
+    fields["expiresIn"] = json!({
+        "description": "How long it lives: a length of time, or seconds.",
+        "oneOf": [
+            { "type": "string", "pattern": EXPIRES_PATTERN, "examples": ["10m", "1d", "2 weeks"] },
+            { "type": "integer", "minimum": 1, "maximum": settings.max_expiry.as_secs() },
+            { "type": "null" },
+        ],
+    });
+    for request in ["ReportRequest", "TakedownRequest", "BanRequest"] {
+        document["components"]["schemas"][request]["additionalProperties"] = json!(false);
+    }
+}
+
+fn problem(status: u16) -> Value {
+    let description = match status {
+        400 => "The request cannot be understood",
+        401 => "A token is needed, or is not known",
+        403 => "Not allowed: a wrong token, or banned content",
+        404 => "There is no such paste, or not any more; for operators: no token is configured",
+        408 => "The body did not arrive in time",
+        409 => "Taken, used before for something else, or to be read once by POST",
+        413 => "Too large",
+        415 => "Not JSON, or compressed",
+        422 => "Understood, but outside of what is allowed here",
+        429 => "Too many requests from one address",
+        _ => "Not just now: the upload goes on, or the database or the store does not answer",
+    };
+    let mut response = json!({
+        "description": description,
+        "content": { "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } },
+    });
+    if matches!(status, 429 | 503) {
+        response["headers"] = json!({ "Retry-After": {
+            "description": "Seconds", "schema": { "type": "integer", "minimum": 1 } } });
+    }
+    response
+}
+
+/// `GET /openapi.json`
+pub async fn answer(document: Bytes) -> Response {
+    let mut response = Response::new(Body::from(document));
+    let map = response.headers_mut();
+    map.insert(header::CONTENT_TYPE, JSON);
+    map.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_says_what_can_go_wrong_and_the_limits_in_force() {
+        let settings = Settings { max_size: 777, ..Settings::default() };
+        let document: Value = serde_json::from_slice(&document(&settings)).expect("JSON");
+        let paths = document["paths"].as_object().expect("paths");
+        let operations: usize =
+            paths.values().filter_map(Value::as_object).map(|path| path.len()).sum();
+        assert_eq!(operations, PROBLEMS.len());
+        for (path, method, _) in PROBLEMS {
+            let operation = &document["paths"][path][method];
+            assert!(operation["operationId"].is_string(), "{method} {path}");
+            assert!(operation["responses"]["429"].is_object(), "{method} {path}");
+        }
+        let content = &document["components"]["schemas"]["CreateRequest"]["properties"]["content"];
+        assert_eq!(content["maxLength"], 777);
+    }
+}

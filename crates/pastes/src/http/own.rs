@@ -1,0 +1,131 @@
+//! What is one's own: listing it, deleting it; and telling the operator about what is not right.
+//!
+//! # What is true
+//! - A wrong token, a paste of somebody else's and a code that never was get one answer.
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
+
+use super::api;
+use super::errors::Failure;
+use super::form;
+use super::frame::undisturbed;
+use super::headers::{DELETE_TOKEN, NO_STORE};
+use super::read::html;
+use super::view;
+use super::web::{Shared, Web, bearer, code_in};
+use crate::code::{Bearer, ShortCode};
+use crate::error::{DeleteError, ReadError};
+use crate::model::Report;
+use crate::pages::{self, Done};
+
+type Answer = Result<Response, Failure>;
+
+/// Pastes on one page of `/mine`.
+const PAGE: u32 = 50;
+const FORM: usize = 16 * 1024;
+
+/// `DELETE /{code}`
+pub async fn delete(State(web): State<Shared>, request: Request) -> Answer {
+    delete_at(web, request, 0).await
+}
+
+/// Deletes a paste.
+#[utoipa::path(delete, path = "/api/v1/pastes/{code}", tag = "pastes", operation_id = "deletePaste",
+    params(
+        ("code" = String, Path, pattern = "^[A-Za-z0-9_-]{1,32}$"),
+        ("X-Delete-Token" = Option<String>, Header, description = "Instead of Authorization")),
+    responses((status = 204, description = "Gone")),
+    security(("deleteToken" = []), ("owner" = [])))]
+pub async fn delete_by_api(State(web): State<Shared>, request: Request) -> Answer {
+    delete_at(web, request, 3).await
+}
+
+async fn delete_at(web: Shared, request: Request, before: usize) -> Answer {
+    web.admit_read(&request)?;
+    let token = delete_token(request.headers())?;
+    let code = code_in(&request, before).map_err(|_| DeleteError::NotYours)?;
+    carry_out(&web, code, token).await?;
+    Ok(api::empty(StatusCode::NO_CONTENT))
+}
+
+fn delete_token(headers: &HeaderMap) -> Result<Bearer, Failure> {
+    match headers.get(DELETE_TOKEN) {
+        Some(token) => {
+            let token = token.to_str().ok().and_then(Bearer::new);
+            token.ok_or(DeleteError::NotYours.into())
+        }
+        None => bearer(headers)?.ok_or(Failure::NoToken),
+    }
+}
+
+async fn carry_out(web: &Web, code: ShortCode, token: Bearer) -> Result<(), Failure> {
+    let pastes = web.pastes.clone();
+    undisturbed(async move { pastes.delete(&code, &token).await }).await
+}
+
+/// `POST /{code}/delete`: the token is in the form, or the browser is the owner's.
+pub async fn delete_form(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_read(&request)?;
+    web.cookies.own_form(request.headers(), &web.base_url)?;
+    let code = code_in(&request, 0).map_err(|_| DeleteError::NotYours)?;
+    let (parts, body) = request.into_parts();
+    let fields = form::fields(&web, &parts.headers, body, FORM).await?;
+    let typed = value(&fields, "token").map(|token| Bearer::new(token.trim()));
+    let token = match typed {
+        Some(token) => token,
+        None => web.cookies.owner(&parts.headers).and_then(|owner| Bearer::new(owner.as_str())),
+    };
+    carry_out(&web, code, token.ok_or(DeleteError::NotYours)?).await?;
+    let mut response = html(pages::done(&Done::deleted()).into_string().into(), NO_STORE);
+    // Browsers keep pages for a minute: whoever deletes a paste must not see it right after.
+    let forget = axum::http::HeaderValue::from_static("\"cache\"");
+    response.headers_mut().insert("clear-site-data", forget);
+    Ok(response)
+}
+
+/// `POST /{code}/report`
+pub async fn report_form(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_create(&request)?;
+    web.cookies.own_form(request.headers(), &web.base_url)?;
+    let code = code_in(&request, 0)?;
+    let (parts, body) = request.into_parts();
+    let fields = form::fields(&web, &parts.headers, body, FORM).await?;
+    let reason = [value(&fields, "reason"), value(&fields, "details")];
+    let reason: Vec<&str> = reason.into_iter().flatten().filter(|text| !text.is_empty()).collect();
+    let contact = value(&fields, "contact").filter(|contact| !contact.is_empty());
+    let report = Report {
+        reason: api::words(reason.join(": "), "reason", 2100)?,
+        contact: contact
+            .map(|contact| api::words(contact.to_owned(), "contact", 200))
+            .transpose()?,
+    };
+    let pastes = web.pastes.clone();
+    undisturbed(async move { pastes.report(&code, report).await }).await?;
+    Ok(html(pages::done(&Done::reported()).into_string().into(), NO_STORE))
+}
+
+fn value<'a>(fields: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    fields.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
+}
+
+/// `GET /mine`
+pub async fn mine(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_read(&request)?;
+    let before: Option<ShortCode> =
+        api::query(&request, "before").and_then(|code| code.parse().ok());
+    let listed = match web.cookies.owner(request.headers()) {
+        Some(owner) => match web.pastes.list(&owner, before.as_ref(), PAGE).await {
+            // An owner that we do not know has nothing here.
+            Err(ReadError::NotFound) => Vec::new(),
+            listed => listed?,
+        },
+        None => Vec::new(),
+    };
+    let full = listed.len() == PAGE as usize;
+    let next = listed.last().filter(|_| full).map(|last| format!("/mine?before={}", last.code));
+    let mut response = html(view::mine(&web.base_url, &listed, next).into(), NO_STORE);
+    response.headers_mut().insert(header::VARY, axum::http::HeaderValue::from_static("cookie"));
+    Ok(response)
+}

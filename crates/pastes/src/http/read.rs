@@ -1,0 +1,222 @@
+//! Reading: the page, the bytes, the download, the QR code; and reading what can be read once.
+//!
+//! # What is true
+//! - Every answer asks the service first; nothing here remembers that a paste was alive.
+//! - The bytes of a paste never become active: they are plain text in a sandbox, or a download.
+//! - Looking does not burn. Only a POST does, so that link previews destroy nothing.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+
+use super::errors::Failure;
+use super::frame::undisturbed;
+use super::headers::{self, HTML, NO_STORE, PAGE_CSP, RAW_CSP, TEXT};
+use super::negotiate;
+use super::view;
+use super::web::{Shared, code_in};
+use crate::highlight;
+use crate::model::{Paste, Reading};
+
+type Answer = Result<Response, Failure>;
+
+/// `GET /{code}`
+pub async fn page(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_read(&request)?;
+    let code = code_in(&request, 0)?;
+    let reading = web.pastes.read(&code).await?;
+    if negotiate::wants_text(request.headers()) {
+        let paste = ready(reading, &code)?;
+        let mut response = bytes_of(&paste, request.headers(), false);
+        response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
+        return Ok(response);
+    }
+    let made = web.cookies.made(request.headers(), &code);
+    let just_made = made.is_some();
+    let mut response = match reading {
+        Reading::Ready(paste) if !just_made => {
+            let page = web.rendered.page(&web.base_url, &paste).await?;
+            return Ok(html(page, headers::keep(paste.life)));
+        }
+        Reading::Ready(paste) => {
+            let base_url = web.base_url.clone();
+            let page = web.rendered.work(move || view::paste(&base_url, &paste, made)).await?;
+            html(page, NO_STORE)
+        }
+        Reading::Burns { language, size, expires_at } => {
+            let page = view::burn_confirm(&web.base_url, &code, language, size, expires_at, made);
+            html(page.into(), NO_STORE)
+        }
+        Reading::Uploading { retry_after } if !negotiate::is_browser(request.headers()) => {
+            return Err(Failure::Uploading { retry_after });
+        }
+        Reading::Uploading { retry_after } => {
+            let mut response = html(view::waiting(&web.base_url, &code, made).into(), NO_STORE);
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            response.headers_mut().insert(header::RETRY_AFTER, headers::seconds_up(retry_after));
+            // The token stays until the paste itself is shown: this page goes away by itself.
+            return Ok(response);
+        }
+    };
+    if just_made {
+        response.headers_mut().append(header::SET_COOKIE, web.cookies.forget_made(&code));
+    }
+    Ok(response)
+}
+
+/// `GET /raw/{code}`
+pub async fn raw(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_read(&request)?;
+    let code = code_in(&request, 1)?;
+    let paste = ready(web.pastes.read(&code).await?, &code)?;
+    Ok(bytes_of(&paste, request.headers(), false))
+}
+
+/// `GET /download/{code}`
+pub async fn download(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_read(&request)?;
+    let code = code_in(&request, 1)?;
+    let paste = ready(web.pastes.read(&code).await?, &code)?;
+    Ok(bytes_of(&paste, request.headers(), true))
+}
+
+/// `GET /qr/{code}`
+pub async fn qr(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_read(&request)?;
+    let code = code_in(&request, 1)?;
+    // A picture of a link to nothing would be a second way to ask what is there.
+    let keep = match web.pastes.read(&code).await? {
+        Reading::Ready(paste) => headers::keep(paste.life),
+        Reading::Uploading { .. } | Reading::Burns { .. } => NO_STORE,
+    };
+    let image = crate::qr::svg(&format!("{}/{code}", web.base_url)).ok_or(Failure::Broken)?;
+    let mut response = Response::new(Body::from(image));
+    let map = response.headers_mut();
+    map.insert(header::CONTENT_TYPE, HeaderValue::from_static("image/svg+xml"));
+    map.insert(header::CACHE_CONTROL, keep);
+    Ok(response)
+}
+
+/// `POST /{code}/burn`: the page's buttons, and curl.
+pub async fn burn(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_read(&request)?;
+    let code = code_in(&request, 0)?;
+    web.cookies.own_form(request.headers(), &web.base_url)?;
+    let for_people = negotiate::is_browser(request.headers());
+    let (parts, body) = request.into_parts();
+    let fields = super::form::fields(&web, &parts.headers, body, 4096).await?;
+    let download = fields.iter().any(|(name, value)| name == "as" && value == "download");
+    let pastes = web.pastes.clone();
+    let paste = undisturbed(async move { pastes.burn(&code).await }).await?;
+    let shown = for_people && !download && highlight::text(&paste.content).is_some();
+    if !shown {
+        return Ok(last_copy(&paste, for_people));
+    }
+    let page = web.rendered.work(move || view::burnt(&paste).unwrap_or_default()).await?;
+    Ok(html(page, NO_STORE))
+}
+
+/// The paste, when its bytes can be given to whoever asks.
+pub fn ready(reading: Reading, code: &crate::ShortCode) -> Result<Arc<Paste>, Failure> {
+    match reading {
+        Reading::Ready(paste) => Ok(paste),
+        Reading::Uploading { retry_after } => Err(Failure::Uploading { retry_after }),
+        Reading::Burns { .. } => Err(Failure::Burns(code.clone())),
+    }
+}
+
+pub fn html(page: Bytes, keep: HeaderValue) -> Response {
+    let mut response = Response::new(Body::from(page));
+    let map = response.headers_mut();
+    map.reserve(12);
+    map.insert(header::CONTENT_TYPE, HTML);
+    map.insert(header::CACHE_CONTROL, keep);
+    map.insert(header::CONTENT_SECURITY_POLICY, PAGE_CSP);
+    map.insert(header::VARY, HeaderValue::from_static("accept"));
+    response
+}
+
+/// The bytes as they are, or "you have them already".
+fn bytes_of(paste: &Paste, asked: &HeaderMap, download: bool) -> Response {
+    let tag = entity_tag(paste);
+    let known = asked
+        .get(header::IF_NONE_MATCH)
+        .is_some_and(|known| knows(known.as_bytes(), tag.as_bytes()));
+    let mut response = Response::new(match known {
+        true => Body::empty(),
+        false => Body::from(paste.content.clone()),
+    });
+    if known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    let map = response.headers_mut();
+    map.reserve(12);
+    if download {
+        attach(map, paste);
+    } else {
+        map.insert(header::CONTENT_TYPE, TEXT);
+    }
+    map.insert(header::CACHE_CONTROL, headers::keep(paste.life));
+    map.insert(header::ETAG, tag);
+    map.insert(header::CONTENT_SECURITY_POLICY, RAW_CSP);
+    response
+}
+
+/// The bytes of a paste that is gone.
+fn last_copy(paste: &Paste, download: bool) -> Response {
+    let mut response = Response::new(Body::from(paste.content.clone()));
+    let map = response.headers_mut();
+    match download {
+        true => attach(map, paste),
+        false => drop(map.insert(header::CONTENT_TYPE, TEXT)),
+    }
+    map.insert(header::CACHE_CONTROL, NO_STORE);
+    map.insert(header::CONTENT_SECURITY_POLICY, RAW_CSP);
+    response
+}
+
+/// A download is bytes, whatever they are. Its name is made of the code, which has plain characters
+/// only.
+fn attach(map: &mut HeaderMap, paste: &Paste) {
+    let ending = if highlight::text(&paste.content).is_some() { "txt" } else { "bin" };
+    let name = format!("attachment; filename=\"{}.{ending}\"", paste.code);
+    map.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    map.insert(header::CONTENT_DISPOSITION, headers::text(&name));
+}
+
+/// A paste never changes, so the moment of its making names its bytes. Nothing of the content goes
+/// into it: that would tell whether two pastes have the same bytes.
+fn entity_tag(paste: &Paste) -> HeaderValue {
+    let mut tag = String::with_capacity(20);
+    // Writing to a string cannot fail.
+    let _ = write!(tag, "\"{:x}\"", paste.created_at.as_microsecond());
+    HeaderValue::from_maybe_shared(Bytes::from(tag)).unwrap_or(HeaderValue::from_static("\"\""))
+}
+
+/// `If-None-Match` is `*` or a list of tags, compared weakly.
+fn knows(known: &[u8], tag: &[u8]) -> bool {
+    known
+        .split(|byte| *byte == b',')
+        .map(<[u8]>::trim_ascii)
+        .any(|one| one == b"*" || one.strip_prefix(b"W/").unwrap_or(one) == tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_tags_are_found_in_lists() {
+        for known in ["\"a\"", "W/\"a\"", "\"b\", \"a\"", "*", " \"b\" ,W/\"a\" "] {
+            assert!(knows(known.as_bytes(), b"\"a\""), "{known}");
+        }
+        for unknown in ["", "a", "\"b\"", "\"ab\"", "W/"] {
+            assert!(!knows(unknown.as_bytes(), b"\"a\""), "{unknown}");
+        }
+    }
+}

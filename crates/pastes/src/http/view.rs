@@ -1,0 +1,177 @@
+//! From answers of the service to what the pages show.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use super::errors::Told;
+use crate::code::ShortCode;
+use crate::highlight;
+use crate::model::{Listed, Paste, Status};
+use crate::pages::{
+    self, BurnConfirm, Burnt, CreateForm, ErrorView, FormError, JustCreated, Links, Mine,
+    MinePaste, PasteState, PasteView, Typed, Waiting, expiry_choices, expiry_value,
+};
+use crate::settings::Settings;
+
+static NOT_FOUND: LazyLock<Bytes> = LazyLock::new(|| pages::not_found().into_string().into());
+
+/// A failure, for people.
+pub fn failure(told: &Told) -> Bytes {
+    if told.status.as_u16() == 404 {
+        return NOT_FOUND.clone();
+    }
+    let title = match told.status.as_u16() {
+        413 => "Too large",
+        429 => "Too many requests",
+        403 | 401 => "Not allowed",
+        408 => "Too slow",
+        409 => "That is not possible",
+        500 => "Something went wrong",
+        503 => "Not available right now",
+        _ => "That cannot be done",
+    };
+    let mut view = ErrorView::new(told.status.as_u16(), title, &told.detail);
+    view.retry_after = told.retry_after;
+    pages::error(&view).into_string().into()
+}
+
+/// Two lives with the same number are worded the same on a page.
+pub fn wording(life: Duration) -> u64 {
+    let seconds = life.as_secs();
+    match seconds {
+        0..60 => 0,
+        60..7200 => seconds / 60,
+        7200..172_800 => 1000 + seconds / 3600,
+        _ => 10_000 + seconds / 86_400,
+    }
+}
+
+/// A paste, to read.
+pub fn paste(base_url: &str, paste: &Paste, delete_token: Option<String>) -> String {
+    let view = PasteView {
+        code: paste.code.to_string(),
+        content: highlight::render(&paste.content, paste.language.as_deref()),
+        size: paste.content.len() as u64,
+        created_at: paste.created_at,
+        expires_at: paste.expires_at,
+        life: paste.life,
+        links: Links::of(base_url, paste.code.as_str()),
+        created: delete_token.map(|delete_token| JustCreated { delete_token }),
+    };
+    pages::paste(&view).into_string()
+}
+
+/// A paste that can be read once.
+pub fn burn_confirm(
+    base_url: &str,
+    code: &ShortCode,
+    language: Option<String>,
+    size: usize,
+    expires_at: Timestamp,
+    delete_token: Option<String>,
+) -> String {
+    let confirm = BurnConfirm {
+        code: code.to_string(),
+        size: size as u64,
+        language,
+        expires_at,
+        life: until(expires_at),
+        links: Links::of(base_url, code.as_str()),
+        created: delete_token.map(|delete_token| JustCreated { delete_token }),
+    };
+    pages::burn_confirm(&confirm).into_string()
+}
+
+/// What was in a paste that is gone now; `None`: it is not text.
+pub fn burnt(paste: &Paste) -> Option<String> {
+    let text = highlight::text(&paste.content)?;
+    let burnt = Burnt {
+        code: paste.code.to_string(),
+        content: highlight::highlight_whole(text, paste.language.as_deref()),
+        size: paste.content.len() as u64,
+    };
+    Some(pages::burnt(&burnt).into_string())
+}
+
+/// A paste whose upload goes on.
+pub fn waiting(base_url: &str, code: &ShortCode, delete_token: Option<String>) -> String {
+    let waiting = Waiting {
+        code: code.to_string(),
+        refresh: Duration::from_secs(3),
+        links: Links::of(base_url, code.as_str()),
+        created: delete_token.map(|delete_token| JustCreated { delete_token }),
+    };
+    pages::waiting(&waiting).into_string()
+}
+
+/// The page on which pastes are made; with an error, as it was typed.
+pub fn create(settings: &Settings, typed: Option<Typed>, error: Option<FormError>) -> String {
+    let default = expiry_value(settings.default_expiry);
+    let form = CreateForm {
+        base_url: settings.base_url.trim_end_matches('/').to_owned(),
+        expiries: expiry_choices(settings.default_expiry, settings.max_expiry),
+        max_size: settings.max_size as u64,
+        typed: typed.unwrap_or_else(|| Typed { expires: default, ..Typed::default() }),
+        error,
+    };
+    pages::create(&form).into_string()
+}
+
+/// Somebody's own pastes.
+pub fn mine(base_url: &str, listed: &[Listed], next: Option<String>) -> String {
+    let pastes = listed
+        .iter()
+        .map(|paste| MinePaste {
+            code: paste.code.to_string(),
+            language: paste.language.clone(),
+            size: Some(paste.size as u64),
+            created_at: paste.created_at,
+            expires_at: paste.expires_at,
+            life: until(paste.expires_at),
+            state: match paste.status {
+                Status::Processed => PasteState::Ready,
+                Status::InProgress => PasteState::Uploading,
+                Status::Failed => PasteState::Failed,
+            },
+            burn: paste.burn,
+            links: Links::of(base_url, paste.code.as_str()),
+        })
+        .collect();
+    pages::mine(&Mine { pastes, next }).into_string()
+}
+
+/// Only for words on a page: what may be read is decided by the database's clock.
+fn until(moment: Timestamp) -> Duration {
+    moment.duration_since(Timestamp::now()).try_into().unwrap_or(Duration::ZERO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The words of a page for this life, found where a page says how long to wait.
+    fn words(life: u64) -> String {
+        let mut view = ErrorView::new(1, "", "");
+        view.retry_after = Some(Duration::from_secs(life));
+        pages::error(&view).into_string()
+    }
+
+    #[test]
+    fn lives_with_one_number_have_one_wording() {
+        let lives =
+            [0, 59, 60, 119, 120, 7199, 7200, 10_799, 172_799, 172_800, 259_199, 31_536_000];
+        for one in lives {
+            for other in lives {
+                let number = |life| wording(Duration::from_secs(life));
+                assert_eq!(
+                    number(one) == number(other),
+                    words(one) == words(other),
+                    "{one} {other}"
+                );
+            }
+        }
+    }
+}

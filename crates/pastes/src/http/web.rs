@@ -1,0 +1,188 @@
+//! What every handler has at hand.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::extract::Request;
+use axum::http::{HeaderMap, header};
+use tokio::sync::Mutex;
+
+use super::body::Budget;
+use super::cookies::Cookies;
+use super::errors::Failure;
+use super::limits::{self, Limit};
+use super::rendered::Rendered;
+use crate::code::{Bearer, OwnerToken, ShortCode};
+use crate::error::CreateError;
+use crate::service::Pastes;
+
+/// Memory for bodies that are being received, at least.
+const RECEIVING: usize = 256 * 1024 * 1024;
+/// How long a look at the database's health counts.
+const HEALTH: Duration = Duration::from_secs(1);
+
+pub struct Web {
+    pub pastes: Pastes,
+    /// Without a slash at the end.
+    pub base_url: String,
+    pub creates: Limit,
+    pub reads: Limit,
+    pub budget: Budget,
+    pub cookies: Cookies,
+    pub rendered: Rendered,
+    proxies: usize,
+    health: Mutex<Option<(Instant, bool)>>,
+}
+
+pub type Shared = Arc<Web>;
+
+impl Web {
+    pub fn new(pastes: Pastes) -> Self {
+        let settings = pastes.settings();
+        let limits = &settings.limits;
+        let base_url = settings.base_url.trim_end_matches('/').to_owned();
+        Self {
+            creates: Limit::new(limits.creates_per_second, limits.create_burst),
+            reads: Limit::new(limits.reads_per_second, limits.read_burst),
+            budget: Budget::new(RECEIVING.max(settings.max_size.saturating_mul(16))),
+            cookies: Cookies::new(&base_url),
+            rendered: Rendered::new(settings.cache_bytes / 4),
+            proxies: limits.trusted_proxies,
+            health: Mutex::new(None),
+            base_url,
+            pastes,
+        }
+    }
+
+    pub fn client(&self, request: &Request) -> Option<IpAddr> {
+        limits::client(request.extensions(), request.headers(), self.proxies)
+    }
+
+    /// Counts a request that reads.
+    pub fn admit_read(&self, request: &Request) -> Result<(), Failure> {
+        self.reads.admit(self.client(request))
+    }
+
+    /// Counts a request that stores something.
+    pub fn admit_create(&self, request: &Request) -> Result<(), Failure> {
+        self.creates.admit(self.client(request))
+    }
+
+    /// True when the database answers. Asked at most once a second, however often we are.
+    pub async fn is_healthy(&self) -> bool {
+        let mut known = self.health.lock().await;
+        if let Some((asked, healthy)) = *known
+            && asked.elapsed() < HEALTH
+        {
+            return healthy;
+        }
+        let healthy = self.pastes.is_healthy().await;
+        *known = Some((Instant::now(), healthy));
+        healthy
+    }
+}
+
+/// The code in a path such as `/raw/{code}`: the segment after `before` others. Whatever is no code is
+/// no paste either.
+pub fn code_in(request: &Request, before: usize) -> Result<ShortCode, Failure> {
+    let segment = segment(request.uri().path(), before).ok_or(Failure::NOT_FOUND)?;
+    let code = if segment.contains('%') { unescape(segment) } else { segment.parse().ok() };
+    code.ok_or(Failure::NOT_FOUND)
+}
+
+pub fn segment(path: &str, before: usize) -> Option<&str> {
+    path.strip_prefix('/')?.split('/').nth(before)
+}
+
+/// `%61` is another way to write `a`.
+fn unescape(segment: &str) -> Option<ShortCode> {
+    let mut bytes = segment.bytes();
+    let mut plain = String::new();
+    while let Some(byte) = bytes.next() {
+        let byte = match byte {
+            b'%' => {
+                let digit = |byte: u8| char::from(byte).to_digit(16);
+                u8::try_from(digit(bytes.next()?)? * 16 + digit(bytes.next()?)?).ok()?
+            }
+            byte => byte,
+        };
+        plain.push(char::from(byte));
+    }
+    plain.parse().ok()
+}
+
+/// `Authorization: Bearer …`. `None`: no such header; an odd one is nobody's token.
+pub fn bearer(headers: &HeaderMap) -> Result<Option<Bearer>, Failure> {
+    let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
+    let token = value.to_str().ok().and_then(|value| {
+        let (scheme, token) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    });
+    match token.and_then(Bearer::new) {
+        Some(bearer) => Ok(Some(bearer)),
+        None => Err(Failure::NoToken),
+    }
+}
+
+/// The owner that a program acts for.
+pub fn owner(headers: &HeaderMap) -> Result<Option<OwnerToken>, Failure> {
+    match bearer(headers)? {
+        Some(bearer) => match OwnerToken::parse(bearer.as_str()) {
+            Some(owner) => Ok(Some(owner)),
+            None => Err(CreateError::UnknownOwner.into()),
+        },
+        None => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    fn code(path: &str) -> Option<String> {
+        let request = Request::builder().uri(path).body(Body::empty()).expect("a request");
+        code_in(&request, 1).ok().map(|code| code.to_string())
+    }
+
+    #[test]
+    fn h4_only_codes_are_found_in_paths() {
+        assert_eq!(code("/raw/aB3xYz").as_deref(), Some("aB3xYz"));
+        assert_eq!(code("/raw/aB3%78Yz").as_deref(), Some("aB3xYz"));
+        for bad in [
+            "/raw/",
+            "/raw",
+            "/raw/..",
+            "/raw/%2e%2e",
+            "/raw/%2E%2E%2Fx",
+            "/raw/a%2Fb",
+            "/raw/a%00",
+            "/raw/%",
+            "/raw/%4",
+            "/raw/%zz",
+            "/raw/%ff",
+            "/raw/%C3%A4",
+            "/raw/a%5cb",
+            "/raw/a%27--",
+        ] {
+            assert_eq!(code(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn tokens_come_from_the_authorization_header() {
+        let with = |value: &str| {
+            bearer(&HeaderMap::from_iter([(
+                header::AUTHORIZATION,
+                value.parse().expect("a value"),
+            )]))
+        };
+        assert!(bearer(&HeaderMap::new()).is_ok_and(|found| found.is_none()));
+        assert!(with("Bearer 0123456789abcdef").is_ok_and(|found| found.is_some()));
+        assert!(with("bearer  0123456789abcdef").is_ok_and(|found| found.is_some()));
+        for bad in ["0123456789abcdef", "Basic 0123456789abcdef", "Bearer short", "Bearer "] {
+            assert!(with(bad).is_err(), "{bad}");
+        }
+    }
+}
