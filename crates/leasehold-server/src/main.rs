@@ -1,7 +1,8 @@
 //! The executable `leasehold`: a development server, workers, and the commands that people use.
 //!
 //! In reading order: [`cli`] has the commands, [`exit`] how they end, [`output`] how they answer;
-//! [`dev`] starts everything on one machine; [`doctor`] looks for what is wrong.
+//! [`dev`] starts everything on one machine; [`serve`] runs the paste service; [`doctor`] looks for
+//! what is wrong.
 //!
 //! This is the one crate that reads the environment.
 
@@ -13,6 +14,7 @@ mod dev;
 mod doctor;
 mod exit;
 mod output;
+mod serve;
 mod text;
 mod worker;
 
@@ -49,8 +51,8 @@ Examples:
 #[tokio::main]
 async fn main() -> ExitCode {
     let Cli { command, common } = Cli::parse();
-    // A worker logs more, and says so itself.
-    if !matches!(command, cli::Command::Worker(_)) {
+    // Workers and services log more, and say so themselves.
+    if !matches!(command, cli::Command::Worker(_) | cli::Command::Serve(_)) {
         init_tracing();
     }
     let handles_signals = command.handles_signals();

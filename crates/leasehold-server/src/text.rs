@@ -12,6 +12,25 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from(length).map_err(|_| bad())
 }
 
+/// Reads `1MiB`, `64 KiB`, `2MB`, or a number of bytes.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let bad = || format!("{text:?} is not a size; write 64KiB, 1MiB, 2GiB or a number of bytes");
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at_checked(end).ok_or_else(bad)?;
+    let unit: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "kb" => 1000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        _ => return Err(bad()),
+    };
+    number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).ok_or_else(bad)
+}
+
 /// A length of time in its two largest units: `1h 30m`, `12s`, `250ms`.
 pub fn length(time: Duration) -> String {
     let seconds = time.as_secs();
@@ -99,6 +118,19 @@ mod tests {
         }
         for bad in ["", "5", "soon", "-5m", "1 month"] {
             assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_read_the_way_people_write_them() {
+        for (text, bytes) in
+            [("0", 0), ("12", 12), ("1MiB", 1 << 20), ("64 KiB", 65_536), ("2mb", 2_000_000)]
+        {
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
+        }
+        for bad in ["", "MiB", "1 parsec", "-1", "1.5MiB", "99999999999999999999", "99999999999GiB"]
+        {
+            assert!(parse_size(bad).is_err(), "{bad}");
         }
     }
 

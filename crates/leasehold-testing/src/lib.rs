@@ -24,10 +24,10 @@ pub mod pgbouncer;
 pub mod postgres;
 mod process;
 pub mod proxy;
-#[cfg(feature = "s3")]
-pub mod s3;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "s3")]
+pub mod s3;
 pub mod stepper;
 
 pub use assertions::EnqueuedJob;
@@ -37,7 +37,7 @@ pub use perform::Performed;
 pub use pgbouncer::PgBouncer;
 pub use postgres::PrivatePostgres;
 pub use proxy::FaultProxy;
-#[cfg(feature = "s3")]
-pub use s3::{FullS3Server, S3Server};
 #[cfg(feature = "redis")]
 pub use redis::PrivateRedis;
+#[cfg(feature = "s3")]
+pub use s3::{FullS3Server, S3Server};

@@ -9,6 +9,7 @@ use crate::engine::Leasehold;
 use crate::error::CallError;
 use crate::link::Link;
 use crate::queue::claim::Claimer;
+use crate::sweep::{Prepared, Sweep, SweepError};
 use crate::worker::Ctx;
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -31,4 +32,41 @@ pub async fn attempts_of_claim(
         .into_iter()
         .map(|job| Ctx::of_attempt(job, Arc::clone(&queue), engine.clone(), limit))
         .collect())
+}
+
+/// The statements of a sweep as they are sent, for tests that step through them or look at their
+/// plans. Parameters stand in them as `$1`.
+#[derive(Clone, Debug)]
+pub struct SweepSql {
+    pub claim: String,
+    pub claim_on: String,
+    pub finish: String,
+    pub renew: String,
+    pub fail: String,
+    pub close: String,
+    pub reset_stuck: String,
+    pub reset_failed: String,
+    /// What sessions that sweep set for themselves.
+    pub settings: &'static str,
+}
+
+/// Checks a sweep, stores its declaration and gives its statements.
+pub async fn sweep_sql(sweep: &Sweep, engine: &Leasehold) -> Result<SweepSql, SweepError> {
+    let statements = Prepared::new(sweep, engine).await?.statements;
+    Ok(SweepSql {
+        claim: statements.claim,
+        claim_on: statements.claim_on,
+        finish: statements.finish,
+        renew: statements.renew,
+        fail: statements.fail,
+        close: statements.close,
+        reset_stuck: statements.reset_stuck,
+        reset_failed: statements.reset_failed,
+        settings: crate::sweep::SETTINGS,
+    })
+}
+
+/// The second number of a sweep's advisory lock; the first is 7306.
+pub fn gate_key(sweep: &str) -> i32 {
+    crate::sweep::gate_key(sweep)
 }

@@ -275,6 +275,7 @@
     const limit = Number(text.dataset.limit);
 
     const problem = () => {
+      if (file.files.length > 0 && text.value !== "") return "Save the text or the file, not both.";
       if (file.files.length > 0) {
         const over = file.files[0].size > limit;
         return over ? `This file has ${size(file.files[0].size)}, more than fits.` : "";
@@ -285,9 +286,27 @@
       const bytes = new TextEncoder().encode(text.value).length;
       return bytes > limit ? `This text has ${size(bytes)}, more than fits.` : "";
     };
-    for (const field of [text, file]) {
-      field.addEventListener("input", () => text.setCustomValidity(""));
-    }
+    // The same key is the same paste: after a lost answer, saving again makes no second one.
+    const key = document.createElement("input");
+    key.type = "hidden";
+    key.name = "key";
+    form.append(key);
+    const anotherKey = () => {
+      const bytes = crypto.getRandomValues(new Uint8Array(16));
+      key.value = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+    };
+    anotherKey();
+    form.addEventListener("input", () => {
+      text.setCustomValidity("");
+      anotherKey();
+    });
+
+    // Whoever wanted a list wants it the next time.
+    const remember = one("#remember");
+    if (stored.get("remember") === "on") remember.checked = true;
+    remember.addEventListener("change", () => {
+      stored.set("remember", remember.checked ? "on" : null);
+    });
 
     form.addEventListener("submit", (event) => {
       const words = problem();
@@ -303,8 +322,9 @@
       form.dataset.sent = "1";
       save.textContent = "Saving…";
     });
-    // Back from the paste, the form can be used again.
-    addEventListener("pageshow", () => {
+    // Back from the paste, the form can be used again, for another one.
+    addEventListener("pageshow", (event) => {
+      if (event.persisted) anotherKey();
       delete form.dataset.sent;
       save.textContent = "Save";
     });
@@ -316,6 +336,7 @@
       if (event.dataTransfer.files.length === 0) return;
       event.preventDefault();
       file.files = event.dataTransfer.files;
+      form.dispatchEvent(new Event("input"));
       say(`File ${file.files[0].name} will be saved`);
     });
   }
@@ -340,7 +361,11 @@
       let ready = false;
       try {
         const signal = AbortSignal.timeout(10_000);
-        const response = await fetch(location.href, { cache: "no-store", signal });
+        const response = await fetch(panel.dataset.wait, {
+          method: "HEAD",
+          cache: "no-store",
+          signal,
+        });
         // Not ready, or too many questions: ask again later.
         ready = response.status !== 503 && response.status !== 429;
       } catch {

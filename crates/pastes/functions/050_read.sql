@@ -27,13 +27,15 @@ begin
     return found;
 end $$;
 
--- Burns a paste: of two readers in the same instant one gets true.
+-- Burns a paste: of two readers in the same instant one gets true. The clock is read when the row is
+-- looked at, not when the statement began: one that began earlier and came later would find an end
+-- that lies ahead of its own time, and burn the paste again.
 create or replace function pastes.burn(code text)
 returns boolean
 language plpgsql volatile set search_path = pastes, pg_temp as $$
 begin
     update pastes.pastes p set expires_at = statement_timestamp()
-     where p.short_code = code and p.burn and p.expires_at > statement_timestamp()
+     where p.short_code = code and p.burn and p.expires_at > clock_timestamp()
        and p.deletion_status = 'NOT_EXPIRED' and p.status in ('IN_PROGRESS', 'PROCESSED');
     return found;
 end $$;

@@ -73,7 +73,9 @@ pub enum StartError {
     Settings(String),
     #[error("the store cannot be used: {0}")]
     Store(String),
-    #[error("the tables of the paste service are not there; run: leasehold migrate up --service pastes")]
+    #[error(
+        "the tables of the paste service are not there; run: leasehold migrate up --service pastes"
+    )]
     NotMigrated,
     #[error("the database does not answer")]
     Unavailable(#[source] Unavailable),

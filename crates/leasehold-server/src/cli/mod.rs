@@ -14,6 +14,8 @@ mod jobs;
 mod known;
 mod many;
 mod migrate;
+mod moderation;
+mod paste;
 mod prompt;
 mod queues;
 mod record;
@@ -32,12 +34,15 @@ pub use common::Common;
 pub use db::Db;
 
 use crate::exit::Failure;
-use crate::{bench, dev, doctor, worker};
+use crate::{bench, dev, doctor, serve, worker};
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Starts everything here: a private PostgreSQL, housekeeping, and with --demo jobs to watch
+    /// Starts everything here: a private PostgreSQL, housekeeping, a paste service, and with --demo
+    /// jobs to watch
     Dev(dev::Args),
+    /// Runs the paste service
+    Serve(serve::Args),
     /// Runs jobs
     Worker(worker::Args),
     /// Enqueues a job
@@ -57,6 +62,11 @@ pub enum Command {
     /// Looks at worker processes
     #[command(subcommand)]
     Workers(workers::Command),
+    /// Pastes a file or standard input, and prints the link
+    Paste(paste::Args),
+    /// Looks at reports about pastes, takes pastes down, bans content
+    #[command(subcommand)]
+    Pastes(moderation::Command),
     /// Looks for what is wrong, and says what to do about it
     Doctor(doctor::Args),
     /// Brings the schema to this release, or shows it
@@ -75,12 +85,13 @@ pub enum Command {
 impl Command {
     /// True for commands that stop in order when they are told to; the others just end.
     pub fn handles_signals(&self) -> bool {
-        matches!(self, Self::Dev(_) | Self::Worker(_) | Self::Bench(_))
+        matches!(self, Self::Dev(_) | Self::Serve(_) | Self::Worker(_) | Self::Bench(_))
     }
 
     pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
         match self {
             Self::Dev(args) => dev::run(args, common).await,
+            Self::Serve(args) => serve::run(args, common).await,
             Self::Worker(args) => worker::run(args, common).await,
             Self::Enqueue(args) => enqueue::run(args, common).await,
             Self::Jobs(command) => jobs::run(command, common).await,
@@ -88,6 +99,8 @@ impl Command {
             Self::Queues(command) => queues::run(command, common).await,
             Self::Schedules(command) => schedules::run(command, common).await,
             Self::Workers(command) => workers::run(command, common).await,
+            Self::Paste(args) => paste::run(args, common).await,
+            Self::Pastes(command) => moderation::run(command, common).await,
             Self::Doctor(args) => doctor::run(args, common).await,
             Self::Migrate(args) => migrate::run(args, common).await,
             Self::Bench(args) => bench::run(args, common).await,

@@ -8,10 +8,11 @@
 //! - The server dies: workers go on trying; stop and start again.
 
 mod demo;
+mod pasting;
 pub mod place;
 mod producer;
 mod server;
-mod services;
+pub mod services;
 pub mod signals;
 
 use std::path::PathBuf;
@@ -37,12 +38,15 @@ pub struct Args {
     /// Runs jobs to watch: some queues, failures that are retried, a few that die, a schedule
     #[arg(long)]
     demo: bool,
+    #[command(flatten)]
+    pasting: pasting::Options,
 }
 
 const HELP: &str = "\
 Examples:
   leasehold dev --demo
   DATABASE_URL=postgres://me@localhost/app leasehold dev
+  echo hello | leasehold paste
 
 With DATABASE_URL (or --database-url) that database is used and migrated; without, a private \
 PostgreSQL is started from the installed binaries, reachable through a socket that only you can \
@@ -76,15 +80,27 @@ async fn serve(args: &Args, out: Out, server: &Server, signals: Signals) -> Resu
     let place = address::describe(database.config());
     let mut session = database.connect().await.map_err(|error| Failure::from(error).at(&place))?;
     leasehold::database::Database::check_server(&session).await?;
-    let applied = migrate::up(&mut session).await?;
+    let mut applied = migrate::up(&mut session).await?;
+    let store = args.pasting.store(server);
+    if store.is_some() {
+        applied.extend(::pastes::SCHEMA.up(&mut session).await?);
+    }
     drop(session);
     let engine = Leasehold::on(database).await?;
     let (stopper, stopping) = services::stopping();
-    let services = match args.demo {
+    let mut services = match args.demo {
         true => demo::services(&engine, &stopping, out),
         false => vec![housekeeping(&engine, &stopping)],
     };
-    announce(out, server, &place, applied.len(), &services)?;
+    let pastes = match &store {
+        Some(store) => Some(args.pasting.start(&engine, store, server, &stopping).await?),
+        None => None,
+    };
+    let link = pastes.map(|(pasting, link)| {
+        services.extend(pasting);
+        link
+    });
+    announce(out, server, &place, applied.len(), &services, link.as_deref())?;
     services::run_all(services, stopper, signals).await
 }
 
@@ -105,6 +121,7 @@ fn announce(
     place: &str,
     applied: usize,
     services: &[Service],
+    pastes: Option<&str>,
 ) -> Result<(), Failure> {
     let migrated = match applied {
         0 => "schema current".to_owned(),
@@ -129,7 +146,11 @@ fn announce(
     if let Server::Private { url, .. } = server {
         out.print("")?;
         out.print(&out.paint(Style::Strong, &format!("export DATABASE_URL='{url}'")))?;
-        out.print("")?;
     }
+    if let Some(url) = pastes {
+        out.print("")?;
+        out.print(&format!("echo hello | curl --data-binary @- {url}/"))?;
+    }
+    out.print("")?;
     out.print("ready")
 }

@@ -33,19 +33,22 @@ pub fn url_file(dir: &Path) -> PathBuf {
     dir.join("dev.url")
 }
 
-pub fn write_url(dir: &Path, url: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .create(true)
-        .write(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(url_file(dir))?;
+/// Holds the URL of the paste service, likewise.
+pub fn pastes_file(dir: &Path) -> PathBuf {
+    dir.join("pastes.url")
+}
+
+pub fn write_url(file: &Path, url: &str) -> io::Result<()> {
+    let mut file =
+        OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(file)?;
     writeln!(file, "{url}")
 }
 
-pub fn forget_url(dir: &Path) {
-    // Left behind by a kill, it only makes the next command say that nobody answers.
-    let _ = fs::remove_file(url_file(dir));
+pub fn forget_urls(dir: &Path) {
+    // Left behind by a kill, they only make the next command say that nobody answers.
+    for file in [url_file(dir), pastes_file(dir)] {
+        let _ = fs::remove_file(file);
+    }
 }
 
 /// A URL through a socket. The directory may hold blanks, as on macOS.

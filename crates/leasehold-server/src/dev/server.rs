@@ -54,7 +54,7 @@ impl Server {
         make_database(&place::socket_url(postgres.socket_dir(), postgres.port(), "postgres"))
             .await?;
         let url = place::socket_url(postgres.socket_dir(), postgres.port(), DATABASE);
-        place::write_url(postgres.dir(), &url)?;
+        place::write_url(&place::url_file(postgres.dir()), &url)?;
         Ok(Self::Private { url, postgres: Box::new(postgres) })
     }
 
@@ -67,7 +67,7 @@ impl Server {
     /// Stops what we started; everything is written out.
     pub async fn stop(self) -> Result<(), Failure> {
         let Self::Private { mut postgres, .. } = self else { return Ok(()) };
-        place::forget_url(postgres.dir());
+        place::forget_urls(postgres.dir());
         let stopped =
             tokio::task::spawn_blocking(move || postgres.stop()).await.map_err(Failure::failed)?;
         stopped.map_err(Failure::failed)

@@ -183,7 +183,7 @@ fn stop_signals() -> std::io::Result<(impl Future<Output = ()>, impl Future<Outp
 }
 
 /// Logs go to standard error. Leaves an earlier choice alone.
-fn start_logging() {
+pub fn start_logging() {
     use std::io::IsTerminal;
     let level = tracing_subscriber::EnvFilter::try_from_env("LEASEHOLD_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));

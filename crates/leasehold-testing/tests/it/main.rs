@@ -12,8 +12,8 @@ mod database;
 mod pgbouncer;
 mod postgres;
 mod proxy;
-#[cfg(feature = "s3")]
-mod s3;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "s3")]
+mod s3;
 mod stepper;

@@ -46,5 +46,9 @@ pub use watchdog::WatchReport;
 pub use when::When;
 
 pub(crate) use prepare::Prepared;
+#[cfg(feature = "testing")]
+pub(crate) use prepare::SETTINGS;
 pub(crate) use run::Sweeper;
+#[cfg(feature = "testing")]
+pub(crate) use statements::gate_key;
 pub(crate) use watchdog::Watchdog;

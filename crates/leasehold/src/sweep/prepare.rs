@@ -18,7 +18,7 @@ pub(super) const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// For sessions that only sweep: our statements go by indexes, and statistics of a table that has
 /// just been filled or emptied say otherwise. In the order of the key, too, so that two statements
 /// about the same rows never wait for each other in a circle.
-pub(super) const SETTINGS: &str = "set enable_seqscan = off; set enable_bitmapscan = off; \
+pub(crate) const SETTINGS: &str = "set enable_seqscan = off; set enable_bitmapscan = off; \
      set plan_cache_mode = force_generic_plan";
 
 /// Why a sweep cannot run, or could not.

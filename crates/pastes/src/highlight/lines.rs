@@ -37,7 +37,6 @@ pub fn render(text: &str, language: &'static Language, limits: &Limits) -> Highl
         reorders |= painter.line(&mut html, line);
         html.push_str("</span>");
     }
-    let html = html.into();
     Highlighted { html, language, lines, truncated, plain: painter.plain, reorders }
 }
 
@@ -48,7 +47,7 @@ pub fn one_block(text: &str, language: &'static Language) -> Highlighted {
     let reorders = escape::push(&mut html, text);
     html.push_str("</span>");
     Highlighted {
-        html: html.into(),
+        html,
         language,
         lines: count(text),
         truncated: false,

@@ -12,9 +12,8 @@
 //!   are too long are never given to the rules, so one line cannot hold a thread for long.
 //! - The rules fail or disagree with themselves: the rest of the text is shown plain.
 //! - It is called on a thread that serves other requests, and they wait: 1 KiB takes milliseconds,
-//!   100 KiB hundreds of them. Use `spawn_blocking`, and a [`Cache`].
+//!   100 KiB hundreds of them. Use `spawn_blocking`, and keep the page.
 
-mod cache;
 mod escape;
 pub mod language;
 mod lines;
@@ -23,10 +22,8 @@ mod token;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-pub use cache::Cache;
 pub use language::{Language, detect, find, languages};
 
 /// Bounds on what one paste may cost to show.
@@ -66,9 +63,7 @@ impl Default for Limits {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Highlighted {
     /// Escaped HTML, one `<span class="l" id="L…">` per line. Belongs into `<pre><code>`.
-    ///
-    /// Shared, because [`Cache`] hands it to many readers.
-    pub html: Arc<str>,
+    pub html: String,
     /// What it was shown as: `text` when nothing better is known.
     pub language: &'static Language,
     /// Lines in the whole text.

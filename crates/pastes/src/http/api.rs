@@ -182,6 +182,12 @@ pub async fn json<T: DeserializeOwned>(
         return Err(Failure::WrongType("Send JSON, with Content-Type: application/json."));
     }
     let taken = web.budget.read(headers, body, limit).await?;
+    // A list of the right length would be taken for the fields in their order.
+    if taken.bytes.trim_ascii_start().first() != Some(&b'{') {
+        return Err(Failure::malformed(
+            "The JSON does not fit: send an object, {\"name\": value}.",
+        ));
+    }
     match serde_json::from_slice(&taken.bytes) {
         Ok(value) => Ok((value, taken.held)),
         Err(error) => {

@@ -8,7 +8,6 @@
 
 use std::error::Error;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
@@ -20,11 +19,6 @@ use super::errors::Failure;
 
 /// Memory is handed out in pieces of this size.
 const PIECE: usize = 16 * 1024;
-/// What is read and thrown away after a refusal, so that the client gets to see it instead of a
-/// reset connection.
-const DRAINED: usize = 8 * 1024 * 1024;
-const DRAINED_FOR: Duration = Duration::from_secs(1);
-
 /// Memory for bodies that are being received, shared by all connections.
 #[derive(Clone)]
 pub struct Budget(Arc<Semaphore>);
@@ -73,10 +67,6 @@ impl Budget {
             .get(header::CONTENT_LENGTH)
             .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
         if announced.is_some_and(|announced| announced > limit as u64) {
-            // A client that asked first has sent nothing yet.
-            if !headers.contains_key(header::EXPECT) {
-                drain(body).await;
-            }
             return Err(Failure::TooLarge { limit });
         }
         let mut held = Held::default();
@@ -86,7 +76,6 @@ impl Budget {
             let Ok(data) = frame.map_err(|error| broken(&error))?.into_data() else { continue };
             let size = first.len() + rest.len() + data.len();
             if size > limit {
-                drain(body).await;
                 return Err(Failure::TooLarge { limit });
             }
             self.grow(&mut held, size)?;
@@ -114,20 +103,6 @@ fn refuse_packed(headers: &HeaderMap) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
-}
-
-async fn drain(mut body: Body) {
-    let mut left = DRAINED;
-    let draining = async {
-        while let Some(Ok(frame)) = body.frame().await {
-            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
-            if left == 0 {
-                break;
-            }
-        }
-    };
-    // Late or not, the answer goes out now.
-    let _ = tokio::time::timeout(DRAINED_FOR, draining).await;
 }
 
 /// The body did not arrive in time; put into the error of a body by [`super::server`].

@@ -231,6 +231,7 @@ fn typed(filled: &Filled) -> Typed {
         expires: filled.options.expires_in.map(crate::pages::expiry_value).unwrap_or_default(),
         alias: filled.options.alias.clone().unwrap_or_default(),
         burn: filled.options.burn,
+        remember: filled.remember,
     }
 }
 

@@ -78,7 +78,11 @@ pub async fn delete_form(State(web): State<Shared>, request: Request) -> Answer 
         None => web.cookies.owner(&parts.headers).and_then(|owner| Bearer::new(owner.as_str())),
     };
     carry_out(&web, code, token.ok_or(DeleteError::NotYours)?).await?;
-    Ok(html(pages::done(&Done::deleted()).into_string().into(), NO_STORE))
+    let mut response = html(pages::done(&Done::deleted()).into_string().into(), NO_STORE);
+    // Browsers keep pages for a minute: whoever deletes a paste must not see it right after.
+    let forget = axum::http::HeaderValue::from_static("\"cache\"");
+    response.headers_mut().insert("clear-site-data", forget);
+    Ok(response)
 }
 
 /// `POST /{code}/report`

@@ -1,4 +1,8 @@
 //! Patience that ends: a body that does not arrive, and a client that does not take its answer.
+//!
+//! # What can go wrong
+//! - A connection is closed while the client still sends, as after "too large": the system then resets
+//!   it, and the client may never see the answer. So what still comes is thrown away for a moment.
 
 use std::io;
 use std::pin::Pin;
@@ -12,6 +16,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::body::Late;
+
+/// What still comes after the last answer is thrown away for so long, and so much of it.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 64 * 1024 * 1024;
 
 /// A body that must have arrived some time after the first look at it.
 pub struct Timed {
@@ -67,11 +75,13 @@ pub struct Stalling<T> {
     /// When the write that waits is given up. Kept and moved, so that slow readers cost one timer.
     deadline: Option<Pin<Box<Sleep>>>,
     waiting: bool,
+    /// Until when, and how much: after the last answer.
+    lingering: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
 impl<T> Stalling<T> {
     pub fn new(stream: T, limit: Duration) -> Self {
-        Self { stream, limit, deadline: None, waiting: false }
+        Self { stream, limit, deadline: None, waiting: false, lingering: None }
     }
 
     fn watch<R>(
@@ -106,7 +116,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Stalling<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Stalling<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stalling<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -135,7 +145,29 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Stalling<T> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let closed = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.watch(context, closed)
+        if self.lingering.is_none() {
+            let closed = Pin::new(&mut self.stream).poll_shutdown(context);
+            ready!(self.watch(context, closed))?;
+        }
+        self.linger(context).map(Ok)
+    }
+}
+
+impl<T: AsyncRead + Unpin> Stalling<T> {
+    /// Ready when the client has closed its side too, or when it had its chance.
+    fn linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let (end, left) =
+            self.lingering.get_or_insert_with(|| (Box::pin(sleep(LINGER)), LINGER_BYTES));
+        let mut thrown_away = [0; 8192];
+        while *left > 0 && end.as_mut().poll(context).is_pending() {
+            let mut into = ReadBuf::new(&mut thrown_away);
+            match ready!(Pin::new(&mut self.stream).poll_read(context, &mut into)) {
+                Ok(()) if !into.filled().is_empty() => {
+                    *left = left.saturating_sub(into.filled().len());
+                }
+                _ => break,
+            }
+        }
+        Poll::Ready(())
     }
 }

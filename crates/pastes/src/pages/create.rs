@@ -99,13 +99,17 @@ fn options(form: &CreateForm) -> Markup {
                     autofocus[alias.is_some()]
                     aria-invalid=[alias.map(|_| "true")] aria-describedby=[alias];
             }
-            div.field.check-field {
+            div.field.checks {
                 label.check {
-                    input type="checkbox" name="burn" value="1" checked[typed.burn]
-                        aria-describedby="burn-hint";
-                    " Gone after reading"
+                    input #burn type="checkbox" name="burn" value="1" checked[typed.burn];
+                    span { "Gone after reading " span.aside { "(the first reader is the last)" } }
                 }
-                p.hint #burn-hint { "The first reader is the last." }
+                // Asked, not assumed: it ties a person's pastes together.
+                label.check {
+                    input #remember type="checkbox" name="remember" value="1"
+                        checked[typed.remember];
+                    span { "List it under Mine " span.aside { "(with a cookie)" } }
+                }
             }
         }
     }

@@ -12,7 +12,10 @@ pub fn mine(mine: &Mine) -> Markup {
         h1 { "My pastes" }
         @if mine.pastes.is_empty() {
             div.panel.empty {
-                p { "Nothing here yet. What you save with this browser is listed here until it ends." }
+                p {
+                    "Nothing here yet. Tick “List it under Mine” when you save, and this browser "
+                    "lists what it saved until it ends."
+                }
                 p { a.button.primary href="/" { "New paste" } }
             }
         } @else {

@@ -13,7 +13,7 @@
 //!
 //! | form | to | encoding | fields |
 //! |---|---|---|---|
-//! | [`create()`] | `/` | multipart | `content`, `file` (optional), `expires` (`1d`), `lang`, `alias`, `burn` (`1`), `page` (`1`: a person, answer with a page) |
+//! | [`create()`] | `/` | multipart | `content`, `file` (optional), `expires` (`1d`), `lang`, `alias`, `burn` (`1`), `remember` (`1`), `key` (from the script: the same key is the same paste), `page` (`1`: a person, answer with a page) |
 //! | [`burn_confirm()`] | `/{code}/burn` | urlencoded | `as` (`page` or `download`) |
 //! | delete, on several pages | [`Links::delete`] | urlencoded | `token` (absent on [`mine()`]: the owner's cookie decides) |
 //! | report, on [`paste()`] | [`Links::report`] | urlencoded | `reason`, `details` |

@@ -40,6 +40,8 @@ pub struct Typed {
     pub expires: String,
     pub alias: String,
     pub burn: bool,
+    /// List it on [`Mine`]: the browser then gets a cookie that says whose it is.
+    pub remember: bool,
 }
 
 /// What was wrong, and where.

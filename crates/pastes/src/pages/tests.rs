@@ -33,7 +33,14 @@ fn attacked(text: &str) -> Vec<(&'static str, Markup)> {
         base_url: s(),
         expiries: vec![Choice { value: s(), label: s() }],
         max_size: 1024,
-        typed: Typed { content: s(), language: s(), expires: s(), alias: s(), burn: true },
+        typed: Typed {
+            content: s(),
+            language: s(),
+            expires: s(),
+            alias: s(),
+            burn: true,
+            remember: true,
+        },
         error: Some(FormError { field, message: s() }),
     };
     let view = |content| PasteView {
@@ -213,6 +220,7 @@ fn what_was_typed_comes_back_with_the_mistake() {
             expires: "7d".into(),
             alias: "taken".into(),
             burn: true,
+            remember: true,
         },
         error: Some(FormError { field: Some(Field::Alias), message: "Taken.".into() }),
     };
@@ -227,8 +235,10 @@ fn what_was_typed_comes_back_with_the_mistake() {
     assert_eq!(alias.get("value"), Some("taken"));
     assert_eq!(alias.get("aria-invalid"), Some("true"));
     assert_eq!(alias.get("aria-describedby"), Some("form-error"));
-    let burn = tags.iter().find(|t| t.get("name") == Some("burn")).unwrap();
-    assert!(burn.get("checked").is_some());
+    for name in ["burn", "remember"] {
+        let tag = tags.iter().find(|t| t.get("name") == Some(name)).unwrap();
+        assert!(tag.get("checked").is_some(), "{name}");
+    }
 }
 
 #[test]

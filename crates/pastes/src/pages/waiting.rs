@@ -10,7 +10,9 @@ use super::parts;
 pub fn waiting(waiting: &Waiting) -> Markup {
     let main = html! {
         @if let Some(created) = &waiting.created { (parts::created(&waiting.links, created)) }
-        section.panel.waiting data-wait="1" aria-labelledby="waiting-title" {
+        // The script asks for the bytes, not for the page: the page shows the delete token once,
+        // and a question of the script must not be that once.
+        section.panel.waiting data-wait=(waiting.links.raw) aria-labelledby="waiting-title" {
             h1 #waiting-title { "Almost there" }
             p {
                 "This paste is saved and is being moved to where it is read from. "

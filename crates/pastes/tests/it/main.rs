@@ -9,6 +9,7 @@
 
 mod create;
 mod expiry;
+mod http;
 mod night;
 mod races;
 mod rig;

@@ -14,7 +14,7 @@ use tokio_postgres::Client;
 use crate::rig::{count, sql, until};
 
 /// A worker process: this test program once more, running nothing but the worker.
-struct Process {
+pub struct Process {
     child: Child,
     /// When it closes, the process ends: it must not outlive the tests.
     _stdin: Option<ChildStdin>,
@@ -23,12 +23,22 @@ struct Process {
 impl Process {
     /// Starts a worker of one kind; see [`child`].
     fn start(kind: &str, database: &TestDatabase, chaos: &str) -> Self {
+        Self::run(
+            "processes::child::process_worker_main",
+            kind,
+            database,
+            &[("LEASEHOLD_CHAOS", chaos)],
+        )
+    }
+
+    /// Starts this program again, with nothing but the test `main`.
+    pub fn run(main: &str, kind: &str, database: &TestDatabase, more: &[(&str, &str)]) -> Self {
         let program = std::env::current_exe().expect("our own path");
         let mut child = Command::new(program)
-            .args(["--exact", "processes::child::process_worker_main", "--nocapture"])
+            .args(["--exact", main, "--nocapture"])
             .env("LEASEHOLD_TEST_PROCESS", kind)
             .env("LEASEHOLD_TEST_PROCESS_URL", database.direct_url())
-            .env("LEASEHOLD_CHAOS", chaos)
+            .envs(more.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -38,13 +48,13 @@ impl Process {
         Self { child, _stdin: stdin }
     }
 
-    fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id() as i32).expect("a pid");
         kill_process(pid, signal).expect("signalled");
     }
 
     /// Waits for its end.
-    async fn ended(&mut self) -> ExitStatus {
+    pub async fn ended(&mut self) -> ExitStatus {
         let mut status = None;
         until("the process ends", async || {
             status = self.child.try_wait().expect("waited");

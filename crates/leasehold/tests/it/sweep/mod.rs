@@ -1,5 +1,16 @@
 //! Sweeps: rows of a table that is not ours, each finished once.
 
 mod basics;
+mod child;
+mod declared;
+mod failures;
+mod fence;
+mod gates;
+mod interleave;
+mod planner;
+#[cfg(feature = "redis")]
+mod redis;
+mod runs;
 mod shelf;
-mod speed;
+mod stories;
+mod watchdog;

@@ -1,0 +1,81 @@
+//! The paste service of `leasehold dev`.
+//!
+//! # What is true
+//! - It runs beside a private server, with its content in `blobs` there. A database of your own gets
+//!   its tables only when you name a directory for the content.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use leasehold::Leasehold;
+use pastes::{Settings, Store};
+use tokio::net::TcpListener;
+
+use super::place;
+use super::server::Server;
+use super::services::{Service, Stopping};
+use crate::exit::Failure;
+use crate::serve;
+
+#[derive(Args, Debug)]
+pub struct Options {
+    /// Where the paste service listens. Default: 127.0.0.1:8080, or a free port when that is taken
+    #[arg(long, value_name = "ADDRESS:PORT", env = "LEASEHOLD_LISTEN")]
+    listen: Option<SocketAddr>,
+    /// Where pastes keep their content. Default: blobs beside the private server; with a database of
+    /// your own there are no pastes without it
+    #[arg(long, value_name = "DIR", env = "LEASEHOLD_STORE")]
+    store: Option<PathBuf>,
+    /// Starts no paste service
+    #[arg(long, conflicts_with_all = ["listen", "store"])]
+    no_pastes: bool,
+}
+
+impl Options {
+    /// Where the content goes; `None`: no paste service is wanted.
+    pub fn store(&self, server: &Server) -> Option<PathBuf> {
+        match (self.no_pastes, &self.store, server) {
+            (true, _, _) => None,
+            (false, Some(store), _) => Some(store.clone()),
+            (false, None, Server::Private { postgres, .. }) => Some(postgres.dir().join("blobs")),
+            (false, None, Server::Named { .. }) => None,
+        }
+    }
+
+    /// The services, and where the paste service is.
+    pub async fn start(
+        &self,
+        engine: &Leasehold,
+        store: &std::path::Path,
+        server: &Server,
+        stopping: &Stopping,
+    ) -> Result<(Vec<Service>, String), Failure> {
+        let listener = self.listener().await?;
+        let url = format!("http://{}", serve::reachable(listener.local_addr()?));
+        // On one machine a paste is wanted at once, and nobody has to be slowed down.
+        let mut settings =
+            Settings { base_url: url.clone(), serve_staged: true, ..Settings::default() };
+        settings.limits.creates_per_second = 0;
+        settings.limits.reads_per_second = 0;
+        let store = Store::local(store)?;
+        let pastes = serve::start(engine.clone(), store, settings).await?;
+        if let Server::Private { postgres, .. } = server {
+            place::write_url(&place::pastes_file(postgres.dir()), &url)?;
+        }
+        let answering = serve::answering(&pastes, listener, stopping);
+        Ok((vec![answering, serve::working(&pastes, stopping)?], url))
+    }
+
+    async fn listener(&self) -> Result<TcpListener, Failure> {
+        match (self.listen, serve::LISTEN.parse::<SocketAddr>()) {
+            (Some(address), _) => serve::listen(address).await,
+            (None, Ok(usual)) => match TcpListener::bind(usual).await {
+                Ok(listener) => Ok(listener),
+                // Somebody else's; any other will do.
+                Err(_) => serve::listen(SocketAddr::new(usual.ip(), 0)).await,
+            },
+            (None, Err(error)) => Err(Failure::failed(error)),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Declarations: what is wrong with them is said before anything is claimed.
+
+use leasehold::sweep::{States, Sweep};
+
+use super::shelf::{GIVE_BACK, Shelf, loans};
+use crate::rig::{count, run};
+
+async fn refusal(shelf: &Shelf, sweep: Sweep) -> String {
+    let worker = shelf.engine.worker().sweep(sweep.clone());
+    let started = worker.run_until(std::future::ready(())).await;
+    let text = started.expect_err("a worker that cannot start").to_string();
+    let once = sweep.run_once(&shelf.engine).await.expect_err("neither once").to_string();
+    assert!(text.contains(&once), "{text} / {once}");
+    once
+}
+
+#[tokio::test]
+async fn i5_a_sweep_that_contradicts_itself_does_not_start() {
+    let shelf = Shelf::with(3).await;
+    let bare = || Sweep::new("a", "library.loans");
+    for (sweep, said) in [
+        (bare(), ".due("),
+        (bare().due("true"), ".order_by("),
+        (bare().due("true").order_by("ends_at"), ".status("),
+        (Sweep::new("Loans End", "library.loans"), "a-z"),
+        (loans().status("state", States::new("a", "a", "b")), "three different words"),
+        (loans().batch(0), "batch"),
+        (loans().loops(0), "loops"),
+        (loans().max_attempts(0), "max_attempts"),
+        (loans().watchdog_after(std::time::Duration::ZERO), "watchdog_after"),
+    ] {
+        let text = refusal(&shelf, sweep).await;
+        assert!(text.contains(said), "{text}");
+    }
+    let twice = shelf.engine.worker().sweep(loans()).sweep(loans());
+    let text = twice.run_until(std::future::ready(())).await.expect_err("twice").to_string();
+    assert!(text.contains("named twice"), "{text}");
+    assert_eq!(shelf.count("state = 'out'").await, 3);
+}
+
+#[tokio::test]
+async fn i5_a_sweep_that_does_not_fit_its_table_says_what_is_missing() {
+    let shelf = Shelf::with(3).await;
+    shelf
+        .sql(
+            "create table library.plain (id int, code text primary key, ends_at timestamptz, state text,
+                 taken_at timestamptz, taken_by bigint, taken_int int);
+             create table library.parted (id int, ends_at timestamptz) partition by range (id);
+             create view library.seen as select * from library.loans",
+        )
+        .await;
+    let on = |table: &str| {
+        Sweep::new("loans.end", table)
+            .due("ends_at < now()")
+            .order_by("ends_at")
+            .status("state", States::new("out", "coming", "back"))
+            .claimed_at("taken_at")
+            .claim("taken_by")
+    };
+    for (sweep, said) in [
+        (on("library.nothing"), "no table"),
+        (on("library.parted"), "each partition"),
+        (on("library.seen"), "not a plain table"),
+        (on("library.plain").key("number"), ".key(column)"),
+        (on("library.plain").key("id"), "unique"),
+        (on("library.plain").key("code").order_by("begins_at"), ".order_by(column)"),
+        (on("library.plain").key("code").claim("fence"), "add column \"fence\" bigint"),
+        (on("library.plain").key("code").claim("taken_int"), "must be bigint"),
+        (on("library.plain").key("code").claimed_at("since"), "Sweep::install"),
+        (on("library.plain").key("code").columns(["colour"]), "colour"),
+        (on("library.plain").key("code").due("ends_at < yesterday"), "due"),
+        (on("library.plain").key("code").finishing("update nothing set a = 1"), "finishing"),
+        (on("library.plain").key("code").due("true) or (true"), ""),
+    ] {
+        if said.is_empty() {
+            continue; // Trusted text: whoever writes it may write anything.
+        }
+        let text = refusal(&shelf, sweep).await;
+        assert!(text.contains(said), "{text}");
+    }
+    assert_eq!(
+        count(&shelf.client, "select count(*) from leasehold.sweep").await,
+        0,
+        "nothing is stored"
+    );
+}
+
+#[tokio::test]
+async fn install_adds_what_is_missing_and_leaves_the_rest_alone() {
+    let shelf = Shelf::new().await;
+    shelf
+        .sql(
+            "create table \"Odd Table\" (\"the key\" text primary key, \"due at\" timestamptz, \"st\"\"ate\" text default 'it''s w\\aiting');
+             insert into \"Odd Table\" select 'key ''\"' || n, now() - interval '1 day' from generate_series(1, 30) n",
+        )
+        .await;
+    let sweep = Sweep::new("odd", "Odd Table")
+        .key("the key")
+        .due("\"due at\" < statement_timestamp()")
+        .order_by("due at")
+        .status("st\"ate", States::new("it's w\\aiting", "cl'aimed", "\"done\""))
+        .batch(7);
+    let mut client = shelf.database.connect_directly().await;
+    for _ in 0..2 {
+        Sweep::install(&sweep, &mut client).await.expect("installed");
+    }
+    let indexes = "select count(*) from pg_indexes where tablename = 'Odd Table' and indexdef like '% WHERE %'";
+    assert_eq!(count(&shelf.client, indexes).await, 2);
+    let report = sweep.run_once(&shelf.engine).await.expect("a pass");
+    assert_eq!((report.finished, report.batches), (30, 5), "names and words of every kind");
+    let done =
+        "select count(*) from \"Odd Table\" where \"st\"\"ate\" = '\"done\"' and claim is not null";
+    assert_eq!(count(&shelf.client, done).await, 30);
+    assert!(sweep.install_sql().expect("text").contains("create index if not exists"));
+}
+
+#[tokio::test]
+async fn keys_of_any_type_are_swept() {
+    let shelf = Shelf::new().await;
+    for (kind, value) in [
+        ("int", "n"),
+        ("uuid", "gen_random_uuid()"),
+        ("varchar(20) collate \"C\"", "'a,{\"' || n"),
+        ("timestamptz", "'2026-01-01'::timestamptz + n * interval '1 microsecond'"),
+        ("numeric", "n + 0.5"),
+        ("bytea", "decode(lpad(n::text, 4, '0'), 'hex')"),
+    ] {
+        shelf
+            .sql(&format!(
+                "drop table if exists public.things; create table public.things (id {kind} primary key, state text default 'waiting',
+                 claimed_at timestamptz, claim bigint);
+                 insert into public.things select {value} from generate_series(1, 25) n"
+            ))
+            .await;
+        let sweep = Sweep::new("things", "public.things")
+            .due("true")
+            .order_by("id")
+            .status("state", States::new("waiting", "claimed", "done"))
+            .batch(10);
+        let report = sweep.run_once(&shelf.engine).await.expect("a pass");
+        assert_eq!((report.finished, report.lost), (25, 0), "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn finishing_may_be_one_statement_or_several() {
+    for (finishing, noted) in [
+        (GIVE_BACK, 0),
+        ("insert into library.notes select id from finished", 10),
+        ("select library.note(id) from finished", 10),
+        (
+            "with doubled as (select id * 2 as id from finished), kept as (insert into library.notes select id from doubled returning n) insert into library.notes select n + 1 from kept",
+            20,
+        ),
+        (
+            "with kept as (insert into library.notes select id from finished returning n) select library.note(n) from kept -- the end",
+            20,
+        ),
+    ] {
+        let shelf = Shelf::with(10).await;
+        shelf
+            .sql("create table library.notes (n bigint);
+                  create function library.note(n bigint) returns void language sql as 'insert into library.notes values (n)'")
+            .await;
+        let report = loans().finishing(finishing).run_once(&shelf.engine).await.expect(finishing);
+        assert_eq!(report.finished, 10, "{finishing}");
+        assert_eq!(
+            count(&shelf.client, "select count(*) from library.notes").await,
+            noted,
+            "{finishing}"
+        );
+        let worker = run(shelf.engine.worker().sweep(loans().finishing(finishing)));
+        worker.stop().await;
+    }
+}

@@ -1,0 +1,149 @@
+//! Rows that fail: tried again, then set aside, and never in the way of the others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use leasehold::JobError;
+use leasehold::sweep::Sweep;
+
+use super::shelf::{Shelf, loans};
+use crate::rig::{count, number};
+
+const FAILED: &str = "select count(*) from leasehold.sweep_failure where retry_at is not null";
+const DEAD: &str = "select count(*) from leasehold.sweep_failure where dead_at is not null";
+
+/// Fails the rows 1 to 5 while `broken`.
+fn picky(broken: &Arc<AtomicBool>) -> Sweep {
+    let broken = Arc::clone(broken);
+    loans().max_attempts(3).handle(move |batch| {
+        let broken = broken.load(Ordering::SeqCst);
+        async move {
+            for key in batch.keys().iter().filter(|key| key.len() == 1 && key.as_str() <= "5") {
+                if broken {
+                    batch.fail(key, "the shelf is locked\0");
+                }
+            }
+            Ok(())
+        }
+    })
+}
+
+/// Lets every failed row's time come.
+async fn due(shelf: &Shelf) {
+    shelf
+        .sql("update leasehold.sweep_failure set retry_at = now() where retry_at is not null")
+        .await;
+}
+
+#[tokio::test]
+async fn failed_rows_are_retried_and_finish_without_a_trace() {
+    let shelf = Shelf::with(100).await;
+    let broken = Arc::new(AtomicBool::new(true));
+    let sweep = picky(&broken);
+    let report = sweep.run_once(&shelf.engine).await.expect("a pass");
+    assert_eq!((report.finished, report.failed, report.dead), (95, 5, 0));
+    assert_eq!(shelf.count("state = 'coming'").await, 5, "they stay claimed");
+    assert_eq!(count(&shelf.client, FAILED).await, 5);
+    let why = "select count(*) from leasehold.sweep_failure where last_error = 'the shelf is locked\u{fffd}'";
+    assert_eq!(count(&shelf.client, why).await, 5);
+    // Their claims are old, and still it is the failure that decides.
+    shelf.sql("update leasehold.sweep_failure set retry_at = now() + interval '1 day'").await;
+    shelf.age_claims("3 hours").await;
+    let watched = sweep.watch_once(&shelf.engine).await.expect("a look");
+    assert_eq!((watched.reset, watched.retried), (0, 0), "not yet");
+    due(&shelf).await;
+    let watched = sweep.watch_once(&shelf.engine).await.expect("a look");
+    assert_eq!((watched.reset, watched.retried), (0, 5));
+    broken.store(false, Ordering::SeqCst);
+    assert_eq!(sweep.run_once(&shelf.engine).await.expect("a pass").finished, 5);
+    shelf.assert_all_back(100).await;
+    let left = "select count(*) from leasehold.sweep_failure";
+    assert_eq!(count(&shelf.client, left).await, 0, "a finished row loses its failure");
+}
+
+#[tokio::test]
+async fn a_row_out_of_attempts_is_set_aside_until_someone_redrives_it() {
+    let shelf = Shelf::with(100).await;
+    let broken = Arc::new(AtomicBool::new(true));
+    let sweep = picky(&broken);
+    for attempt in 1..=3 {
+        let report = sweep.run_once(&shelf.engine).await.expect("a pass");
+        assert_eq!((report.failed, report.dead), (5, if attempt == 3 { 5 } else { 0 }));
+        due(&shelf).await;
+        let retried = sweep.watch_once(&shelf.engine).await.expect("a look").retried;
+        assert_eq!(retried, if attempt == 3 { 0 } else { 5 });
+    }
+    assert_eq!((count(&shelf.client, DEAD).await, count(&shelf.client, FAILED).await), (5, 0));
+    shelf.age_claims("1 year").await;
+    assert_eq!(sweep.watch_once(&shelf.engine).await.expect("a look").reset, 0, "left alone");
+    broken.store(false, Ordering::SeqCst);
+    let one = "select count(*) from leasehold.redrive_sweep('loans.end', array['1', '77'], 'ann')";
+    assert_eq!(count(&shelf.client, one).await, 1, "77 is not dead");
+    let rest = "select count(*) from leasehold.redrive_sweep('loans.end', null, 'ann')";
+    assert_eq!(count(&shelf.client, rest).await, 4);
+    assert_eq!(sweep.watch_once(&shelf.engine).await.expect("a look").retried, 5);
+    assert_eq!(sweep.run_once(&shelf.engine).await.expect("a pass").finished, 5);
+    shelf.assert_all_back(100).await;
+    let signed = "select count(*) from leasehold.audit where actor = 'ann' and action = 'redrive'";
+    assert_eq!(count(&shelf.client, signed).await, 2);
+}
+
+#[tokio::test]
+async fn an_error_a_panic_and_a_last_word_fail_every_row_that_is_not_over() {
+    for kind in ["error", "panic", "final"] {
+        let shelf = Shelf::with(30).await;
+        let sweep = loans().handle(move |batch| async move {
+            let first: Vec<_> = batch.keys().iter().take(10).collect();
+            batch.finish(&first).await?;
+            match kind {
+                "error" => Err(JobError::retry("the van broke down")),
+                "final" => Err(JobError::permanent("the library burnt down")),
+                _ => panic!("the van exploded"),
+            }
+        });
+        let report = sweep.run_once(&shelf.engine).await.expect("a pass");
+        let dead = if kind == "final" { 20 } else { 0 };
+        assert_eq!((report.finished, report.failed, report.dead), (10, 20, dead), "{kind}");
+        let told = "select count(*) from leasehold.sweep_failure where last_error ~ 'van|library'";
+        assert_eq!(count(&shelf.client, told).await, 20, "{kind}");
+        shelf.assert_each_finished_once().await;
+    }
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_finished_fails_alone() {
+    let shelf = Shelf::with(100).await;
+    // One row whose effect the table refuses: 50 is of book 0, and its number of copies is wrong.
+    shelf
+        .sql(
+            "insert into library.books values (77, 0); update library.loans set book = 77 where id = 50;
+             update library.books set out_on_loan = out_on_loan - 1 where id = 0",
+        )
+        .await;
+    let report = loans().run_once(&shelf.engine).await.expect("a pass");
+    assert_eq!((report.finished, report.failed), (99, 1));
+    let why = "select count(*) from leasehold.sweep_failure where key = '50' and last_error like '%not_given_back_twice%'";
+    assert_eq!(count(&shelf.client, why).await, 1);
+    shelf.assert_each_finished_once().await;
+    assert_eq!(number(&shelf.client, "select sum(out_on_loan) from library.books").await, 0);
+}
+
+#[tokio::test]
+async fn a_failure_that_comes_too_late_is_not_noted() {
+    let shelf = Shelf::with(10).await;
+    let engine = shelf.engine.clone();
+    let sweep = loans().handle(move |batch| {
+        let engine = engine.clone();
+        async move {
+            // Somebody else has them by the time this handler fails.
+            let client = engine.pool().get().await?;
+            let steal = "update library.loans set taken_by = taken_by + 1";
+            client.execute_raw(steal, Vec::<String>::new()).await?;
+            drop(batch);
+            Err(JobError::retry("late"))
+        }
+    });
+    let report = sweep.run_once(&shelf.engine).await.expect("a pass");
+    assert_eq!((report.failed, report.lost), (0, 10));
+    assert_eq!(count(&shelf.client, "select count(*) from leasehold.sweep_failure").await, 0);
+}

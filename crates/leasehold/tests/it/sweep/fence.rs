@@ -1,0 +1,101 @@
+//! The fence: whoever lost a claim changes nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use leasehold::sweep::Sweep;
+
+use super::shelf::{Shelf, loans};
+use crate::rig::{count, sql};
+
+/// Runs `meanwhile` between the first claim and its finish.
+fn interrupted(shelf: &Shelf, meanwhile: &'static str) -> Sweep {
+    let engine = shelf.engine.clone();
+    let times = Arc::new(AtomicUsize::new(0));
+    loans().handle(move |_| {
+        let engine = engine.clone();
+        let first = times.fetch_add(1, Ordering::SeqCst) == 0;
+        async move {
+            if first {
+                let client = engine.pool().get().await?;
+                sql(&client, meanwhile).await;
+            }
+            Ok(())
+        }
+    })
+}
+
+#[tokio::test]
+async fn a_claim_that_was_taken_back_finishes_nothing() {
+    let shelf = Shelf::with(10).await;
+    let sweep = interrupted(
+        &shelf,
+        "update library.loans set state = 'out', taken_at = null, taken_by = null where id <= 4",
+    );
+    let report = sweep.run_once(&shelf.engine).await.expect("a pass");
+    // Lost, found waiting again, and finished by the next claim.
+    assert_eq!((report.claimed, report.finished, report.lost), (14, 10, 4));
+    assert_eq!(shelf.count("state = 'back'").await, 10);
+    let out = count(&shelf.client, "select sum(out_on_loan) from library.books").await;
+    assert_eq!(out, 0, "each effect once");
+}
+
+#[tokio::test]
+async fn a_claim_that_somebody_else_holds_now_finishes_nothing() {
+    let shelf = Shelf::with(10).await;
+    let sweep = interrupted(&shelf, "update library.loans set taken_by = 7 where id <= 4");
+    let report = sweep.run_once(&shelf.engine).await.expect("a pass");
+    assert_eq!((report.finished, report.lost), (6, 4));
+    assert_eq!(shelf.count("state = 'coming' and taken_by = 7").await, 4, "theirs");
+    let out = count(&shelf.client, "select sum(out_on_loan) from library.books").await;
+    assert_eq!(out, 4, "no effect without a finish");
+}
+
+#[tokio::test]
+async fn rows_that_somebody_finished_by_hand_are_not_finished_again() {
+    let shelf = Shelf::with(10).await;
+    let sweep =
+        interrupted(&shelf, "update library.loans set state = 'back', taken_by = 7 where id <= 4");
+    let report = sweep.run_once(&shelf.engine).await.expect("a pass");
+    assert_eq!((report.finished, report.lost), (6, 4));
+    shelf.assert_each_finished_once().await;
+}
+
+#[tokio::test]
+async fn a_renewal_tells_what_was_lost_and_keeps_the_rest() {
+    let shelf = Shelf::with(10).await;
+    let engine = shelf.engine.clone();
+    let sweep = loans().handle(move |batch| {
+        let engine = engine.clone();
+        async move {
+            let client = engine.pool().get().await?;
+            sql(
+                &client,
+                "update library.loans set taken_at = now() - interval '1 day';
+                 update library.loans set taken_by = 7 where id <= 4",
+            )
+            .await;
+            let kept = batch.renew().await?;
+            assert_eq!((kept.done, kept.lost.len()), (6, 4));
+            assert!(kept.lost.iter().all(|key| key.as_str() <= "4"), "{:?}", kept.lost);
+            let asked: Vec<String> = (1..=6).map(|n| n.to_string()).collect();
+            let early = batch.finish(&asked).await?;
+            assert_eq!((early.done, early.lost.len()), (2, 0), "what is lost is not tried again");
+            Ok(())
+        }
+    });
+    let report = sweep.run_once(&shelf.engine).await.expect("a pass");
+    assert_eq!((report.finished, report.lost), (6, 4));
+    assert_eq!(shelf.count("state = 'back' and taken_at > now() - interval '1 hour'").await, 6);
+}
+
+#[tokio::test]
+async fn claims_are_numbered_in_the_order_of_their_locks() {
+    let shelf = Shelf::with(1000).await;
+    loans().batch(100).run_once(&shelf.engine).await.expect("a pass");
+    let order = "select count(*) from (select claim > lag(claim) over (order by min(at)) as grows
+                   from library.trail where to_state = 'coming' group by claim) t where not grows";
+    assert_eq!(count(&shelf.client, order).await, 0);
+    let claims = "select count(distinct claim) from library.trail where to_state = 'coming'";
+    assert_eq!(count(&shelf.client, claims).await, 10);
+}

@@ -1,0 +1,125 @@
+//! Gates that grant to everybody, to nobody, or do not answer: none of them matters.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use leasehold::sweep::{Answer, Asking, ClaimGate, Gate, Leaving, Sweep, SweepReport};
+
+use super::shelf::{Shelf, loans};
+use crate::rig::{count, soon};
+
+/// A gate that says the same to everybody, and counts.
+#[derive(Default)]
+struct Stubborn {
+    /// None: it never answers.
+    says: Option<Answer>,
+    asked: AtomicUsize,
+    left: AtomicUsize,
+}
+
+impl ClaimGate for Stubborn {
+    fn ask<'a>(&'a self, _: &'a str, _: &'a str) -> Asking<'a> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        match self.says {
+            Some(answer) => Box::pin(async move { answer }),
+            None => Box::pin(std::future::pending()),
+        }
+    }
+
+    fn leave<'a>(&'a self, _: &'a str, _: &'a str) -> Leaving<'a> {
+        self.left.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async {})
+    }
+}
+
+fn stubborn(says: Option<Answer>) -> Arc<Stubborn> {
+    Arc::new(Stubborn { says, ..Default::default() })
+}
+
+/// So many cleaners at once, each a loop with a connection of its own.
+async fn together(shelf: &Shelf, sweep: &Sweep, cleaners: usize) -> Vec<SweepReport> {
+    let mut tasks = Vec::new();
+    for _ in 0..cleaners {
+        let (sweep, engine) = (sweep.clone(), shelf.engine.clone());
+        tasks.push(tokio::spawn(async move { sweep.run_once(&engine).await.expect("a pass") }));
+    }
+    let mut reports = Vec::new();
+    for task in tasks {
+        reports.push(soon(task).await.expect("no panic"));
+    }
+    reports
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d8_a_gate_that_grants_to_everybody_breaks_nothing() {
+    let shelf = Shelf::with(4000).await;
+    let gate = stubborn(Some(Answer::Granted));
+    let sweep = loans().batch(50).gate(Gate::custom(gate.clone()));
+    let reports = together(&shelf, &sweep, 8).await;
+    assert_eq!(reports.iter().map(|report| report.finished).sum::<u64>(), 4000);
+    assert_eq!(reports.iter().map(|report| report.lost).sum::<u64>(), 0);
+    shelf.assert_all_back(4000).await;
+    let claims = "select count(*) from library.trail where to_state = 'coming'";
+    assert_eq!(count(&shelf.client, claims).await, 4000, "no row was claimed twice");
+    let (asked, left) = (gate.asked.load(Ordering::SeqCst), gate.left.load(Ordering::SeqCst));
+    assert!(asked >= 80 && asked == left, "asked {asked} times, left {left} times");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d8_a_gate_that_grants_to_nobody_holds_nothing_up_for_ever() {
+    let shelf = Shelf::with(2000).await;
+    let gate = stubborn(Some(Answer::Busy));
+    let sweep = loans().batch(50).gate(Gate::custom(gate.clone()));
+    together(&shelf, &sweep, 2).await;
+    shelf.assert_all_back(2000).await;
+    assert!(gate.asked.load(Ordering::SeqCst) > 0);
+    assert_eq!(gate.left.load(Ordering::SeqCst), 0, "nobody was let in");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d6_a_gate_that_does_not_answer_is_soon_asked_no_more() {
+    for says in [None, Some(Answer::Unavailable)] {
+        let shelf = Shelf::with(2000).await;
+        let gate = stubborn(says);
+        let sweep = loans().batch(50).gate(Gate::custom(gate.clone()));
+        together(&shelf, &sweep, 2).await;
+        shelf.assert_all_back(2000).await;
+        // Forty claims and more; a few questions, all of them bounded.
+        let asked = gate.asked.load(Ordering::SeqCst);
+        assert!((1..=6).contains(&asked), "asked {asked} times: {says:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d4_an_advisory_lock_that_somebody_else_holds_does_not_stop_a_sweep() {
+    let shelf = Shelf::with(300).await;
+    let sweep = loans().gate(Gate::advisory());
+    // Somebody's program uses the same numbers, and never lets go: all of our class.
+    let stranger = shelf.database.connect_directly().await;
+    let number = leasehold::testing::gate_key("loans.end");
+    let take = format!("select pg_advisory_lock(7306, {number})");
+    stranger.batch_execute(&take).await.expect("taken");
+    together(&shelf, &sweep, 2).await;
+    shelf.assert_all_back(300).await;
+    let held = "select count(*) from pg_locks where locktype = 'advisory' and classid = 7306";
+    assert_eq!(count(&shelf.client, held).await, 1, "the stranger's");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d3_the_advisory_gate_ends_with_the_claim_whatever_becomes_of_its_connection() {
+    let shelf = Shelf::with(1000).await;
+    let engine = shelf.engine.clone();
+    let sweep = loans().batch(100).gate(Gate::advisory()).handle(move |_| {
+        let engine = engine.clone();
+        async move {
+            let client = engine.pool().get().await?;
+            let held =
+                "select count(*) from pg_locks where locktype = 'advisory' and classid = 7306";
+            // Work goes on without it.
+            assert_eq!(count(&client, held).await, 0, "held while rows are worked on");
+            Ok(())
+        }
+    });
+    let report = sweep.run_once(&shelf.engine).await.expect("a pass");
+    assert_eq!((report.finished, report.batches), (1000, 10));
+}

@@ -1,0 +1,151 @@
+//! The gate in Redis, with a real one: late, forgetful, dead, and given back by the wrong hands.
+
+use std::time::Duration;
+
+use ::redis::AsyncCommands;
+use leasehold::events::Event;
+use leasehold::sweep::{Gate, When};
+use leasehold_testing::PrivateRedis;
+use rustix::process::Signal;
+
+use super::child::MAIN;
+use super::shelf::{Shelf, loans};
+use crate::processes::Process;
+use crate::rig::{count, run, until};
+use crate::support::wait_for;
+
+const KEY: &str = "leasehold:sweep:loans.end";
+
+/// Makes a claim wait while the test holds lock 99.
+const DAWDLE: &str = "create function library.dawdle() returns boolean language plpgsql stable as $$
+     begin perform pg_advisory_lock_shared(99); perform pg_advisory_unlock_shared(99); return true; end $$;
+     create table library.said (what text)";
+
+fn gate(server: &PrivateRedis) -> Gate {
+    Gate::redis(&server.url()).expect("a gate")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_gate_is_taken_while_rows_are_fetched_and_given_back_before_they_are_worked_on() {
+    let (shelf, server) = (Shelf::with(300).await, PrivateRedis::start().expect("Redis"));
+    let looking = server.connect().await.expect("a connection");
+    let sweep = loans().gate(gate(&server)).handle(move |_| {
+        let mut looking = looking.clone();
+        async move {
+            assert!(!looking.exists::<_, bool>(KEY).await?, "work is done without the lock");
+            Ok(())
+        }
+    });
+    assert_eq!(sweep.run_once(&shelf.engine).await.expect("a pass").finished, 300);
+    let mut client = server.connect().await.expect("a connection");
+    let stats: String =
+        ::redis::cmd("INFO").arg("commandstats").query_async(&mut client).await.expect("stats");
+    assert!(
+        stats.contains("cmdstat_set:calls=5"),
+        "three batches and two looks that found nothing: {stats}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d5_a_holder_frozen_past_the_life_of_its_lock_takes_no_row_of_the_next_one() {
+    let (shelf, server) = (Shelf::with(1000).await, PrivateRedis::start().expect("Redis"));
+    shelf.sql(DAWDLE).await;
+    let door = shelf.database.connect_directly().await;
+    door.batch_execute("select pg_advisory_lock(99)").await.expect("shut");
+    let mut redis = server.connect().await.expect("a connection");
+    let url = server.url();
+    let more = [("LEASEHOLD_TEST_REDIS", url.as_str())];
+    let sleeper = Process::run(MAIN, "claims-slowly", &shelf.database, &more);
+    let waits = "select count(*) from pg_stat_activity where wait_event = 'advisory' and datname = current_database()";
+    until("it is inside, in the middle of its claim", async || {
+        count(&shelf.client, waits).await == 1
+    })
+    .await;
+    assert!(redis.exists::<_, bool>(KEY).await.expect("an answer"), "and it has the lock");
+    sleeper.signal(Signal::STOP);
+    // Half a minute passes.
+    redis.pexpire::<_, ()>(KEY, 1).await.expect("expired");
+    until("the lock is gone", async || !redis.exists::<_, bool>(KEY).await.expect("an answer"))
+        .await;
+    let next = loans().gate(gate(&server)).run_once(&shelf.engine).await.expect("a pass");
+    assert_eq!(next.finished, 1000, "the next one gets the lock and all the rows");
+    // The claim goes on in Postgres, and then the sleeper wakes.
+    door.batch_execute("select pg_advisory_unlock(99)").await.expect("open");
+    until("its claim has ended", async || count(&shelf.client, waits).await == 0).await;
+    sleeper.signal(Signal::CONT);
+    until("it has looked at everything", async || {
+        count(&shelf.client, "select count(*) from library.said where what like 'SweepRunEnded%'")
+            .await
+            > 0
+    })
+    .await;
+    shelf.assert_all_back(1000).await;
+    let claims = "select count(*) from library.trail where to_state = 'coming'";
+    assert_eq!(count(&shelf.client, claims).await, 1000, "each row was claimed once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d9_a_late_release_leaves_the_next_holders_lock_alone() {
+    let (shelf, server) = (Shelf::with(10).await, PrivateRedis::start().expect("Redis"));
+    shelf.sql(DAWDLE).await;
+    let door = shelf.database.connect_directly().await;
+    door.batch_execute("select pg_advisory_lock(99)").await.expect("shut");
+    let slow =
+        loans().gate(gate(&server)).due("ends_at < statement_timestamp() and library.dawdle()");
+    let engine = shelf.engine.clone();
+    let claiming = tokio::spawn(async move { slow.run_once(&engine).await });
+    let mut redis = server.connect().await.expect("a connection");
+    until("it is inside", async || redis.exists::<_, bool>(KEY).await.expect("an answer")).await;
+    // Its time is up, and the lock is somebody else's.
+    redis.set::<_, _, ()>(KEY, "somebody else").await.expect("set");
+    door.batch_execute("select pg_advisory_unlock(99)").await.expect("open");
+    let report = crate::rig::soon(claiming).await.expect("no panic").expect("a pass");
+    assert_eq!(report.finished, 10);
+    let holder: Option<String> = redis.get(KEY).await.expect("an answer");
+    assert_eq!(holder.as_deref(), Some("somebody else"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d6_d7_redis_is_flushed_killed_and_frozen_in_the_middle_of_a_night() {
+    let (shelf, mut server) = (Shelf::with(6000).await, PrivateRedis::start().expect("Redis"));
+    let sweep =
+        || loans().batch(50).gate(gate(&server)).when(When::continuous(Duration::from_millis(10)));
+    // Gates of their own, as in processes of their own.
+    let mut workers: Vec<_> = (0..3).map(|_| run(shelf.engine.worker().sweep(sweep()))).collect();
+    let batches = async |workers: &mut Vec<crate::rig::Running>, count: usize| {
+        for _ in 0..count {
+            wait_for(&mut workers[0].events, |event| {
+                matches!(event, Event::SweepFinished { .. }).then_some(())
+            })
+            .await;
+        }
+    };
+    for _ in 0..3 {
+        batches(&mut workers, 2).await;
+        server.flush().await.expect("flushed");
+    }
+    server.kill().expect("killed");
+    batches(&mut workers, 5).await;
+    server.restart().expect("back, and empty");
+    batches(&mut workers, 2).await;
+    server.freeze().expect("frozen");
+    batches(&mut workers, 5).await;
+    server.thaw().expect("thawed");
+    until("all are back", async || shelf.count("state <> 'back'").await == 0).await;
+    for worker in workers {
+        worker.stop().await;
+    }
+    shelf.assert_all_back(6000).await;
+    let claims = "select count(*) from library.trail where to_state = 'coming'";
+    assert_eq!(count(&shelf.client, claims).await, 6000, "each row was claimed once");
+}
+
+#[tokio::test]
+async fn a_redis_that_was_never_there_stops_nothing_and_a_bad_address_is_refused() {
+    let shelf = Shelf::with(300).await;
+    let nowhere = Gate::redis("redis+unix:///nowhere/redis.sock").expect("a gate");
+    let report = loans().gate(nowhere).run_once(&shelf.engine).await.expect("a pass");
+    assert_eq!(report.finished, 300);
+    let text = Gate::redis("postgres://x").expect_err("no Redis").to_string();
+    assert!(text.contains("redis://host:6379"), "{text}");
+}

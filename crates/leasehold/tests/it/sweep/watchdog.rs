@@ -1,0 +1,222 @@
+//! The watchdog: takes claims away, a bounded number at a time, and trusts nobody's death.
+
+use std::time::Duration;
+
+use leasehold::events::Event;
+use leasehold::sweep::When;
+
+use super::shelf::{Shelf, loans};
+use crate::rig::{count, run, soon};
+use crate::support::wait_for;
+
+/// Everything is claimed by somebody who went away three hours ago.
+const ABANDONED: &str = "update library.loans set state = 'coming', taken_by = 7,
+     taken_at = now() - interval '3 hours'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d11_a_slow_worker_that_is_alive_loses_its_rows_and_finishes_none_of_them() {
+    let shelf = Shelf::with(200).await;
+    let engine = shelf.engine.clone();
+    // Two hours of work, as the watchdog sees it.
+    let slow = loans().batch(200).handle(move |batch| {
+        let engine = engine.clone();
+        async move {
+            let client = engine.pool().get().await?;
+            let aged = "update library.loans set taken_at = taken_at - interval '2 hours' where state = 'coming'";
+            crate::rig::sql(&client, aged).await;
+            let watched = loans().watch_once(&engine).await?;
+            assert_eq!(watched.reset, 200);
+            let other = loans().run_once(&engine).await?;
+            assert_eq!(other.finished, 200, "the next worker does it all");
+            drop(batch);
+            Ok(())
+        }
+    });
+    let report = slow.run_once(&shelf.engine).await.expect("a pass");
+    assert_eq!((report.finished, report.lost), (0, 200));
+    shelf.assert_all_back(200).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d11_a_slow_worker_that_renews_keeps_its_rows() {
+    let shelf = Shelf::with(200).await;
+    let engine = shelf.engine.clone();
+    let slow = loans().batch(200).handle(move |batch| {
+        let engine = engine.clone();
+        async move {
+            let client = engine.pool().get().await?;
+            for _ in 0..3 {
+                let aged = "update library.loans set taken_at = taken_at - interval '90 minutes' where state = 'coming'";
+                crate::rig::sql(&client, aged).await;
+                assert_eq!(loans().watch_once(&engine).await?.reset, 0);
+                assert_eq!(batch.renew().await?.done, 200);
+            }
+            Ok(())
+        }
+    });
+    let report = slow.run_once(&shelf.engine).await.expect("a pass");
+    assert_eq!((report.finished, report.lost), (200, 0));
+    shelf.assert_all_back(200).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d1_three_watchdogs_and_three_cleaners_at_once_do_nothing_twice() {
+    let shelf = Shelf::with(6000).await;
+    shelf.sql("alter table library.loans disable trigger all").await;
+    shelf.sql(ABANDONED).await;
+    shelf.sql("alter table library.loans enable trigger all").await;
+    let mut tasks = Vec::new();
+    for _ in 0..3 {
+        let engine = shelf.engine.clone();
+        tasks.push(tokio::spawn(async move {
+            loans().watch_once(&engine).await.expect("a look").reset
+        }));
+    }
+    let mut reset = 0;
+    for task in tasks {
+        reset += soon(task).await.expect("no panic");
+    }
+    assert_eq!(reset, 6000, "each row by one of them");
+    let back = "select count(*) from library.trail where to_state = 'out'";
+    assert_eq!(count(&shelf.client, back).await, 6000);
+    // Watchdogs of three workers beside their cleaners, with nobody elected.
+    let sweep = loans()
+        .when(When::continuous(Duration::from_millis(10)))
+        .watchdog_every(Duration::from_millis(1));
+    let workers: Vec<_> = (0..3).map(|_| run(shelf.engine.worker().sweep(sweep.clone()))).collect();
+    crate::rig::until("all are back", async || shelf.count("state <> 'back'").await == 0).await;
+    for worker in workers {
+        worker.stop().await;
+    }
+    shelf.assert_all_back(6000).await;
+}
+
+#[tokio::test]
+async fn d13_a_clock_that_jumped_brings_back_a_bounded_number_and_says_that_there_are_more() {
+    let shelf = Shelf::with(2500).await;
+    shelf.sql(ABANDONED).await;
+    let sweep = loans().watchdog_most(1100);
+    let first = sweep.watch_once(&shelf.engine).await.expect("a look");
+    assert_eq!((first.reset, first.more), (1100, true));
+    let second = sweep.watch_once(&shelf.engine).await.expect("a look");
+    assert_eq!((second.reset, second.more), (1100, true));
+    let third = sweep.watch_once(&shelf.engine).await.expect("a look");
+    assert_eq!((third.reset, third.more), (300, false));
+    let again = sweep.watch_once(&shelf.engine).await.expect("a look");
+    assert_eq!(again.reset, 0, "nothing twice");
+    assert_eq!(sweep.run_once(&shelf.engine).await.expect("a pass").finished, 2500);
+    shelf.assert_all_back(2500).await;
+}
+
+#[tokio::test]
+async fn d13_the_clock_jumps_under_living_workers_and_only_work_is_repeated() {
+    let shelf = Shelf::with(300).await;
+    let engine = shelf.engine.clone();
+    // Everybody's claims look three hours old in the middle of their work.
+    let jumped = loans().batch(300).handle(move |batch| {
+        let engine = engine.clone();
+        async move {
+            let client = engine.pool().get().await?;
+            crate::rig::sql(
+                &client,
+                "update library.loans set taken_at = taken_at - interval '3 hours'",
+            )
+            .await;
+            loans().watch_once(&engine).await?;
+            let early: Vec<_> = batch.keys().iter().take(100).collect();
+            assert_eq!(batch.finish(&early).await?.lost.len(), 100);
+            Ok(())
+        }
+    });
+    let report = jumped.run_once(&shelf.engine).await;
+    // Its own pass finds the rows again, and again: nothing is ever finished by it.
+    drop(report);
+    shelf.assert_each_finished_once().await;
+}
+
+#[tokio::test]
+async fn d13_a_watchdog_killed_half_way_leaves_whole_pieces_and_the_next_one_goes_on() {
+    let shelf = Shelf::with(3000).await;
+    shelf.sql(ABANDONED).await;
+    // The last piece cannot be written: somebody's trigger kills the watchdog there.
+    shelf
+        .sql(
+            "create function library.kill() returns trigger language plpgsql as $$ begin
+                 perform pg_terminate_backend(pg_backend_pid()); return new; end $$;
+             create trigger kill before update on library.loans for each row
+                 when (old.id = 2100 and new.state = 'out') execute function library.kill()",
+        )
+        .await;
+    let sweep = loans();
+    assert!(sweep.watch_once(&shelf.engine).await.is_err(), "its connection is gone");
+    let back = shelf.count("state = 'out'").await;
+    assert!(back > 0 && back % 1000 == 0 && back < 3000, "{back} went back");
+    let woken = "select count(*) from leasehold.sweep where next_run_at <= now()";
+    assert_eq!(count(&shelf.client, woken).await, 1, "what went back is due at once");
+    shelf.sql("drop trigger kill on library.loans").await;
+    let rest = sweep.watch_once(&shelf.engine).await.expect("a look").reset;
+    assert_eq!(i64::try_from(rest).expect("small"), 3000 - back);
+}
+
+#[tokio::test]
+async fn a_claim_without_a_time_or_from_the_future_is_not_stuck_for_ever() {
+    let shelf = Shelf::with(3).await;
+    shelf
+        .sql(
+            "update library.loans set state = 'coming', taken_by = 7;
+             update library.loans set taken_at = now() + interval '1 year' where id = 1",
+        )
+        .await;
+    let sweep = loans();
+    assert_eq!(sweep.watch_once(&shelf.engine).await.expect("a look").reset, 0);
+    assert_eq!(shelf.count("taken_at between now() - interval '1 minute' and now()").await, 3);
+    shelf.age_claims("2 hours").await;
+    assert_eq!(sweep.watch_once(&shelf.engine).await.expect("a look").reset, 3);
+}
+
+#[tokio::test]
+async fn a_table_can_allow_the_watchdog_alone_to_go_back() {
+    let shelf = Shelf::with(10).await;
+    shelf
+        .sql(
+            "create function library.guard() returns trigger language plpgsql as $$ begin
+                 if coalesce(current_setting('leasehold.watchdog', true), '') <> 'loans.end' then
+                     raise exception 'only the watchdog goes back'; end if;
+                 return new; end $$;
+             create trigger guard before update on library.loans for each row
+                 when (old.state = 'coming' and new.state = 'out') execute function library.guard()",
+        )
+        .await;
+    shelf.sql(ABANDONED).await;
+    let by_hand = "update library.loans set state = 'out'";
+    assert!(shelf.client.batch_execute(by_hand).await.is_err());
+    assert_eq!(loans().watch_once(&shelf.engine).await.expect("a look").reset, 10);
+    assert_eq!(loans().run_once(&shelf.engine).await.expect("a pass").finished, 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_watchdog_brings_back_does_not_wait_for_the_next_night() {
+    let shelf = Shelf::with(50).await;
+    shelf.sql("alter table library.loans disable trigger all").await;
+    shelf.sql(ABANDONED).await;
+    shelf.sql("alter table library.loans enable trigger all").await;
+    // The night is twelve hours away.
+    let night = "select to_char(now() at time zone 'UTC' + interval '12 hours', 'HH24:MI')";
+    let at: String = shelf.client.query_one(night, &[]).await.expect("a time").get(0);
+    let sweep = loans()
+        .when(When::nightly(&at, "UTC").expect("a night"))
+        .watchdog_every(Duration::from_millis(10));
+    let mut worker = run(shelf.engine.worker().sweep(sweep));
+    let reset = wait_for(&mut worker.events, |event| match event {
+        Event::SweepWatched { reset, .. } => Some(*reset),
+        _ => None,
+    })
+    .await;
+    assert_eq!(reset, 50);
+    wait_for(&mut worker.events, |event| {
+        matches!(event, Event::SweepRunEnded { .. }).then_some(())
+    })
+    .await;
+    worker.stop().await;
+    shelf.assert_all_back(50).await;
+}

@@ -1,0 +1,63 @@
+// What several checks do.
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+
+/** Sends the form as a program would send it; gives the code. Not yet readable: see `work`. */
+export async function paste(base, text, query = "") {
+  const signal = AbortSignal.timeout(20_000);
+  const response = await fetch(`${base}/${query}`, { method: "POST", body: text, signal });
+  if (response.status !== 201) throw new Error(`create: ${response.status} ${await response.text()}`);
+  return { code: (await response.text()).trim().split("/").pop(), token: response.headers.get("x-delete-token") };
+}
+
+/** Fills the form of the page and saves it. Gives the code. */
+export async function save(watched, text, prepare = async () => {}) {
+  const { page, base } = watched;
+  await page.goto(`${base}/`);
+  await page.locator("#content").fill(text);
+  await prepare(page);
+  await Promise.all([page.waitForNavigation(), page.locator(".save button").click()]);
+  return new URL(page.url()).pathname.slice(1);
+}
+
+/** The text of the paste on the page. */
+export const shownText = (page) => page.$eval("#code code", (code) => code.textContent);
+
+/** What was said to people who do not see the page. */
+export const said = (page, words) =>
+  page.waitForFunction((it) => document.querySelector("#say").textContent === it, {}, words);
+
+export const clipboard = (page) => page.evaluate(() => navigator.clipboard.readText());
+
+/** Lets the page read and write the clipboard, as a click in a focused window may. */
+export async function allowClipboard(watched) {
+  const { context, base, page } = watched;
+  await context.overridePermissions(base, ["clipboard-read", "clipboard-sanitized-write"]);
+  await page.bringToFront();
+}
+
+export const RUST = `\nfn main() {\n\tlet words = "<b>&amp;</b>"; // tabs, <tags>, été ☕\n    println!("{words}");\n}\n`;
+
+/** Does something that downloads a file; gives its text. */
+export async function downloaded(watched, act) {
+  const { page, context } = watched;
+  const folder = await mkdtemp(`${tmpdir()}/pastes-`);
+  const client = await page.createCDPSession();
+  await client.send("Browser.setDownloadBehavior", {
+    behavior: "allowAndName",
+    browserContextId: context.id,
+    downloadPath: folder,
+    eventsEnabled: true,
+  });
+  const arrived = new Promise((resolve, reject) => {
+    client.on("Browser.downloadProgress", ({ state, guid }) => {
+      if (state === "completed") resolve(guid);
+      if (state === "canceled") reject(new Error("the download was cancelled"));
+    });
+    setTimeout(() => reject(new Error("no download within 20 s")), 20_000).unref();
+  });
+  await act();
+  const text = await readFile(`${folder}/${await arrived}`, "utf8");
+  await rm(folder, { recursive: true });
+  return text;
+}

@@ -1,0 +1,144 @@
+// Making pastes.
+import { equal, holds, look } from "./watch.mjs";
+import { RUST, allowClipboard, clipboard, paste, said, save, shownText } from "./steps.mjs";
+
+export async function the_create_page_is_good_to_look_at({ base, open, close }) {
+  const watched = await open();
+  await watched.page.goto(`${base}/`);
+  await look(watched, "create");
+  await close(watched);
+}
+
+export async function ctrl_enter_saves_and_the_waiting_page_becomes_the_paste({ base, open, close, work }) {
+  const watched = await open();
+  const { page } = watched;
+  await page.goto(`${base}/`);
+  await page.locator("#content").fill(RUST);
+  await page.select("#lang", "rust");
+  await page.focus("#content");
+  await page.keyboard.down("Control");
+  const [response] = await Promise.all([page.waitForNavigation(), page.keyboard.press("Enter")]);
+  await page.keyboard.up("Control");
+  equal(response.status(), 503, "status while it is being stored");
+  await page.waitForSelector("[data-wait]");
+  await look(watched, "waiting");
+  await work();
+  await page.waitForSelector("#code");
+  equal(await shownText(page), RUST, "text");
+  const link = await page.$eval("#copy-link", (field) => field.value);
+  equal(new URL(link).pathname, new URL(page.url()).pathname, "link");
+  holds((await page.$eval("#copy-token", (field) => field.value)).length > 20, "a delete token");
+  await look(watched, "created");
+  await page.reload();
+  equal(await page.$(".created"), null, "the token is shown once");
+  await close(watched);
+}
+
+export async function whoever_copies_the_token_is_not_interrupted({ open, close, work }) {
+  const watched = await open();
+  const { page } = watched;
+  await save(watched, "busy\n");
+  await page.locator(".created summary").click();
+  const token = await page.$eval("#copy-token", (field) => field.value);
+  await work();
+  await page.waitForFunction(() => document.querySelector("h1").textContent === "It is there");
+  equal(await page.$eval("#copy-token", (field) => field.value), token, "still there");
+  await look(watched, "waiting-ready");
+  await Promise.all([page.waitForNavigation(), page.locator(".waiting .hint a").click()]);
+  equal(await shownText(page), "busy\n", "text");
+  equal(await page.$eval("#copy-token", (field) => field.value), token, "the token came along");
+  await close(watched);
+}
+
+export async function it_all_works_without_scripts({ base, open, close, work }) {
+  const watched = await open({ scripts: false });
+  const { page } = watched;
+  const code = await save(watched, RUST, async () => {
+    await page.select("#lang", "rust");
+  });
+  await look(watched, "waiting-plain");
+  await work();
+  // The page asks again by itself.
+  await page.waitForSelector("#code");
+  equal(await shownText(page), RUST, "text");
+  await look(watched, "paste-plain");
+  for (const button of await page.$$("button[hidden]")) {
+    holds(!(await button.isVisible()), "a button that needs scripts is shown");
+  }
+  await page.goto(`${base}/${code}#L2`);
+  const ground = (line) => page.$eval(line, (it) => getComputedStyle(it).backgroundColor);
+  holds((await ground("#L2")) !== (await ground("#L1")), "the line of the link is marked");
+  await page.goto(`${base}/${code}`);
+  await Promise.all([page.waitForNavigation(), page.locator("a[data-key=r]").click()]);
+  equal(await page.evaluate(() => document.body.textContent), RUST, "raw");
+  await close(watched);
+}
+
+export async function what_was_typed_comes_back_with_the_mistake({ base, open, close }) {
+  const { code } = await paste(base, "first", "?alias=taken-name");
+  const watched = await open();
+  const { page } = watched;
+  await save(watched, "\n\n second", (it) => it.locator("#alias").fill(code));
+  equal(await page.$eval("#content", (field) => field.value), "\n\n second", "text");
+  equal(await page.$eval("#alias", (field) => field.value), code, "alias");
+  equal(await page.$eval("#alias", (field) => field.getAttribute("aria-invalid")), "true", "field");
+  holds(await page.$eval("#form-error", (it) => it.textContent.length > 20), "what is wrong");
+  equal(await page.evaluate(() => document.activeElement.id), "alias", "focus");
+  await look(watched, "create-error");
+  await close(watched);
+}
+
+export async function nothing_and_too_much_are_not_sent({ base, open, close }) {
+  const watched = await open();
+  const { page } = watched;
+  await page.goto(`${base}/`);
+  await page.locator(".save button").click();
+  await said(page, "There is nothing to save yet.");
+  const limit = await page.$eval("#content", (field) => Number(field.dataset.limit));
+  await page.$eval("#content", (field, n) => { field.value = "é".repeat(n / 2 + 1); }, limit);
+  await page.locator(".save button").click();
+  await page.waitForFunction(() => document.querySelector("#say").textContent.includes("more than fits"));
+  equal(new URL(page.url()).pathname, "/", "still on the form");
+  await close(watched);
+}
+
+export async function copying_says_so({ base, open, close, work }) {
+  const { code } = await paste(base, RUST, "?lang=rust");
+  await work();
+  const watched = await open();
+  const { page } = watched;
+  await page.goto(`${base}/${code}`);
+  await allowClipboard(watched);
+  await page.locator("#copy").click();
+  await said(page, "Copied");
+  equal(await page.$eval("#copy", (it) => it.textContent), "Copied", "on the button");
+  equal(await clipboard(page), RUST, "clipboard");
+  await page.waitForFunction(() => document.querySelector("#copy").textContent === "Copy");
+  // By hand: the numbers of the lines are not part of the text.
+  await page.evaluate(() => getSelection().selectAllChildren(document.querySelector("#code code")));
+  await page.keyboard.down("Control");
+  await page.keyboard.press("c");
+  await page.keyboard.up("Control");
+  await page.waitForFunction(async () => !(await navigator.clipboard.readText()).startsWith("x"));
+  const copied = (await clipboard(page)).replaceAll("\u00a0", " ");
+  equal(copied.replace(/\n$/, ""), RUST.replace(/\n$/, ""), "copied by hand");
+  await close(watched);
+}
+
+export async function a_file_is_saved_with_the_language_of_its_name({ open, close, work }) {
+  const watched = await open();
+  const { page } = watched;
+  const { writeFile, mkdtemp, rm } = await import("node:fs/promises");
+  const { tmpdir } = await import("node:os");
+  const folder = await mkdtemp(`${tmpdir()}/pastes-`);
+  await writeFile(`${folder}/tool.py`, "print('été')\r\n");
+  const code = await save(watched, "", async () => {
+    await (await page.$("#file")).uploadFile(`${folder}/tool.py`);
+  });
+  await rm(folder, { recursive: true });
+  await work();
+  await page.waitForSelector("#code");
+  equal(await shownText(page), "print('été')\r\n", `bytes of ${code} are as they were`);
+  equal(await page.$eval(".facts dd", (it) => it.textContent), "Python", "language");
+  await close(watched);
+}

@@ -1,0 +1,240 @@
+//! Making pastes, in every form that is taken.
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::{Site, header, settings};
+
+#[tokio::test]
+async fn the_answer_to_curl_is_the_link_and_nothing_else() {
+    let site = Site::new().await;
+    let response = site.post("/?expires=1h").body("hello").send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::CREATED);
+    let headers = response.headers().clone();
+    let text = response.text().await.unwrap();
+    let code = site.code_of(&text);
+    assert_eq!(text, format!("{}\n", site.url(&format!("/{code}"))));
+    assert_eq!(header(&headers, "location"), text.trim_end());
+    assert_eq!(header(&headers, "content-type"), "text/plain; charset=utf-8");
+    assert_eq!(header(&headers, "x-delete-token").len(), 48);
+    header(&headers, "x-expires-at").parse::<jiff::Timestamp>().unwrap();
+    assert_eq!(header(&headers, "cache-control"), "no-store");
+}
+
+#[tokio::test]
+async fn what_curl_calls_a_form_is_still_raw_bytes() {
+    let site = Site::new().await;
+    let response = site
+        .post("/")
+        .header("content-type", "application/x-www-form-urlencoded")
+        .header("accept", "*/*")
+        .body("a=1&content=2%20")
+        .send()
+        .await
+        .unwrap();
+    let code = site.code_of(&response.text().await.unwrap());
+    site.rig.work().await;
+    assert_eq!(site.rig.bytes(&code).await, b"a=1&content=2%20");
+}
+
+#[tokio::test]
+async fn put_takes_a_file_and_its_name_says_the_language() {
+    let site = Site::new().await;
+    let answer = site.request(Method::PUT, "/notes.rs").body("fn main() {}").send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::CREATED);
+    let code = site.code_of(&answer.text().await.unwrap());
+    let plain = site.request(Method::PUT, "/").body("x").send().await.unwrap();
+    assert_eq!(plain.status(), StatusCode::CREATED);
+    site.rig.work().await;
+    let shown: Value = serde_json::from_slice(
+        &site.get(&format!("/api/v1/pastes/{code}")).send().await.unwrap().bytes().await.unwrap(),
+    )
+    .unwrap();
+    assert_eq!(shown["language"], "rust");
+    assert_eq!(shown["content"], "fn main() {}");
+}
+
+#[tokio::test]
+async fn json_makes_a_paste_with_every_option() {
+    let site = Site::new().await;
+    let new = json!({ "content": "fn main() {}", "expiresIn": "2 weeks", "alias": "my-notes",
+        "language": "rust", "burnAfterReading": true });
+    let answer = site.post("/api/v1/pastes").json(&new).send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::CREATED);
+    let made: Value = answer.json().await.unwrap();
+    assert_eq!(made["code"], "my-notes");
+    assert_eq!(made["url"], site.url("/my-notes"));
+    assert_eq!(made["rawUrl"], site.url("/raw/my-notes"));
+    assert_eq!(made["state"], "IN_PROGRESS");
+    assert_eq!(made["deleteToken"].as_str().unwrap().len(), 48);
+    let row = site
+        .rig
+        .client
+        .query_one(
+            "select language::text, burn, (expires_at - created_at)::text from pastes.pastes",
+            &[],
+        )
+        .await
+        .unwrap();
+    assert_eq!((row.get(0), row.get(1), row.get(2)), ("rust", true, "14 days"));
+}
+
+#[tokio::test]
+async fn options_come_by_query_and_by_header() {
+    let site = Site::new().await;
+    for (query, header) in [("?alias=one&lang=go", None), ("?lang=go", Some(("x-alias", "two")))] {
+        let mut request = site.post(&format!("/{query}")).body("x");
+        if let Some((name, value)) = header {
+            request = request.header(name, value);
+        }
+        assert_eq!(request.send().await.unwrap().status(), StatusCode::CREATED, "{query}");
+    }
+    let sql =
+        "select count(*) from pastes.pastes where language = 'go' and short_code in ('one', 'two')";
+    assert_eq!(site.rig.count(sql).await, 2);
+}
+
+#[tokio::test]
+async fn refusals_have_their_status_and_say_what_to_do() {
+    let site = Site::new().await;
+    site.make("?alias=taken", "x").await;
+    let cases = [
+        ("?expires=never", 400, "length of time"),
+        ("?expire=1d", 400, "the options are expires, lang, burn and alias"),
+        ("?burn=perhaps", 400, "burn is 1 or 0"),
+        ("?expires=0", 422, "between 1 second and 365 days"),
+        ("?expires=9999w", 422, "between 1 second and 365 days"),
+        ("?alias=a", 422, "3 to 32"),
+        ("?alias=api", 422, "our own paths"),
+        ("?alias=taken", 409, "taken"),
+        ("?lang=%3Cscript%3E", 422, "language"),
+    ];
+    for (query, status, words) in cases {
+        let answer = site.post(&format!("/{query}")).body("x").send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), status, "{query}");
+        assert_eq!(header(answer.headers(), "content-type"), "text/plain; charset=utf-8");
+        let text = answer.text().await.unwrap();
+        assert!(text.contains(words) && text.ends_with('\n'), "{query}: {text}");
+    }
+    assert_eq!(site.rig.count("select count(*) from pastes.pastes").await, 1);
+}
+
+#[tokio::test]
+async fn json_refusals_are_problems() {
+    let site = Site::new().await;
+    let cases = [
+        (r#"{"content":"x","expire":"1d"}"#, 400, "malformed", "unknown field `expire`"),
+        (r#"{"content":""}"#, 400, "empty", "at least one byte"),
+        (r#"{"content":"x","expiresIn":0}"#, 422, "bad_expiry", "between 1 second"),
+        (r#"{"content":"x","alias":"no/slash"}"#, 422, "bad_alias", "3 to 32"),
+        ("{", 400, "malformed", "EOF"),
+        (r#"["x"]"#, 400, "malformed", "send an object"),
+    ];
+    for (body, status, code, words) in cases {
+        let answer = site
+            .post("/api/v1/pastes")
+            .header("content-type", "application/json")
+            .body(body)
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(answer.status().as_u16(), status, "{body}");
+        assert_eq!(header(answer.headers(), "content-type"), "application/problem+json");
+        let problem: Value = answer.json().await.unwrap();
+        assert_eq!(
+            (&problem["code"], &problem["status"]),
+            (&json!(code), &json!(status)),
+            "{body}"
+        );
+        assert!(problem["detail"].as_str().unwrap().contains(words), "{problem}");
+    }
+    let untyped = site.post("/api/v1/pastes").body("{}").send().await.unwrap();
+    assert_eq!(untyped.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
+}
+
+#[tokio::test]
+async fn e21_empty_one_byte_the_most_and_one_more() {
+    let most = 100_000;
+    let site = Site::with(
+        pastes::Settings { max_size: most, ..settings() },
+        pastes::http::ServerLimits::default(),
+    )
+    .await;
+    for (size, status) in [(0, 400), (1, 201), (most, 201), (most + 1, 413), (100 * most, 413)] {
+        let raw = site.post("/").body(vec![b'x'; size]).send().await.unwrap();
+        assert_eq!(raw.status().as_u16(), status, "raw {size}");
+        // Every letter as an escape of six.
+        let escaped = format!(r#"{{"content":"{}"}}"#, r"\u0001".repeat(size));
+        let api = site
+            .post("/api/v1/pastes")
+            .header("content-type", "application/json")
+            .body(escaped)
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(api.status().as_u16(), status, "json {size}");
+        if status == 413 {
+            let problem: Value = api.json().await.unwrap();
+            let words = format!("at most {most} bytes");
+            assert!(problem["detail"].as_str().unwrap().contains(&words), "{problem}");
+        }
+    }
+    assert_eq!(site.rig.count("select count(*) from pastes.pastes").await, 4);
+}
+
+#[tokio::test]
+async fn a_body_without_a_length_is_counted_while_it_arrives() {
+    let site = Site::with(
+        pastes::Settings { max_size: 1000, ..settings() },
+        pastes::http::ServerLimits::default(),
+    )
+    .await;
+    for (pieces, status) in [(10, "201"), (11, "413")] {
+        let mut request =
+            b"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+                .to_vec();
+        for _ in 0..pieces {
+            request.extend_from_slice(format!("64\r\n{}\r\n", "x".repeat(100)).as_bytes());
+        }
+        request.extend_from_slice(b"0\r\n\r\n");
+        let answer = site.speak(&request).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn an_owner_lists_and_deletes_what_was_made_with_the_token() {
+    let site = Site::new().await;
+    let owner: Value = site.post("/api/v1/owners").send().await.unwrap().json().await.unwrap();
+    let token = owner["ownerToken"].as_str().unwrap();
+    let mut codes = Vec::new();
+    for text in ["one", "two", "three"] {
+        let answer = site.post("/").bearer_auth(token).body(text).send().await.unwrap();
+        codes.insert(0, site.code_of(&answer.text().await.unwrap()).to_string());
+    }
+    site.make("", "somebody else's").await;
+    let list = async |query: &str| -> Value {
+        let path = format!("/api/v1/pastes{query}");
+        site.get(&path).bearer_auth(token).send().await.unwrap().json().await.unwrap()
+    };
+    let named = |list: &Value| -> Vec<String> {
+        let pastes = list["pastes"].as_array().unwrap();
+        pastes.iter().map(|paste| paste["code"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(named(&list("").await), codes);
+    let first = list("?limit=2").await;
+    assert_eq!(named(&first), codes[..2]);
+    let rest = list(&format!("?limit=2&before={}", first["next"].as_str().unwrap())).await;
+    assert_eq!((named(&rest), &rest["next"]), (codes[2..].to_vec(), &Value::Null));
+    let path = format!("/api/v1/pastes/{}", codes[0]);
+    let gone = site.request(Method::DELETE, &path).bearer_auth(token).send().await.unwrap();
+    assert_eq!(gone.status(), StatusCode::NO_CONTENT);
+    assert_eq!(named(&list("").await), codes[1..]);
+    for (path, status) in [("/api/v1/pastes?limit=0", 400), ("/api/v1/pastes?before=a%2Fb", 400)] {
+        assert_eq!(site.get(path).bearer_auth(token).send().await.unwrap().status(), status);
+    }
+    assert_eq!(site.get("/api/v1/pastes").send().await.unwrap().status(), 401);
+    let unknown = "unknown-token-that-is-long-enough";
+    let refused = site.post("/").bearer_auth(unknown).body("x").send().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+}

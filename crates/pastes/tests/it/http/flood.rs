@@ -1,0 +1,191 @@
+//! Clients that are slow on purpose, and too many of them.
+
+use std::time::Duration;
+
+use pastes::http::ServerLimits;
+use reqwest::StatusCode;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::{Site, listen, settings};
+
+/// Limits that a test can wait for.
+fn short() -> ServerLimits {
+    ServerLimits {
+        head: Duration::from_millis(300),
+        body: Duration::from_millis(500),
+        stall: Duration::from_millis(500),
+        ..ServerLimits::default()
+    }
+}
+
+/// Everything in here ends by itself, or the test does.
+async fn ends<T>(what: &str, work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(30), work)
+        .await
+        .unwrap_or_else(|_| panic!("{what} goes on for ever"))
+}
+
+#[tokio::test]
+async fn h11_a_head_that_comes_byte_by_byte_is_cut_off() {
+    let site = Site::with(settings(), short()).await;
+    let mut stream = site.connect().await;
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n").await.unwrap();
+    let (mut reading, mut writing) = stream.split();
+    let dripping = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            if writing.write_all(b"X-A: b\r\n").await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    let closed = async {
+        let mut heard = Vec::new();
+        let _ = reading.read_to_end(&mut heard).await;
+    };
+    ends("a dripping head", async {
+        tokio::select! { () = dripping => {}, () = closed => {} }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn h11_idle_connections_are_closed_and_do_not_keep_others_out() {
+    let site = Site::with(settings(), ServerLimits { connections: 4, ..short() }).await;
+    let mut idle = Vec::new();
+    for _ in 0..12 {
+        idle.push(site.connect().await);
+    }
+    // Behind all of them: served as soon as they are closed.
+    let answer = ends("waiting", site.get("/healthz").send()).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    for mut stream in idle {
+        ends("an idle connection", listen(&mut stream)).await;
+    }
+}
+
+#[tokio::test]
+async fn h11_a_body_that_does_not_arrive_is_given_up() {
+    let site = Site::with(settings(), short()).await;
+    let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nsome";
+    let answer = ends("a missing body", site.speak(head.as_bytes())).await;
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(answer.contains("connection: close"), "{answer}");
+    assert_eq!(site.rig.count("select count(*) from pastes.pastes").await, 0);
+}
+
+#[tokio::test]
+async fn h11_a_body_that_drips_is_given_up() {
+    let site = Site::with(settings(), short()).await;
+    let mut stream = site.connect().await;
+    let head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+    stream.write_all(head).await.unwrap();
+    let (mut reading, mut writing) = stream.split();
+    let dripping = async {
+        while writing.write_all(b"1\r\nx\r\n").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        std::future::pending::<String>().await
+    };
+    let answered = async {
+        let mut heard = vec![0; 4096];
+        let length = reading.read(&mut heard).await.unwrap_or(0);
+        String::from_utf8_lossy(&heard[..length]).into_owned()
+    };
+    let answer = ends("a dripping body", async {
+        tokio::select! { answer = answered => answer, never = dripping => never }
+    })
+    .await;
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+}
+
+#[tokio::test]
+async fn h11_chunks_without_end_are_cut_off() {
+    let site =
+        Site::with(pastes::Settings { max_size: 100_000, ..settings() }, ServerLimits::default())
+            .await;
+    let mut stream = site.connect().await;
+    let head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+    stream.write_all(head).await.unwrap();
+    let (mut reading, mut writing) = stream.split();
+    let chunk = format!("2000\r\n{}\r\n", "x".repeat(0x2000));
+    let flooding = async {
+        let mut sent = 0_u64;
+        while writing.write_all(chunk.as_bytes()).await.is_ok() {
+            sent += 0x2000;
+            assert!(sent < 1 << 30, "a gigabyte was taken");
+        }
+        std::future::pending::<String>().await
+    };
+    let answered = async {
+        let mut heard = vec![0; 4096];
+        let length = reading.read(&mut heard).await.unwrap_or(0);
+        String::from_utf8_lossy(&heard[..length]).into_owned()
+    };
+    let answer = ends("an endless body", async {
+        tokio::select! { answer = answered => answer, never = flooding => never }
+    })
+    .await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    assert_eq!(site.rig.count("select count(*) from pastes.pastes").await, 0);
+}
+
+#[tokio::test]
+async fn h11_a_flood_of_headers_is_refused() {
+    let site = Site::new().await;
+    let long = format!("GET / HTTP/1.1\r\nHost: x\r\nX-Long: {}\r\n\r\n", "x".repeat(20_000));
+    let many: String = (0..200).map(|number| format!("X-{number}: 1\r\n")).collect();
+    let many = format!("GET / HTTP/1.1\r\nHost: x\r\n{many}\r\n");
+    let path = format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "x".repeat(20_000));
+    for request in [long, many, path] {
+        let answer = ends("a flood of headers", site.speak(request.as_bytes())).await;
+        let status = answer.split(' ').nth(1).unwrap_or("closed");
+        assert!(matches!(status, "431" | "414" | "closed"), "{answer}");
+    }
+    let fits = format!(
+        "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Long: {}\r\n\r\n",
+        "x".repeat(12_000)
+    );
+    assert!(site.speak(fits.as_bytes()).await.starts_with("HTTP/1.1 200 "));
+}
+
+#[tokio::test]
+async fn h11_a_client_that_does_not_take_its_answer_is_cut_off() {
+    let most = 32 * 1024 * 1024;
+    let site = Site::with(
+        pastes::Settings { max_size: most, ..settings() },
+        ServerLimits { connections: 1, ..short() },
+    )
+    .await;
+    let code = site
+        .rig
+        .pastes
+        .create(pastes::NewPaste { content: vec![b'x'; most].into(), ..Default::default() })
+        .await
+        .unwrap()
+        .code;
+    site.rig.work().await;
+    let mut stream = site.connect().await;
+    let request = format!("GET /raw/{code} HTTP/1.1\r\nHost: x\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    // It reads nothing, and holds the only place. Somebody else is served all the same.
+    let answer = ends("a stalled answer", site.get("/healthz").send()).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    drop(stream);
+}
+
+#[tokio::test]
+async fn a_stop_lets_running_requests_end_and_takes_no_new_ones() {
+    let mut site = Site::with(settings(), ServerLimits::default()).await;
+    let mut running = site.connect().await;
+    let head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhel";
+    running.write_all(head).await.unwrap();
+    // The request has begun when another one on a later connection was answered.
+    assert_eq!(site.get("/healthz").send().await.unwrap().status(), StatusCode::OK);
+    site.stop();
+    crate::rig::until(async || tokio::net::TcpStream::connect(site.address).await.is_err()).await;
+    running.write_all(b"lo").await.unwrap();
+    let answer = ends("the last request", listen(&mut running)).await;
+    assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
+    ends("the server", site.serving.take().unwrap()).await.unwrap();
+}

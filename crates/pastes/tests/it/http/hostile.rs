@@ -1,0 +1,253 @@
+//! Input that means harm.
+
+use reqwest::{Method, StatusCode};
+use serde_json::Value;
+
+use super::{BROWSER, Site, header, settings};
+use pastes::http::ServerLimits;
+
+#[tokio::test]
+async fn h1_bytes_of_every_kind_survive() {
+    let site = Site::new().await;
+    let all: Vec<u8> = (0..=255).collect();
+    for content in [all.clone(), b"\0".to_vec(), b"\xff\xfe\0a".to_vec(), b"a\r\nb\rc\n".to_vec()] {
+        let code = site.ready("", content.clone()).await;
+        for path in [format!("/raw/{code}"), format!("/download/{code}")] {
+            let answer = site.get(&path).send().await.unwrap();
+            assert_eq!(answer.bytes().await.unwrap(), content, "{path}");
+        }
+        let page = site.get(&format!("/{code}")).header("accept", BROWSER).send().await.unwrap();
+        assert_eq!(page.status(), StatusCode::OK);
+        let api = site.get(&format!("/api/v1/pastes/{code}")).send().await.unwrap();
+        assert_eq!(api.json::<Value>().await.unwrap()["size"], content.len());
+    }
+    let binary = site.ready("", all).await;
+    let download = site.get(&format!("/download/{binary}")).send().await.unwrap();
+    assert!(header(download.headers(), "content-disposition").ends_with(".bin\""));
+}
+
+#[tokio::test]
+async fn h1_h2_odd_json_is_a_400_and_never_a_500() {
+    let site = Site::new().await;
+    let deep = format!(r#"{{"content":{}"#, "[".repeat(100_000));
+    let wide: String = (0..100_000).map(|number| format!(r#""k{number}":0,"#)).collect();
+    let cases: Vec<Vec<u8>> = vec![
+        br#"{"content":"\ud800"}"#.to_vec(),
+        br#"{"content":"\udfff\ud800"}"#.to_vec(),
+        b"{\"content\":\"\xff\"}".to_vec(),
+        b"{\"content\":\"\0\"}".to_vec(),
+        br#"{"content":"x","content":"y"}"#.to_vec(),
+        br#"{"content":"x","expiresIn":1e999}"#.to_vec(),
+        br#"{"content":"x","expiresIn":99999999999999999999}"#.to_vec(),
+        br#"{"content":"x","alias":{"a":{}}}"#.to_vec(),
+        br#"["content"]"#.to_vec(),
+        b"null".to_vec(),
+        b"".to_vec(),
+        deep.into_bytes(),
+        format!("{{{wide}\"content\":\"x\"}}").into_bytes(),
+    ];
+    for body in cases {
+        let shown = String::from_utf8_lossy(&body[..body.len().min(60)]).into_owned();
+        let request = site.post("/api/v1/pastes").header("content-type", "application/json");
+        let answer = request.body(body).send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{shown}");
+        let text = answer.text().await.unwrap();
+        assert!(text.len() < 1000, "an answer repeats little: {shown}");
+    }
+    // A NUL that JSON can write is a byte like any other.
+    let request = site.post("/api/v1/pastes").header("content-type", "application/json");
+    let answer = request.body(r#"{"content":"a\u0000b"}"#).send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::CREATED);
+    let made: Value = answer.json().await.unwrap();
+    site.rig.work().await;
+    let raw = site.get(&format!("/raw/{}", made["code"].as_str().unwrap())).send().await.unwrap();
+    assert_eq!(raw.bytes().await.unwrap(), "a\0b");
+}
+
+const ACTIVE: [&str; 6] = [
+    "<script>alert(1)</script>",
+    "<svg xmlns=\"http://www.w3.org/2000/svg\" onload=\"alert(1)\"/>",
+    "<!doctype html><html><body onload=alert(1)>",
+    "</code></pre><img src=x onerror=alert(1)>",
+    "\"><iframe src=javascript:alert(1)>",
+    "{{constructor.constructor('alert(1)')()}}",
+];
+
+#[tokio::test]
+async fn h3_nothing_that_was_pasted_runs_on_a_page() {
+    let site = Site::new().await;
+    for content in ACTIVE {
+        for language in ["", "html", "javascript", "markdown"] {
+            let code = site.ready(&format!("?lang={language}"), content).await;
+            let page =
+                site.get(&format!("/{code}")).header("accept", BROWSER).send().await.unwrap();
+            let policy = header(page.headers(), "content-security-policy").to_owned();
+            assert!(policy.contains("default-src 'none'") && policy.contains("script-src 'self'"));
+            assert!(!policy.contains("unsafe"), "{policy}");
+            let text = page.text().await.unwrap();
+            for tag in ["<script>", "<svg", "<img src=x", "<iframe", "<body onload"] {
+                assert!(!text.contains(tag), "{tag} in the page of {content:?} as {language:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn h3_what_is_repeated_in_an_answer_is_escaped_or_plain() {
+    let site = Site::new().await;
+    let script = "%3Cscript%3Ealert(1)%3C/script%3E";
+    for path in [
+        format!("/?lang={script}"),
+        format!("/?{script}=1"),
+        format!("/?alias={script}"),
+        format!("/?expires={script}"),
+    ] {
+        let answer = site.post(&path).header("accept", BROWSER).body("x").send().await.unwrap();
+        assert!(answer.status().is_client_error(), "{path}");
+        let kind = header(answer.headers(), "content-type").to_owned();
+        assert_eq!(header(answer.headers(), "x-content-type-options"), "nosniff");
+        let text = answer.text().await.unwrap();
+        assert!(
+            kind.starts_with("text/plain") || !text.contains("<script>alert"),
+            "{path}: {text}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn h18_active_content_is_never_active() {
+    let site = Site::new().await;
+    for content in ACTIVE {
+        let code = site.ready("", content).await;
+        let raw = site.get(&format!("/raw/{code}")).header("accept", BROWSER).send().await.unwrap();
+        let headers = raw.headers();
+        assert_eq!(header(headers, "content-type"), "text/plain; charset=utf-8");
+        assert_eq!(header(headers, "x-content-type-options"), "nosniff");
+        assert_eq!(header(headers, "content-security-policy"), "sandbox; default-src 'none'");
+        assert_eq!(header(headers, "cross-origin-resource-policy"), "same-origin");
+        assert_eq!(raw.text().await.unwrap(), content);
+        let file = site.get(&format!("/download/{code}")).send().await.unwrap();
+        assert!(header(file.headers(), "content-disposition").starts_with("attachment;"));
+        assert_eq!(header(file.headers(), "x-content-type-options"), "nosniff");
+    }
+}
+
+#[tokio::test]
+async fn every_answer_carries_the_guarding_headers() {
+    let site = Site::new().await;
+    let code = site.ready("", "x").await;
+    let paths = [
+        "/",
+        "/mine",
+        "/healthz",
+        "/openapi.json",
+        "/robots.txt",
+        "/nothing/here",
+        "/assets/none",
+        "/api/v1/pastes",
+        "/api/v1/reports",
+        &format!("/{code}"),
+        &format!("/raw/{code}"),
+        &format!("/qr/{code}"),
+        &format!("/api/v1/pastes/{code}"),
+        &format!("/download/{code}"),
+    ];
+    for path in paths {
+        for method in [Method::GET, Method::POST, Method::DELETE, Method::OPTIONS, Method::TRACE] {
+            let answer = site.request(method.clone(), path).send().await.unwrap();
+            let headers = answer.headers();
+            assert!(answer.status().as_u16() < 500, "{method} {path}");
+            assert_eq!(header(headers, "x-content-type-options"), "nosniff", "{method} {path}");
+            assert_eq!(header(headers, "referrer-policy"), "no-referrer");
+            assert_eq!(header(headers, "cross-origin-opener-policy"), "same-origin");
+            assert_eq!(header(headers, "cross-origin-resource-policy"), "same-origin");
+            assert!(header(headers, "content-security-policy").contains("default-src 'none'"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn h4_h5_odd_paths_find_nothing_and_break_nothing() {
+    let site = Site::new().await;
+    let code = site.ready("", "x").await;
+    let odd = [
+        "..",
+        "%2e%2e",
+        "..%2f..%2fetc%2fpasswd",
+        "....//",
+        "%5c..%5c",
+        "%c0%ae%c0%ae",
+        "%uff0e",
+        "a%00",
+        "%",
+        "%zz",
+        "'%3Bdrop%20table%20pastes.pastes%3B--",
+        "1'%20or%20'1'='1",
+        "x%0d%0ay",
+        "%E2%80%A5",
+        "$1",
+        "a%3Bb",
+    ];
+    for prefix in
+        ["/", "/raw/", "/download/", "/qr/", "/assets/", "/api/v1/pastes/", "/api/v1/bans/"]
+    {
+        for path in odd {
+            // By hand: clients tidy such paths up.
+            let request =
+                format!("GET {prefix}{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+            let answer = site.speak(request.as_bytes()).await;
+            let status: u16 = answer.split(' ').nth(1).unwrap_or("0").parse().unwrap();
+            assert!(matches!(status, 400 | 404 | 405), "{prefix}{path}: {answer}");
+        }
+    }
+    for path in ["/../../etc/passwd", "/assets/../Cargo.toml", "//", "/raw//", "/raw/../raw/x"] {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let answer = site.speak(request.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 404"), "{path}: {answer}");
+    }
+    assert_eq!(site.get(&format!("/raw/{code}")).send().await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn h5_sql_in_every_field_is_text() {
+    let site = Site::new().await;
+    let sql = "'; drop table pastes.pastes; --";
+    let code = site.ready("", sql).await;
+    let report = serde_json::json!({ "reason": sql, "contact": sql });
+    let path = format!("/api/v1/pastes/{code}/reports");
+    let answer = site.post(&path).json(&report).send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::ACCEPTED);
+    let key = site.post("/").header("idempotency-key", sql).body("x").send().await.unwrap();
+    assert_eq!(key.status(), StatusCode::CREATED);
+    let owner =
+        site.post("/").bearer_auth("';drop-table-pastes;--").body("x").send().await.unwrap();
+    assert_eq!(owner.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(site.rig.pastes.reports(1).await.unwrap()[0].contact.as_deref(), Some(sql));
+    assert_eq!(site.rig.count("select count(*) from pastes.pastes").await, 2);
+}
+
+#[tokio::test]
+async fn h11_packed_bodies_are_refused() {
+    let site = Site::new().await;
+    for packing in ["gzip", "br", "deflate, gzip"] {
+        let answer =
+            site.post("/").header("content-encoding", packing).body("x").send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    }
+    assert_eq!(site.rig.count("select count(*) from pastes.pastes").await, 0);
+}
+
+#[tokio::test]
+async fn a_database_that_is_away_is_a_503_without_its_words() {
+    let site = Site::with(settings(), ServerLimits::default()).await;
+    site.rig.client.batch_execute("alter schema pastes rename to elsewhere").await.unwrap();
+    for (method, path) in
+        [(Method::GET, "/raw/abc"), (Method::POST, "/"), (Method::GET, "/api/v1/pastes/abc")]
+    {
+        let answer = site.request(method, path).body("x").send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");
+        assert_eq!(header(answer.headers(), "retry-after"), "5");
+        let text = answer.text().await.unwrap();
+        assert!(!text.contains("pastes.") && !text.contains("schema"), "{text}");
+    }
+}

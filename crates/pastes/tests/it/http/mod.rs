@@ -1,0 +1,139 @@
+//! The service as clients meet it: a real listener, real requests.
+
+mod cache;
+mod create;
+mod files;
+mod flood;
+mod forms;
+mod hostile;
+mod operator;
+mod read;
+mod replay;
+mod schema;
+
+use std::net::SocketAddr;
+
+use pastes::http::ServerLimits;
+use pastes::{Limits, Settings, ShortCode};
+use reqwest::header::HeaderMap;
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+
+use crate::rig::{self, Rig};
+
+/// A browser says what it wants.
+pub const BROWSER: &str = "text/html,application/xhtml+xml,*/*;q=0.8";
+
+/// A service that listens.
+pub struct Site {
+    pub rig: Rig,
+    pub address: SocketAddr,
+    pub http: Client,
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    pub serving: Option<JoinHandle<()>>,
+}
+
+/// Nobody is slowed down, and nothing uploads unless a test lets it.
+pub fn settings() -> Settings {
+    let limits = Limits { creates_per_second: 0, reads_per_second: 0, ..Limits::default() };
+    Settings { limits, ..rig::settings() }
+}
+
+impl Site {
+    pub async fn new() -> Self {
+        Self::with(settings(), ServerLimits::default()).await
+    }
+
+    pub async fn with(mut settings: Settings, limits: ServerLimits) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        settings.base_url = format!("http://{address}");
+        let rig = Rig::with(settings).await;
+        let router = pastes::router(rig.pastes.clone());
+        let (stop, stopped) = tokio::sync::oneshot::channel();
+        let serving = tokio::spawn(pastes::http::serve_within(listener, router, limits, async {
+            let _ = stopped.await;
+        }));
+        let http = Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+        Self { rig, address, http, stop: Some(stop), serving: Some(serving) }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, self.url(path))
+    }
+
+    pub fn get(&self, path: &str) -> RequestBuilder {
+        self.request(Method::GET, path)
+    }
+
+    pub fn post(&self, path: &str) -> RequestBuilder {
+        self.request(Method::POST, path)
+    }
+
+    /// Makes a paste as curl does, and gives its code.
+    pub async fn make(&self, query: &str, content: impl Into<reqwest::Body>) -> ShortCode {
+        let response = self.post(&format!("/{query}")).body(content).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::CREATED);
+        self.code_of(&response.text().await.unwrap())
+    }
+
+    /// The same, and waits until readers can have it.
+    pub async fn ready(&self, query: &str, content: impl Into<reqwest::Body>) -> ShortCode {
+        let code = self.make(query, content).await;
+        self.rig.work().await;
+        code
+    }
+
+    /// The code in an answer of `URL\n`.
+    pub fn code_of(&self, answer: &str) -> ShortCode {
+        let code = answer.strip_prefix(&self.url("/")).unwrap().strip_suffix('\n').unwrap();
+        code.parse().unwrap()
+    }
+
+    /// A connection without any client's help.
+    pub async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// Sends bytes as they are and reads until the server closes.
+    pub async fn speak(&self, bytes: &[u8]) -> String {
+        let mut stream = self.connect().await;
+        stream.write_all(bytes).await.unwrap();
+        listen(&mut stream).await
+    }
+
+    pub fn stop(&mut self) {
+        let _ = self.stop.take().unwrap().send(());
+    }
+}
+
+/// Reads until the other side closes. A reset is an end, too.
+pub async fn listen(stream: &mut TcpStream) -> String {
+    let (mut heard, mut piece) = (Vec::new(), [0; 4096]);
+    while let Ok(length @ 1..) = stream.read(&mut piece).await {
+        heard.extend_from_slice(&piece[..length]);
+    }
+    String::from_utf8_lossy(&heard).into_owned()
+}
+
+/// Everything about an answer but when it was given.
+pub async fn whole(response: Response) -> (StatusCode, Vec<(String, String)>, String) {
+    let mut headers: Vec<(String, String)> = response
+        .headers()
+        .iter()
+        .filter(|(name, _)| *name != "date")
+        .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
+        .collect();
+    headers.sort();
+    (response.status(), headers, response.text().await.unwrap())
+}
+
+pub fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers.get(name).unwrap_or_else(|| panic!("no {name} in {headers:?}")).to_str().unwrap()
+}

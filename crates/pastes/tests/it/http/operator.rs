@@ -1,0 +1,114 @@
+//! What the operator can do, and nobody else.
+
+use pastes::http::ServerLimits;
+use pastes::{Bearer, Settings};
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::{Site, header, settings, whole};
+
+const TOKEN: &str = "operator-token-0123456789";
+
+async fn site() -> Site {
+    let operator_token = Bearer::new(TOKEN);
+    Site::with(Settings { operator_token, ..settings() }, ServerLimits::default()).await
+}
+
+fn hash_of(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn orders(site: &Site) -> Vec<RequestBuilder> {
+    let hash = "0".repeat(64);
+    vec![
+        site.get("/api/v1/reports"),
+        site.get("/api/v1/bans"),
+        site.post("/api/v1/takedowns").json(&json!({ "code": "abc", "reason": "x" })),
+        site.request(Method::PUT, &format!("/api/v1/bans/{hash}")).json(&json!({ "reason": "x" })),
+        site.request(Method::DELETE, &format!("/api/v1/bans/{hash}")),
+    ]
+}
+
+#[tokio::test]
+async fn without_a_token_in_the_settings_there_is_no_operator() {
+    let site = Site::new().await;
+    let nothing = whole(site.get("/api/v1/nothing").send().await.unwrap()).await;
+    assert_eq!(nothing.0, StatusCode::NOT_FOUND);
+    for order in orders(&site) {
+        assert_eq!(whole(order.bearer_auth(TOKEN).send().await.unwrap()).await, nothing);
+    }
+}
+
+#[tokio::test]
+async fn h8_a_wrong_token_orders_nothing() {
+    let site = site().await;
+    for order in orders(&site) {
+        assert_eq!(order.send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
+    }
+    for wrong in
+        ["operator-token-0123456788", "operator-token-012345678", "operator-token-01234567899"]
+    {
+        for order in orders(&site) {
+            let answer = order.bearer_auth(wrong).send().await.unwrap();
+            assert_eq!(answer.status(), StatusCode::FORBIDDEN);
+        }
+    }
+    assert_eq!(site.rig.count("select count(*) from pastes.banned").await, 0);
+}
+
+#[tokio::test]
+async fn a_report_leads_to_a_takedown_of_every_copy_and_a_ban() {
+    let site = site().await;
+    let (one, other) = (site.ready("", "bad").await, site.ready("", "bad").await);
+    let report = json!({ "reason": "it is bad", "contact": "me@example.org" });
+    let path = format!("/api/v1/pastes/{one}/reports");
+    let noted = site.post(&path).json(&report).send().await.unwrap();
+    assert_eq!(noted.status(), StatusCode::ACCEPTED);
+    let answer = site.get("/api/v1/reports").bearer_auth(TOKEN).send().await.unwrap();
+    assert_eq!(header(answer.headers(), "cache-control"), "no-store");
+    let reports: Value = answer.json().await.unwrap();
+    let report = &reports["reports"][0];
+    assert_eq!((&report["code"], &report["alive"]), (&json!(one.as_str()), &json!(true)));
+    let order = json!({ "code": one.as_str(), "reason": "law", "ban": true });
+    let answer =
+        site.post("/api/v1/takedowns").bearer_auth(TOKEN).json(&order).send().await.unwrap();
+    assert_eq!(answer.json::<Value>().await.unwrap(), json!({ "pastes": 2, "banned": true }));
+    for code in [&one, &other] {
+        let path = format!("/raw/{code}");
+        crate::rig::until(async || site.get(&path).send().await.unwrap().status() == 404).await;
+    }
+    let again = site.post("/").body("bad").send().await.unwrap();
+    assert_eq!(again.status(), StatusCode::FORBIDDEN);
+    assert!(again.text().await.unwrap().contains("taken down"));
+    let hash = hash_of(b"bad");
+    let bans = site.get("/api/v1/bans").bearer_auth(TOKEN).send().await.unwrap();
+    let bans: Value = bans.json().await.unwrap();
+    assert_eq!(bans["bans"][0]["contentHash"], hash);
+    let unban = || site.request(Method::DELETE, &format!("/api/v1/bans/{hash}")).bearer_auth(TOKEN);
+    assert_eq!(unban().send().await.unwrap().status(), StatusCode::NO_CONTENT);
+    assert_eq!(unban().send().await.unwrap().status(), StatusCode::NOT_FOUND);
+    assert_eq!(site.post("/").body("bad").send().await.unwrap().status(), StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn content_can_be_banned_before_anyone_pastes_it() {
+    let site = site().await;
+    let hash = hash_of(b"known bad");
+    let ban = |hash: &str, body: Value| {
+        let path = format!("/api/v1/bans/{hash}");
+        site.request(Method::PUT, &path).bearer_auth(TOKEN).json(&body).send()
+    };
+    let answer = ban(&hash, json!({ "reason": "list" })).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::NO_CONTENT);
+    assert_eq!(site.post("/").body("known bad").send().await.unwrap().status(), 403);
+    for (hash, body) in [
+        ("abc", json!({ "reason": "x" })),
+        (hash.as_str(), json!({ "reason": "" })),
+        (hash.as_str(), json!({ "reason": "a\0b" })),
+        (hash.as_str(), json!({ "why": "x" })),
+    ] {
+        let answer = ban(hash, body.clone()).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{hash} {body}");
+    }
+}

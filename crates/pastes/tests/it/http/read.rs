@@ -1,0 +1,289 @@
+//! Reading pastes, and not reading them.
+
+use reqwest::{Method, StatusCode};
+use serde_json::Value;
+
+use super::{BROWSER, Site, header, settings, whole};
+use pastes::http::ServerLimits;
+
+#[tokio::test]
+async fn a_paste_comes_back_byte_for_byte_in_every_form() {
+    let site = Site::new().await;
+    let code = site.ready("?lang=rust", "fn main() {}\n").await;
+    let raw = site.get(&format!("/raw/{code}")).send().await.unwrap();
+    assert_eq!(raw.status(), StatusCode::OK);
+    assert_eq!(header(raw.headers(), "content-type"), "text/plain; charset=utf-8");
+    assert_eq!(raw.bytes().await.unwrap(), "fn main() {}\n");
+    let text = site.get(&format!("/{code}")).header("accept", "text/plain").send().await.unwrap();
+    assert_eq!(text.bytes().await.unwrap(), "fn main() {}\n");
+    let download = site.get(&format!("/download/{code}")).send().await.unwrap();
+    let name = format!("attachment; filename=\"{code}.txt\"");
+    assert_eq!(header(download.headers(), "content-disposition"), name);
+    assert_eq!(header(download.headers(), "content-type"), "application/octet-stream");
+    assert_eq!(download.bytes().await.unwrap(), "fn main() {}\n");
+    let api = site.get(&format!("/api/v1/pastes/{code}")).send().await.unwrap();
+    let api: Value = api.json().await.unwrap();
+    assert_eq!((&api["content"], &api["encoding"]), (&"fn main() {}\n".into(), &"utf-8".into()));
+    let page = site.get(&format!("/{code}")).header("accept", BROWSER).send().await.unwrap();
+    assert_eq!(header(page.headers(), "content-type"), "text/html; charset=utf-8");
+    assert!(page.text().await.unwrap().contains("main"));
+    let qr = site.get(&format!("/qr/{code}")).send().await.unwrap();
+    assert_eq!(header(qr.headers(), "content-type"), "image/svg+xml");
+    assert!(qr.text().await.unwrap().contains("<svg"));
+}
+
+#[tokio::test]
+async fn h9_whatever_is_not_there_looks_the_same() {
+    let site = Site::new().await;
+    let (expired, deleted, failed) =
+        (site.ready("", "a").await, site.ready("", "b").await, site.make("", "c").await);
+    site.rig.expire(&expired).await;
+    let sql = "update pastes.pastes set status = 'FAILED' where short_code = $1";
+    site.rig.client.execute(sql, &[&failed.as_str()]).await.unwrap();
+    let sql = "select pastes.end_now($1)";
+    site.rig.client.query(sql, &[&deleted.as_str()]).await.unwrap();
+    let never = "0123456789012345678901";
+    let malformed = ["a.b", "%2e%2e%2fx", "%ff", "a%2Fb", &"x".repeat(33), "a'--", "%00"];
+    for prefix in ["/", "/raw/", "/api/v1/pastes/", "/download/", "/qr/"] {
+        for accept in ["*/*", BROWSER] {
+            let look = async |code: &str| {
+                let request = site.get(&format!("{prefix}{code}")).header("accept", accept);
+                whole(request.send().await.unwrap()).await
+            };
+            let expected = look(never).await;
+            assert_eq!(expected.0, StatusCode::NOT_FOUND);
+            for code in [expired.as_str(), deleted.as_str(), failed.as_str()] {
+                assert_eq!(look(code).await, expected, "{prefix}{code}");
+            }
+            for code in malformed {
+                assert_eq!(look(code).await, expected, "{prefix}{code}");
+            }
+            let no_store = ("cache-control".to_owned(), "no-store".to_owned());
+            assert!(expected.1.contains(&no_store), "{:?}", expected.1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn while_the_upload_goes_on_readers_are_told_when_to_come_back() {
+    let site = Site::new().await;
+    let code = site.make("", "hello").await;
+    for path in [format!("/{code}"), format!("/raw/{code}"), format!("/api/v1/pastes/{code}")] {
+        let answer = site.get(&path).send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");
+        assert_eq!(header(answer.headers(), "retry-after"), "30");
+        assert_eq!(header(answer.headers(), "cache-control"), "no-store");
+    }
+    let page = site.get(&format!("/{code}")).header("accept", BROWSER).send().await.unwrap();
+    assert_eq!(page.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(header(page.headers(), "retry-after"), "30");
+    assert!(page.text().await.unwrap().contains("http-equiv=\"refresh\""));
+    site.rig.work().await;
+    assert_eq!(site.get(&format!("/raw/{code}")).send().await.unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn what_can_be_read_once_is_read_once_and_only_on_demand() {
+    let site = Site::new().await;
+    let code = site.ready("?burn=1", "secret").await;
+    for (path, accept) in [
+        (format!("/{code}"), BROWSER),
+        (format!("/raw/{code}"), "*/*"),
+        (format!("/api/v1/pastes/{code}"), "*/*"),
+        (format!("/download/{code}"), "*/*"),
+    ] {
+        for method in [Method::HEAD, Method::GET] {
+            let answer = site.request(method, &path).header("accept", accept).send().await.unwrap();
+            let page = accept == BROWSER;
+            assert_eq!(answer.status(), if page { 200 } else { 409 }, "{path}");
+            assert_eq!(header(answer.headers(), "cache-control"), "no-store");
+            let text = answer.text().await.unwrap();
+            assert!(!text.contains("secret"), "{path}");
+            assert!(page || text.is_empty() || text.contains("/burn"), "{path}: {text}");
+        }
+    }
+    let burn = || site.post(&format!("/api/v1/pastes/{code}/burn")).send();
+    let answers = futures_util::future::join_all((0..4).map(|_| burn())).await;
+    let mut got = Vec::new();
+    for answer in answers {
+        let answer = answer.unwrap();
+        assert_eq!(header(answer.headers(), "cache-control"), "no-store");
+        match answer.status() {
+            StatusCode::OK => got.push(answer.json::<Value>().await.unwrap()),
+            status => assert_eq!(status, StatusCode::NOT_FOUND),
+        }
+    }
+    assert_eq!(got.len(), 1, "one reader gets it");
+    assert_eq!(got[0]["content"], "secret");
+    assert_eq!(site.get(&format!("/{code}")).send().await.unwrap().status(), 404);
+}
+
+#[tokio::test]
+async fn of_two_readers_one_burns_also_when_the_later_one_was_faster() {
+    let site = Site::new().await;
+    let code = site.ready("?burn=1", "secret").await;
+    let gate = site.rig.database.connect_directly().await;
+    gate.batch_execute("select pg_advisory_lock(1)").await.unwrap();
+    let early = site.rig.database.connect_directly().await;
+    let asked = code.to_string();
+    // Its statement begins first and reaches the paste last.
+    let waiting = tokio::spawn(async move {
+        let sql = "select pg_advisory_lock(1), pastes.burn($1)";
+        early.query_one(sql, &[&asked]).await.unwrap().get::<_, bool>(1)
+    });
+    crate::rig::until(async || {
+        let sql = "select count(*) from pg_locks where locktype = 'advisory' and not granted \
+                   and database = (select oid from pg_database where datname = current_database())";
+        site.rig.count(sql).await == 1
+    })
+    .await;
+    let got = site.post(&format!("/{code}/burn")).send().await.unwrap();
+    assert_eq!(got.status(), StatusCode::OK);
+    gate.batch_execute("select pg_advisory_unlock(1)").await.unwrap();
+    assert!(!waiting.await.unwrap(), "it was burnt before");
+}
+
+#[tokio::test]
+async fn the_button_burns_and_shows_and_curl_gets_the_bytes() {
+    let site = Site::new().await;
+    let (shown, saved, plain) = (
+        site.ready("?burn=1", "shown <b>").await,
+        site.ready("?burn=1", "saved").await,
+        site.ready("?burn=1", "plain").await,
+    );
+    let press = |code: &pastes::ShortCode, how: &'static str| {
+        site.post(&format!("/{code}/burn"))
+            .header("accept", BROWSER)
+            .header("sec-fetch-site", "same-origin")
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(how)
+            .send()
+    };
+    let page = press(&shown, "as=page").await.unwrap();
+    assert_eq!(header(page.headers(), "cache-control"), "no-store");
+    assert!(page.text().await.unwrap().contains("shown"));
+    let file = press(&saved, "as=download").await.unwrap();
+    assert!(header(file.headers(), "content-disposition").starts_with("attachment"));
+    assert_eq!(file.text().await.unwrap(), "saved");
+    let curl = site.post(&format!("/{plain}/burn")).send().await.unwrap();
+    assert_eq!(header(curl.headers(), "content-type"), "text/plain; charset=utf-8");
+    assert_eq!(curl.text().await.unwrap(), "plain");
+    assert_eq!(press(&shown, "as=page").await.unwrap().status(), StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn e23_deleting_one_copy_leaves_the_other_and_both_look_alike() {
+    let site = Site::new().await;
+    let first = site.post("/").body("the same").send().await.unwrap();
+    let token = header(first.headers(), "x-delete-token").to_owned();
+    let one = site.code_of(&first.text().await.unwrap());
+    site.rig.work().await;
+    let second = site.post("/").body("the same").send().await.unwrap();
+    assert_eq!(second.status(), StatusCode::CREATED);
+    let names = |answer: &reqwest::Response| {
+        let mut names: Vec<String> = answer.headers().keys().map(ToString::to_string).collect();
+        names.sort();
+        names
+    };
+    let third = site.post("/").body("never seen").send().await.unwrap();
+    assert_eq!(names(&second), names(&third), "nothing tells that the bytes were known");
+    let (other, new) =
+        (site.code_of(&second.text().await.unwrap()), site.code_of(&third.text().await.unwrap()));
+    // Both wait for their own upload.
+    for code in [&other, &new] {
+        assert_eq!(site.get(&format!("/raw/{code}")).send().await.unwrap().status(), 503);
+    }
+    site.rig.work().await;
+    let delete = async |code: &pastes::ShortCode, token: &str| {
+        let request = site.request(Method::DELETE, &format!("/{code}"));
+        request.header("x-delete-token", token).send().await.unwrap().status()
+    };
+    assert_eq!(delete(&other, &token).await, StatusCode::FORBIDDEN, "a token is for one paste");
+    assert_eq!(delete(&one, &token).await, StatusCode::NO_CONTENT);
+    assert_eq!(delete(&one, &token).await, StatusCode::NO_CONTENT, "and again");
+    site.rig.sweep().await;
+    assert_eq!(site.get(&format!("/raw/{one}")).send().await.unwrap().status(), 404);
+    let left = site.get(&format!("/raw/{other}")).send().await.unwrap();
+    assert_eq!(left.text().await.unwrap(), "the same");
+}
+
+#[tokio::test]
+async fn h8_h9_a_wrong_token_and_a_code_that_never_was_get_one_answer() {
+    let site = Site::new().await;
+    let code = site.ready("", "x").await;
+    let token = "0123456789abcdef0123456789abcdef0123456789abcdef";
+    let delete = async |code: &str| {
+        let path = format!("/api/v1/pastes/{code}");
+        let request = site.request(Method::DELETE, &path).bearer_auth(token);
+        whole(request.send().await.unwrap()).await
+    };
+    let wrong = delete(code.as_str()).await;
+    assert_eq!(wrong.0, StatusCode::FORBIDDEN);
+    for other in ["0123456789012345678901", "a.b", "%2e%2e%2fx"] {
+        assert_eq!(delete(other).await, wrong, "{other}");
+    }
+    let path = format!("/api/v1/pastes/{code}");
+    let nobody = site.request(Method::DELETE, &path).send().await.unwrap();
+    assert_eq!(nobody.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(header(nobody.headers(), "www-authenticate"), "Bearer");
+    assert_eq!(site.get(&format!("/raw/{code}")).send().await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn methods_that_do_not_fit_are_told_which_do() {
+    let site = Site::new().await;
+    let answer = site.request(Method::PATCH, "/api/v1/pastes").send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::METHOD_NOT_ALLOWED);
+    let allowed = header(answer.headers(), "allow");
+    assert!(allowed.contains("POST") && allowed.contains("GET"), "{allowed}");
+    assert_eq!(header(answer.headers(), "content-type"), "application/problem+json");
+}
+
+#[tokio::test]
+async fn health_assets_and_robots_answer() {
+    let site = Site::new().await;
+    assert_eq!(site.get("/healthz").send().await.unwrap().text().await.unwrap(), "ok\n");
+    let robots = site.get("/robots.txt").send().await.unwrap().text().await.unwrap();
+    assert!(robots.contains("Disallow: /"));
+    let page = site.get("/").header("accept", BROWSER).send().await.unwrap().text().await.unwrap();
+    let mut found = 0;
+    for part in page.split('"').filter(|part| part.starts_with("/assets/")) {
+        let asset = site.get(part).send().await.unwrap();
+        assert_eq!(asset.status(), StatusCode::OK, "{part}");
+        assert!(header(asset.headers(), "cache-control").contains("immutable"));
+        found += 1;
+    }
+    assert!(found >= 3);
+    assert_eq!(site.get("/assets/paste.css").send().await.unwrap().status(), 404);
+}
+
+#[tokio::test]
+async fn h9_readers_and_makers_that_ask_too_often_wait() {
+    let mut settings = settings();
+    settings.limits = pastes::Limits {
+        creates_per_second: 1,
+        create_burst: 2,
+        reads_per_second: 1,
+        read_burst: 3,
+        trusted_proxies: 1,
+    };
+    let site = Site::with(settings, ServerLimits::default()).await;
+    let read = async |from: &str| {
+        let path = "/raw/0123456789012345678901";
+        site.get(path).header("x-forwarded-for", from).send().await.unwrap()
+    };
+    for _ in 0..3 {
+        assert_eq!(read("192.0.2.1").await.status(), StatusCode::NOT_FOUND);
+    }
+    let waits = read("192.0.2.1").await;
+    assert_eq!(waits.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(header(waits.headers(), "retry-after").parse::<u32>().unwrap() >= 1);
+    // What a client writes itself stands further left and is not believed.
+    assert_eq!(read("203.0.113.5, 192.0.2.1").await.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(read("198.51.100.1").await.status(), StatusCode::NOT_FOUND, "others are served");
+    let make = async || {
+        let request = site.post("/").header("x-forwarded-for", "192.0.2.9").body("x");
+        request.send().await.unwrap().status()
+    };
+    assert_eq!([make().await, make().await, make().await].map(|s| s.as_u16()), [201, 201, 429]);
+}
