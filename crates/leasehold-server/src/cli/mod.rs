@@ -19,6 +19,8 @@ mod queues;
 mod record;
 mod schedule_entry;
 mod schedules;
+mod sweep_entry;
+mod sweeps;
 mod verdicts;
 mod version;
 mod wait;
@@ -54,6 +56,9 @@ pub enum Command {
     /// Looks at schedules and changes them
     #[command(subcommand)]
     Schedules(schedules::Command),
+    /// Looks at sweeps over tables of yours, pauses them, brings their rows back
+    #[command(subcommand)]
+    Sweeps(sweeps::Command),
     /// Looks at worker processes
     #[command(subcommand)]
     Workers(workers::Command),
@@ -88,6 +93,7 @@ impl Command {
             Self::Dead(command) => dead::run(command, common).await,
             Self::Queues(command) => queues::run(command, common).await,
             Self::Schedules(command) => schedules::run(command, common).await,
+            Self::Sweeps(command) => sweeps::run(command, common).await,
             Self::Workers(command) => workers::run(command, common).await,
             Self::Doctor(args) => doctor::run(args, common).await,
             Self::Migrate(command) => migrate::run(command, common).await,

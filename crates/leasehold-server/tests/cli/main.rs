@@ -17,3 +17,4 @@ mod migrate;
 mod queues;
 mod schedules;
 mod support;
+mod sweeps;
