@@ -74,6 +74,8 @@ need_debian_packages() {
     local wanted=()
     has_postgres_server || wanted+=(postgresql)
     have cc || wanted+=(gcc libc6-dev)
+    # Without it nothing that downloads over TLS believes anybody.
+    [[ -e /etc/ssl/certs/ca-certificates.crt ]] || wanted+=(ca-certificates)
     if [[ $1 == test ]]; then
         have pgbouncer || [[ -x /usr/sbin/pgbouncer ]] || wanted+=(pgbouncer)
         have redis-server || wanted+=(redis-server)

@@ -54,15 +54,17 @@ begin
     return next;
 end $$;
 
--- Ends the run that was due at `slot`. False: it was ended already, or someone asked for another one
--- meanwhile, or the sweep is paused; look again.
-create or replace function leasehold.close_sweep(of_name text, slot timestamptz, following timestamptz)
+-- Ends the run that was due at `slot`; the next one is at `following`, or after a pause. False: it was
+-- ended already, or someone asked for another one meanwhile, or the sweep is paused; look again.
+create or replace function leasehold.close_sweep(
+    of_name text, slot timestamptz, following timestamptz, pause interval default null
+)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 begin
     update leasehold.sweep s
        set run_ended_at = statement_timestamp(),
-           next_run_at = coalesce(following, statement_timestamp() + s.every)
+           next_run_at = coalesce(following, statement_timestamp() + pause)
      where s.name = of_name and s.next_run_at = slot and s.paused_at is null;
     return found;
 end $$;

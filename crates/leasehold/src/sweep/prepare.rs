@@ -43,18 +43,24 @@ pub enum SweepError {
 pub(crate) struct Prepared {
     pub(crate) sweep: Sweep,
     pub(crate) statements: Statements,
+    types: Types,
 }
 
 impl Prepared {
     /// Checks the declaration, the table and the statements, and stores what people look at.
     pub(crate) async fn new(sweep: &Sweep, engine: &Leasehold) -> Result<Self, SweepError> {
-        sweep.check()?;
         let link = Link::new(engine.database().clone(), CALL_LIMIT);
-        let types = look(sweep, &link).await?;
-        let prepared = Self { statements: Statements::of(sweep, &types), sweep: sweep.clone() };
+        let prepared = Self::looked_at(sweep, &link).await?;
         prepared.try_statements(engine).await?;
-        declare(sweep, &types, &link).await?;
+        declare(sweep, &prepared.types, &link).await?;
         Ok(prepared)
+    }
+
+    /// Checks the declaration against the table, and stores nothing.
+    pub(super) async fn looked_at(sweep: &Sweep, link: &Link) -> Result<Self, SweepError> {
+        sweep.check()?;
+        let types = look(sweep, link).await?;
+        Ok(Self { statements: Statements::of(sweep, &types), sweep: sweep.clone(), types })
     }
 
     /// Lets Postgres read every statement, so that a slip in `due` or `finishing` stops the start

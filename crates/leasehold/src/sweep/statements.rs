@@ -36,7 +36,7 @@ pub(crate) struct Statements {
     pub(crate) renew: String,
     /// $1 keys, $2 claim, $3 texts, $4 final, $5 sweep, $6 attempts, $7 first wait, $8 longest.
     pub(crate) fail: String,
-    /// $1 sweep, $2 slot, $3 next slot. No row: something is due.
+    /// $1 sweep, $2 slot, $3 next slot, or $4 a pause. No row: something is due.
     pub(crate) close: String,
     /// $1 sweep, $2 seconds, $3 rows at most. Says how many went back.
     pub(crate) reset_stuck: String,
@@ -235,7 +235,7 @@ fn close(due: &str, words: &Words) -> String {
     let Words { table, status, waiting, .. } = words;
     // Rows that someone else has locked are still there: the run goes on until they are seen to.
     format!(
-        "select leasehold.close_sweep($1, $2, $3) where not exists (\
+        "select leasehold.close_sweep($1, $2, $3, make_interval(secs => $4)) where not exists (\
              select 1 from {table} where {status} = {waiting} and (\n{due}\n))"
     )
 }

@@ -100,8 +100,8 @@ impl Watchdog {
     }
 }
 
-async fn watch(prepared: &Prepared, link: &Link) -> Result<WatchReport, SweepError> {
-    let Prepared { sweep, statements } = prepared;
+pub(super) async fn watch(prepared: &Prepared, link: &Link) -> Result<WatchReport, SweepError> {
+    let Prepared { sweep, statements, .. } = prepared;
     link.query(&statements.clamp, &[(&PIECE, Type::INT8)]).await?;
     let most = i64::from(sweep.watchdog_most);
     let mut report = WatchReport::default();

@@ -67,7 +67,7 @@ impl Layout {
     }
 }
 
-/// The key of a row of `contents`, in SQL.
+/// The key of a row with these columns, in SQL.
 pub const KEY: &str = "'blobs/' || left(content_hash, 3) || '/' || content_hash || '-' || content_id \
      || '-' || replace(object_id::text, '-', '')";
 
