@@ -66,8 +66,10 @@ async fn sessions_that_expired_end_once_and_the_others_go_on() {
         let said = std::io::read_to_string(output).expect("text");
         (program.0.wait().expect("an end"), said)
     });
-    let (status, said) =
-        tokio::time::timeout(Duration::from_secs(60), ended).await.expect("in time").expect("ended");
+    let (status, said) = tokio::time::timeout(Duration::from_secs(60), ended)
+        .await
+        .expect("in time")
+        .expect("ended");
     assert!(status.success(), "{status}");
     let mut names: Vec<&str> = said.lines().collect();
     names.sort_unstable();

@@ -51,7 +51,10 @@ async fn sweeps_are_listed_and_shown() {
         .prints("idle");
     let listed = place.run(&["sweeps", "list", "--json"]).await.expect(0).json();
     let entry = &listed["sweeps"][0];
-    assert_eq!((&entry["finished"], &entry["dead"], &entry["failed"]), (&9.into(), &1.into(), &1.into()));
+    assert_eq!(
+        (&entry["finished"], &entry["dead"], &entry["failed"]),
+        (&9.into(), &1.into(), &1.into())
+    );
     let shown = place.run(&["sweeps", "show", "odd.names", "--json"]).await.expect(0).json();
     assert_eq!(shown["sweep"]["claimed_now"], 1, "the dead one");
     place.run(&["sweeps", "show", "odd.names"]).await.expect(0).prints("claimed now");
@@ -91,11 +94,18 @@ async fn the_watchdog_runs_by_name() {
         .unwrap();
     let watched = place.run(&["sweeps", "watch", "odd.names", "--json"]).await.expect(0).json();
     assert_eq!((&watched["watch"]["reset"], &watched["watch"]["more"]), (&4.into(), &false.into()));
-    assert_eq!(place.number("select count(*) from public.\"Odd names\" where state = 'waiting'").await, 4);
+    assert_eq!(
+        place.number("select count(*) from public.\"Odd names\" where state = 'waiting'").await,
+        4
+    );
     let clock = "select count(*) from leasehold.sweep where cron = '30 3 * * *' and watchdog_after = '10 min'";
     assert_eq!(place.number(clock).await, 1, "what was declared stays");
     place.run(&["sweeps", "watch", "odd.name"]).await.expect(3).says("did you mean");
-    place.client.batch_execute("alter table public.\"Odd names\" rename column claim to fence").await.unwrap();
+    place
+        .client
+        .batch_execute("alter table public.\"Odd names\" rename column claim to fence")
+        .await
+        .unwrap();
     place.run(&["sweeps", "watch", "odd.names"]).await.expect(5).says("has no column \"claim\"");
 }
 
@@ -104,13 +114,27 @@ async fn dead_rows_are_listed_and_redriven() {
     let (place, engine, sweep) = swept(2).await;
     sweep.run_once(&engine).await.unwrap();
     let listed = place.run(&["sweeps", "dead", "odd.names", "--json"]).await.expect(0).json();
-    assert_eq!((&listed["rows"][0]["key"], &listed["rows"][0]["attempts"]), (&"bad".into(), &1.into()));
+    assert_eq!(
+        (&listed["rows"][0]["key"], &listed["rows"][0]["attempts"]),
+        (&"bad".into(), &1.into())
+    );
     let text = place.run(&["sweeps", "dead", "odd.names"]).await.expect(0);
-    assert!(text.prints("it hurts").stdout.find('\u{1b}').is_none(), "texts cannot steer a terminal");
-    place.run(&["sweeps", "dead", "odd.names", "--after", "bad"]).await.expect(0).says("no dead rows");
+    assert!(
+        text.prints("it hurts").stdout.find('\u{1b}').is_none(),
+        "texts cannot steer a terminal"
+    );
+    place
+        .run(&["sweeps", "dead", "odd.names", "--after", "bad"])
+        .await
+        .expect(0)
+        .says("no dead rows");
     place.run(&["sweeps", "redrive", "odd.names"]).await.expect(4).says("--all");
     place.run(&["sweeps", "redrive", "odd.names", "row 1"]).await.expect(3).says("none of these");
-    place.run(&["sweeps", "redrive", "odd.names", "--all", "--dry-run"]).await.expect(0).says("would redrive 1 row");
+    place
+        .run(&["sweeps", "redrive", "odd.names", "--all", "--dry-run"])
+        .await
+        .expect(0)
+        .says("would redrive 1 row");
     place.run(&["sweeps", "redrive", "odd.names", "bad"]).await.expect(0).prints("1 row: redriven");
     assert_eq!(sweep.watch_once(&engine).await.unwrap().retried, 1);
     place.run(&["sweeps", "redrive", "odd.names", "--all"]).await.expect(0).prints("0 rows");
@@ -120,6 +144,14 @@ async fn dead_rows_are_listed_and_redriven() {
                         select 'odd.names', n::text, 1, 1, 'x', now() from generate_series(1, 2500) n")
         .await
         .unwrap();
-    place.run(&["sweeps", "redrive", "odd.names", "--all"]).await.expect(4).says("redrive 2500 rows?");
-    place.run(&["sweeps", "redrive", "odd.names", "--all", "--yes"]).await.expect(0).prints("2500 rows");
+    place
+        .run(&["sweeps", "redrive", "odd.names", "--all"])
+        .await
+        .expect(4)
+        .says("redrive 2500 rows?");
+    place
+        .run(&["sweeps", "redrive", "odd.names", "--all", "--yes"])
+        .await
+        .expect(0)
+        .prints("2500 rows");
 }
