@@ -1,6 +1,13 @@
 -- What a sweep knows beside the rows of its table. The statements on those rows are made by the
 -- library for each table; these functions keep the run, the failures and the counts.
 
+-- The number of a claim. Workers may draw one here; everything else about generations is not theirs.
+create or replace function leasehold.next_claim()
+returns bigint
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    select leasehold.next_generation()
+$$;
+
 -- Declares a sweep. The same declaration again changes nothing of its run: a deploy neither repeats
 -- nor drops a night. A sweep that is due stays due, whatever its new clock says.
 create or replace function leasehold.declare_sweep(

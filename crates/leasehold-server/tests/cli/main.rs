@@ -18,3 +18,4 @@ mod migrate;
 mod queues;
 mod schedules;
 mod support;
+mod sweeps;

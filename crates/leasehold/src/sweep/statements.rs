@@ -161,7 +161,7 @@ fn claim(sweep: &Sweep, words: &Words, read_on: &str, gate: Option<i32>) -> Stri
               where {if_won}{status} = {waiting} and (\n{due}\n) {read_on} \
               order by {order} limit $1 for update skip locked\
          ), leasehold_numbered as materialized (\
-             select leasehold.next_generation() as number \
+             select leasehold.next_claim() as number \
                from (select count(*) as n from leasehold_picked) p where p.n > 0\
          ){open} update {table} \
              set {status} = {claimed}, {claimed_at} = statement_timestamp(), \

@@ -11,7 +11,7 @@ const sizes = [
 export async function open(browser, base, { scripts = true } = {}) {
   const context = await browser.createBrowserContext();
   const page = await context.newPage();
-  page.setDefaultTimeout(20_000);
+  page.setDefaultTimeout(40_000);
   await page.setJavaScriptEnabled(scripts);
   const watched = { page, context, base, wrong: [], scripts };
   const complain = (words) => watched.wrong.push(words);
