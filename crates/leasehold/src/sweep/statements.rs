@@ -183,7 +183,10 @@ fn finish(finishing: Option<&str>, words: &Words) -> String {
             let last = effect.last;
             let read =
                 if effect.is_read { ", (select count(*) from leasehold_effect)" } else { "" };
-            ("*".to_owned(), format!("{entries}\n, leasehold_effect as (\n{last}\n)"), read)
+            // Kept whole: what its rows say is of no interest, that they are made is.
+            let kept = if effect.is_read { "materialized " } else { "" };
+            let effect = format!("{entries}\n, leasehold_effect as {kept}(\n{last}\n)");
+            ("*".to_owned(), effect, read)
         }
     };
     format!(
