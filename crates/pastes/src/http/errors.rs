@@ -32,6 +32,8 @@ pub enum Failure {
     },
     /// The paste can be read once, and only by asking for it.
     Burns(ShortCode),
+    /// Asked to burn what can be read as often as one likes.
+    DoesNotBurn(ShortCode),
     /// The request cannot be understood; the text says what it should look like.
     Malformed(Cow<'static, str>),
     TooLarge {
@@ -185,6 +187,11 @@ impl Failure {
                     "This paste can be read once, and is gone then. To read it: POST /api/v1/pastes/{code}/burn, or POST /{code}/burn for the bytes alone."
                 )
                 .into(),
+            ),
+            Self::DoesNotBurn(code) => told(
+                S::CONFLICT,
+                "does_not_burn",
+                format!("This paste stays when it is read. To read it: GET /raw/{code}").into(),
             ),
             Self::Malformed(detail) => told(S::BAD_REQUEST, "malformed", detail.clone()),
             Self::TooLarge { limit } => too_large(*limit),
