@@ -17,4 +17,5 @@ mod jobs;
 mod migrate;
 mod queues;
 mod schedules;
+mod serve;
 mod support;

@@ -291,7 +291,7 @@ fn sentence(error: &dyn std::fmt::Display) -> String {
 pub fn length(time: Duration) -> String {
     let seconds = time.as_secs();
     for (unit, name) in [(86_400, "day"), (3600, "hour"), (60, "minute")] {
-        if seconds >= unit && seconds % unit == 0 {
+        if seconds >= unit && seconds.is_multiple_of(unit) {
             let count = seconds / unit;
             return format!("{count} {name}{}", if count == 1 { "" } else { "s" });
         }
