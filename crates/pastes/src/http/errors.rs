@@ -32,6 +32,8 @@ pub enum Failure {
     },
     /// The paste can be read once, and only by asking for it.
     Burns(ShortCode),
+    /// Asked to burn what can be read as often as one likes.
+    DoesNotBurn(ShortCode),
     /// The request cannot be understood; the text says what it should look like.
     Malformed(Cow<'static, str>),
     TooLarge {
@@ -186,6 +188,11 @@ impl Failure {
                 )
                 .into(),
             ),
+            Self::DoesNotBurn(code) => told(
+                S::CONFLICT,
+                "does_not_burn",
+                format!("This paste stays when it is read. To read it: GET /raw/{code}").into(),
+            ),
             Self::Malformed(detail) => told(S::BAD_REQUEST, "malformed", detail.clone()),
             Self::TooLarge { limit } => too_large(*limit),
             Self::TooSlow => told(
@@ -284,7 +291,7 @@ fn sentence(error: &dyn std::fmt::Display) -> String {
 pub fn length(time: Duration) -> String {
     let seconds = time.as_secs();
     for (unit, name) in [(86_400, "day"), (3600, "hour"), (60, "minute")] {
-        if seconds >= unit && seconds % unit == 0 {
+        if seconds >= unit && seconds.is_multiple_of(unit) {
             let count = seconds / unit;
             return format!("{count} {name}{}", if count == 1 { "" } else { "s" });
         }

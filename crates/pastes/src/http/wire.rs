@@ -30,7 +30,7 @@ pub struct CreateRequest {
     pub alias: Option<String>,
     /// For colours. Default: found out from the text.
     #[serde(default)]
-    #[schema(pattern = "^[A-Za-z0-9+#._-]{1,40}$")]
+    #[schema(pattern = "^[A-Za-z0-9+#._ -]{1,40}$")]
     pub language: Option<String>,
     /// Readable once, and only by asking for it.
     #[serde(default)]
