@@ -39,7 +39,7 @@ pub(super) struct Gateway {
     pub rules: Rules,
     pub log: Arc<Log>,
     pub down: watch::Sender<bool>,
-    /// Goes up with each connection that found the server down.
+    /// Goes up with each connection, or request on an open one, that found the server down.
     pub turned_away: watch::Sender<u64>,
     connections: Arc<Semaphore>,
     held: Arc<Semaphore>,
@@ -65,7 +65,7 @@ impl Gateway {
                 return Ok(());
             };
             match listener.accept().await {
-                Ok(_) if *self.down.borrow() => self.turned_away.send_modify(|count| *count += 1),
+                Ok(_) if *self.down.borrow() => self.turn_away(),
                 Ok((stream, _)) => {
                     tokio::spawn(self.clone().serve(stream, permit));
                 }
@@ -87,6 +87,11 @@ impl Gateway {
     }
 
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Result<HttpResponse, Cut> {
+        // The connection ends a moment later than the outage begins, and this came in between.
+        if *self.down.borrow() {
+            self.turn_away();
+            return Err(Cut);
+        }
         let (head, body) = request.into_parts();
         let body = match Limited::new(body, MAX_BODY).collect().await {
             Ok(body) => body.to_bytes(),
@@ -206,6 +211,10 @@ impl Gateway {
             self.note(&call, Outcome::Refused(answer.status().as_u16()));
         }
         Ok(answer)
+    }
+
+    fn turn_away(&self) {
+        self.turned_away.send_modify(|count| *count += 1);
     }
 
     fn note(&self, call: &Call, outcome: Outcome) {

@@ -28,6 +28,7 @@
 //!   with a packet under way. The log says [`Outcome::Late`].
 //! - The process is killed: the directory with the bodies stays behind in the system's temporary one.
 
+mod bodies;
 mod call;
 mod damage;
 mod full;
@@ -93,7 +94,7 @@ impl S3Server {
         let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let dir = process::short_temp_dir(None)?;
-        let objects = Arc::new(Objects::in_dir(dir.clone())?);
+        let objects = Arc::new(Objects::in_dir(dir.clone()));
         let log = Arc::new(Log::default());
         let store = Store { bucket: Self::BUCKET, objects: objects.clone(), log: log.clone() };
         let mut service = S3ServiceBuilder::new(store);
@@ -147,7 +148,8 @@ impl S3Server {
         self.come_back();
     }
 
-    /// Cuts every connection, and each new one at once, until [`come_back`](Self::come_back).
+    /// Cuts every connection, and each new one at once, until [`come_back`](Self::come_back). No request
+    /// that is sent after this is answered.
     pub fn go_down(&self) {
         self.gateway.down.send_replace(true);
     }
@@ -172,12 +174,12 @@ impl S3Server {
         self.gateway.rules.wait_fired(rule, times, PATIENCE).await
     }
 
-    /// How many connections found the server down.
+    /// How many connections, or requests on open ones, found the server down.
     pub fn turned_away(&self) -> u64 {
         *self.gateway.turned_away.borrow()
     }
 
-    /// Waits until that many connections have found the server down. False: they did not come.
+    /// Waits until that many have found the server down. False: they did not come.
     pub async fn wait_turned_away(&self, wanted: u64) -> bool {
         let mut turned_away = self.gateway.turned_away.subscribe();
         let enough = turned_away.wait_for(|count| *count >= wanted);

@@ -1,14 +1,13 @@
-//! The objects: an index in memory, and a file for each body.
+//! The objects: an index in memory, and the bytes in files.
 //!
 //! # What is true
 //! - A change is visible to everyone at once and as a whole, as S3 promises.
 //! - Keys are listed in the order of their bytes. A page costs what it shows, however many objects
 //!   there are.
-//! - A body is a file of its own, so a large bucket needs disk and not memory. The index has some
-//!   hundred bytes for each object.
+//! - The bytes are on disk (see [`bodies`](super::bodies)), so a large bucket needs no memory but for
+//!   the index, which has some hundred bytes for each object.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
 use std::io;
 use std::ops::Bound;
 use std::path::PathBuf;
@@ -18,8 +17,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use s3s::crypto::{Checksum, Md5};
 
-/// Directories that share the files: one with a million entries would be slow to change.
-const DIRECTORIES: u64 = 256;
+use super::bodies::{Bodies, Place};
 
 /// An object as the store knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,27 +56,23 @@ pub(super) struct Page {
 }
 
 pub(super) struct Objects {
-    dir: PathBuf,
     index: Mutex<Index>,
 }
 
-#[derive(Default)]
 struct Index {
     objects: BTreeMap<String, Stored>,
-    next_file: u64,
+    bodies: Bodies,
 }
 
 struct Stored {
     object: Object,
-    file: PathBuf,
+    place: Place,
 }
 
 impl Objects {
-    pub(super) fn in_dir(dir: PathBuf) -> io::Result<Self> {
-        for n in 0..DIRECTORIES {
-            fs::create_dir_all(dir.join(format!("{n:02x}")))?;
-        }
-        Ok(Self { dir, index: Mutex::new(Index::default()) })
+    pub(super) fn in_dir(dir: PathBuf) -> Self {
+        let index = Index { objects: BTreeMap::new(), bodies: Bodies::in_dir(dir) };
+        Self { index: Mutex::new(index) }
     }
 
     /// `None`: there is one already, or not that one.
@@ -96,10 +90,7 @@ impl Objects {
             (Only::IfEtag(wanted), Some(found)) if wanted != found => return Ok(None),
             _ => {}
         }
-        index.next_file += 1;
-        let number = index.next_file;
-        let file = self.dir.join(format!("{:02x}/{number}", number % DIRECTORIES));
-        fs::write(&file, bytes)?;
+        let place = index.bodies.add(bytes)?;
         let object = Object {
             key: key.to_owned(),
             size: bytes.len() as u64,
@@ -108,9 +99,9 @@ impl Objects {
             content_type: attributes.content_type,
             metadata: attributes.metadata,
         };
-        let stored = Stored { object: object.clone(), file };
+        let stored = Stored { object: object.clone(), place };
         if let Some(old) = index.objects.insert(key.to_owned(), stored) {
-            fs::remove_file(old.file)?;
+            index.bodies.remove(old.place)?;
         }
         Ok(Some(object))
     }
@@ -124,13 +115,14 @@ impl Objects {
         let Some(stored) = index.objects.get(key) else {
             return Ok(None);
         };
-        Ok(Some((stored.object.clone(), fs::read(&stored.file)?.into())))
+        Ok(Some((stored.object.clone(), index.bodies.read(stored.place)?)))
     }
 
     /// Whether there was one.
     pub(super) fn remove(&self, key: &str) -> io::Result<bool> {
-        match self.lock().objects.remove(key) {
-            Some(stored) => fs::remove_file(stored.file).map(|()| true),
+        let mut index = self.lock();
+        match index.objects.remove(key) {
+            Some(stored) => index.bodies.remove(stored.place).map(|()| true),
             None => Ok(false),
         }
     }
@@ -156,7 +148,8 @@ impl Objects {
         let Some(stored) = index.objects.get(key) else {
             return Ok(false);
         };
-        fs::write(&stored.file, super::damage::flipped(&fs::read(&stored.file)?))?;
+        let bytes = index.bodies.read(stored.place)?;
+        index.bodies.overwrite(stored.place, &super::damage::flipped(&bytes))?;
         Ok(true)
     }
 
