@@ -74,6 +74,8 @@ need_debian_packages() {
     local wanted=()
     has_postgres_server || wanted+=(postgresql)
     have cc || wanted+=(gcc libc6-dev)
+    # Without it nothing that downloads over TLS believes anybody.
+    [[ -e /etc/ssl/certs/ca-certificates.crt ]] || wanted+=(ca-certificates)
     if [[ $1 == test ]]; then
         have pgbouncer || [[ -x /usr/sbin/pgbouncer ]] || wanted+=(pgbouncer)
         have redis-server || wanted+=(redis-server)
@@ -254,7 +256,7 @@ need_full_s3() {
     mkdir -p "$build" "$dir"
     # Not optimised: it is compiled once and serves little, and so it takes a third less time.
     GOPATH=$build/path GOCACHE=$build/cache GOBIN=$build/bin GOFLAGS=-modcacherw CGO_ENABLED=0 \
-        limited 900 go install -gcflags='all=-N -l' -ldflags='-s -w' \
+        limited 1800 go install -gcflags='all=-N -l' -ldflags='-s -w' \
         "github.com/versity/versitygw/cmd/versitygw@$version" >&2 ||
         die "versitygw could not be built" "Go's own words are above."
     mv "$build/bin/versitygw" "$dir/versitygw"

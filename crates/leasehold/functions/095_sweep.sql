@@ -1,6 +1,13 @@
 -- What a sweep knows beside the rows of its table. The statements on those rows are made by the
 -- library for each table; these functions keep the run, the failures and the counts.
 
+-- The number of a claim. Workers may draw one here; everything else about generations is not theirs.
+create or replace function leasehold.next_claim()
+returns bigint
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    select leasehold.next_generation()
+$$;
+
 -- Declares a sweep. The same declaration again changes nothing of its run: a deploy neither repeats
 -- nor drops a night. A sweep that is due stays due, whatever its new clock says.
 create or replace function leasehold.declare_sweep(
@@ -54,15 +61,17 @@ begin
     return next;
 end $$;
 
--- Ends the run that was due at `slot`. False: it was ended already, or someone asked for another one
--- meanwhile, or the sweep is paused; look again.
-create or replace function leasehold.close_sweep(of_name text, slot timestamptz, following timestamptz)
+-- Ends the run that was due at `slot`; the next one is at `following`, or after a pause. False: it was
+-- ended already, or someone asked for another one meanwhile, or the sweep is paused; look again.
+create or replace function leasehold.close_sweep(
+    of_name text, slot timestamptz, following timestamptz, pause interval default null
+)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 begin
     update leasehold.sweep s
        set run_ended_at = statement_timestamp(),
-           next_run_at = coalesce(following, statement_timestamp() + s.every)
+           next_run_at = coalesce(following, statement_timestamp() + pause)
      where s.name = of_name and s.next_run_at = slot and s.paused_at is null;
     return found;
 end $$;

@@ -64,8 +64,8 @@ begin
 
     -- Its sweeps claim rows of other people's tables: that right comes from their owner.
     grant execute on function
-        leasehold.next_generation(), leasehold.begin_sweep(text),
-        leasehold.close_sweep(text, timestamptz, timestamptz),
+        leasehold.next_claim(), leasehold.begin_sweep(text),
+        leasehold.close_sweep(text, timestamptz, timestamptz, interval),
         leasehold.count_sweep(text, bigint, bigint, bigint, bigint),
         leasehold.fail_swept(text, text[], text[], boolean[], bigint, int, interval, interval)
         to leasehold_worker;

@@ -35,12 +35,30 @@ static ASSETS: LazyLock<Vec<Named>> = LazyLock::new(|| {
     let css = "text/css; charset=utf-8";
     let js = "text/javascript; charset=utf-8";
     vec![
-        named("paste.css", css, include_bytes!("../assets/paste.css")),
-        named("paste.js", js, include_bytes!("../assets/paste.js")),
-        named("theme.js", js, include_bytes!("../assets/theme.js")),
+        named("paste.css", css, STYLES.as_bytes()),
+        named("paste.js", js, SCRIPTS.as_bytes()),
+        named("theme.js", js, include_bytes!("../assets/scripts/theme.js")),
         named("icon.svg", "image/svg+xml", include_bytes!("../assets/icon.svg")),
     ]
 });
+
+// One request each: the files are for those who write them.
+pub(crate) const STYLES: &str = concat!(
+    include_str!("../assets/styles/frame.css"),
+    include_str!("../assets/styles/controls.css"),
+    include_str!("../assets/styles/pages.css"),
+    include_str!("../assets/styles/paste.css"),
+    include_str!("../assets/styles/media.css"),
+);
+const SCRIPTS: &str = concat!(
+    include_str!("../assets/scripts/common.js"),
+    include_str!("../assets/scripts/switch.js"),
+    include_str!("../assets/scripts/copy.js"),
+    include_str!("../assets/scripts/lines.js"),
+    include_str!("../assets/scripts/keys.js"),
+    include_str!("../assets/scripts/form.js"),
+    include_str!("../assets/scripts/waiting.js"),
+);
 
 fn named(plain: &'static str, content_type: &'static str, bytes: &'static [u8]) -> Named {
     let digest = Sha256::digest(bytes);

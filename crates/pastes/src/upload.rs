@@ -32,6 +32,8 @@ pub const ATTEMPTS: i32 = 6;
 pub const BATCH: usize = 64;
 /// Batches on their way at a time.
 const BATCHES: usize = 4;
+/// How long a direct upload waits for company.
+const GATHER: Duration = Duration::from_millis(5);
 /// Memory for bytes that wait for their direct upload.
 const ROOM: usize = 32 * 1024 * 1024;
 
@@ -93,9 +95,13 @@ async fn upload_all(
     let batches = Arc::new(Semaphore::new(BATCHES));
     loop {
         let Ok(turn) = Arc::clone(&batches).acquire_owned().await else { return };
-        let mut batch = Vec::with_capacity(BATCH);
-        if waiting.recv_many(&mut batch, BATCH).await == 0 {
-            return;
+        let Some(first) = waiting.recv().await else { return };
+        // Others are about to come: together they cost one statement and one flush of the disk.
+        tokio::time::sleep(GATHER).await;
+        let mut batch = vec![first];
+        while batch.len() < BATCH {
+            let Ok(next) = waiting.try_recv() else { break };
+            batch.push(next);
         }
         let (store, sessions) = (store.clone(), Arc::clone(&sessions));
         tokio::spawn(async move {

@@ -22,6 +22,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::cli::Common as Global;
+use crate::dev::signals::Signals;
 use crate::exit::{Code, Failure};
 use report::Report;
 use server::BenchServer;
@@ -56,9 +57,6 @@ enum What {
     Pastes(pastes::Args),
     /// Expired pastes deleted per second, with their objects, while new ones are made
     Sweep(sweep::Args),
-    /// One node of our service for `bench pastes`
-    #[command(hide = true)]
-    Node(pastes::NodeArgs),
     /// The S3 server of `bench sweep --store s3`
     #[command(hide = true)]
     S3Server(sweep::ServerArgs),
@@ -80,15 +78,11 @@ pub struct Common {
 /// Runs a benchmark on the server that the options name, or on a private one.
 pub async fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
     let url = global.database_url.clone().or_else(|| std::env::var("DATABASE_URL").ok());
-    if let What::Node(args) = &args.what {
-        let url = url.ok_or_else(|| Failure::usage("DATABASE_URL is not set"))?;
-        pastes::serve(args, &url, terminated()).await?;
-        return Ok(ExitCode::SUCCESS);
-    }
+    // Dropped by a signal, a run still cleans up: some leave millions of files otherwise.
+    let mut signals = Signals::catch()?;
     let report = tokio::select! {
         report = measure(args.what, url.as_deref()) => report?,
-        // Ctrl-C drops us in the same way; whoever is told to end by a signal cleans up, too.
-        () = terminated() => return Err(Failure::new(Code::Interrupted, "stopped by a signal")),
+        () = signals.next() => return Err(Failure::new(Code::Interrupted, "stopped by a signal")),
     };
     let Some(report) = report else {
         return Ok(ExitCode::SUCCESS);
@@ -97,14 +91,6 @@ pub async fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
     match report.wrong() {
         Some(why) => Err(Failure::failed(why)),
         None => Ok(ExitCode::SUCCESS),
-    }
-}
-
-async fn terminated() {
-    let signal = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate());
-    match signal {
-        Ok(mut signal) => drop(signal.recv().await),
-        Err(_) => std::future::pending().await,
     }
 }
 
@@ -125,7 +111,6 @@ async fn measure(what: What, url: Option<&str>) -> Result<Option<Report>, Failur
                 .map_err(Failure::failed)??;
             return Ok(None);
         }
-        What::Node(_) => return Ok(None),
     };
     Ok(Some(report))
 }

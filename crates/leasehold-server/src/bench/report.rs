@@ -34,6 +34,12 @@ impl Report {
     pub fn plain(bench: &str) -> Self {
         let mut report = Self { fields: Map::new(), lines: Vec::new(), wrong: None };
         report.set("v", json!(1)).set("bench", json!(bench));
+        // A build without optimisation is several times slower than its figures' readers think.
+        let build = if cfg!(debug_assertions) { "debug" } else { "release" };
+        report.set("build", json!(build));
+        if cfg!(debug_assertions) {
+            report.line("built without optimisation: no figures to compare".to_owned());
+        }
         report
     }
 

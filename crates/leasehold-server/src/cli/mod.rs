@@ -21,6 +21,8 @@ mod queues;
 mod record;
 mod schedule_entry;
 mod schedules;
+mod sweep_entry;
+mod sweeps;
 mod verdicts;
 mod version;
 mod wait;
@@ -59,6 +61,9 @@ pub enum Command {
     /// Looks at schedules and changes them
     #[command(subcommand)]
     Schedules(schedules::Command),
+    /// Looks at sweeps over tables of yours, pauses them, brings their rows back
+    #[command(subcommand)]
+    Sweeps(sweeps::Command),
     /// Looks at worker processes
     #[command(subcommand)]
     Workers(workers::Command),
@@ -98,6 +103,7 @@ impl Command {
             Self::Dead(command) => dead::run(command, common).await,
             Self::Queues(command) => queues::run(command, common).await,
             Self::Schedules(command) => schedules::run(command, common).await,
+            Self::Sweeps(command) => sweeps::run(command, common).await,
             Self::Workers(command) => workers::run(command, common).await,
             Self::Paste(args) => paste::run(args, common).await,
             Self::Pastes(command) => moderation::run(command, common).await,

@@ -1,13 +1,19 @@
 //! The benchmarks work at small sizes and say what they promise. No figure is judged here.
 
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::support::{Ran, command};
 
+/// A benchmark starts servers of its own and lays rows; on a busy machine that takes a while.
+const LIMIT: Duration = Duration::from_secs(240);
+
 /// A run on a private server of its own, as JSON.
 async fn bench(args: &[&str]) -> Value {
-    let ran = Ran::of(command(&[&["bench"], args, &["--json"]].concat())).await.expect(0);
-    let document = ran.json();
+    let command = command(&[&["bench"], args, &["--json"]].concat());
+    let document = Ran::within(LIMIT, command).await.expect(0).json();
     assert_eq!(document["bench"], args[0], "{document}");
     document
 }
@@ -75,4 +81,52 @@ async fn a_peer_that_is_not_installed_is_named_with_the_command_that_installs_it
     ran.says("bench/pastes/peers /nonexistent");
     let ran = Ran::of(command(&["bench", "pastes", "--services", "microbin"])).await.expect(3);
     ran.says("/nonexistent/.cache/leasehold/peers");
+}
+
+/// A directory of a test's own.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let path =
+            std::env::temp_dir().join(format!("leasehold-test-{:08x}", rand::random::<u32>()));
+        std::fs::create_dir(&path).expect("a directory");
+        Self(path)
+    }
+
+    fn entries(&self) -> Vec<PathBuf> {
+        std::fs::read_dir(&self.0)
+            .expect("a directory")
+            .map(|entry| entry.unwrap().path())
+            .collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_told_to_end_takes_its_files_along() {
+    let folder = Folder::new();
+    let dir = folder.0.to_str().unwrap();
+    let mut run =
+        command(&["bench", "sweep", "--rows", "200000", "--limit-rows", "0", "--dir", dir])
+            .spawn()
+            .unwrap();
+    let is_laying = |scratch: &PathBuf| scratch.join(Path::new("store/blobs/fff")).exists();
+    tokio::time::timeout(LIMIT, async {
+        while !folder.entries().iter().any(is_laying) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .expect("files in time");
+    let id = rustix::process::Pid::from_raw(run.id().unwrap() as i32).unwrap();
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    let status = tokio::time::timeout(LIMIT, run.wait()).await.expect("an end in time").unwrap();
+    assert_eq!(status.code(), Some(130));
+    assert_eq!(folder.entries(), Vec::<PathBuf>::new());
 }

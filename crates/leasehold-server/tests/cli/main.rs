@@ -19,3 +19,4 @@ mod queues;
 mod schedules;
 mod serve;
 mod support;
+mod sweeps;

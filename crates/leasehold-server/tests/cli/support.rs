@@ -32,8 +32,12 @@ pub struct Ran {
 }
 
 impl Ran {
-    pub async fn of(mut command: tokio::process::Command) -> Self {
-        let output = tokio::time::timeout(LIMIT, command.output())
+    pub async fn of(command: tokio::process::Command) -> Self {
+        Self::within(LIMIT, command).await
+    }
+
+    pub async fn within(limit: Duration, mut command: tokio::process::Command) -> Self {
+        let output = tokio::time::timeout(limit, command.output())
             .await
             .expect("an end in time")
             .expect("a run");

@@ -33,6 +33,7 @@ mod prepare;
 mod redis_gate;
 mod run;
 mod statements;
+mod stored;
 mod watchdog;
 mod watchdog_sql;
 mod when;
@@ -42,6 +43,7 @@ pub use declare::{States, Sweep};
 pub use gate::{Answer, Asking, ClaimGate, Gate, Leaving};
 pub use pass::SweepReport;
 pub use prepare::SweepError;
+pub use stored::watch_by_name;
 pub use watchdog::WatchReport;
 pub use when::When;
 

@@ -125,7 +125,7 @@ impl Pass {
     }
 
     async fn fetch(&self, is_locking: bool) -> Result<Vec<Row>, SweepError> {
-        let Prepared { sweep, statements } = &self.desk.prepared;
+        let Prepared { sweep, statements, .. } = &self.desk.prepared;
         let most = i64::from(sweep.batch);
         let rows = match (&self.place, is_locking) {
             (None, locking) => {

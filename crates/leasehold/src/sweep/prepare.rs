@@ -10,7 +10,7 @@ use super::declare::Sweep;
 use super::statements::{Statements, Types, table};
 use crate::engine::Leasehold;
 use crate::error::{CallError, ConnectError, describe};
-use crate::link::Link;
+use crate::link::{Link, Param};
 
 /// Like every call of a worker.
 pub(super) const CALL_LIMIT: Duration = Duration::from_secs(30);
@@ -20,6 +20,14 @@ pub(super) const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// about the same rows never wait for each other in a circle.
 pub(crate) const SETTINGS: &str = "set enable_seqscan = off; set enable_bitmapscan = off; \
      set plan_cache_mode = force_generic_plan";
+
+// What statements are tried with.
+const NO_TEXT: Option<String> = None;
+const NO_TEXTS: Option<Vec<String>> = None;
+const NO_BOOLS: Option<Vec<bool>> = None;
+const NO_LONG: Option<i64> = None;
+const NO_INT: Option<i32> = None;
+const NO_FLOAT: Option<f64> = None;
 
 /// Why a sweep cannot run, or could not.
 #[derive(Debug, thiserror::Error)]
@@ -43,57 +51,59 @@ pub enum SweepError {
 pub(crate) struct Prepared {
     pub(crate) sweep: Sweep,
     pub(crate) statements: Statements,
+    types: Types,
 }
 
 impl Prepared {
     /// Checks the declaration, the table and the statements, and stores what people look at.
     pub(crate) async fn new(sweep: &Sweep, engine: &Leasehold) -> Result<Self, SweepError> {
-        sweep.check()?;
         let link = Link::new(engine.database().clone(), CALL_LIMIT);
-        let types = look(sweep, &link).await?;
-        let prepared = Self { statements: Statements::of(sweep, &types), sweep: sweep.clone() };
-        prepared.try_statements(engine).await?;
-        declare(sweep, &types, &link).await?;
+        let prepared = Self::looked_at(sweep, &link).await?;
+        prepared.try_statements(&link).await?;
+        declare(sweep, &prepared.types, &link).await?;
         Ok(prepared)
     }
 
+    /// Checks the declaration against the table, and stores nothing.
+    pub(super) async fn looked_at(sweep: &Sweep, link: &Link) -> Result<Self, SweepError> {
+        sweep.check()?;
+        let types = look(sweep, link).await?;
+        Ok(Self { statements: Statements::of(sweep, &types), sweep: sweep.clone(), types })
+    }
+
     /// Lets Postgres read every statement, so that a slip in `due` or `finishing` stops the start
-    /// and not the night.
-    async fn try_statements(&self, engine: &Leasehold) -> Result<(), SweepError> {
-        let session = engine.database().connect().await?;
+    /// and not the night. `explain` runs nothing, and needs no statement that a pooler would forget.
+    async fn try_statements(&self, link: &Link) -> Result<(), SweepError> {
         let Statements { claim, claim_on, finish, reset_stuck, reset_failed, fail, .. } =
             &self.statements;
-        let keys = [Type::TEXT_ARRAY, Type::INT8, Type::TEXT];
-        let failing = [
-            Type::TEXT_ARRAY,
-            Type::INT8,
-            Type::TEXT_ARRAY,
-            Type::BOOL_ARRAY,
-            Type::TEXT,
-            Type::INT4,
-            Type::FLOAT8,
-            Type::FLOAT8,
-        ];
-        for (sql, types, part) in [
-            (claim, &[Type::INT8][..], "due, or a column"),
-            (claim_on, &[Type::INT8, Type::TEXT], "due, or a column"),
-            (finish, &keys, "finishing"),
-            (reset_stuck, &[Type::TEXT, Type::FLOAT8, Type::INT8], "the watchdog's columns"),
-            (reset_failed, &[Type::TEXT, Type::INT8], "the watchdog's columns"),
-            (fail, &failing, "the key"),
+        let (texts, bools) =
+            ((&NO_TEXTS as _, Type::TEXT_ARRAY), (&NO_BOOLS as _, Type::BOOL_ARRAY));
+        let (text, long) = ((&NO_TEXT as _, Type::TEXT), (&NO_LONG as _, Type::INT8));
+        let (int, float) = ((&NO_INT as _, Type::INT4), (&NO_FLOAT as _, Type::FLOAT8));
+        let (rows, place) = (vec![long.clone()], vec![long.clone(), text.clone()]);
+        let finishing = vec![texts.clone(), long.clone(), text.clone()];
+        let stuck = vec![text.clone(), float.clone(), long.clone()];
+        let failed = vec![text.clone(), long.clone()];
+        let failing = vec![texts.clone(), long, texts, bools, text, int, float.clone(), float];
+        for (sql, params, part) in [
+            (claim, rows, "due, or a column"),
+            (claim_on, place, "due, or a column"),
+            (finish, finishing, "finishing"),
+            (reset_stuck, stuck, "the watchdog's columns"),
+            (reset_failed, failed, "the watchdog's columns"),
+            (fail, failing, "the key"),
         ] {
-            let trying = tokio::time::timeout(CALL_LIMIT, session.prepare_typed(sql, types));
-            match trying.await {
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) if error.as_db_error().is_some() => {
+            let params: Vec<Param<'_>> = params;
+            match link.query(&format!("explain {sql}"), &params).await {
+                Ok(_) => {}
+                Err(CallError::Database(error)) if error.as_db_error().is_some() => {
                     return Err(SweepError::Declaration(format!(
                         "sweep {:?}: Postgres does not accept the statement made from {part}: {}",
                         self.sweep.name,
                         describe(&error)
                     )));
                 }
-                Ok(Err(error)) => return Err(CallError::Database(error).into()),
-                Err(_) => return Err(CallError::TimedOut(CALL_LIMIT).into()),
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(())

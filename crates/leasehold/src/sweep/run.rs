@@ -104,6 +104,7 @@ impl Sweeper {
             (&self.sweep.name as _, Type::TEXT),
             (&slot as _, Type::TIMESTAMPTZ),
             (&following as _, Type::TIMESTAMPTZ),
+            (&self.sweep.when.every() as _, Type::FLOAT8),
         ];
         let rows = desk.link.query(&desk.prepared.statements.close, &params).await?;
         Ok(rows.first().is_some_and(|row| row.get(0)))

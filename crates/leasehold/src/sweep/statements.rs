@@ -36,7 +36,7 @@ pub(crate) struct Statements {
     pub(crate) renew: String,
     /// $1 keys, $2 claim, $3 texts, $4 final, $5 sweep, $6 attempts, $7 first wait, $8 longest.
     pub(crate) fail: String,
-    /// $1 sweep, $2 slot, $3 next slot. No row: something is due.
+    /// $1 sweep, $2 slot, $3 next slot, or $4 a pause. No row: something is due.
     pub(crate) close: String,
     /// $1 sweep, $2 seconds, $3 rows at most. Says how many went back.
     pub(crate) reset_stuck: String,
@@ -161,7 +161,7 @@ fn claim(sweep: &Sweep, words: &Words, read_on: &str, gate: Option<i32>) -> Stri
               where {if_won}{status} = {waiting} and (\n{due}\n) {read_on} \
               order by {order} limit $1 for update skip locked\
          ), leasehold_numbered as materialized (\
-             select leasehold.next_generation() as number \
+             select leasehold.next_claim() as number \
                from (select count(*) as n from leasehold_picked) p where p.n > 0\
          ){open} update {table} \
              set {status} = {claimed}, {claimed_at} = statement_timestamp(), \
@@ -183,7 +183,10 @@ fn finish(finishing: Option<&str>, words: &Words) -> String {
             let last = effect.last;
             let read =
                 if effect.is_read { ", (select count(*) from leasehold_effect)" } else { "" };
-            ("*".to_owned(), format!("{entries}\n, leasehold_effect as (\n{last}\n)"), read)
+            // Kept whole: what its rows say is of no interest, that they are made is.
+            let kept = if effect.is_read { "materialized " } else { "" };
+            let effect = format!("{entries}\n, leasehold_effect as {kept}(\n{last}\n)");
+            ("*".to_owned(), effect, read)
         }
     };
     format!(
@@ -235,7 +238,7 @@ fn close(due: &str, words: &Words) -> String {
     let Words { table, status, waiting, .. } = words;
     // Rows that someone else has locked are still there: the run goes on until they are seen to.
     format!(
-        "select leasehold.close_sweep($1, $2, $3) where not exists (\
+        "select leasehold.close_sweep($1, $2, $3, make_interval(secs => $4)) where not exists (\
              select 1 from {table} where {status} = {waiting} and (\n{due}\n))"
     )
 }

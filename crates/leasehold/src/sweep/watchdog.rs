@@ -23,6 +23,12 @@ use crate::link::{Link, Patience};
 
 /// Rows a statement: a lock is held for a moment only.
 const PIECE: i64 = 1000;
+/// Failures of rows that went back, and were never finished or failed again: removed by hand, say.
+const FORGET: &str = "delete from leasehold.sweep_failure f where f.ctid = any (array(\
+     select o.ctid from leasehold.sweep_failure o \
+      where o.sweep = $1 and o.retry_at is null and o.dead_at is null \
+        and o.failed_at < statement_timestamp() - interval '30 days' \
+      limit $2 for update skip locked))";
 /// How often to ask whose turn it is.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
@@ -100,8 +106,8 @@ impl Watchdog {
     }
 }
 
-async fn watch(prepared: &Prepared, link: &Link) -> Result<WatchReport, SweepError> {
-    let Prepared { sweep, statements } = prepared;
+pub(super) async fn watch(prepared: &Prepared, link: &Link) -> Result<WatchReport, SweepError> {
+    let Prepared { sweep, statements, .. } = prepared;
     link.query(&statements.clamp, &[(&PIECE, Type::INT8)]).await?;
     let most = i64::from(sweep.watchdog_most);
     let mut report = WatchReport::default();
@@ -128,6 +134,7 @@ async fn watch(prepared: &Prepared, link: &Link) -> Result<WatchReport, SweepErr
             }
         }
     }
+    link.query(FORGET, &[(&sweep.name, Type::TEXT), (&PIECE, Type::INT8)]).await?;
     (report.reset, report.retried) = (unsigned(reset), unsigned(retried));
     if report.reset > 0 || report.retried > 0 {
         tracing::info!(sweep = sweep.name, reset, retried, "rows went back and wait again");

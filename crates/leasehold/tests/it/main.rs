@@ -12,6 +12,7 @@ mod adapters;
 mod cancel_safety;
 mod claim;
 mod deadlock;
+mod election;
 mod enqueue;
 mod examples;
 mod expire;

@@ -2,7 +2,9 @@
 
 use std::sync::LazyLock;
 
-use syntect::parsing::{SyntaxReference, SyntaxSet};
+use syntect::parsing::{SyntaxReference, SyntaxSet, SyntaxSetBuilder};
+
+use super::grammar;
 
 /// A language that pastes can be shown in.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,16 +20,21 @@ pub struct Language {
 }
 
 impl Language {
-    pub(super) fn syntax(&self) -> Option<&'static SyntaxReference> {
-        self.grammar.and_then(|name| SYNTAXES.find_syntax_by_name(name))
+    /// Its grammar and the set that the grammar belongs to.
+    pub(super) fn syntax(&self) -> Option<(&'static SyntaxReference, &'static SyntaxSet)> {
+        let name = self.grammar?;
+        let among = |set: &'static SyntaxSet| Some((set.find_syntax_by_name(name)?, set));
+        among(&OWN).or_else(|| among(&SYNTAXES))
     }
 }
 
-pub(super) fn syntaxes() -> &'static SyntaxSet {
-    &SYNTAXES
-}
-
+// Two sets: adding to the library's would load all of its grammars, of which most are never used.
 static SYNTAXES: LazyLock<SyntaxSet> = LazyLock::new(SyntaxSet::load_defaults_newlines);
+static OWN: LazyLock<SyntaxSet> = LazyLock::new(|| {
+    let mut builder = SyntaxSetBuilder::new();
+    grammar::all().for_each(|syntax| builder.add(syntax));
+    builder.build()
+});
 
 static PLAIN: Language =
     Language { id: "text", label: "Plain text", aliases: &["txt", "plain", "log"], grammar: None };
@@ -57,28 +64,39 @@ languages! {
     "clojure" "Clojure" "Clojure" ["clj" "cljs" "edn"]
     "css" "CSS" "CSS" []
     "d" "D" "D" ["di"]
+    "dart" "Dart" "Dart" []
     "diff" "Diff" "Diff" ["patch"]
+    "dockerfile" "Dockerfile" "Dockerfile" ["docker" "containerfile"]
+    "elixir" "Elixir" "Elixir" ["ex" "exs"]
     "erlang" "Erlang" "Erlang" ["erl" "hrl"]
     "go" "Go" "Go" ["golang"]
+    "graphql" "GraphQL" "GraphQL" ["gql"]
     "dot" "Graphviz" "Graphviz (DOT)" ["gv" "graphviz"]
     "groovy" "Groovy" "Groovy" ["gradle"]
     "haskell" "Haskell" "Haskell" ["hs"]
+    "hcl" "HCL (Terraform)" "HCL" ["tf" "terraform" "tfvars"]
     "html" "HTML" "HTML" ["htm" "xhtml"]
+    "ini" "INI" "INI" ["cfg" "conf" "env" "editorconfig" "service" "desktop"]
     "java" "Java" "Java" []
     "properties" "Java properties" "Java Properties" []
     "javascript" "JavaScript" "JavaScript" ["js" "mjs" "cjs" "jsx" "node"]
     "json" "JSON" "JSON" ["jsonl" "ndjson"]
+    "julia" "Julia" "Julia" ["jl"]
+    "kotlin" "Kotlin" "Kotlin" ["kt" "kts"]
     "latex" "LaTeX" "LaTeX" ["tex" "ltx"]
     "lisp" "Lisp" "Lisp" ["el" "scm" "scheme" "cl" "lsp"]
     "lua" "Lua" "Lua" []
     "makefile" "Makefile" "Makefile" ["make" "mk" "mak"]
     "markdown" "Markdown" "Markdown" ["md"]
     "matlab" "MATLAB" "MATLAB" ["octave"]
+    "nix" "Nix" "Nix" []
     "objc" "Objective-C" "Objective-C" ["m" "objective-c"]
     "ocaml" "OCaml" "OCaml" ["ml" "mli"]
     "pascal" "Pascal" "Pascal" ["pas" "dpr"]
     "perl" "Perl" "Perl" ["pl" "pm"]
     "php" "PHP" "PHP" ["phtml"]
+    "powershell" "PowerShell" "PowerShell" ["ps1" "psm1" "pwsh"]
+    "protobuf" "Protocol Buffers" "Protocol Buffers" ["proto"]
     "python" "Python" "Python" ["py" "py3" "pyi" "python3"]
     "r" "R" "R" []
     "regex" "Regular expression" "Regular Expression" ["re" "regexp"]
@@ -88,9 +106,13 @@ languages! {
     "scala" "Scala" "Scala" ["sbt"]
     "shell" "Shell" "Bourne Again Shell (bash)" ["sh" "bash" "zsh" "fish" "ksh" "console"]
     "sql" "SQL" "SQL" ["postgres" "postgresql" "psql" "mysql" "sqlite" "ddl"]
+    "swift" "Swift" "Swift" []
     "tcl" "Tcl" "Tcl" []
+    "toml" "TOML" "TOML" []
+    "typescript" "TypeScript" "TypeScript" ["ts" "tsx" "mts" "cts" "deno"]
     "xml" "XML" "XML" ["svg" "xsd" "xslt" "rss" "plist"]
     "yaml" "YAML" "YAML" ["yml"]
+    "zig" "Zig" "Zig" ["zon"]
 }
 
 /// Every language with rules, in the order of the menu. [`plain`] is not among them.
@@ -108,11 +130,15 @@ pub fn find(name: &str) -> Option<&'static Language> {
 
 /// File names that say their language without an extension.
 const FILES: &[(&str, &str)] = &[
+    ("cargo.lock", "toml"),
+    ("dockerfile", "dockerfile"),
     ("makefile", "makefile"),
     ("gnumakefile", "makefile"),
     ("rakefile", "ruby"),
     ("gemfile", "ruby"),
     ("vagrantfile", "ruby"),
+    (".env", "ini"),
+    (".gitconfig", "ini"),
     (".bashrc", "shell"),
     (".zshrc", "shell"),
     (".profile", "shell"),

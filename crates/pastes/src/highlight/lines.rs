@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use syntect::parsing::{ParseState, ScopeStack};
+use syntect::parsing::{ParseState, ScopeStack, SyntaxSet};
 
-use super::{Highlighted, Language, Limits, Plain, escape, language, token};
+use super::{Highlighted, Language, Limits, Plain, escape, token};
 
 /// Lines as editors count them: a last line end begins no further line.
 pub fn count(text: &str) -> usize {
@@ -56,9 +56,16 @@ pub fn one_block(text: &str, language: &'static Language) -> Highlighted {
     }
 }
 
+/// A grammar and where in it the last line ended.
+struct Rules {
+    state: ParseState,
+    scopes: ScopeStack,
+    syntaxes: &'static SyntaxSet,
+}
+
 /// Colours line after line until a bound is met, then only escapes.
 struct Painter<'l> {
-    rules: Option<(ParseState, ScopeStack)>,
+    rules: Option<Rules>,
     limits: &'l Limits,
     started: Instant,
     plain: Option<Plain>,
@@ -67,8 +74,11 @@ struct Painter<'l> {
 impl<'l> Painter<'l> {
     fn new(text: &str, language: &'static Language, limits: &'l Limits) -> Self {
         let mut plain = None;
-        let mut rules =
-            language.syntax().map(|syntax| (ParseState::new(syntax), ScopeStack::new()));
+        let mut rules = language.syntax().map(|(syntax, syntaxes)| Rules {
+            state: ParseState::new(syntax),
+            scopes: ScopeStack::new(),
+            syntaxes,
+        });
         if rules.is_some() && text.len() > limits.coloured_bytes {
             rules = None;
             plain = Some(Plain::TooLarge);
@@ -81,14 +91,14 @@ impl<'l> Painter<'l> {
         if self.rules.is_some() && self.spent(html) {
             self.stop();
         }
-        let Some((state, scopes)) = &mut self.rules else { return escape::push(html, line) };
+        let Some(rules) = &mut self.rules else { return escape::push(html, line) };
         if too_long(line, self.limits.coloured_line) {
             // Skipped, as if it were not there: what follows is more often right than wrong.
             self.plain = Some(Plain::LongLines);
             return escape::push(html, line);
         }
         let before = html.len();
-        if let Some(reorders) = paint(html, line, state, scopes) {
+        if let Some(reorders) = paint(html, line, rules) {
             return reorders;
         }
         // The rules contradict themselves; what they said of this line is worth nothing.
@@ -112,13 +122,9 @@ fn too_long(line: &str, limit: usize) -> bool {
     line.len() > limit && line.trim_end_matches('\n').chars().count() > limit
 }
 
-fn paint(
-    html: &mut String,
-    line: &str,
-    state: &mut ParseState,
-    scopes: &mut ScopeStack,
-) -> Option<bool> {
-    let changes = state.parse_line(line, language::syntaxes()).ok()?;
+fn paint(html: &mut String, line: &str, rules: &mut Rules) -> Option<bool> {
+    let Rules { state, scopes, syntaxes } = rules;
+    let changes = state.parse_line(line, syntaxes).ok()?;
     // The line end stays outside of the spans: a coloured ground ends with the text.
     let (text, end) = line.strip_suffix('\n').map_or((line, ""), |text| (text, "\n"));
     let mut run = Run { html, class: None, reorders: false };

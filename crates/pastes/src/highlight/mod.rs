@@ -15,6 +15,7 @@
 //!   100 KiB hundreds of them. Use `spawn_blocking`, and keep the page.
 
 mod escape;
+mod grammar;
 pub mod language;
 mod lines;
 mod token;

@@ -40,13 +40,13 @@ pub fn failure(told: &Told) -> Bytes {
 
 /// Two lives with the same number are worded the same on a page.
 pub fn wording(life: Duration) -> u64 {
-    let seconds = life.as_secs();
-    match seconds {
-        0..60 => 0,
-        60..7200 => seconds / 60,
-        7200..172_800 => 1000 + seconds / 3600,
-        _ => 10_000 + seconds / 86_400,
-    }
+    let (number, unit) = pages::span_words(life);
+    let unit = match unit {
+        "minute" => 0,
+        "hour" => 1,
+        _ => 2,
+    };
+    number * 3 + unit
 }
 
 /// A paste, to read.

@@ -43,10 +43,6 @@ pub fn burnt(burnt: &Burnt) -> Markup {
     let main = html! {
         div.paste-head {
             h1 { span.visually-hidden { "Paste " } (burnt.code) }
-            p.notice.gone {
-                strong { "This paste is gone now. " }
-                "This page is the only place where it still is: copy or save what you need."
-            }
             dl.facts {
                 div { dt { "Language" } dd { (text.language.label) } }
                 div { dt { "Length" } dd { (parts::lines(text.lines)) ", " (parts::size(burnt.size)) } }
@@ -63,6 +59,10 @@ pub fn burnt(burnt: &Burnt) -> Markup {
                         data-does="Save as a file" { "Save as file" }
                 }
             }
+        }
+        p.notice {
+            strong { "This paste is gone now. " }
+            "This page is the only place where it still is: copy or save what you need."
         }
         (view::notices(text, None))
         (view::code(text))

@@ -142,7 +142,7 @@ fn help() -> Markup {
             p {
                 label.check {
                     input #single-keys type="checkbox" checked;
-                    " Single keys do something"
+                    " Use single keys"
                 }
             }
             form method="dialog" { button type="submit" { "Close" } }

@@ -28,17 +28,25 @@ pub fn lines(n: usize) -> String {
     format!("{n} line{}", if n == 1 { "" } else { "s" })
 }
 
-/// `less than a minute`, `5 minutes`, `3 hours`, `12 days`: rounded down, so that nobody is
-/// promised time that is not there.
+/// `less than a minute`, `5 minutes`, `3 hours`, `12 days`: to the nearest, because a paste that
+/// was just saved for 30 days must not say 29. Where it matters the moment itself stands beside it.
 pub fn span(life: Duration) -> String {
-    let seconds = life.as_secs();
-    let (n, word) = match seconds {
-        0..60 => return "less than a minute".into(),
-        60..7200 => (seconds / 60, "minute"),
-        7200..172_800 => (seconds / 3600, "hour"),
-        _ => (seconds / 86_400, "day"),
-    };
-    format!("{n} {word}{}", if n == 1 { "" } else { "s" })
+    match span_words(life) {
+        (0, _) => "less than a minute".into(),
+        (1, word) => format!("1 {word}"),
+        (n, word) => format!("{n} {word}s"),
+    }
+}
+
+/// The number and the unit that a page says for this time: equal pairs, equal words.
+pub fn span_words(life: Duration) -> (u64, &'static str) {
+    let nearest = |unit: u64| (life.as_secs() + unit / 2) / unit;
+    match (life.as_secs(), nearest(60), nearest(3600)) {
+        (0..60, ..) => (0, "minute"),
+        (_, minutes @ ..120, _) => (minutes, "minute"),
+        (_, _, hours @ ..48) => (hours, "hour"),
+        _ => (nearest(86_400), "day"),
+    }
 }
 
 /// A moment, for people and for machines.

@@ -9,7 +9,7 @@ import * as writing from "./writing.mjs";
 import { close, open } from "./watch.mjs";
 
 const [base, control, only = ""] = process.argv.slice(2);
-const limit = 60_000;
+const limit = 120_000;
 
 async function work() {
   const signal = AbortSignal.timeout(30_000);

@@ -27,6 +27,15 @@ export const shownText = (page) => page.$eval("#code code", (code) => code.textC
 export const said = (page, words) =>
   page.waitForFunction((it) => document.querySelector("#say").textContent === it, {}, words);
 
+/** Presses a key; says whether the page did something with it. */
+export async function taken(page, key) {
+  await page.evaluate(() => {
+    window.addEventListener("keydown", (event) => { window.taken = event.defaultPrevented; }, { once: true });
+  });
+  await page.keyboard.press(key);
+  return page.evaluate(() => window.taken);
+}
+
 export const clipboard = (page) => page.evaluate(() => navigator.clipboard.readText());
 
 /** Lets the page read and write the clipboard, as a click in a focused window may. */

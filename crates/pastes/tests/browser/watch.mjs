@@ -11,7 +11,7 @@ const sizes = [
 export async function open(browser, base, { scripts = true } = {}) {
   const context = await browser.createBrowserContext();
   const page = await context.newPage();
-  page.setDefaultTimeout(20_000);
+  page.setDefaultTimeout(40_000);
   await page.setJavaScriptEnabled(scripts);
   const watched = { page, context, base, wrong: [], scripts };
   const complain = (words) => watched.wrong.push(words);
@@ -29,7 +29,7 @@ export async function open(browser, base, { scripts = true } = {}) {
   // A status other than 200 is printed as an error, too; pages that have one are asked for it.
   page.on("console", (message) => {
     const status = /the server responded with a status of (\d+)/.exec(message.text())?.[1];
-    if (status && ["404", "503", "409", "413", "422"].includes(status)) return;
+    if (status && ["403", "404", "409", "413", "422", "503"].includes(status)) return;
     if (["error", "warn"].includes(message.type())) complain(`console: ${message.text()}`);
   });
   // Also without scripts in the page: the protocol reports what the policy refused.

@@ -13,4 +13,5 @@ mod http;
 mod night;
 mod races;
 mod rig;
+mod s3;
 mod states;

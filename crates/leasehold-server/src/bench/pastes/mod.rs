@@ -15,7 +15,6 @@ mod figures;
 mod gone;
 mod measure;
 mod microbin;
-mod node;
 mod ours;
 mod rustypaste;
 mod service;
@@ -34,7 +33,6 @@ use super::server::BenchServer;
 use crate::exit::Failure;
 use figures::Figures;
 use measure::Plan;
-pub use node::{NodeArgs, serve};
 use service::Service;
 
 #[derive(Clone, Debug, clap::Args)]

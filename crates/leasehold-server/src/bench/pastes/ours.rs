@@ -1,4 +1,4 @@
-//! Our service on a durable PostgreSQL and a local store, worker included.
+//! Our service: `leasehold serve` on a durable PostgreSQL and a local store, worker included.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,11 +33,14 @@ impl Service for Ours {
     fn command(&self, port: u16, _dir: &Path) -> Result<Command> {
         let mut command = Command::new(&self.program);
         command
-            .args(["bench", "node"])
+            .arg("serve")
             .arg(format!("--listen=127.0.0.1:{port}"))
             .arg("--store")
             .arg(&self.store)
-            .env("LEASEHOLD_OPERATOR_TOKEN", &self.operator_token)
+            // One address sends everything here; real services limit it.
+            .args(["--pastes-creates-per-second=0", "--pastes-reads-per-second=0"])
+            .env("LEASEHOLD_PASTES_OPERATOR_TOKEN", &self.operator_token)
+            .env("LEASEHOLD_LOG", "warn")
             .env("DATABASE_URL", &self.database_url);
         Ok(command)
     }

@@ -77,85 +77,95 @@ async fn drop_indexes(session: &Session, table: &str) -> Result<Vec<String>> {
     Ok(made_by)
 }
 
-/// The columns of a content, from its id `c` and the number `n` of its pastes.
-fn content_columns(layout: &Layout) -> String {
+/// The hash and the object of a content, from its id `content_id`.
+fn hash_and_object(layout: &Layout) -> String {
     let size = layout.object_size;
     format!(
-        "c, encode(sha256(convert_to(rpad('content ' || c, {size}), 'UTF8')), 'hex'), {size}, n, 'LIVE', \
-         left(encode(sha256(convert_to('object ' || c, 'UTF8')), 'hex'), 32)::uuid, \
-         now() - interval '31 days'"
+        "encode(sha256(convert_to(rpad('content ' || content_id, {size}), 'UTF8')), 'hex') \
+           as content_hash, \
+         left(encode(sha256(convert_to('object ' || content_id, 'UTF8')), 'hex'), 32)::uuid \
+           as object_id"
     )
 }
 
-const CONTENT: &str = "(content_id, content_hash, size, ref_count, state, object_id, changed_at)";
-
-/// The content of paste `i`: see [`super::layout`].
-fn content_of(layout: &Layout) -> String {
-    let (spread, groups) = (layout.spread, layout.groups());
+/// Contents from a query that answers `content_id` and `n`, the number of its pastes.
+fn insert_contents(schema: &str, layout: &Layout, from: &str) -> String {
+    let (named, size) = (hash_and_object(layout), layout.object_size);
     format!(
-        "case when i % 10 >= 3 then {groups} + 1 + i / 10 * 7 + i % 10 - 3 \
-              when s % 2 = 0 then 1 + s / 2 % {spread} \
+        "insert into {schema}.contents \
+           (content_id, size, ref_count, state, changed_at, content_hash, object_id) \
+         overriding system value \
+         select content_id, {size}, n, 'LIVE', now() - interval '31 days', {named} from ({from}) one"
+    )
+}
+
+/// The content of paste `i`, which is shared paste `s` if it is one: see [`super::layout`].
+fn content_of(layout: &Layout) -> String {
+    let (groups, shared) = (layout.groups(), content_of_shared(layout));
+    format!("case when i % 10 >= 3 then {groups} + 1 + i / 10 * 7 + i % 10 - 3 else {shared} end")
+}
+
+fn content_of_shared(layout: &Layout) -> String {
+    let spread = layout.spread;
+    format!(
+        "case when s % 2 = 0 then 1 + s / 2 % {spread} \
               else 1 + {spread} + s / 2 / 1000 * 100 + s / 2 % 1000 % 100 end"
     )
 }
 
 fn groups(schema: &str, layout: &Layout) -> String {
-    let shared = layout.rows / 10 * 3;
-    let (spread, survives) = (layout.spread, SURVIVES);
-    format!(
-        "insert into {schema}.contents {CONTENT} overriding system value \
-         select {columns} from (select c, count(*) + (c % {survives} = 1)::int as n from ( \
-           select case when s % 2 = 0 then 1 + s / 2 % {spread} \
-                       else 1 + {spread} + s / 2 / 1000 * 100 + s / 2 % 1000 % 100 end as c \
-             from generate_series(0::bigint, {shared} - 1) s) every group by c order by c) one",
-        columns = content_columns(layout),
-    )
+    let (shared, content) = (layout.rows / 10 * 3, content_of_shared(layout));
+    let every =
+        format!("select {content} as content_id from generate_series(0::bigint, {shared} - 1) s");
+    let counted = format!(
+        "select content_id, count(*) + (content_id % {SURVIVES} = 1)::int as n \
+           from ({every}) every group by content_id order by content_id"
+    );
+    insert_contents(schema, layout, &counted)
 }
 
 fn contents(schema: &str, layout: &Layout, from: u64, to: u64) -> String {
     let first = layout.groups() + 1;
-    format!(
-        "insert into {schema}.contents {CONTENT} overriding system value \
-         select {columns} from (select {first} + u as c, 1 as n \
-           from generate_series({from}::bigint, {to} - 1) u) one",
-        columns = content_columns(layout),
-    )
+    let alone = format!(
+        "select {first} + u as content_id, 1 as n from generate_series({from}::bigint, {to} - 1) u"
+    );
+    insert_contents(schema, layout, &alone)
 }
 
-/// `code` is the source of the short code, `expires` a timestamp.
-fn insert_pastes(schema: &str, from: &str, code: &str, expires: &str) -> String {
+/// Pastes from a query that answers `code`, `content_id` and `expires`. Their columns are worked out
+/// rather than looked up: a join would read all contents for each chunk.
+fn insert_pastes(schema: &str, layout: &Layout, from: &str) -> String {
+    let named = hash_and_object(layout);
     format!(
         "insert into {schema}.pastes (short_code, content_hash, s3_url, status, deletion_status, \
            content_id, created_at, expires_at) \
-         select left(encode(sha256(convert_to({code}, 'UTF8')), 'hex'), 22), content_hash, \
-           'bench://' || {KEY}, \
-           'PROCESSED', 'NOT_EXPIRED', content_id, expires - interval '30 days', expires \
-         from (select *, {expires} as expires from {from}) paste"
+         select left(encode(sha256(convert_to(code, 'UTF8')), 'hex'), 22), content_hash, \
+           'bench://' || {KEY}, 'PROCESSED', 'NOT_EXPIRED', content_id, \
+           expires - interval '30 days', expires \
+         from (select code, content_id, expires, {named} from ({from}) meant) paste"
     )
 }
 
 /// A cohort that was made within a day and lived for thirty: rows lie in the order of their expiry.
 fn pastes(schema: &str, layout: &Layout, from: u64, to: u64) -> String {
-    let rows = layout.rows;
-    let content = content_of(layout);
-    let source = format!(
-        "(select i, {content} as content from (select i, i / 10 * 3 + i % 10 as s \
-           from generate_series({from}::bigint, {to} - 1) i) each) numbered \
-         join {schema}.contents on content_id = content"
+    let (rows, content) = (layout.rows, content_of(layout));
+    // Between two days and one day ago: `now()` moves by minutes while rows are laid.
+    let cohort = format!(
+        "select 'paste ' || i as code, {content} as content_id, \
+           now() - interval '1 day' * (2 - i::float8 / {rows}) as expires \
+         from (select i, i / 10 * 3 + i % 10 as s \
+                 from generate_series({from}::bigint, {to} - 1) i) each"
     );
-    // One day for all: `now()` moves by minutes while rows are laid.
-    let expires = format!("now() - interval '1 day' * (2 - i::float8 / {rows})");
-    insert_pastes(schema, &source, "'paste ' || i", &expires) + " order by i"
+    insert_pastes(schema, layout, &cohort)
 }
 
 fn survivors(schema: &str, layout: &Layout) -> String {
-    let source = format!(
-        "{schema}.contents where content_id <= {} and content_id % {SURVIVES} = 1",
-        layout.groups()
+    let groups = layout.groups();
+    let kept = format!(
+        "select 'survivor ' || c as code, c as content_id, now() + interval '30 days' as expires \
+         from generate_series(1::bigint, {groups}, {SURVIVES}) c"
     );
-    let expires = "now() + interval '30 days'";
-    let source = format!("(select content_id as i, * from {source}) kept");
-    insert_pastes(schema, &source, "'survivor ' || i", expires)
+    insert_pastes(schema, layout, &kept)
 }
 
 /// The sums of the layout and of the SQL are written twice: they must agree.

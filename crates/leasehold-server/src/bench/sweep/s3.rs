@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
@@ -36,7 +36,7 @@ pub fn serve(args: &ServerArgs) -> Result<()> {
     let server = S3Server::start()?;
     let mut out = std::io::stdout().lock();
     for content in 1..=layout.contents() {
-        server.put_object(&layout.key(content), &layout.bytes(content))?;
+        server.put_object(&layout.key(content), &layout.object(content))?;
         if content.is_multiple_of(10_000) {
             writeln!(out, "laid {content}")?;
         }
@@ -58,13 +58,13 @@ pub fn serve(args: &ServerArgs) -> Result<()> {
     Ok(())
 }
 
-/// Our side.
+/// Our side. Waits for the child's end when it is dropped: its files are about to be removed.
 pub struct S3Child {
     dir: PathBuf,
     endpoint: String,
     input: ChildStdin,
     output: Lines<BufReader<ChildStdout>>,
-    _child: Child,
+    child: Child,
 }
 
 impl S3Child {
@@ -74,7 +74,7 @@ impl S3Child {
         command
             .args(["bench", "s3-server"])
             .arg(format!("--rows={}", layout.rows))
-            .arg(format!("--object-size={}", layout.object_size))
+            .arg(format!("--object-size={}", if layout.empty { 0 } else { layout.object_size }))
             // Its files go when ours do, also when it is killed.
             .env("TMPDIR", dir)
             .stdin(Stdio::piped())
@@ -84,7 +84,7 @@ impl S3Child {
         let input = child.stdin.take().context("no input")?;
         let output = BufReader::new(child.stdout.take().context("no output")?).lines();
         let dir = dir.to_path_buf();
-        let mut server = Self { dir, endpoint: String::new(), input, output, _child: child };
+        let mut server = Self { dir, endpoint: String::new(), input, output, child };
         tokio::time::timeout(LAYING, server.laid(bar)).await.context("objects took too long")??;
         Ok(server)
     }
@@ -132,5 +132,15 @@ impl S3Child {
         ensure!(words.len() == 3, "the S3 server said {line:?}");
         let number = |at: usize| words.get(at).copied().unwrap_or_default().parse::<u64>();
         Ok((number(1)?, number(2)?))
+    }
+}
+
+impl Drop for S3Child {
+    fn drop(&mut self) {
+        let _ = self.child.start_kill();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
     }
 }

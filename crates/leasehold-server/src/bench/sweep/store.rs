@@ -31,7 +31,7 @@ impl Kind {
 /// A store with an object for every content.
 pub enum Target {
     Local(PathBuf),
-    S3(S3Child),
+    S3(Box<S3Child>),
 }
 
 impl Target {
@@ -42,7 +42,7 @@ impl Target {
                 objects::Laying::start(dir, layout, bar)?.ended().await?;
                 Ok(Self::Local(dir.to_path_buf()))
             }
-            Kind::S3 => Ok(Self::S3(S3Child::start(dir, layout, bar).await?)),
+            Kind::S3 => Ok(Self::S3(Box::new(S3Child::start(dir, layout, bar).await?))),
         }
     }
 

@@ -138,7 +138,7 @@ async fn a_failure_that_comes_too_late_is_not_noted() {
             // Somebody else has them by the time this handler fails.
             let client = engine.pool().get().await?;
             let steal = "update library.loans set taken_by = taken_by + 1";
-            client.execute_raw(steal, Vec::<String>::new()).await?;
+            client.batch_execute(steal).await?;
             drop(batch);
             Err(JobError::retry("late"))
         }

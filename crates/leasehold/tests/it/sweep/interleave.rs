@@ -25,9 +25,10 @@ fn fill(sql: &str, values: &[&str]) -> String {
     text
 }
 
-/// One statement as a transaction of three steps.
+/// One statement as a transaction. In two steps: an open transaction that has done nothing yet sees
+/// and holds nothing, so where it begins makes no difference.
 fn script(name: &str, sql: String) -> Script {
-    Script::new(name).sql("begin").sql(sql).sql("commit")
+    Script::new(name).sql(format!("begin; {sql}")).sql("commit")
 }
 
 fn finish(sql: &SweepSql, name: &str, keys: &str) -> Script {
@@ -75,15 +76,14 @@ async fn judge(client: &Client, run: &Run) -> Result<(), String> {
             "claimed by nobody",
             "select count(*) from library.loans where (state = 'coming') <> (taken_by is not null) and state <> 'back'",
         ),
-        (
-            "a failure of a row that is back",
-            "select count(*) from leasehold.sweep_failure f join library.loans l on l.id::text = f.key where l.state = 'back' and f.claim = l.taken_by",
-        ),
     ];
     for (what, sql) in wrong {
         if count(client, sql).await != 0 {
             return Err(what.to_owned());
         }
+    }
+    if run.count_errors("23514") > 0 {
+        return Err("the table refused: given back twice".to_owned());
     }
     if run.count_errors("40P01") > 0 {
         return Err("a deadlock".to_owned());
@@ -138,28 +138,31 @@ async fn sabotage_a_finish_without_its_fence_is_noticed() {
     let shelf = Shelf::new().await;
     let sql = sweep_sql(&loans(), &shelf.engine).await.expect("a sweep");
     let both = "'{1,2}'::text[]";
-    // By the key alone: the row may wait again, or belong to the next claim.
-    for (fence, why) in [
-        (" and case when \"state\" = 'coming' then true else false end", "claimed by nobody"),
-        (" and \"taken_by\" = $2 and case when \"state\" = 'coming' then true else false end", ""),
-    ] {
-        assert!(sql.finish.contains(fence), "the finish has changed: {}", sql.finish);
-        let mut broken = sql.clone();
-        broken.finish = sql.finish.replace(fence, " and $2 is not null");
-        let scripts = || {
-            vec![
-                finish(&broken, "finish", both),
-                watchdog(&sql, "watchdog"),
-                Script::new("next").sql(fill(&sql.claim, &["10"])).sql(
-                    // The next owner ends what it got, with its effect.
-                    "with finished as (update library.loans set state = 'back' where state = 'coming' and taken_by > 7 returning *)
-                     update library.books b set out_on_loan = b.out_on_loan - f.n from (select book, count(*) as n from finished group by book) f where b.id = f.book",
-                ),
-            ]
-        };
-        if why.is_empty() {
-            let seen = explore(&shelf, scripts).await;
-            assert!(!seen.failures.is_empty(), "{} orders and nothing was noticed", seen.orders);
-        }
-    }
+    // By the key alone: the row may wait again, or belong to the next claim, or be back.
+    let fence =
+        " and \"taken_by\" = $2 and case when \"state\" = 'coming' then true else false end";
+    assert!(sql.finish.contains(fence), "the finish has changed: {}", sql.finish);
+    let mut broken = sql.clone();
+    broken.finish = sql.finish.replace(fence, " and $2 is not null");
+    let seen = explore(&shelf, || {
+        vec![finish(&broken, "finish", both), watchdog(&sql, "watchdog"), next_owner(&sql)]
+    })
+    .await;
+    let why = |word: &str| seen.failures.iter().any(|failure| failure.why.contains(word));
+    assert!(why("given back twice"), "{} orders: {:?}", seen.orders, seen.failures.len());
+    explore(&shelf, || {
+        vec![finish(&sql, "finish", both), watchdog(&sql, "watchdog"), next_owner(&sql)]
+    })
+    .await
+    .assert_all_held();
+}
+
+/// Claims what waits and ends it, with its effect.
+fn next_owner(sql: &SweepSql) -> Script {
+    Script::new("next").sql(fill(&sql.claim, &["10"])).sql(
+        "with finished as (
+             update library.loans set state = 'back' where state = 'coming' and taken_by > 7 returning *)
+         update library.books b set out_on_loan = b.out_on_loan - f.n
+           from (select book, count(*) as n from finished group by book) f where b.id = f.book",
+    )
 }

@@ -10,6 +10,7 @@ mod interleave;
 mod planner;
 #[cfg(feature = "redis")]
 mod redis;
+mod roles;
 mod runs;
 mod shelf;
 mod stories;

@@ -1,0 +1,121 @@
+//! Who keeps house: elected to save work, and never needed.
+
+use std::time::Duration;
+
+use leasehold::housekeeping::HousekeepingConfig;
+use leasehold::schedule::{Missed, Schedule};
+use leasehold_testing::TestDatabase;
+
+use crate::rig::{back_date_leases, completed, count, jobs, number, run as start, sql, until};
+use crate::sql::{Sql, claim, one, pid, run};
+use crate::support::{Note, engine};
+
+/// The numbers of the election.
+const ELECTION: &str = "7305, 2";
+
+fn eager() -> HousekeepingConfig {
+    HousekeepingConfig { expire_every: Duration::from_millis(10), ..Default::default() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d2_d4_a_stranger_who_holds_the_election_for_ever_stops_no_expiry() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect_directly().await);
+    // The ghost of a housekeeper, or a program that uses the same numbers.
+    let stranger = database.connect_directly().await;
+    sql(&stranger, &format!("select pg_advisory_lock({ELECTION})")).await;
+    engine.enqueue_many((0..20).map(|n| Note { n })).await.expect("enqueued");
+    sql(&client, "select leasehold.claim('dead', batch => 20)").await;
+    back_date_leases(&client).await;
+    let worker = start(
+        engine.worker().queue("default", 10).housekeeping(eager()).handle(async |_: Note| {}),
+    );
+    until("every job is done", async || completed(&client).await == 20).await;
+    worker.stop().await;
+    let held =
+        "select count(*) from pg_locks where locktype = 'advisory' and granted and classid = 7305";
+    assert_eq!(count(&client, held).await, 1, "the stranger still has it");
+}
+
+#[tokio::test]
+async fn d2_where_nobody_keeps_house_the_claim_for_other_languages_does() {
+    let sql = Sql::new().await;
+    let ids = sql.enqueue(3).await;
+    let dead = claim(&sql.client, "dead", 3).await;
+    sql.overdue(dead.generation).await;
+    let next = claim(&sql.client, "next", 3).await;
+    let mut got = next.ids;
+    while got.len() < 3 {
+        // Lost jobs come one by one.
+        got.extend(claim(&sql.client, "next", 3).await.ids);
+    }
+    got.sort_unstable();
+    assert_eq!(got, ids);
+}
+
+#[tokio::test]
+async fn d3_the_election_ends_with_its_statement_and_a_recycled_connection_keeps_nothing() {
+    let sql = Sql::new().await;
+    let lent = sql.actor().await;
+    assert!(one::<bool>(&lent, "select elected from leasehold.expire_tick()", &[]).await);
+    let held = "select count(*) from pg_locks where locktype = 'advisory' and pid = $1";
+    let lent_pid = pid(&lent).await;
+    assert_eq!(sql.one::<i64>(held, &[&lent_pid]).await, 0, "whoever gets it next holds no lock");
+    // A housekeeper that is cut off in the middle of its duty.
+    run(&lent, "begin; select leasehold.expire_tick()").await;
+    assert_eq!(sql.one::<i64>(held, &[&lent_pid]).await, 1);
+    sql.run(&format!("select pg_terminate_backend({lent_pid})")).await;
+    crate::sql::until(
+        &sql.client,
+        "select not exists (select from pg_stat_activity where pid = $1)",
+        &[&lent_pid],
+    )
+    .await;
+    assert!(sql.one::<bool>("select elected from leasehold.expire_tick()", &[]).await);
+}
+
+/// Everybody who works on this database but us.
+const CUT_OFF: &str = "select pg_terminate_backend(pid) from pg_stat_activity
+     where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d3_d10_housekeepers_that_are_cut_off_again_and_again_fire_each_slot_once() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect_directly().await);
+    let schedule = Schedule::new("report", "* * * * *", "UTC", &Note { n: 1 }).expect("a schedule");
+    let schedule = schedule.missed(Missed::All);
+    let workers: Vec<_> = (0..3)
+        .map(|_| {
+            let worker = engine.worker().queue("default", 4).housekeeping(eager());
+            start(worker.schedule(schedule.clone()).handle(async |_: Note| {}))
+        })
+        .collect();
+    until("it is declared", async || {
+        count(&client, "select count(*) from leasehold.schedule").await == 1
+    })
+    .await;
+    // Five hours of slots pass.
+    let minute = "(extract(epoch from next_slot) / 60)::bigint";
+    let back = format!(
+        "update leasehold.schedule set next_slot = date_trunc('minute', now()) - interval '5 hours' returning {minute}"
+    );
+    let began = number(&client, &back).await;
+    let mut cuts = 0;
+    until("every slot has fired", async || {
+        let left = "select count(*) from leasehold.schedule where next_slot <= now()";
+        let caught_up = count(&client, left).await == 0;
+        if !caught_up && cuts < 20 {
+            cuts += 1;
+            sql(&client, CUT_OFF).await;
+        }
+        caught_up
+    })
+    .await;
+    until("every job has run", async || jobs(&client).await == 0).await;
+    for worker in workers {
+        worker.stop().await;
+    }
+    let slots = number(&client, &format!("select {minute} from leasehold.schedule")).await - began;
+    println!("cut off {cuts} times during {slots} slots");
+    assert_eq!(completed(&client).await, slots);
+}

@@ -1,0 +1,96 @@
+//! Reads on a store that lies, is late, or has lost something.
+
+use leasehold_testing::s3::{Op, Rule};
+use pastes::ReadError;
+
+use super::S3Rig;
+
+#[tokio::test]
+async fn e14_a_read_that_meets_the_deletion_hears_that_it_is_over() {
+    let rig = S3Rig::new().await;
+    let code = rig.paste("short life").await;
+    rig.work_it_off().await;
+    let held = rig.s3.add(Rule::on(Op::Get).hold());
+    let reading = {
+        let (pastes, code) = (rig.pastes.clone(), code.clone());
+        tokio::spawn(async move { pastes.read(&code).await })
+    };
+    rig.s3.wait_fired(held).await.unwrap();
+    rig.expire(&code).await;
+    rig.sweep().await;
+    assert_eq!(rig.s3.keys(), Vec::<String>::new());
+    rig.s3.remove(held);
+    let answer = reading.await.unwrap();
+    assert!(matches!(answer, Err(ReadError::NotFound)), "{answer:?}");
+}
+
+#[tokio::test]
+async fn e14_an_object_that_is_missing_under_a_living_paste_is_no_end_of_it() {
+    let rig = S3Rig::new().await;
+    let code = rig.paste("alive").await;
+    rig.work_it_off().await;
+    let key = rig.s3.keys().remove(0);
+    rig.s3.remove_object(&key).unwrap();
+    let answer = rig.pastes.read(&code).await;
+    assert!(matches!(answer, Err(ReadError::StoreDown { .. })), "{answer:?}");
+    // Asked twice: the paste could have ended, or been uploaded, in between.
+    let gets = rig.s3.log().iter().filter(|entry| entry.op == Op::Get).count();
+    assert_eq!(gets, 3, "one to prove the upload, two to read");
+    rig.s3.put_object(&key, b"alive").unwrap();
+    assert_eq!(rig.bytes(&code).await, b"alive");
+}
+
+#[tokio::test]
+async fn e17_wrong_bytes_are_never_handed_out() {
+    let rules = [
+        ("another byte", Rule::on(Op::Get).flip_byte()),
+        ("half of them", Rule::on(Op::Get).shorten()),
+        ("cut off", Rule::on(Op::Get).cut_inside()),
+        ("an error as the body", Rule::on(Op::Get).error_in_200()),
+    ];
+    let rig = S3Rig::new().await;
+    let code = rig.paste("precious bytes").await;
+    rig.work_it_off().await;
+    for (what, rule) in rules {
+        rig.s3.add(rule);
+        let answer = rig.pastes.read(&code).await;
+        assert!(matches!(answer, Err(ReadError::StoreDown { .. })), "{what}: {answer:?}");
+        assert_eq!(
+            rig.bytes(&code).await,
+            b"precious bytes",
+            "{what}: nothing of it is remembered"
+        );
+    }
+    let key = rig.s3.keys().remove(0);
+    rig.s3.rot_object(&key).unwrap();
+    let answer = rig.pastes.read(&code).await;
+    assert!(matches!(answer, Err(ReadError::StoreDown { .. })), "rotten: {answer:?}");
+}
+
+#[tokio::test]
+async fn e18_a_store_that_is_down_burns_nothing() {
+    let rig = S3Rig::new().await;
+    let burns = pastes::NewPaste { burn: true, ..crate::rig::new("read me once") };
+    let code = rig.pastes.create(burns).await.unwrap().code;
+    rig.work_it_off().await;
+    rig.s3.go_down();
+    let answer = rig.pastes.burn(&code).await;
+    assert!(matches!(answer, Err(ReadError::StoreDown { .. })), "{answer:?}");
+    rig.s3.come_back();
+    assert_eq!(rig.pastes.burn(&code).await.unwrap().content, "read me once");
+    assert!(matches!(rig.pastes.burn(&code).await, Err(ReadError::NotFound)));
+}
+
+#[tokio::test]
+async fn e18_readers_stop_asking_a_store_that_keeps_failing() {
+    let rig = S3Rig::new().await;
+    let code = rig.paste("patience").await;
+    rig.work_it_off().await;
+    let down = rig.s3.add(Rule::on(Op::Get).fail(503).always());
+    for _ in 0..20 {
+        let answer = rig.pastes.read(&code).await;
+        assert!(matches!(answer, Err(ReadError::StoreDown { .. })), "{answer:?}");
+    }
+    assert_eq!(rig.s3.fired(down), 10, "ten failures are enough");
+    assert!(rig.pastes.store().breaker().is_open());
+}

@@ -1,0 +1,32 @@
+use leasehold::Leasehold;
+use leasehold::sweep::{States, Sweep, When};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let leasehold = Leasehold::connect_and_migrate(&std::env::var("DATABASE_URL")?).await?;
+    let sweep = Sweep::new("sessions.expiry", "sessions")
+        .key("token")
+        .due("expires_at < statement_timestamp()")
+        .order_by("expires_at")
+        .status("state", States::new("live", "ending", "ended"))
+        .columns(["login"])
+        .when(When::nightly("00:00", "Europe/Madrid")?)
+        // In the statement that ends them: once for each session, however often a worker dies.
+        .finishing(
+            "update logins set open_sessions = open_sessions - f.n
+               from (select login, count(*) as n from finished group by login order by login) f
+              where logins.login = f.login",
+        )
+        // Outside work, before that. After a crash it may happen again.
+        .handle(|batch| async move {
+            for row in batch.rows() {
+                println!("goodbye, {}", row.get::<_, &str>("login"));
+            }
+            Ok(())
+        });
+    // Adds the columns `claimed_at` and `claim` and two partial indexes, where they are missing.
+    Sweep::install(&sweep, &mut *leasehold.pool().get().await?).await?;
+    let stop = async { drop(tokio::signal::ctrl_c().await) };
+    leasehold.worker().sweep(sweep).run_until(stop).await?;
+    Ok(())
+}
