@@ -256,7 +256,7 @@ need_full_s3() {
     mkdir -p "$build" "$dir"
     # Not optimised: it is compiled once and serves little, and so it takes a third less time.
     GOPATH=$build/path GOCACHE=$build/cache GOBIN=$build/bin GOFLAGS=-modcacherw CGO_ENABLED=0 \
-        limited 900 go install -gcflags='all=-N -l' -ldflags='-s -w' \
+        limited 1800 go install -gcflags='all=-N -l' -ldflags='-s -w' \
         "github.com/versity/versitygw/cmd/versitygw@$version" >&2 ||
         die "versitygw could not be built" "Go's own words are above."
     mv "$build/bin/versitygw" "$dir/versitygw"

@@ -21,7 +21,8 @@ impl Pastes {
         Ok(token)
     }
 
-    /// Own living pastes, newest first; `before`: only those made before this one.
+    /// Own living pastes, newest first; `before`: only those made before this one. An owner that is
+    /// not known is not found.
     pub async fn list(
         &self,
         owner: &OwnerToken,
@@ -38,6 +39,12 @@ impl Pastes {
                 ],
             )
             .await?;
+        if rows.is_empty() {
+            let sql = "select from pastes.owners where token_hash = $1";
+            if self.rows(sql, &[(&owner.hash(), Type::BYTEA)]).await?.is_empty() {
+                return Err(ReadError::NotFound);
+            }
+        }
         Ok(rows.iter().filter_map(listed).collect())
     }
 

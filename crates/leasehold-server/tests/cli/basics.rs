@@ -22,6 +22,9 @@ async fn help_lists_every_exit_code() {
 async fn every_command_has_a_help_text() {
     for name in [
         "dev",
+        "serve",
+        "paste",
+        "pastes",
         "enqueue",
         "jobs",
         "dead",

@@ -130,6 +130,18 @@ async fn the_demo_runs_jobs_and_stops_in_order_when_told_to() {
     jobs_flow(&dev).await;
     dev.run(&["workers", "list"]).await.expect(0).prints("demo");
     dev.run(&["schedules", "list"]).await.expect(0).prints("Every minute");
+    let pastes = std::fs::read_to_string(data.0.join("pastes.url")).unwrap();
+    let made = reqwest::Client::new().post(pastes.trim()).body("hello").send().await.unwrap();
+    assert_eq!(made.status(), 201);
+    let raw =
+        made.text().await.unwrap().replacen(pastes.trim(), &format!("{}/raw", pastes.trim()), 1);
+    let raw = reqwest::get(raw.trim()).await.unwrap();
+    assert_eq!(raw.text().await.unwrap(), "hello", "a paste can be read at once");
+    assert!(
+        dev.said.contains(&format!("curl --data-binary @- {}/", pastes.trim())),
+        "{}",
+        dev.said
+    );
     let server = server_pid(&data).expect("a running server");
 
     let second = Ran::of(command(&["dev", "--data", data.arg()])).await.expect(5);
@@ -139,7 +151,7 @@ async fn the_demo_runs_jobs_and_stops_in_order_when_told_to() {
     assert_eq!(dev.end().await, Some(0));
     gone(server).await;
     assert_eq!(server_pid(&data), None, "the server was shut down, not killed");
-    assert!(!data.0.join("dev.url").exists());
+    assert!(!data.0.join("dev.url").exists() && !data.0.join("pastes.url").exists());
 
     let mut again = Dev::start(&data, &[]).await;
     assert!(again.said.contains("runs no jobs"), "{}", again.said);

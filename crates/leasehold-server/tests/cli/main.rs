@@ -17,5 +17,6 @@ mod jobs;
 mod migrate;
 mod queues;
 mod schedules;
+mod serve;
 mod support;
 mod sweeps;

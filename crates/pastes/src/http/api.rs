@@ -13,9 +13,10 @@ use super::errors::Failure;
 use super::frame::undisturbed;
 use super::headers::{self, JSON, NO_STORE};
 use super::negotiate::media_type;
-use super::read::ready;
+use super::orders::ReportRequest;
+use super::read::{burn_now, ready};
 use super::web::{Shared, Web, code_in, owner};
-use super::wire::*;
+use super::wire::{CreateRequest, CreatedPaste, FullPaste, NewOwner, OwnPaste, OwnPastes};
 use crate::error::{CreateError, ReadError};
 use crate::model::{NewPaste, Report};
 
@@ -32,7 +33,7 @@ const LARGEST_PAGE: u32 = 200;
 /// Makes a paste.
 #[utoipa::path(post, path = "/api/v1/pastes", tag = "pastes", operation_id = "createPaste",
     request_body = CreateRequest,
-    params(("Idempotency-Key" = Option<String>, Header, description = "Repeating a request with its key gives the same paste, and `Idempotent-Replayed: true`; with other content it is refused.", min_length = 1, max_length = 200, pattern = "^[!-~]+$")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "Repeating a request with its key gives the same paste, and `Idempotent-Replayed: true`; with other content it is refused.", min_length = 1, max_length = 200, pattern = "^[!-~]([ -~]{0,198}[!-~])?$")),
     responses((status = 201, description = "Made, or made before with the same key", body = CreatedPaste, headers(
         ("Location" = String), ("X-Delete-Token" = String), ("X-Expires-At" = String)))),
     security((), ("owner" = [])))]
@@ -83,8 +84,7 @@ pub async fn read(State(web): State<Shared>, request: Request) -> Answer {
 pub async fn burn(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
     let code = code_in(&request, 3)?;
-    let pastes = web.pastes.clone();
-    let paste = undisturbed(async move { pastes.burn(&code).await }).await?;
+    let paste = burn_now(&web, code).await?;
     answer(StatusCode::OK, &FullPaste::of(&web, &paste))
 }
 

@@ -60,7 +60,7 @@ impl Filled {
     }
 
     /// Undoes what the browser did to the line ends of its text box.
-    fn as_typed(mut self) -> Self {
+    fn with_unix_lines(mut self) -> Self {
         if self.page
             && self.file_name.is_none()
             && let Ok(text) = std::str::from_utf8(&self.content)
@@ -107,7 +107,7 @@ pub async fn multipart(
             filled.text(&name, value)?;
         }
     }
-    Ok(filled.as_typed())
+    Ok(filled.with_unix_lines())
 }
 
 /// `application/x-www-form-urlencoded`, sent by a browser.
@@ -119,7 +119,7 @@ pub fn urlencoded(taken: &Taken, options: Options) -> Result<Filled, Failure> {
             name => filled.text(name, &value)?,
         }
     }
-    Ok(filled.as_typed())
+    Ok(filled.with_unix_lines())
 }
 
 /// The fields of one of our small forms. No body is no fields.

@@ -19,7 +19,9 @@ use super::frame::undisturbed;
 use super::headers::{self, HTML, NO_STORE, PAGE_CSP, RAW_CSP, TEXT};
 use super::negotiate;
 use super::view;
-use super::web::{Shared, code_in};
+use super::web::{Shared, Web, code_in};
+use crate::code::ShortCode;
+use crate::error::ReadError;
 use crate::highlight;
 use crate::model::{Paste, Reading};
 
@@ -111,8 +113,7 @@ pub async fn burn(State(web): State<Shared>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let fields = super::form::fields(&web, &parts.headers, body, 4096).await?;
     let download = fields.iter().any(|(name, value)| name == "as" && value == "download");
-    let pastes = web.pastes.clone();
-    let paste = undisturbed(async move { pastes.burn(&code).await }).await?;
+    let paste = burn_now(&web, code).await?;
     let shown = for_people && !download && highlight::text(&paste.content).is_some();
     if !shown {
         return Ok(last_copy(&paste, for_people));
@@ -121,8 +122,21 @@ pub async fn burn(State(web): State<Shared>, request: Request) -> Answer {
     Ok(html(page, NO_STORE))
 }
 
+/// Burns a paste, also when the reader goes away meanwhile: half a burning would be a loss.
+pub async fn burn_now(web: &Web, code: ShortCode) -> Result<Arc<Paste>, Failure> {
+    let (pastes, asked) = (web.pastes.clone(), code.clone());
+    match undisturbed(async move { pastes.burn(&asked).await }).await {
+        // Perhaps it is there and does not burn; whoever looks can see that anyway.
+        Err(Failure::Read(ReadError::NotFound)) => match web.pastes.read(&code).await? {
+            Reading::Ready(_) => Err(Failure::DoesNotBurn(code)),
+            Reading::Uploading { .. } | Reading::Burns { .. } => Err(Failure::NOT_FOUND),
+        },
+        burnt => burnt,
+    }
+}
+
 /// The paste, when its bytes can be given to whoever asks.
-pub fn ready(reading: Reading, code: &crate::ShortCode) -> Result<Arc<Paste>, Failure> {
+pub fn ready(reading: Reading, code: &ShortCode) -> Result<Arc<Paste>, Failure> {
     match reading {
         Reading::Ready(paste) => Ok(paste),
         Reading::Uploading { retry_after } => Err(Failure::Uploading { retry_after }),

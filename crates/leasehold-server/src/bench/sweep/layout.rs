@@ -21,7 +21,10 @@ pub struct Layout {
     pub spread: u64,
     /// Groups whose pastes lie near each other.
     pub local: u64,
+    /// Bytes of a content.
     pub object_size: usize,
+    /// Objects of contents that nobody shares are laid without bytes: they take no block of the disk.
+    pub empty: bool,
 }
 
 impl Layout {
@@ -34,6 +37,7 @@ impl Layout {
             spread: (even / 10).max(1),
             local: odd / 1000 * 100 + (odd % 1000).min(100),
             object_size: object_size.max(LEAST_SIZE),
+            empty: object_size == 0,
         }
     }
 
@@ -56,6 +60,17 @@ impl Layout {
         let mut bytes = format!("content {content}").into_bytes();
         bytes.resize(self.object_size, b' ');
         bytes
+    }
+
+    /// The bytes that are laid for it. What new pastes share must be right, or it is put again.
+    pub fn object(&self, content: u64) -> Vec<u8> {
+        let alone = content > self.groups();
+        if self.empty && alone { Vec::new() } else { self.bytes(content) }
+    }
+
+    /// How many objects have bytes.
+    pub fn filled(&self) -> u64 {
+        if self.empty { self.groups() } else { self.contents() }
     }
 
     /// The key of a content's object.
@@ -92,9 +107,19 @@ mod tests {
     #[test]
     fn the_smallest_run_has_every_kind_of_content() {
         let layout = Layout::new(91, 0);
-        assert_eq!(layout, Layout { rows: 100, spread: 1, local: 15, object_size: LEAST_SIZE });
+        let object_size = LEAST_SIZE;
+        assert_eq!(layout, Layout { rows: 100, spread: 1, local: 15, object_size, empty: true });
         assert_eq!(layout.contents(), 86);
         assert_eq!(layout.survivors(), 1);
+    }
+
+    #[test]
+    fn empty_objects_are_those_that_nobody_reads() {
+        let (empty, full) = (Layout::new(100, 0), Layout::new(100, 64));
+        assert_eq!(empty.object(empty.groups()).len(), LEAST_SIZE);
+        assert_eq!(empty.object(empty.groups() + 1).len(), 0);
+        assert_eq!(full.object(full.contents()).len(), 64);
+        assert_eq!((empty.filled(), full.filled()), (16, 86));
     }
 
     #[test]

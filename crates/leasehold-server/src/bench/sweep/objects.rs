@@ -16,16 +16,19 @@ use super::layout::Layout;
 const CHUNK: u64 = 1_000;
 /// What one small file takes on most file systems.
 const BLOCK: u64 = 4096;
+/// What one paste takes in the database while it goes through its states, log included.
+const ROW: u64 = 2_000;
 
 /// Fails before anything is written when the disk has no room.
 pub fn ensure_room(root: &Path, layout: &Layout) -> Result<()> {
     let room = rustix::fs::statvfs(root).with_context(|| format!("{}", root.display()))?;
     let files = layout.contents();
-    let need = files * (layout.object_size as u64).next_multiple_of(BLOCK) + layout.rows * 1_500;
+    let block = (layout.object_size as u64).next_multiple_of(BLOCK);
+    let need = layout.filled() * block + layout.rows * ROW;
     let free = room.f_bavail * room.f_frsize;
     if free < need {
         bail!(
-            "{} GB free in {}, about {} GB needed; use another --dir or fewer --rows",
+            "{} GB free in {}, about {} GB needed; use another --dir, fewer --rows or --object-size 0",
             free / 1_000_000_000,
             root.display(),
             need / 1_000_000_000 + 1
@@ -101,7 +104,7 @@ fn lay(
                         let to = (from + CHUNK - 1).min(layout.contents());
                         for content in from..=to {
                             let path = root.join(layout.key(content));
-                            if let Err(error) = fs::write(&path, layout.bytes(content)) {
+                            if let Err(error) = fs::write(&path, layout.object(content)) {
                                 stop.store(true, Ordering::Relaxed);
                                 return Err(error).with_context(|| format!("{}", path.display()));
                             }

@@ -36,7 +36,7 @@ pub fn serve(args: &ServerArgs) -> Result<()> {
     let server = S3Server::start()?;
     let mut out = std::io::stdout().lock();
     for content in 1..=layout.contents() {
-        server.put_object(&layout.key(content), &layout.bytes(content))?;
+        server.put_object(&layout.key(content), &layout.object(content))?;
         if content.is_multiple_of(10_000) {
             writeln!(out, "laid {content}")?;
         }
@@ -74,7 +74,7 @@ impl S3Child {
         command
             .args(["bench", "s3-server"])
             .arg(format!("--rows={}", layout.rows))
-            .arg(format!("--object-size={}", layout.object_size))
+            .arg(format!("--object-size={}", if layout.empty { 0 } else { layout.object_size }))
             // Its files go when ours do, also when it is killed.
             .env("TMPDIR", dir)
             .stdin(Stdio::piped())

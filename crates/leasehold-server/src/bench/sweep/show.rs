@@ -16,7 +16,7 @@ pub fn report(args: &Args, outcome: &Outcome) -> Report {
         .set("store", json!(args.store.name()))
         .set("workers", json!(args.workers))
         .set("batch", json!(args.batch))
-        .set("object_size", json!(layout.object_size))
+        .set("object_size", json!(if layout.empty { 0 } else { layout.object_size }))
         .number("setup_seconds", setup.as_secs_f64())
         .number("seconds", seconds)
         .number("rows_per_s", rate)

@@ -169,6 +169,10 @@ async fn the_button_burns_and_shows_and_curl_gets_the_bytes() {
     assert_eq!(header(curl.headers(), "content-type"), "text/plain; charset=utf-8");
     assert_eq!(curl.text().await.unwrap(), "plain");
     assert_eq!(press(&shown, "as=page").await.unwrap().status(), StatusCode::NOT_FOUND);
+    let stays = site.ready("", "stays").await;
+    let refused = press(&stays, "as=page").await.unwrap();
+    assert_eq!(refused.status(), StatusCode::CONFLICT);
+    assert_eq!(site.rig.bytes(&stays).await, b"stays");
 }
 
 #[tokio::test]

@@ -8,11 +8,11 @@ use super::S3Rig;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Makes everything that is dead in the table so much older.
-async fn age_the_dead(rig: &S3Rig, by: Duration) {
-    let sql = "update pastes.contents set changed_at = changed_at - make_interval(secs => $1) \
+/// Makes everything that is dead in the table dead since so long ago.
+async fn change_the_dead(rig: &S3Rig, ago: Duration) {
+    let sql = "update pastes.contents set changed_at = now() - make_interval(secs => $1) \
                where state in ('DOOMED', 'GONE')";
-    rig.client.execute(sql, &[&by.as_secs_f64()]).await.unwrap();
+    rig.client.execute(sql, &[&ago.as_secs_f64()]).await.unwrap();
 }
 
 #[tokio::test]
@@ -76,9 +76,12 @@ async fn e3_a_put_that_lands_after_its_object_was_deleted_goes_a_day_later() {
 
     let check = async || rig.pastes.check_orphans().await.unwrap();
     assert_eq!(check().await.deleted, 0, "it may be an upload that is going on");
+    change_the_dead(&rig, DAY * 2).await;
+    assert_eq!(check().await.deleted, 0, "it came a moment ago");
     rig.s3.age_object(&key, DAY * 2);
+    change_the_dead(&rig, Duration::ZERO).await;
     assert_eq!(check().await.deleted, 0, "its intent has not been dead for a day");
-    age_the_dead(&rig, DAY * 2).await;
+    change_the_dead(&rig, DAY * 2).await;
     let report = check().await;
     assert_eq!((report.seen, report.deleted, report.unknown), (1, 1, 0));
     assert_eq!(rig.s3.keys(), Vec::<String>::new());

@@ -55,9 +55,13 @@ async fn e22_objects_of_others_are_counted_and_left_alone() {
     let strangers = [
         "blobs/readme.txt".to_owned(),
         // A restored database has not heard of this number yet.
-        format!("blobs/{}/{hash}-999999-{}", &hash[..3], uuid::Uuid::from_u128(1).simple()),
+        format!(
+            "blobs/{}/{hash}-999999-{}",
+            hash.get(..3).unwrap(),
+            uuid::Uuid::from_u128(1).simple()
+        ),
         // The number of a dead content, and another id: not its object.
-        format!("blobs/{}/{hash}-1-{}", &hash[..3], uuid::Uuid::from_u128(2).simple()),
+        format!("blobs/{}/{hash}-1-{}", hash.get(..3).unwrap(), uuid::Uuid::from_u128(2).simple()),
         "elsewhere/file".to_owned(),
     ];
     for key in &strangers {

@@ -1,0 +1,179 @@
+//! `leasehold serve`, `leasehold paste`, `leasehold pastes`.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::Child;
+
+use super::support::{LIMIT, Place, Ran, command};
+
+/// A running `leasehold serve` and where it is.
+struct Serve {
+    place: Place,
+    store: PathBuf,
+    child: Child,
+    url: String,
+}
+
+impl Serve {
+    async fn start(more: &[&str]) -> Self {
+        let place = Place::new().await;
+        place.run(&["migrate", "up", "--service", "pastes"]).await.expect(0);
+        let store =
+            std::env::temp_dir().join(format!("lh-serve-{}", uuid::Uuid::new_v4().simple()));
+        let port = free_port();
+        let listen = format!("127.0.0.1:{port}");
+        let args =
+            [&["serve", "--listen", &listen, "--store", store.to_str().unwrap()], more].concat();
+        let mut child = place
+            .command(&args)
+            .env("LEASEHOLD_PASTES_SERVE_STAGED", "yes")
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let reading = async {
+            while lines.next_line().await.unwrap().expect("ready before the end") != "ready" {}
+        };
+        tokio::time::timeout(LIMIT, reading).await.expect("ready in time");
+        Self { place, store, child, url: format!("http://{listen}") }
+    }
+
+    async fn paste(&self, input: &[u8], args: &[&str]) -> Ran {
+        let mut command = command(&[&["paste"], args].concat());
+        command.env("LEASEHOLD_URL", &self.url).stdin(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input).await.unwrap();
+        let output = tokio::time::timeout(LIMIT, child.wait_with_output()).await.unwrap().unwrap();
+        Ran {
+            code: output.status.code().unwrap(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    async fn end(mut self) -> Option<i32> {
+        let pid = self.child.id().expect("it runs").to_string();
+        let kill = std::process::Command::new("kill").args(["-s", "TERM", &pid]).status();
+        assert!(kill.unwrap().success());
+        let ended = tokio::time::timeout(LIMIT, self.child.wait()).await;
+        ended.expect("an end in time").unwrap().code()
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.store);
+    }
+}
+
+/// Free a moment ago; nobody else here asks for ports by number.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[tokio::test]
+async fn a_paste_goes_in_by_the_terminal_and_comes_out_by_its_link() {
+    let serve = Serve::start(&[]).await;
+    let ran = serve.paste(b"hello", &["--expires", "1h", "--lang", "text"]).await.expect(0);
+    let link = ran.stdout.trim_end().to_owned();
+    assert!(link.starts_with(&serve.url) && ran.stdout.ends_with('\n'), "{}", ran.stdout);
+    let code = link.rsplit('/').next().unwrap();
+    let raw = reqwest::get(format!("{}/raw/{code}", serve.url)).await.unwrap();
+    assert_eq!(raw.text().await.unwrap(), "hello");
+    let token = ran.stderr.rsplit("--token ").next().unwrap().trim().to_owned();
+    serve.paste(b"", &["delete", code, "--token", "0123456789abcdef"]).await.expect(4);
+    serve.paste(b"", &["delete", &link, "--token", &token]).await.expect(0).prints("is gone");
+    let gone = reqwest::get(format!("{}/raw/{code}", serve.url)).await.unwrap();
+    assert_eq!(gone.status(), 404);
+    assert_eq!(serve.end().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_file_is_pasted_with_its_language_and_as_json() {
+    let serve = Serve::start(&["--no-worker"]).await;
+    let file = serve.store.join("main.rs");
+    std::fs::write(&file, "fn main() {}").unwrap();
+    let file = file.to_str().unwrap();
+    let answer = serve.paste(b"", &[file, "--alias", "my-main", "--json"]).await.expect(0).json();
+    assert_eq!(answer["paste"]["code"], "my-main");
+    assert_eq!(answer["paste"]["delete_token"].as_str().unwrap().len(), 48);
+    let language = "select count(*) from pastes.pastes where language = 'rust'";
+    assert_eq!(serve.place.number(language).await, 1);
+    serve.paste(b"", &[file, "--alias", "my-main"]).await.expect(5).says("taken");
+    serve.paste(b"", &["/nonexistent"]).await.expect(3).says("cannot read");
+    serve.paste(b"", &[]).await.expect(2).says("nothing to paste");
+    serve.paste(b"x", &["--expires", "never"]).await.expect(2).says("length of time");
+    serve.paste(b"x", &["--url", "example.org"]).await.expect(2).says("https://");
+    serve
+        .paste(b"x", &["--url", "http://127.0.0.1:1"])
+        .await
+        .expect(6)
+        .says("is the service there");
+    serve.end().await;
+}
+
+#[tokio::test]
+async fn the_operator_works_straight_on_the_database() {
+    let serve = Serve::start(&[]).await;
+    serve.paste(b"bad", &["--alias", "bad-one"]).await.expect(0);
+    serve.paste(b"bad", &["--alias", "bad-two"]).await.expect(0);
+    let reports = format!("{}/api/v1/pastes/bad-one/reports", serve.url);
+    let report = serde_json::json!({ "reason": "it \u{1b}[31m hurts" });
+    let noted = reqwest::Client::new().post(reports).json(&report).send().await.unwrap();
+    assert_eq!(noted.status(), 202);
+    let place = &serve.place;
+    let shown = place.run(&["pastes", "reports"]).await.expect(0);
+    shown.prints("bad-one").prints("hurts").prints("yes");
+    assert!(!shown.stdout.contains('\u{1b}'), "what others wrote does not steer the terminal");
+    place.run(&["pastes", "takedown", "bad-one"]).await.expect(2).says("say why");
+    place.run(&["pastes", "takedown", "nothing", "--why", "x"]).await.expect(3);
+    let done = place.run(&["pastes", "takedown", "bad-one", "--ban", "--why", "law"]).await;
+    done.expect(0).prints("2 pastes ended");
+    serve.paste(b"bad", &[]).await.expect(4).says("taken down");
+    let bans = place.run(&["pastes", "bans", "--json"]).await.expect(0).json();
+    let hash = bans["bans"][0]["content_hash"].as_str().unwrap().to_owned();
+    place.run(&["pastes", "unban", &hash]).await.expect(0).prints("allowed again");
+    place.run(&["pastes", "unban", &hash]).await.expect(3);
+    serve.paste(b"bad", &[]).await.expect(0);
+    place.run(&["pastes", "ban", &hash, "--why", "list"]).await.expect(0);
+    serve.paste(b"bad", &[]).await.expect(4);
+    place.run(&["pastes", "ban", "abc", "--why", "list"]).await.expect(2).says("64 hexadecimal");
+    serve.end().await;
+}
+
+#[tokio::test]
+async fn what_is_missing_is_said_before_anything_listens() {
+    let place = Place::new().await;
+    place.run(&["serve"]).await.expect(2).says("--store DIR");
+    let store = "/tmp/lh-never-used";
+    place
+        .run(&["serve", "--store", store])
+        .await
+        .expect(5)
+        .says("leasehold migrate up --service pastes");
+    place.run(&["pastes", "bans"]).await.expect(5).says("leasehold migrate up --service pastes");
+    let both = place.run(&["serve", "--store", store, "--s3-bucket", "b"]).await;
+    both.expect(2).says("cannot be used with");
+    let bad = place.run(&["serve", "--store", store, "--pastes-max-size", "huge"]).await;
+    bad.expect(2).says("64KiB, 1MiB");
+    place.run(&["migrate", "up", "--service", "pastes"]).await.expect(0);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let refused = place.run(&["serve", "--store", store, "--listen", &address]).await;
+    refused.expect(5).says("is in use").says("--listen");
+    let _ = std::fs::remove_dir_all(store);
+}
+
+#[tokio::test]
+async fn secrets_are_not_shown_in_help() {
+    let mut help = command(&["serve", "--help"]);
+    help.env("LEASEHOLD_PASTES_OPERATOR_TOKEN", "c4nary-token-0123456789")
+        .env("LEASEHOLD_S3_SECRET_KEY", "c4nary-secret");
+    let ran = Ran::of(help).await.expect(0);
+    assert!(!ran.stdout.contains("c4nary"), "{}", ran.stdout);
+    for name in ["--pastes-max-size", "LEASEHOLD_PASTES_MAX_SIZE", "--s3-bucket", "--no-worker"] {
+        ran.prints(name);
+    }
+}
