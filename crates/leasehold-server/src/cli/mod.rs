@@ -44,7 +44,7 @@ pub enum Command {
     /// jobs to watch
     Dev(dev::Args),
     /// Runs the paste service
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     /// Runs jobs
     Worker(worker::Args),
     /// Enqueues a job
@@ -96,7 +96,7 @@ impl Command {
     pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
         match self {
             Self::Dev(args) => dev::run(args, common).await,
-            Self::Serve(args) => serve::run(args, common).await,
+            Self::Serve(args) => serve::run(*args, common).await,
             Self::Worker(args) => worker::run(args, common).await,
             Self::Enqueue(args) => enqueue::run(args, common).await,
             Self::Jobs(command) => jobs::run(command, common).await,

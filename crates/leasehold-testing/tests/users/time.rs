@@ -114,6 +114,12 @@ async fn every_stored_moment_moves_with_time() {
     // When people made or did something: nothing depends on it.
     assert_eq!(
         unmoved,
-        ["audit.at", "queue.created_at", "schedule.created_at", "schema_version.applied_at"]
+        [
+            "audit.at",
+            "queue.created_at",
+            "schedule.created_at",
+            "schema_version.applied_at",
+            "sweep.created_at"
+        ]
     );
 }

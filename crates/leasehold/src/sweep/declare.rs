@@ -279,6 +279,7 @@ impl Sweep {
             ((1..=64).contains(&self.loops), "loops must be between 1 and 64"),
             (self.watchdog_most > 0, "watchdog_most must be at least 1"),
             (!self.watchdog_after.is_zero(), "watchdog_after must be longer than nothing"),
+            (!self.watchdog_every.is_zero(), "watchdog_every must be longer than nothing"),
             (
                 self.when.0 != Clock::Every(Duration::ZERO),
                 "a continuous sweep needs a pause, such as When::continuous(Duration::from_secs(1))",

@@ -242,3 +242,54 @@ fn close(due: &str, words: &Words) -> String {
              select 1 from {table} where {status} = {waiting} and (\n{due}\n))"
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn odd() -> Statements {
+        let states = States::new("it's", "b\\c", "done");
+        let sweep = Sweep::new("odd", "my schema.my\"table")
+            .key("the key")
+            .due("true -- always")
+            .order_by("at")
+            .status("st\"ate", states)
+            .columns(["a", "b"]);
+        Statements::of(&sweep, &Types { key: "uuid".into(), order: "bigint".into() })
+    }
+
+    #[test]
+    fn names_and_words_cannot_leave_their_quotes() {
+        assert_eq!(table("a.b.c"), "\"a\".\"b.c\"");
+        assert_eq!(table("x\"; drop table y; --"), "\"x\"\"; drop table y; --\"");
+        assert_eq!((literal("it's"), literal("b\\'")), ("'it''s'".into(), "E'b\\\\'''".into()));
+        let Statements { claim, finish, reset_stuck, .. } = odd();
+        for sql in [&claim, &finish, &reset_stuck] {
+            assert!(sql.contains("\"my schema\".\"my\"\"table\""), "{sql}");
+        }
+        assert!(claim.contains("\"st\"\"ate\" = 'it''s' and (\ntrue -- always\n)"), "{claim}");
+        assert!(claim.contains("set \"st\"\"ate\" = E'b\\\\c'"), "{claim}");
+    }
+
+    #[test]
+    fn every_write_names_the_state_and_the_claim_it_expects() {
+        let Statements { finish, renew, fail, reset_stuck, reset_failed, claim, .. } = odd();
+        let held =
+            "\"claim\" = $2 and case when \"st\"\"ate\" = E'b\\\\c' then true else false end";
+        for sql in [&finish, &renew, &fail] {
+            assert!(sql.contains(held), "{sql}");
+            assert!(sql.contains("\"the key\" = any ($1::text[]::uuid[])"), "{sql}");
+        }
+        for sql in [&reset_stuck, &reset_failed] {
+            assert!(sql.contains("case when \"st\"\"ate\" = E'b\\\\c' then true"), "{sql}");
+            assert!(sql.contains("skip locked") && sql.contains("leasehold.note_watch"), "{sql}");
+        }
+        assert!(claim.contains("case when \"st\"\"ate\" = 'it''s' then true"), "{claim}");
+    }
+
+    #[test]
+    fn the_key_of_a_gate_never_changes() {
+        // Workers of two releases must meet at the same lock.
+        assert_eq!((gate_key("pastes.expiry"), gate_key("a")), (-1_588_694_650, -468_965_076));
+    }
+}

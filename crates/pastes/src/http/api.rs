@@ -13,9 +13,10 @@ use super::errors::Failure;
 use super::frame::undisturbed;
 use super::headers::{self, JSON, NO_STORE};
 use super::negotiate::media_type;
+use super::orders::ReportRequest;
 use super::read::{burn_now, ready};
 use super::web::{Shared, Web, code_in, owner};
-use super::wire::*;
+use super::wire::{CreateRequest, CreatedPaste, FullPaste, NewOwner, OwnPaste, OwnPastes};
 use crate::error::{CreateError, ReadError};
 use crate::model::{NewPaste, Report};
 

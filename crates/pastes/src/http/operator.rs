@@ -11,8 +11,8 @@ use axum::response::Response;
 use super::api::{SMALL, answer, empty, json, limit_in, words};
 use super::errors::Failure;
 use super::frame::undisturbed;
+use super::orders::{BanRequest, Bans, Reports, TakedownDone, TakedownRequest};
 use super::web::{Shared, Web, bearer, segment};
-use super::wire::*;
 use crate::code::ShortCode;
 use crate::error::OperateError;
 

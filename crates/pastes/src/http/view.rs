@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use super::errors::Told;
+use super::told::Told;
 use crate::code::ShortCode;
 use crate::highlight;
 use crate::model::{Listed, Paste, Status};

@@ -28,6 +28,7 @@ async fn i5_a_sweep_that_contradicts_itself_does_not_start() {
         (loans().loops(0), "loops"),
         (loans().max_attempts(0), "max_attempts"),
         (loans().watchdog_after(std::time::Duration::ZERO), "watchdog_after"),
+        (loans().watchdog_every(std::time::Duration::ZERO), "watchdog_every"),
     ] {
         let text = refusal(&shelf, sweep).await;
         assert!(text.contains(said), "{text}");

@@ -52,13 +52,16 @@ async fn e22_nothing_is_concluded_from_what_a_list_lacks() {
 async fn e22_objects_of_others_are_counted_and_left_alone() {
     let (rig, alive, _) = setup().await;
     let hash = pastes::store::hash_of(b"alive 1");
-    let folder = hash.get(..3).unwrap();
     let strangers = [
         "blobs/readme.txt".to_owned(),
         // A restored database has not heard of this number yet.
-        format!("blobs/{}/{hash}-999999-{}", folder, uuid::Uuid::from_u128(1).simple()),
+        format!(
+            "blobs/{}/{hash}-999999-{}",
+            hash.get(..3).unwrap(),
+            uuid::Uuid::from_u128(1).simple()
+        ),
         // The number of a dead content, and another id: not its object.
-        format!("blobs/{}/{hash}-1-{}", folder, uuid::Uuid::from_u128(2).simple()),
+        format!("blobs/{}/{hash}-1-{}", hash.get(..3).unwrap(), uuid::Uuid::from_u128(2).simple()),
         "elsewhere/file".to_owned(),
     ];
     for key in &strangers {
