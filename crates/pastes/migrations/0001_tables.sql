@@ -53,7 +53,7 @@ create index idx_own_pastes on pastes.pastes (user_id, created_at) where user_id
 create table pastes.contents (
     content_id bigint generated always as identity primary key,
     content_hash varchar(64) collate "C" not null
-        constraint content_hash_is_sha256 check (content_hash ~ '^[0-9a-f]{64}$'),
+        constraint content_hash_is_sha256 check (octet_length(content_hash) = 64),
     size int not null check (size > 0),
     -- How many pastes that are not DELETED refer to it.
     ref_count int not null default 1 constraint ref_count_not_negative check (ref_count >= 0),

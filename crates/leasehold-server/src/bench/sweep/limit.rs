@@ -56,7 +56,7 @@ const FINISH: &str = "
 
 const GONE: &str = "
     update bare.contents set state = 'GONE', changed_at = statement_timestamp()
-     where content_id = any ($1) and state = 'DOOMED'";
+     where content_id = any ($1) and case when state = 'DOOMED' then true else false end";
 
 /// Rows a second of bare SQL on a table of its own.
 pub async fn measure(
