@@ -6,7 +6,7 @@
 
 use std::panic::AssertUnwindSafe;
 
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
@@ -14,8 +14,9 @@ use futures_util::FutureExt;
 use super::errors::{self, Failure};
 use super::headers;
 use super::negotiate::Face;
+use super::web::Shared;
 
-pub async fn frame(request: Request, next: Next) -> Response {
+pub async fn frame(State(web): State<Shared>, request: Request, next: Next) -> Response {
     let face = Face::of(request.uri().path(), request.headers());
     let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
     let mut response = answered.unwrap_or_else(|_| {
@@ -30,7 +31,7 @@ pub async fn frame(request: Request, next: Next) -> Response {
             response.headers_mut().entry(name).or_insert_with(|| value.clone());
         }
     }
-    headers::guard(response.headers_mut());
+    headers::guard(response.headers_mut(), web.secure);
     response
 }
 

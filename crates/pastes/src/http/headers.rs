@@ -29,8 +29,12 @@ const OPENER: HeaderName = HeaderName::from_static("cross-origin-opener-policy")
 const RESOURCE: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 const SAME_ORIGIN: HeaderValue = HeaderValue::from_static("same-origin");
 
-/// Every answer carries these.
-pub fn guard(map: &mut HeaderMap) {
+/// Every answer carries these. `secure`: people reach us by https, and shall not be led to http.
+pub fn guard(map: &mut HeaderMap, secure: bool) {
+    if secure {
+        let year = HeaderValue::from_static("max-age=31536000");
+        map.insert(header::STRICT_TRANSPORT_SECURITY, year);
+    }
     map.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     map.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     map.insert(OPENER, SAME_ORIGIN);

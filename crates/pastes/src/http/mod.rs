@@ -60,6 +60,7 @@ pub use self::server::{ServerLimits, serve, serve_within};
 /// Everything that the service answers.
 pub fn router(pastes: Pastes) -> Router {
     let document = openapi::document(pastes.settings());
+    let web: Shared = Arc::new(Web::new(pastes));
     Router::new()
         .route("/", get(create::page).post(create::post).put(create::post))
         .route("/{code}", get(read::page).put(create::put_file).delete(own::delete))
@@ -85,9 +86,9 @@ pub fn router(pastes: Pastes) -> Router {
         .route("/robots.txt", get(robots))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
-        .layer(axum::middleware::from_fn(frame::frame))
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&web), frame::frame))
         .layer(axum::extract::DefaultBodyLimit::disable())
-        .with_state(Arc::new(Web::new(pastes)))
+        .with_state(web)
 }
 
 /// `GET /assets/{name}`

@@ -121,8 +121,7 @@ fn connection(limits: &ServerLimits) -> http1::Builder {
         .max_header_size(limits.head_bytes)
         // The smallest that hyper takes is 8 KiB.
         .max_buf_size(limits.head_bytes.max(8 * 1024) + 1024)
-        .half_close(false)
-        .pipeline_flush(true);
+        .half_close(false);
     http
 }
 
@@ -179,6 +178,6 @@ impl Service<hyper::Request<Incoming>> for Connection {
 }
 
 fn guarded(mut response: Response<Body>) -> Response<Body> {
-    super::headers::guard(response.headers_mut());
+    super::headers::guard(response.headers_mut(), false);
     response
 }

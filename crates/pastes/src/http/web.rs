@@ -31,6 +31,8 @@ pub struct Web {
     pub budget: Budget,
     pub cookies: Cookies,
     pub rendered: Rendered,
+    /// Links begin with https.
+    pub secure: bool,
     proxies: usize,
     health: Mutex<Option<(Instant, bool)>>,
 }
@@ -47,7 +49,8 @@ impl Web {
             reads: Limit::new(limits.reads_per_second, limits.read_burst),
             budget: Budget::new(RECEIVING.max(settings.max_size.saturating_mul(16))),
             cookies: Cookies::new(&base_url),
-            rendered: Rendered::new(settings.cache_bytes / 4),
+            rendered: Rendered::new(settings.cache_bytes / 2),
+            secure: base_url.starts_with("https://"),
             proxies: limits.trusted_proxies,
             health: Mutex::new(None),
             base_url,

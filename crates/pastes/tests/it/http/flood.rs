@@ -64,6 +64,31 @@ async fn h11_idle_connections_are_closed_and_do_not_keep_others_out() {
     }
 }
 
+/// Connections that the system has taken and the server has not, from the kernel's own table.
+#[cfg(target_os = "linux")]
+fn in_the_queue(address: std::net::SocketAddr) -> Option<u64> {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let port = format!(":{:04X}", address.port());
+    let mut rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+    let row = rows.find(|row| row.len() > 4 && row[1].ends_with(&port) && row[3] == "0A")?;
+    u64::from_str_radix(row[4].split(':').nth(1)?, 16).ok()
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn h11_beyond_the_most_connections_clients_wait_their_turn() {
+    let limits = ServerLimits { connections: 2, ..ServerLimits::default() };
+    let site = Site::with(settings(), limits).await;
+    let first = site.connect().await;
+    let _second = site.connect().await;
+    crate::rig::until(async || in_the_queue(site.address) == Some(0)).await;
+    let third = tokio::spawn(site.get("/healthz").send());
+    crate::rig::until(async || in_the_queue(site.address) == Some(1)).await;
+    drop(first);
+    let answer = ends("waiting for a place", third).await.unwrap().unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+}
+
 #[tokio::test]
 async fn h11_a_body_that_does_not_arrive_is_given_up() {
     let site = Site::with(settings(), short()).await;
