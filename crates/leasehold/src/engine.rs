@@ -1,7 +1,7 @@
 //! The handle that everything else hangs on.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
 
@@ -28,6 +28,9 @@ struct Inner {
 }
 
 const WAKE: &str = "select leasehold.wake($1)";
+
+/// How long an enqueue with a key is repeated when nobody answers.
+const REPEAT_FOR: Duration = Duration::from_secs(10);
 
 impl Leasehold {
     /// Connects, checks the server and the schema, and keeps a small pool for enqueues and for
@@ -148,9 +151,9 @@ impl Leasehold {
 
 impl EnqueueOn for &Leasehold {
     /// Enqueues in a transaction of its own and wakes an idle worker. With a key, an enqueue whose
-    /// reply was lost is repeated: the key makes sure that there is one job.
+    /// reply was lost is repeated for up to ten seconds: the key makes sure that there is one job.
     async fn enqueue_one(self, draft: Draft) -> Result<Enqueued, EnqueueError> {
-        let mut tries = 0;
+        let give_up = Instant::now() + REPEAT_FOR;
         let mut patience = crate::link::Patience::default();
         loop {
             let wake = self.0.wakes.ask(&draft.queue, Instant::now());
@@ -160,10 +163,9 @@ impl EnqueueOn for &Leasehold {
                 self.wake_later(&draft.queue);
             }
             match stored {
-                Err(EnqueueError::Database(error))
-                    if draft.key.is_some() && tries < 5 && error.as_db_error().is_none() =>
+                Err(error)
+                    if draft.key.is_some() && error.may_repeat() && Instant::now() < give_up =>
                 {
-                    tries += 1;
                     tokio::time::sleep(patience.next_wait()).await;
                 }
                 answer => return answer,

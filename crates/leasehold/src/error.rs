@@ -75,6 +75,17 @@ pub enum EnqueueError {
     Sqlx(#[source] sqlx::Error),
 }
 
+impl EnqueueError {
+    /// Nobody answered: the same enqueue may succeed a moment later.
+    pub(crate) fn may_repeat(&self) -> bool {
+        match self {
+            Self::Database(error) => error.as_db_error().is_none(),
+            Self::NoConnection(_) => true,
+            _ => false,
+        }
+    }
+}
+
 impl From<tokio_postgres::Error> for EnqueueError {
     fn from(error: tokio_postgres::Error) -> Self {
         match error.as_db_error() {

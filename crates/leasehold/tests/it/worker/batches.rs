@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use leasehold::worker::BatchItem;
-use leasehold::{Finished, JobError, JobResult, Outcome, State};
+use leasehold::{Finished, Job, JobError, JobResult, Outcome, State};
 use leasehold_testing::TestDatabase;
+use serde::{Deserialize, Serialize};
 
 use crate::rig::{completed, count, jobs, run};
 use crate::support::{Note, engine};
@@ -71,19 +72,26 @@ async fn jobs_that_a_batch_handler_does_not_answer_for_are_retried() {
     worker.stop().await;
 }
 
+/// A job that does not come back while a test looks.
+#[derive(Job, Serialize, Deserialize)]
+#[job(name = "brittle", backoff = "1h..1h")]
+struct Brittle {
+    n: i64,
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn g6_a_panic_fails_the_jobs_of_its_batch_and_no_others() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
-    let handler = async |items: Vec<BatchItem<Note>>| -> Result<(), JobError> {
+    let handler = async |items: Vec<BatchItem<Brittle>>| -> Result<(), JobError> {
         assert!(items.iter().all(|item| item.job.n > 0), "zero");
         Ok(())
     };
     let mut worker = run(engine.worker().queue("default", 8).handle_batch(2, handler));
-    engine.enqueue_many([Note { n: 0 }, Note { n: 1 }]).await.expect("enqueued");
+    engine.enqueue_many([Brittle { n: 0 }, Brittle { n: 1 }]).await.expect("enqueued");
     let ends: Vec<_> = worker.finished(2).await.into_iter().map(|end| end.1).collect();
     assert_eq!(ends, [Finished::Retried, Finished::Retried]);
-    engine.enqueue_many([Note { n: 2 }, Note { n: 3 }]).await.expect("enqueued");
+    engine.enqueue_many([Brittle { n: 2 }, Brittle { n: 3 }]).await.expect("enqueued");
     let ends: Vec<_> = worker.finished(2).await.into_iter().map(|end| end.1).collect();
     assert_eq!(ends, [Finished::Completed, Finished::Completed]);
     assert_eq!(
