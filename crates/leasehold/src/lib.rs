@@ -23,6 +23,7 @@ pub mod housekeeping;
 pub mod job;
 pub mod link;
 pub mod migrate;
+pub mod mirror;
 pub mod once;
 pub mod queue;
 pub mod schedule;

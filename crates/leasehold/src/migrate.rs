@@ -23,6 +23,8 @@ pub struct Migration {
 pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "tables", sql: include_str!("../migrations/0001_tables.sql") },
     Migration { version: 2, name: "sweep", sql: include_str!("../migrations/0002_sweep.sql") },
+    Migration { version: 3, name: "mirror", sql: include_str!("../migrations/0003_mirror.sql") },
+    Migration { version: 4, name: "watch", sql: include_str!("../migrations/0004_watch.sql") },
 ];
 
 /// The SQL functions and views, in the order in which they are made.
@@ -37,6 +39,8 @@ pub const FUNCTIONS: &[(&str, &str)] = &[
     ("once", include_str!("../functions/080_once.sql")),
     ("housekeeping", include_str!("../functions/090_housekeeping.sql")),
     ("sweep", include_str!("../functions/095_sweep.sql")),
+    ("mirror", include_str!("../functions/096_mirror.sql")),
+    ("watch", include_str!("../functions/097_watch.sql")),
     ("views", include_str!("../functions/100_views.sql")),
     ("roles", include_str!("../functions/110_roles.sql")),
 ];

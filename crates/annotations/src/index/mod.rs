@@ -1,0 +1,1 @@
+//! The search index: where the mirror puts annotations.

@@ -1,0 +1,143 @@
+//! Where documents go: what a second store must be able to do.
+//!
+//! # What is true
+//! - A document never goes back to an older version: [`Target::write`] keeps what is newer.
+//! - A deletion is a document too, with a version: a slow write of an older version that comes
+//!   after it changes nothing. It is forgotten only much later, by [`Target::forget`].
+//! - [`Target::held`] tells what would be found now by key, whether or not a search finds it yet.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+/// A store that is to equal rows of Postgres. Every call has its own time limit.
+pub trait Target: Send + Sync + 'static {
+    /// What the store has under these keys, in their order. Deletions are told too.
+    fn held<'a>(
+        &'a self,
+        keys: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<Option<Held>>, TargetError>>;
+
+    /// Writes documents and deletions; an answer for each, in their order. What the store has in
+    /// the same version or a newer one stays as it is.
+    fn write<'a>(
+        &'a self,
+        writes: &'a [Write],
+    ) -> BoxFuture<'a, Result<Vec<Result<Written, ItemError>>, TargetError>>;
+
+    /// Adds up the living documents of a range. Sees everything that was written before.
+    fn digest<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Digest, TargetError>>;
+
+    /// Up to `most` keys of a range in the order of their bytes, with what is held. Deletions are
+    /// told too.
+    fn list<'a>(
+        &'a self,
+        range: &'a Range,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<(String, Held)>, TargetError>>;
+
+    /// Forgets deletions, unless something newer is there.
+    fn forget<'a>(&'a self, deletions: &'a [Tombstone]) -> BoxFuture<'a, Result<(), TargetError>>;
+}
+
+/// A store that can have a second set of documents beside the one that is searched.
+pub trait Targets: Send + Sync + 'static {
+    /// The name of the set that is searched now.
+    fn current(&self) -> BoxFuture<'_, Result<String, TargetError>>;
+    fn open<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Arc<dyn Target>, TargetError>>;
+    /// Makes an empty set and answers its name.
+    fn create(&self) -> BoxFuture<'_, Result<String, TargetError>>;
+    /// Lets searches go to another set, from one moment to the next.
+    fn swap<'a>(&'a self, to: &'a str) -> BoxFuture<'a, Result<(), TargetError>>;
+    /// Removes a set that is not searched. Removing what is not there is fine.
+    fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), TargetError>>;
+}
+
+/// What is under a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub version: i64,
+    pub deleted: bool,
+}
+
+/// A document to store, or a deletion.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Write {
+    pub key: String,
+    pub version: i64,
+    /// `None`: a deletion.
+    pub document: Option<serde_json::Value>,
+    /// Replaces what is there in the very same version, too.
+    pub forced: bool,
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    Stored,
+    /// The store has this version or a newer one.
+    Newer,
+}
+
+/// Why one document was not stored. The others were.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ItemError {
+    /// Will never be stored as it is.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// May be stored another time.
+    #[error("not stored: {0}")]
+    Busy(String),
+}
+
+/// Why a call had no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    /// Too much at once: send less.
+    #[error("the store is overloaded: {0}")]
+    Overloaded(String),
+    /// Not reachable, or broken. Whether anything was written is unknown.
+    #[error("the store does not answer: {0}")]
+    Down(String),
+}
+
+/// Keys in the order of their bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Range {
+    /// The last key before the range; `None`: from the first one.
+    pub after: Option<String>,
+    /// The last key of the range; `None`: to the end.
+    pub to: Option<String>,
+}
+
+impl Range {
+    pub fn contains(&self, key: &str) -> bool {
+        self.after.as_deref().is_none_or(|after| key > after)
+            && self.to.as_deref().is_none_or(|to| key <= to)
+    }
+}
+
+/// How many living documents a range has, and the sums of their fingerprints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Digest {
+    pub count: u64,
+    pub a: u64,
+    pub b: u64,
+}
+
+impl Digest {
+    /// Adds one document.
+    pub fn add(&mut self, key: &str, version: i64) {
+        let (a, b) = super::fingerprint(key, version);
+        self.count += 1;
+        self.a += u64::from(a);
+        self.b += u64::from(b);
+    }
+}
+
+/// A deletion that may be forgotten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tombstone {
+    pub key: String,
+    pub version: i64,
+}
