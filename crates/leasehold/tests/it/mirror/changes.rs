@@ -38,7 +38,10 @@ async fn a_change_of_a_row_whose_job_somebody_has_locked_waits_for_nobody() {
     other.batch_execute("begin; select from leasehold.job for update").await.expect("locked");
     margin.sql("update margin.note set body = 'x' where id = 'a'").await;
     assert_eq!(margin.count(OF_A).await, 2);
-    other.batch_execute("commit; begin; select from leasehold.idempotency_key for update").await.expect("locked");
+    other
+        .batch_execute("commit; begin; select from leasehold.idempotency_key for update")
+        .await
+        .expect("locked");
     margin.sql("update margin.note set body = 'y' where id = 'a'").await;
     assert_eq!(margin.count(OF_A).await, 3);
     other.batch_execute("commit").await.expect("let go");
@@ -87,7 +90,11 @@ async fn a_change_that_is_rolled_back_leaves_nothing() {
         .sql("begin; insert into margin.note (id) values ('a'); update margin.note set body = 'x'; delete from margin.note; rollback")
         .await;
     for table in ["job", "idempotency_key", "mirror_gone"] {
-        assert_eq!(margin.count(&format!("select count(*) from leasehold.{table}")).await, 0, "{table}");
+        assert_eq!(
+            margin.count(&format!("select count(*) from leasehold.{table}")).await,
+            0,
+            "{table}"
+        );
     }
 }
 

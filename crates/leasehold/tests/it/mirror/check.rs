@@ -14,7 +14,9 @@ use crate::support::wait_for;
 #[tokio::test]
 async fn the_fingerprint_is_the_same_in_sql_and_in_rust() {
     let margin = Margin::new().await;
-    for (key, version) in [("a", 1), ("", 0), ("ä€", i64::MAX), ("0000000000000000042", 7), ("a:1", -3)] {
+    for (key, version) in
+        [("a", 1), ("", 0), ("ä€", i64::MAX), ("0000000000000000042", 7), ("a:1", -3)]
+    {
         let row = margin
             .client
             .query_one("select leasehold.fingerprint($1, $2)", &[&key, &version])
@@ -42,19 +44,26 @@ async fn every_kind_of_drift_is_found_noted_and_mended() {
     assert_eq!((report.rows, report.differences, report.repairs), (50, 5, 5));
     assert_eq!(report.equal_as_of.is_some(), true, "as of the round before");
     for (kind, n) in [("missing", 1), ("stale", 1), ("ghost", 3)] {
-        let noted = format!("select count(*) from leasehold.mirror_difference where kind = '{kind}'");
+        let noted =
+            format!("select count(*) from leasehold.mirror_difference where kind = '{kind}'");
         assert_eq!(margin.count(&noted).await, n, "{kind}");
     }
-    let repairs = "select count(*) from leasehold.job where tag = 'mirror.repair' and priority = 50";
+    let repairs =
+        "select count(*) from leasehold.job where tag = 'mirror.repair' and priority = 50";
     assert_eq!(margin.count(repairs).await, 5);
     let again = mirror.check_once(&margin.engine).await.expect("a check");
     assert_eq!((again.differences, again.repairs), (5, 0), "a job is on its way");
     margin.pass().await;
     margin.assert_equal().await;
-    assert_eq!(margin.count("select count(*) from leasehold.mirror_difference").await, 0, "seen equal");
+    assert_eq!(
+        margin.count("select count(*) from leasehold.mirror_difference").await,
+        0,
+        "seen equal"
+    );
     let last = mirror.check_once(&margin.engine).await.expect("a check");
     assert!(last.is_equal() && last.equal_as_of > report.equal_as_of);
-    let published = "select count(*) from leasehold.mirror where differences = 0 and rows_checked = 50
+    let published =
+        "select count(*) from leasehold.mirror where differences = 0 and rows_checked = 50
                       and oldest_difference is null and repaired_total = 5 and rounds = 4";
     assert_eq!(margin.count(published).await, 1);
 }
@@ -68,7 +77,9 @@ async fn f8_a_transaction_that_commits_late_is_not_passed_over() {
     slow.batch_execute("begin; insert into margin.note (id) values ('b')").await.expect("begun");
     assert!(margin.check().await.is_equal(), "it is not there yet");
     slow.batch_execute("set session_replication_role = replica").await.expect("no triggers");
-    slow.batch_execute("insert into margin.note (id, version) values ('bb', 1); commit").await.expect("over");
+    slow.batch_execute("insert into margin.note (id, version) values ('bb', 1); commit")
+        .await
+        .expect("over");
     margin.sql("delete from leasehold.job").await;
     let report = margin.check().await;
     assert_eq!((report.differences, report.repairs), (2, 2), "both, though no job told of them");
@@ -148,10 +159,19 @@ async fn a_document_that_is_refused_for_good_stays_a_difference_and_does_not_pil
         assert_eq!(margin.check().await.differences, 1);
         margin.pass().await;
     }
-    assert_eq!(margin.count("select count(*) from leasehold.dead_job").await, 2, "one repair was tried");
-    margin.sql("update leasehold.mirror_difference set repaired_at = now() - interval '2 minutes'").await;
+    assert_eq!(
+        margin.count("select count(*) from leasehold.dead_job").await,
+        2,
+        "one repair was tried"
+    );
+    margin
+        .sql("update leasehold.mirror_difference set repaired_at = now() - interval '2 minutes'")
+        .await;
     assert_eq!(margin.check().await.repairs, 1, "and another one a while later");
-    assert_eq!(margin.count("select count(*) from leasehold.mirror where equal_as_of is null").await, 1);
+    assert_eq!(
+        margin.count("select count(*) from leasehold.mirror where equal_as_of is null").await,
+        1
+    );
 }
 
 #[tokio::test]
@@ -162,9 +182,11 @@ async fn changes_since_the_round_began_are_no_differences() {
     // Half-way through a round, somebody saves; the job waits for its time.
     margin.sql("update leasehold.mirror set check_after = 'Z', round_started_at = now() - interval '1 second'").await;
     margin.write(&["b"]).await;
-    let mut worker = run(margin.engine.worker().queue("other", 1).mirror(
-        margin.mirror().check_every(Duration::from_millis(10)),
-    ));
+    let mut worker = run(margin
+        .engine
+        .worker()
+        .queue("other", 1)
+        .mirror(margin.mirror().check_every(Duration::from_millis(10))));
     let over = |event: &Event| match event {
         Event::MirrorChecked { differences, round_over: true, .. } => Some(*differences),
         _ => None,
@@ -183,7 +205,8 @@ async fn workers_share_one_round_and_publish_it() {
     margin.write_many(1, 95).await;
     margin.pass().await;
     let mirror = || margin.mirror().range(10).check_every(Duration::from_millis(1));
-    let mut workers: Vec<_> = (0..3).map(|_| run(margin.engine.worker().mirror(mirror()))).collect();
+    let mut workers: Vec<_> =
+        (0..3).map(|_| run(margin.engine.worker().mirror(mirror()))).collect();
     let whole = "select count(*) from leasehold.mirror where rounds >= 2 and rows_checked = 95 and equal_as_of is not null";
     until("two rounds", async || margin.count(whole).await == 1).await;
     margin.target.tamper("n00033", 1, None);
@@ -224,6 +247,10 @@ async fn a_check_says_nothing_while_the_store_is_away() {
     margin.target.faults(|faults| faults.down = true);
     assert!(margin.mirror().check_once(&margin.engine).await.is_err());
     margin.target.faults(|faults| faults.down = false);
-    let kept = margin.client.query_one("select equal_as_of from leasehold.mirror", &[]).await.expect("a row");
+    let kept = margin
+        .client
+        .query_one("select equal_as_of from leasehold.mirror", &[])
+        .await
+        .expect("a row");
     assert_eq!(kept.get::<_, Option<jiff::Timestamp>>(0), equal);
 }

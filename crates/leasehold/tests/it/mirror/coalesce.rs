@@ -64,8 +64,10 @@ async fn f4_no_order_of_saves_and_passes_swallows_a_change() {
 async fn f4_a_change_that_joined_a_running_job_would_be_found_missing() {
     let margin = Margin::new().await;
     // What it would be without the look at `held`, and with a lock that waits.
-    let sabotaged = FUNCTIONS
-        .replace("where j.id = known and not j.held and j.lost_count = 0", "where j.id = known and j.lost_count = 0");
+    let sabotaged = FUNCTIONS.replace(
+        "where j.id = known and not j.held and j.lost_count = 0",
+        "where j.id = known and j.lost_count = 0",
+    );
     assert_ne!(sabotaged, FUNCTIONS);
     sql(&margin.client, &sabotaged).await;
     let seen = explore(&margin).await;

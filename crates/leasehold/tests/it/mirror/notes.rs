@@ -82,7 +82,8 @@ impl Margin {
     /// Notes of these names, one statement each.
     pub async fn write(&self, keys: &[&str]) {
         for key in keys {
-            self.sql(&format!("insert into margin.note (id, body) values ('{key}', 'first')")).await;
+            self.sql(&format!("insert into margin.note (id, body) values ('{key}', 'first')"))
+                .await;
         }
     }
 
@@ -119,10 +120,13 @@ impl Margin {
     }
 
     pub async fn assert_equals(&self, target: &ScriptedTarget) {
-        let rows = self.client.query("select array_agg(id) from margin.note", &[]).await.expect("ids");
+        let rows =
+            self.client.query("select array_agg(id) from margin.note", &[]).await.expect("ids");
         let ids: Vec<String> = rows[0].get::<_, Option<Vec<String>>>(0).unwrap_or_default();
-        let documents = format!("select key, version, document from ({DOCUMENT}) as d (key, version, document)
-                                 order by key collate \"C\"");
+        let documents = format!(
+            "select key, version, document from ({DOCUMENT}) as d (key, version, document)
+                                 order by key collate \"C\""
+        );
         let rows = self.client.query(&documents, &[&ids]).await.expect("documents");
         let wanted: Vec<(String, i64, serde_json::Value)> =
             rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();

@@ -37,7 +37,9 @@ async fn f11_when_the_store_is_back_what_was_put_off_is_due_at_once() {
     let off = "select count(*) from leasehold.job where priority > 1000000";
     until("everything is put off", async || margin.count(off).await == 200).await;
     // As after hours: nothing would come back by itself for a while.
-    margin.sql("update leasehold.job set scheduled_at = now() + interval '1 hour' where not held").await;
+    margin
+        .sql("update leasehold.job set scheduled_at = now() + interval '1 hour' where not held")
+        .await;
     margin.target.faults(|faults| faults.down = false);
     margin.write(&["fresh"]).await;
     until("all is there", async || margin.target.documents().len() == 201).await;

@@ -202,8 +202,14 @@ async fn the_tag_and_the_priority_come_from_the_transaction_that_changes_the_row
         )
         .await;
     let job = "select count(*) from leasehold.job where kwargs->>'key' =";
-    assert_eq!(margin.count(&format!("{job} 'a' and tag = 'rename_user' and priority = 100")).await, 1);
-    assert_eq!(margin.count(&format!("{job} 'b' and tag = 'mirror.notes' and priority = 1")).await, 1);
+    assert_eq!(
+        margin.count(&format!("{job} 'a' and tag = 'rename_user' and priority = 100")).await,
+        1
+    );
+    assert_eq!(
+        margin.count(&format!("{job} 'b' and tag = 'mirror.notes' and priority = 1")).await,
+        1
+    );
 }
 
 #[tokio::test]
@@ -223,7 +229,9 @@ async fn numbers_and_uuids_are_keys_too() {
         .range(10)
         .target(store.clone());
     let marks = Mirror::new("marks", "margin.mark")
-        .document("select id::text, version, to_jsonb(m) from margin.mark m where id = any($1::uuid[])")
+        .document(
+            "select id::text, version, to_jsonb(m) from margin.mark m where id = any($1::uuid[])",
+        )
         .verify_after(std::time::Duration::ZERO)
         .target(store);
     let mut client = margin.database.connect_directly().await;
@@ -240,6 +248,7 @@ async fn numbers_and_uuids_are_keys_too() {
     assert_eq!(marks.pass_once(&margin.engine).await.expect("a pass").done, 1);
     assert!(target.find(id).is_some());
     let negative = margin.client.batch_execute("insert into margin.page values (-1, 'x')").await;
-    let refused = negative.expect_err("negative").as_db_error().expect("by us").message().to_owned();
+    let refused =
+        negative.expect_err("negative").as_db_error().expect("by us").message().to_owned();
     assert!(refused.contains("negative"), "{refused}");
 }

@@ -28,9 +28,13 @@ async fn f12_changes_during_a_rebuild_are_in_the_new_set_when_it_is_swapped_in()
     let worker = run(margin.engine.worker().mirror(mirror(&store)));
     let changing = async {
         for n in 1..=60 {
-            margin.sql(&format!("update margin.note set body = 'during' where id = 'n{n:05}'")).await;
+            margin
+                .sql(&format!("update margin.note set body = 'during' where id = 'n{n:05}'"))
+                .await;
             margin.sql(&format!("delete from margin.note where id = 'n{:05}'", n + 100)).await;
-            margin.sql(&format!("insert into margin.note (id) values ('n{n:05} and another')")).await;
+            margin
+                .sql(&format!("insert into margin.note (id) values ('n{n:05} and another')"))
+                .await;
         }
     };
     let mirror = mirror(&store);
@@ -70,11 +74,17 @@ async fn f12_going_back_is_a_swap_because_the_former_set_was_written_on() {
     margin.write(&["later"]).await;
     margin.sql("delete from margin.note where id = 'n00003'").await;
     mirror.pass_once(&margin.engine).await.expect("a pass");
-    assert!(matches!(mirror.rebuild(&margin.engine).await, Err(MirrorError::State(_))), "one at a time");
+    assert!(
+        matches!(mirror.rebuild(&margin.engine).await, Err(MirrorError::State(_))),
+        "one at a time"
+    );
     assert_eq!(mirror.rollback(&margin.engine).await.expect("back"), "set-1");
     margin.assert_equals(&store.searched()).await;
     assert_eq!(mirror.rollback(&margin.engine).await.expect("and forth"), "set-2");
-    assert_eq!(mirror.drop_second(&margin.engine).await.expect("dropped").as_deref(), Some("set-1"));
+    assert_eq!(
+        mirror.drop_second(&margin.engine).await.expect("dropped").as_deref(),
+        Some("set-1")
+    );
     assert_eq!(store.names(), ["set-2"]);
     assert!(matches!(mirror.rollback(&margin.engine).await, Err(MirrorError::State(_))));
     mirror.rebuild(&margin.engine).await.expect("and again");

@@ -1,8 +1,8 @@
 //! Room for everybody: what fails again and again keeps nobody out, nor does a storm of other work.
 
 use leasehold::events::Event;
-use leasehold::{Finished, JobId};
 use leasehold::mirror::ItemError;
+use leasehold::{Finished, JobId};
 
 use super::notes::Margin;
 use crate::rig::run;
@@ -14,7 +14,9 @@ async fn ends_before(margin: &Margin, slots: usize, wanted: &[i64]) -> usize {
         run(margin.engine.worker().queue("notes", slots).mirror(margin.mirror().without_check()));
     let mut before = 0;
     wait_for(&mut worker.events, |event| match event {
-        Event::Finished { job: JobId(id), outcome: Finished::Completed, .. } if wanted.contains(id) => {
+        Event::Finished { job: JobId(id), outcome: Finished::Completed, .. }
+            if wanted.contains(id) =>
+        {
             Some(())
         }
         Event::Finished { .. } => {

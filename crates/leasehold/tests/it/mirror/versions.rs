@@ -62,7 +62,8 @@ async fn f2_a_store_that_forgets_deletions_by_itself_is_mended_by_the_check() {
     assert_eq!(margin.target.documents().len(), 1, "a ghost");
     let report = margin.check().await;
     assert_eq!((report.differences, report.repairs), (1, 1));
-    let noted = "select count(*) from leasehold.mirror_difference where key = 'a' and kind = 'ghost'";
+    let noted =
+        "select count(*) from leasehold.mirror_difference where key = 'a' and kind = 'ghost'";
     assert_eq!(margin.count(noted).await, 1);
     margin.pass().await;
     margin.assert_equal().await;
