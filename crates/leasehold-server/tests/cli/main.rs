@@ -15,6 +15,7 @@ mod doctor;
 mod enqueue;
 mod jobs;
 mod migrate;
+mod mirrors;
 mod queues;
 mod schedules;
 mod serve;
