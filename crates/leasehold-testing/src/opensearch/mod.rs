@@ -41,7 +41,9 @@ const SETTINGS: &str = "discovery.type: single-node\n\
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenSearchError {
-    #[error("Java 11 to 21 is not installed: `apt-get install default-jre-headless`, or set JAVA_HOME")]
+    #[error(
+        "Java 11 to 21 is not installed: `apt-get install default-jre-headless`, or set JAVA_HOME"
+    )]
     NoJava,
     #[error("OpenSearch is not there (looked for {}): run `scripts/test --prepare`", .0.display())]
     NotFetched(PathBuf),
@@ -81,8 +83,7 @@ impl PrivateOpenSearch {
         let dir = process::short_temp_dir(None)?;
         fs::create_dir(dir.join("config"))?;
         fs::write(dir.join("config/opensearch.yml"), SETTINGS)?;
-        let mut server =
-            Self { dir, address: (Ipv4Addr::LOCALHOST, 0).into(), supervisor: None };
+        let mut server = Self { dir, address: (Ipv4Addr::LOCALHOST, 0).into(), supervisor: None };
         let mut tries = 0;
         loop {
             tries += 1;
