@@ -116,10 +116,8 @@ impl Mirrored {
 
 /// Brings the tables to this release, and the mirror's triggers onto them. Safe to repeat.
 pub async fn migrate(client: &mut tokio_postgres::Client) -> Result<Vec<i32>, StartError> {
-    let applied = crate::SCHEMA
-        .up(client)
-        .await
-        .map_err(|error| StartError::Settings(error.to_string()))?;
+    let applied =
+        crate::SCHEMA.up(client).await.map_err(|error| StartError::Settings(error.to_string()))?;
     Mirror::install(&declare(&Settings::default()), client)
         .await
         .map_err(|error| StartError::Settings(error.to_string()))?;

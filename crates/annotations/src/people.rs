@@ -130,8 +130,7 @@ impl Annotations {
     /// Lets somebody into a group of one's own.
     pub async fn add_member(&self, who: i64, group: &str, name: &str) -> Result<(), Refused> {
         let sql = "select annotations.add_member($1, $2, $3)";
-        let params =
-            [(&who as _, Type::INT8), (&group as _, Type::TEXT), (&name as _, Type::TEXT)];
+        let params = [(&who as _, Type::INT8), (&group as _, Type::TEXT), (&name as _, Type::TEXT)];
         self.rows(sql, &params).await?;
         Ok(())
     }

@@ -155,9 +155,9 @@ pub async fn search(State(web): State<Shared>, request: Request) -> Answer {
 /// What a request looks for.
 pub fn filter_in(request: &Request) -> Result<Filter, Failure> {
     let value = |name: &str| match query(request, name) {
-        Some(text) if text.len() > LONGEST_QUESTION || text.contains('\0') => {
-            Err(Failure::malformed(format!("{name} has up to {LONGEST_QUESTION} bytes, and no NUL.")))
-        }
+        Some(text) if text.len() > LONGEST_QUESTION || text.contains('\0') => Err(
+            Failure::malformed(format!("{name} has up to {LONGEST_QUESTION} bytes, and no NUL.")),
+        ),
         text => Ok(text),
     };
     let url = match query(request, "url") {

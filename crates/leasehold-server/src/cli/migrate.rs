@@ -21,6 +21,7 @@ pub struct Args {
 /// What stands on the engine with tables of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Service {
+    Annotations,
     Pastes,
 }
 
@@ -29,6 +30,7 @@ impl Args {
     fn schemas(&self) -> Vec<Schema> {
         match self.service {
             None => vec![ENGINE],
+            Some(Service::Annotations) => vec![ENGINE, annotations::SCHEMA],
             Some(Service::Pastes) => vec![ENGINE, pastes::SCHEMA],
         }
     }
