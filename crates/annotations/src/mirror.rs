@@ -123,3 +123,10 @@ pub async fn migrate(client: &mut tokio_postgres::Client) -> Result<Vec<i32>, St
         .map_err(|error| StartError::Settings(error.to_string()))?;
     Ok(applied)
 }
+
+/// What [`migrate`] adds to the tables for the mirror, as text.
+pub fn trigger_sql() -> Result<String, StartError> {
+    declare(&Settings::default())
+        .install_sql("text")
+        .map_err(|error| StartError::Settings(error.to_string()))
+}

@@ -22,7 +22,8 @@ pub struct Rig {
     pub notes: Annotations,
     pub engine: Leasehold,
     pub client: Client,
-    pub database: TestDatabase,
+    /// Dropped with the rig.
+    _database: TestDatabase,
     /// The index; `None`: the service has none.
     pub store: Option<Arc<Switch>>,
     folder: PathBuf,
@@ -57,7 +58,7 @@ impl Rig {
         let store = if indexed { Some(Arc::new(Switch::open(&folder).await)) } else { None };
         let index = store.as_ref().map(|store| Index::new(Arc::clone(store)));
         let notes = Annotations::start(engine.clone(), index, settings).await.unwrap();
-        Self { notes, engine, client, database, store, folder }
+        Self { notes, engine, client, _database: database, store, folder }
     }
 
     pub async fn user(&self, name: &str) -> User {

@@ -29,7 +29,7 @@ async fn a_note_is_stored_as_it_was_written_and_found_on_its_page() {
 }
 
 #[tokio::test]
-async fn j1_a_save_commits_with_the_job_of_the_talk_or_not_at_all() {
+async fn j1_a_save_commits_with_its_job_or_not_at_all() {
     let rig = Rig::alone().await;
     let sophia = rig.user("sophia").await;
     let note = rig.note(&sophia, "one").await;

@@ -109,7 +109,12 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
             Command::Up { dry_run: true } => dry_run(&schema, common).await?,
             Command::Up { dry_run: false } => up(&schema, common).await?,
             Command::Status => status(&schema, common).await?,
-            Command::Sql => common.out().print(schema.sql().trim_end())?,
+            Command::Sql => {
+                common.out().print(schema.sql().trim_end())?;
+                if schema.name == annotations::SCHEMA.name {
+                    common.out().print(annotations::trigger_sql()?.trim_end())?;
+                }
+            }
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -118,7 +123,11 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
 async fn up(schema: &Schema, common: &Common) -> Result<(), Failure> {
     let (out, mut db) = (common.out(), common.bare_db().await?);
     let before = schema.status(db.client()).await?;
-    let applied = schema.up(db.client_mut()).await?;
+    let applied = match schema.name == annotations::SCHEMA.name {
+        // With the triggers that make its jobs.
+        true => annotations::migrate(db.client_mut()).await?,
+        false => schema.up(db.client_mut()).await?,
+    };
     let version = schema.newest_version();
     let answer = serde_json::json!({
         "schema": schema.name, "applied": applied,

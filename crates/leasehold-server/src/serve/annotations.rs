@@ -106,11 +106,7 @@ pub struct AnnotationOptions {
     #[arg(long = "annotations-verify-after", env = "LEASEHOLD_ANNOTATIONS_VERIFY_AFTER", value_name = "TIME", value_parser = parse_duration)]
     verify_after: Option<Duration>,
     /// Jobs that one pass over the index takes [default: 2500]
-    #[arg(
-        long = "annotations-batch",
-        env = "LEASEHOLD_ANNOTATIONS_BATCH",
-        value_name = "NUMBER"
-    )]
+    #[arg(long = "annotations-batch", env = "LEASEHOLD_ANNOTATIONS_BATCH", value_name = "NUMBER")]
     batch: Option<usize>,
     /// Pause between two ranges of the comparison of everything [default: 10s]
     #[arg(long = "annotations-check-every", env = "LEASEHOLD_ANNOTATIONS_CHECK_EVERY", value_name = "TIME", value_parser = parse_duration)]
@@ -154,7 +150,8 @@ impl IndexOptions {
     }
 
     pub async fn open(&self) -> Result<Option<Index>, Failure> {
-        let broken = |error: &dyn std::fmt::Display| Failure::from(StartError::Index(error.to_string()));
+        let broken =
+            |error: &dyn std::fmt::Display| Failure::from(StartError::Index(error.to_string()));
         if let Some(dir) = &self.dir {
             let index = TantivyIndex::open(TantivySettings::new(dir)).await;
             return Ok(Some(Index::new(Arc::new(index.map_err(|error| broken(&error))?))));
@@ -178,7 +175,8 @@ impl AnnotationOptions {
             Settings { base_url: format!("http://{address}"), ..Settings::default() };
         set(&mut settings.base_url, self.base_url.clone());
         set(&mut settings.sign_up, self.sign_up);
-        settings.origins = self.origins.iter().filter(|origin| !origin.is_empty()).cloned().collect();
+        settings.origins =
+            self.origins.iter().filter(|origin| !origin.is_empty()).cloned().collect();
         let limits = &mut settings.limits;
         set(&mut limits.saves_per_second, self.saves_per_second);
         set(&mut limits.save_burst, self.save_burst);

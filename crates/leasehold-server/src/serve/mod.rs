@@ -19,11 +19,11 @@ use leasehold::Leasehold;
 use pastes::{Pastes, Settings, StartError, Store};
 use tokio::net::TcpListener;
 
+use self::annotations::AnnotationOptions;
 use crate::cli::Common;
 use crate::dev::services::{self, Service, Stopping};
 use crate::dev::signals::Signals;
 use crate::exit::{Code, Failure};
-use self::annotations::AnnotationOptions;
 use options::PasteOptions;
 use store::StoreOptions;
 
