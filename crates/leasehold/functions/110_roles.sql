@@ -76,6 +76,32 @@ begin
         to leasehold_worker, leasehold_housekeeper;
     grant select, update, delete on leasehold.sweep_failure to leasehold_worker, leasehold_housekeeper;
 
+    -- Who changes a mirrored table makes jobs; who passes them on reads rows and asks the store.
+    grant execute on function
+        leasehold.mirror_changed(text, text[]), leasehold.mirror_removed(text, text[], bigint[]),
+        leasehold.mirror_revived(text, text[]),
+        leasehold.mirror_reindex(text, text[], text, int, boolean)
+        to leasehold_producer, leasehold_worker;
+    grant execute on function
+        leasehold.fingerprint(text, bigint),
+        leasehold.declare_mirror(text, text, text, text, text, text, text, text, interval, interval,
+                                 interval, int, int),
+        leasehold.mirror_entomb(text, text, bigint),
+        leasehold.put_off(bigint[], bigint, float8[], text[], boolean[]),
+        leasehold.mirror_recovered(text, int), leasehold.take_check(text),
+        leasehold.end_check(text, bigint, text, bigint, bigint, interval),
+        leasehold.publish_check(text, timestamptz, bigint, bigint),
+        leasehold.mirror_differs(text, timestamptz, text[], text[], bigint[], bigint[]),
+        leasehold.mirror_equal(text, text, text, text[]), leasehold.mirror_seen(text, text[]),
+        leasehold.mirror_old_gone(text, int), leasehold.mirror_forgotten(text, text[], bigint[]),
+        leasehold.mirror_tally(text, text, text[], text[], bigint[]),
+        leasehold.mirror_serves(text, text), leasehold.begin_rebuild(text, text),
+        leasehold.note_rebuild(text, text, text, text, bigint), leasehold.note_swap(text, text),
+        leasehold.drop_second(text)
+        to leasehold_worker;
+    grant select on leasehold.mirror, leasehold.mirror_gone, leasehold.mirror_difference
+        to leasehold_worker;
+
     -- A housekeeper tidies and fires schedules; a worker process that does both has both roles.
     grant execute on function
         leasehold.expire_leases(int), leasehold.expire_tick(int), leasehold.return_expired(bigint, int),
@@ -96,7 +122,8 @@ begin
         leasehold.resume(text, text), leasehold.wake(text),
         leasehold.run_sweep(text, text), leasehold.pause_sweep(text, text, text),
         leasehold.resume_sweep(text, text), leasehold.redrive_sweep(text, text[], text, int),
-        leasehold.take_watch(text), leasehold.note_watch(text, bigint)
+        leasehold.take_watch(text), leasehold.note_watch(text, bigint),
+        leasehold.order_mirror(text, text, text)
         to leasehold_operator;
     if not pg_has_role('leasehold_operator', 'leasehold_viewer', 'member') then
         grant leasehold_viewer to leasehold_operator;
@@ -108,7 +135,8 @@ begin
                   expires_at, lost_count, cancel_requested, finished_at)
         on leasehold.inbox to leasehold_viewer;
     grant select on leasehold.queue, leasehold.queue_state, leasehold.worker_state,
-        leasehold.schedule, leasehold.audit, leasehold.sweep, leasehold.sweep_state
+        leasehold.schedule, leasehold.audit, leasehold.sweep, leasehold.sweep_state,
+        leasehold.mirror, leasehold.mirror_state, leasehold.mirror_gone, leasehold.mirror_difference
         to leasehold_viewer;
     grant select (sweep, key, claim, attempts, failed_at, retry_at, dead_at)
         on leasehold.sweep_failure to leasehold_viewer;
