@@ -111,7 +111,9 @@ mod tests {
         }
         assert_eq!(base62(u128::MAX, LENGTH).len(), 22);
         assert_eq!(base62(61, 3), "00z");
-        for bad in ["", "a", "../../../../etc/passwd", "aaaaaaaaaaaaaaaaaaaaa-", "äaaaaaaaaaaaaaaaaaaaa"] {
+        for bad in
+            ["", "a", "../../../../etc/passwd", "aaaaaaaaaaaaaaaaaaaaa-", "äaaaaaaaaaaaaaaaaaaaa"]
+        {
             assert_eq!(bad.parse::<AnnotationId>(), Err(BadId), "{bad}");
         }
     }
@@ -122,6 +124,8 @@ mod tests {
         assert!(Token::parse(token.as_str()).is_some_and(|same| same.is(&token)));
         assert!(!Token::random().is(&token));
         assert!(!format!("{token:?}").contains(token.as_str()));
-        assert!(Token::parse("short").is_none() && Token::parse("with a space in the middle").is_none());
+        assert!(
+            Token::parse("short").is_none() && Token::parse("with a space in the middle").is_none()
+        );
     }
 }

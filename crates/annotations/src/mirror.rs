@@ -116,12 +116,17 @@ impl Mirrored {
 
 /// Brings the tables to this release, and the mirror's triggers onto them. Safe to repeat.
 pub async fn migrate(client: &mut tokio_postgres::Client) -> Result<Vec<i32>, StartError> {
-    let applied = crate::SCHEMA
-        .up(client)
-        .await
-        .map_err(|error| StartError::Settings(error.to_string()))?;
+    let applied =
+        crate::SCHEMA.up(client).await.map_err(|error| StartError::Settings(error.to_string()))?;
     Mirror::install(&declare(&Settings::default()), client)
         .await
         .map_err(|error| StartError::Settings(error.to_string()))?;
     Ok(applied)
+}
+
+/// What [`migrate`] adds to the tables for the mirror, as text.
+pub fn trigger_sql() -> Result<String, StartError> {
+    declare(&Settings::default())
+        .install_sql("text")
+        .map_err(|error| StartError::Settings(error.to_string()))
 }

@@ -22,7 +22,10 @@ pub enum What {
     Group(String),
     Document(String),
     /// Changed in this time; the end does not belong to it.
-    Time { since: Option<Timestamp>, until: Option<Timestamp> },
+    Time {
+        since: Option<Timestamp>,
+        until: Option<Timestamp>,
+    },
     Ids(Vec<AnnotationId>),
     All,
 }

@@ -195,12 +195,19 @@ mod tests {
 
     #[test]
     fn one_page_has_one_address() {
-        for same in ["HTTP://Example.com/a?b#c", "http://example.com:80/a?b", "http://u:p@example.com/a?b"] {
+        for same in
+            ["HTTP://Example.com/a?b#c", "http://example.com:80/a?b", "http://u:p@example.com/a?b"]
+        {
             assert_eq!(canonical(same).ok().as_deref(), Some("http://example.com/a?b"), "{same}");
         }
-        for bad in ["", "x", "javascript:alert(1)", "file:///etc/passwd", "http://", "data:text/html,x"] {
+        for bad in
+            ["", "x", "javascript:alert(1)", "file:///etc/passwd", "http://", "data:text/html,x"]
+        {
             assert!(canonical(bad).is_err(), "{bad}");
         }
-        assert!(canonical(&format!("http://a/{}", "ä".repeat(900))).is_err(), "too long when written out");
+        assert!(
+            canonical(&format!("http://a/{}", "ä".repeat(900))).is_err(),
+            "too long when written out"
+        );
     }
 }

@@ -105,12 +105,8 @@ impl Annotations {
         };
         if viewer.is_some() {
             let since = state.equal_as_of.unwrap_or(Timestamp::UNIX_EPOCH);
-            let reach = Reach {
-                before: cursor,
-                own_since: Some(since),
-                most: limit,
-                ..Reach::default()
-            };
+            let reach =
+                Reach { before: cursor, own_since: Some(since), most: limit, ..Reach::default() };
             let own = self.find(viewer, filter, reach).await?;
             rows = merged(rows, own, next.as_ref());
         }
@@ -132,12 +128,7 @@ impl Annotations {
     }
 }
 
-fn question(
-    filter: &Filter,
-    groups: Vec<String>,
-    cursor: Option<&Cursor>,
-    limit: usize,
-) -> Query {
+fn question(filter: &Filter, groups: Vec<String>, cursor: Option<&Cursor>, limit: usize) -> Query {
     Query {
         url: filter.url.clone(),
         user: filter.user.clone(),
@@ -170,9 +161,8 @@ fn merged(
     own: Vec<Annotation>,
     end: Option<&Cursor>,
 ) -> Vec<Annotation> {
-    let on_page = |row: &Annotation| {
-        end.is_none_or(|end| key(row) >= (end.updated_at, end.id.as_str()))
-    };
+    let on_page =
+        |row: &Annotation| end.is_none_or(|end| key(row) >= (end.updated_at, end.id.as_str()));
     for row in own {
         if on_page(&row) && !rows.iter().any(|known| known.id == row.id) {
             rows.push(row);

@@ -46,6 +46,13 @@ impl Annotations {
         if status.problem().is_some() {
             return Err(StartError::NotMigrated);
         }
+        // Without its triggers a save would make no job, and nobody would notice for a while.
+        let sql = "select count(*) from pg_trigger \
+                   where tgrelid = 'annotations.annotation'::regclass and not tgisinternal";
+        let rows = session.query_typed(sql, &[]).await?;
+        if rows.first().is_none_or(|row| row.get::<_, i64>(0) < 4) {
+            return Err(StartError::NotMigrated);
+        }
         let sessions = Sessions::new(&database, SESSIONS);
         let mirrored = index.map(|index| Mirrored::start(&engine, index, &settings));
         Ok(Self(Arc::new(Inner { engine, settings, sessions, mirrored })))

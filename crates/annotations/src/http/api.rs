@@ -10,14 +10,14 @@ use super::web::{Answer, Shared, answer, empty, id_in, query};
 use super::wire::{AnnotationJson, ChangeAnnotation, CreateAnnotation, SearchAnswer};
 use crate::id::AnnotationId;
 use crate::model::{Cursor, Filter, Kind};
-use crate::save::canonical;
+use crate::save::{LONGEST_TAG, canonical};
 use crate::search::LARGEST_PAGE;
 
 /// Tells how the index was while an answer was made.
 pub const INDEX: HeaderName = HeaderName::from_static("x-index");
 const PAGE: usize = 50;
-/// Bytes of what is looked for.
-const LONGEST_QUESTION: usize = 1000;
+/// Characters of what is looked for.
+const LONGEST_QUESTION: usize = 200;
 
 /// Makes a note.
 #[utoipa::path(post, path = "/api/annotations", tag = "annotations", operation_id = "createAnnotation",
@@ -109,7 +109,7 @@ pub async fn delete(State(web): State<Shared>, request: Request) -> Answer {
 /// Finds notes, the last changed first.
 #[utoipa::path(get, path = "/api/search", tag = "annotations", operation_id = "search",
     params(
-        ("url" = Option<String>, Query, description = "Of the page", max_length = 1500),
+        ("url" = Option<String>, Query, description = "Of the page, at most 2000 bytes"),
         ("user" = Option<String>, Query, description = "Who wrote it", max_length = 30),
         ("group" = Option<String>, Query, description = "Who may read it", max_length = 40),
         ("tag" = Option<String>, Query, max_length = 64),
@@ -154,9 +154,9 @@ pub async fn search(State(web): State<Shared>, request: Request) -> Answer {
 
 /// What a request looks for.
 pub fn filter_in(request: &Request) -> Result<Filter, Failure> {
-    let value = |name: &str| match query(request, name) {
-        Some(text) if text.len() > LONGEST_QUESTION || text.contains('\0') => {
-            Err(Failure::malformed(format!("{name} has up to {LONGEST_QUESTION} bytes, and no NUL.")))
+    let value = |name: &str, most: usize| match query(request, name) {
+        Some(text) if text.chars().count() > most || text.contains('\0') => {
+            Err(Failure::malformed(format!("{name} has up to {most} characters, and no NUL.")))
         }
         text => Ok(text),
     };
@@ -183,11 +183,11 @@ pub fn filter_in(request: &Request) -> Result<Filter, Failure> {
     };
     Ok(Filter {
         url,
-        user: value("user")?,
-        group: value("group")?,
-        tag: value("tag")?,
+        user: value("user", 30)?,
+        group: value("group", 40)?,
+        tag: value("tag", LONGEST_TAG)?,
         kind,
         references,
-        q: value("q")?,
+        q: value("q", LONGEST_QUESTION)?,
     })
 }

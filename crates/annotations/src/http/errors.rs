@@ -87,31 +87,52 @@ impl Failure {
         };
         match self {
             Self::Refused(refused) => told_refused(refused),
-            Self::Malformed(text) => {
-                Told { status: S::BAD_REQUEST, code: "malformed", detail: text.clone(), retry_after: None }
-            }
+            Self::Malformed(text) => Told {
+                status: S::BAD_REQUEST,
+                code: "malformed",
+                detail: text.clone(),
+                retry_after: None,
+            },
             Self::Body(error) => told_body(error),
             Self::NotJson => say(
                 S::UNSUPPORTED_MEDIA_TYPE,
                 "wrong_type",
                 "Send JSON, with Content-Type: application/json.",
             ),
-            Self::NoToken => say(S::UNAUTHORIZED, "no_token", "Log in, or send a token: Authorization: Bearer …"),
-            Self::UnknownToken => say(S::UNAUTHORIZED, "unknown_token", "This token is not known, or not any more."),
+            Self::NoToken => {
+                say(S::UNAUTHORIZED, "no_token", "Log in, or send a token: Authorization: Bearer …")
+            }
+            Self::UnknownToken => {
+                say(S::UNAUTHORIZED, "unknown_token", "This token is not known, or not any more.")
+            }
             Self::WrongToken => say(S::FORBIDDEN, "wrong_token", "This token does not allow it."),
-            Self::NoSignUp => say(S::FORBIDDEN, "no_sign_up", "Accounts are made by whoever runs this service."),
-            Self::CrossSite => say(S::FORBIDDEN, "cross_site", "This came from another site and was not done."),
+            Self::NoSignUp => {
+                say(S::FORBIDDEN, "no_sign_up", "Accounts are made by whoever runs this service.")
+            }
+            Self::CrossSite => {
+                say(S::FORBIDDEN, "cross_site", "This came from another site and was not done.")
+            }
             Self::TooMany(too_many) => Told {
                 retry_after: Some(too_many.retry_after),
-                ..say(S::TOO_MANY_REQUESTS, "too_many", "Too many requests from your address; wait a moment.")
+                ..say(
+                    S::TOO_MANY_REQUESTS,
+                    "too_many",
+                    "Too many requests from your address; wait a moment.",
+                )
             },
             Self::TimedOut => Told {
                 retry_after: Some(SOON),
                 ..say(S::SERVICE_UNAVAILABLE, "timed_out", "The answer took too long; try again.")
             },
             Self::NoRoute => say(S::NOT_FOUND, "not_found", "There is nothing here."),
-            Self::WrongMethod => say(S::METHOD_NOT_ALLOWED, "wrong_method", "This cannot be done here."),
-            Self::Broken => say(S::INTERNAL_SERVER_ERROR, "broken", "Something broke on our side; it was noted."),
+            Self::WrongMethod => {
+                say(S::METHOD_NOT_ALLOWED, "wrong_method", "This cannot be done here.")
+            }
+            Self::Broken => say(
+                S::INTERNAL_SERVER_ERROR,
+                "broken",
+                "Something broke on our side; it was noted.",
+            ),
         }
     }
 }
@@ -166,9 +187,10 @@ pub enum Face {
 
 impl Face {
     pub fn of(path: &str, headers: &HeaderMap) -> Self {
-        let browser = headers.get_all(header::ACCEPT).iter().any(|value| {
-            value.as_bytes().windows(9).any(|part| part == b"text/html")
-        });
+        let browser = headers
+            .get_all(header::ACCEPT)
+            .iter()
+            .any(|value| value.as_bytes().windows(9).any(|part| part == b"text/html"));
         match (path.starts_with("/api/") || path == "/openapi.json", browser) {
             (true, _) => Self::Json,
             (false, true) => Self::Html,

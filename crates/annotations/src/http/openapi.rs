@@ -19,10 +19,23 @@ use crate::settings::Settings;
         license(name = "MIT OR Apache-2.0")
     ),
     paths(
-        api::create, api::read, api::change, api::delete, api::search,
-        people::profile, people::sign_up, people::change_user, people::delete_user,
-        people::groups, people::make_group, people::add_member, people::leave_group,
-        people::move_group, operator::reindex, operator::progress, operator::cancel
+        api::create,
+        api::read,
+        api::change,
+        api::delete,
+        api::search,
+        people::profile,
+        people::sign_up,
+        people::change_user,
+        people::delete_user,
+        people::groups,
+        people::make_group,
+        people::add_member,
+        people::leave_group,
+        people::move_group,
+        operator::reindex,
+        operator::progress,
+        operator::cancel
     ),
     components(schemas(wire::Problem))
 )]
@@ -65,8 +78,14 @@ pub fn document(settings: &Settings) -> Bytes {
     }
     // Bodies say everything: what is not known is refused.
     for request in [
-        "CreateAnnotation", "ChangeAnnotation", "NewUser", "ChangeUser", "NewGroup", "NewMember",
-        "MoveGroup", "ReindexRequest",
+        "CreateAnnotation",
+        "ChangeAnnotation",
+        "NewUser",
+        "ChangeUser",
+        "NewGroup",
+        "NewMember",
+        "MoveGroup",
+        "ReindexRequest",
     ] {
         document["components"]["schemas"][request]["additionalProperties"] = json!(false);
     }
@@ -79,7 +98,8 @@ pub fn document(settings: &Settings) -> Bytes {
         })
         .into_iter()
         .collect();
-    document["paths"]["/api/annotations"]["post"]["responses"]["201"]["links"] = Value::Object(links);
+    document["paths"]["/api/annotations"]["post"]["responses"]["201"]["links"] =
+        Value::Object(links);
     document.to_string().into()
 }
 

@@ -167,6 +167,13 @@ pub async fn delete_user(State(web): State<Shared>, request: Request) -> Answer 
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
+/// The group in a path. Whatever is no id is no group either.
+fn group_in(request: &Request) -> Result<String, Failure> {
+    let id = segment(request, 2)?;
+    let fits = (8..=22).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if fits { Ok(id) } else { Err(Failure::Refused(Refused::NoSuchGroup)) }
+}
+
 /// Others' accounts are not there for changes, whether they exist or not.
 fn own(author: &User, name: &str) -> Result<(), Failure> {
     if author.name == name { Ok(()) } else { Err(Failure::Refused(Refused::NotYours)) }
@@ -200,7 +207,7 @@ pub async fn make_group(State(web): State<Shared>, request: Request) -> Answer {
     responses((status = 204, description = "In")), security(("token" = [])))]
 pub async fn add_member(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
-    let group = segment(&request, 2)?;
+    let group = group_in(&request)?;
     let (parts, body) = request.into_parts();
     let author = web.author(&parts.headers).await?;
     let new: NewMember = web.json(&parts.headers, body).await?;
@@ -221,7 +228,7 @@ pub async fn add_member(State(web): State<Shared>, request: Request) -> Answer {
     responses((status = 204, description = "Out")), security(("token" = [])))]
 pub async fn leave_group(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
-    let group = segment(&request, 2)?;
+    let group = group_in(&request)?;
     let author = web.author(request.headers()).await?;
     web.annotations.leave_group(author.id, &group).await?;
     Ok(empty(StatusCode::NO_CONTENT))
@@ -233,7 +240,7 @@ pub async fn leave_group(State(web): State<Shared>, request: Request) -> Answer 
     responses((status = 204, description = "The other group's members read them from now on")), security(("token" = [])))]
 pub async fn move_group(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
-    let group = segment(&request, 2)?;
+    let group = group_in(&request)?;
     let (parts, body) = request.into_parts();
     let author = web.author(&parts.headers).await?;
     let order: MoveGroup = web.json(&parts.headers, body).await?;

@@ -25,7 +25,8 @@ pub type Shared = Arc<Web>;
 /// Memory for bodies that are being received.
 const RECEIVING: usize = 64 * 1024 * 1024;
 /// The largest body: a note's text with every letter written as `\u0041`, and its quote.
-pub const LARGEST_BODY: usize = 6 * (crate::save::LONGEST_TEXT + crate::save::LONGEST_QUOTE) + 32 * 1024;
+pub const LARGEST_BODY: usize =
+    6 * (crate::save::LONGEST_TEXT + crate::save::LONGEST_QUOTE) + 32 * 1024;
 const SESSION_SECONDS: u32 = 30 * 24 * 60 * 60;
 
 pub struct Web {
@@ -106,8 +107,8 @@ impl Web {
 
     /// Refuses what another site made the browser send.
     pub fn own_form(&self, headers: &HeaderMap) -> Result<(), Failure> {
-        let own = cookies::is_own_form(headers, &self.base_url)
-            || self.allowed_origin(headers).is_some();
+        let own =
+            cookies::is_own_form(headers, &self.base_url) || self.allowed_origin(headers).is_some();
         if own { Ok(()) } else { Err(Failure::CrossSite) }
     }
 
@@ -159,7 +160,11 @@ impl Web {
     }
 
     /// Receives a form of a page.
-    pub async fn form(&self, headers: &HeaderMap, body: Body) -> Result<Vec<(String, String)>, Failure> {
+    pub async fn form(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<Vec<(String, String)>, Failure> {
         let taken = self.budget.read(headers, body, 16 * 1024).await?;
         Ok(url::form_urlencoded::parse(&taken.bytes).into_owned().collect())
     }

@@ -269,7 +269,9 @@ impl CreateAnnotation {
         };
         let target = match (self.target, &reply_to) {
             (Some(_), Some(_)) => {
-                return Err(Failure::malformed("A reply has no target: it is where its parent is."));
+                return Err(Failure::malformed(
+                    "A reply has no target: it is where its parent is.",
+                ));
             }
             (None, None) => return Err(Failure::malformed("target says which page it is about.")),
             (target, _) => target.unwrap_or(Target {
@@ -336,7 +338,11 @@ fn passage(selectors: &[Selector]) -> Result<(String, Vec<Value>), Failure> {
             Selector::TextQuoteSelector { exact, prefix, suffix } => {
                 let context = prefix.chars().count().max(suffix.chars().count());
                 let nul = [exact, prefix, suffix].iter().any(|text| text.contains('\0'));
-                if exact.is_empty() || context > 200 || nul || quote.replace(exact.clone()).is_some() {
+                if exact.is_empty()
+                    || context > 200
+                    || nul
+                    || quote.replace(exact.clone()).is_some()
+                {
                     return Err(Failure::malformed(
                         "There is one quote, with up to 200 characters before and after it, and no NUL.",
                     ));
@@ -345,7 +351,9 @@ fn passage(selectors: &[Selector]) -> Result<(String, Vec<Value>), Failure> {
             Selector::TextPositionSelector { start, end } => {
                 places += 1;
                 if start >= end || places > 1 {
-                    return Err(Failure::malformed("There is one position, and it starts before it ends."));
+                    return Err(Failure::malformed(
+                        "There is one position, and it starts before it ends.",
+                    ));
                 }
             }
         }

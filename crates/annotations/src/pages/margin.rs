@@ -80,7 +80,8 @@ impl Margin {
 /// Where in the text a note is; those that do not say come last.
 fn position(note: &Annotation) -> u64 {
     let selectors = note.selectors.as_array();
-    let start = selectors.into_iter().flatten().find_map(|selector| selector.get("start")?.as_u64());
+    let start =
+        selectors.into_iter().flatten().find_map(|selector| selector.get("start")?.as_u64());
     start.unwrap_or(u64::MAX)
 }
 
@@ -240,7 +241,15 @@ mod tests {
         let words = [0, 59, 60, 480, 7200, 86_400, 2_592_000].map(|age| age_words(age, at));
         assert_eq!(
             words,
-            ["just now", "just now", "1 min ago", "8 mins ago", "2 hours ago", "1 day ago", "1 Jan 1970"]
+            [
+                "just now",
+                "just now",
+                "1 min ago",
+                "8 mins ago",
+                "2 hours ago",
+                "1 day ago",
+                "1 Jan 1970"
+            ]
         );
     }
 }

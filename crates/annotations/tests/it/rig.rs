@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use annotations::index::{Hits, Query, SearchIndex, TantivyIndex, TantivySettings};
@@ -22,7 +22,8 @@ pub struct Rig {
     pub notes: Annotations,
     pub engine: Leasehold,
     pub client: Client,
-    pub database: TestDatabase,
+    /// Dropped with the rig.
+    _database: TestDatabase,
     /// The index; `None`: the service has none.
     pub store: Option<Arc<Switch>>,
     folder: PathBuf,
@@ -57,7 +58,7 @@ impl Rig {
         let store = if indexed { Some(Arc::new(Switch::open(&folder).await)) } else { None };
         let index = store.as_ref().map(|store| Index::new(Arc::clone(store)));
         let notes = Annotations::start(engine.clone(), index, settings).await.unwrap();
-        Self { notes, engine, client, database, store, folder }
+        Self { notes, engine, client, _database: database, store, folder }
     }
 
     pub async fn user(&self, name: &str) -> User {
@@ -97,7 +98,8 @@ impl Rig {
 
     /// Makes every job due, as if its time had come.
     pub async fn bring_forward(&self) {
-        let sql = "update leasehold.job set scheduled_at = least(scheduled_at, statement_timestamp())";
+        let sql =
+            "update leasehold.job set scheduled_at = least(scheduled_at, statement_timestamp())";
         self.client.execute(sql, &[]).await.unwrap();
     }
 
@@ -162,12 +164,20 @@ pub struct Switch {
     pub inner: TantivyIndex,
     down: Arc<AtomicBool>,
     gossip: AtomicBool,
+    hanging: AtomicBool,
+    asked: AtomicUsize,
 }
 
 impl Switch {
     async fn open(folder: &std::path::Path) -> Self {
         let inner = TantivyIndex::open(TantivySettings::new(folder)).await.unwrap();
-        Self { inner, down: Arc::default(), gossip: AtomicBool::new(false) }
+        Self {
+            inner,
+            down: Arc::default(),
+            gossip: AtomicBool::new(false),
+            hanging: AtomicBool::new(false),
+            asked: AtomicUsize::new(0),
+        }
     }
 
     pub fn set_down(&self, down: bool) {
@@ -176,6 +186,22 @@ impl Switch {
 
     pub fn set_gossip(&self, gossip: bool) {
         self.gossip.store(gossip, Ordering::SeqCst);
+    }
+
+    /// Searches have no answer.
+    pub fn set_hanging(&self, hanging: bool) {
+        self.hanging.store(hanging, Ordering::SeqCst);
+    }
+
+    /// How many searches came.
+    pub fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    /// How many notes the index has of somebody, up to a page.
+    pub async fn inner_search(&self, user: &str) -> usize {
+        let query = Query { user: Some(user.to_owned()), limit: 200, ..Query::default() };
+        self.inner.search(&query).await.unwrap().hits.len()
     }
 
     fn up(&self) -> Result<(), TargetError> {
@@ -193,6 +219,10 @@ fn up(down: &AtomicBool) -> Result<(), TargetError> {
 impl SearchIndex for Switch {
     fn search<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Hits, TargetError>> {
         Box::pin(async move {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            if self.hanging.load(Ordering::SeqCst) {
+                std::future::pending::<()>().await;
+            }
             self.up()?;
             match self.gossip.load(Ordering::SeqCst) {
                 true => {

@@ -8,13 +8,19 @@ use crate::rig::{PAGE, Rig, on_page, passage};
 async fn a_note_is_stored_as_it_was_written_and_found_on_its_page() {
     let rig = Rig::alone().await;
     let sophia = rig.user("sophiathefirst").await;
-    let new = NewAnnotation { tags: vec!["math".to_owned(), "Größe".to_owned()], ..passage("So he can do sums?") };
+    let new = NewAnnotation {
+        tags: vec!["math".to_owned(), "Größe".to_owned()],
+        ..passage("So he can do sums?")
+    };
     let saved = rig.notes.create(&sophia, new).await.unwrap();
     assert!(!saved.replayed);
     let read = rig.notes.read(None, &saved.annotation.id).await.unwrap();
     assert_eq!((read.text.as_str(), read.kind), ("So he can do sums?", Kind::Annotation));
     assert_eq!(read.tags, ["math", "Größe"]);
-    assert_eq!((read.user_name.as_str(), read.url.as_str(), read.version), ("sophiathefirst", PAGE, 1));
+    assert_eq!(
+        (read.user_name.as_str(), read.url.as_str(), read.version),
+        ("sophiathefirst", PAGE, 1)
+    );
     assert_eq!(rig.texts(None, &on_page()).await, ["So he can do sums?"]);
     let tagged = annotations::Filter { tag: Some("GRÖSSE".to_owned()), ..on_page() };
     assert!(rig.texts(None, &tagged).await.is_empty(), "ß is not SS");
@@ -23,7 +29,7 @@ async fn a_note_is_stored_as_it_was_written_and_found_on_its_page() {
 }
 
 #[tokio::test]
-async fn j1_a_save_commits_with_the_job_of_the_talk_or_not_at_all() {
+async fn j1_a_save_commits_with_its_job_or_not_at_all() {
     let rig = Rig::alone().await;
     let sophia = rig.user("sophia").await;
     let note = rig.note(&sophia, "one").await;
@@ -79,7 +85,8 @@ async fn f13_every_change_raises_the_version_and_says_where_it_came_from() {
 async fn h13_a_key_makes_one_note_and_belongs_to_its_content_and_its_author() {
     let rig = Rig::alone().await;
     let (one, other) = (rig.user("one").await, rig.user("other").await);
-    let keyed = |text: &str| NewAnnotation { idempotency_key: Some("k1".to_owned()), ..passage(text) };
+    let keyed =
+        |text: &str| NewAnnotation { idempotency_key: Some("k1".to_owned()), ..passage(text) };
     let first = rig.notes.create(&one, keyed("x")).await.unwrap();
     let again = rig.notes.create(&one, keyed("x")).await.unwrap();
     assert!(again.replayed && !first.replayed);
@@ -89,8 +96,10 @@ async fn h13_a_key_makes_one_note_and_belongs_to_its_content_and_its_author() {
     assert_eq!(rig.count("select count(*) from annotations.annotation").await, 2);
     // Twenty at once make one.
     let keyed = || NewAnnotation { idempotency_key: Some("k2".to_owned()), ..passage("z") };
-    let all = futures_util::future::join_all((0..20).map(|_| rig.notes.create(&one, keyed()))).await;
-    let ids: std::collections::HashSet<_> = all.into_iter().map(|it| it.unwrap().annotation.id).collect();
+    let all =
+        futures_util::future::join_all((0..20).map(|_| rig.notes.create(&one, keyed()))).await;
+    let ids: std::collections::HashSet<_> =
+        all.into_iter().map(|it| it.unwrap().annotation.id).collect();
     assert_eq!(ids.len(), 1);
 }
 

@@ -5,7 +5,12 @@ use annotations::{Change, Counts, Filter, Refused, WORLD};
 use crate::rig::{PAGE, Rig, on_page, passage};
 
 /// Every way to a note, for somebody who must not see it.
-async fn assert_hidden(rig: &Rig, viewer: Option<i64>, secret: &annotations::Annotation, why: &str) {
+async fn assert_hidden(
+    rig: &Rig,
+    viewer: Option<i64>,
+    secret: &annotations::Annotation,
+    why: &str,
+) {
     let read = rig.notes.read(viewer, &secret.id).await;
     assert!(matches!(read, Err(Refused::NotFound)), "{why}: read by id");
     let ways = [
@@ -17,11 +22,15 @@ async fn assert_hidden(rig: &Rig, viewer: Option<i64>, secret: &annotations::Ann
         Filter { q: Some("secret".to_owned()), ..Filter::default() },
         Filter { kind: Some("reply"), ..Filter::default() },
         Filter { references: Some(secret.id.clone()), ..Filter::default() },
-        Filter { references: secret.root.as_ref().and_then(|root| root.parse().ok()), ..Filter::default() },
+        Filter {
+            references: secret.root.as_ref().and_then(|root| root.parse().ok()),
+            ..Filter::default()
+        },
     ];
     for filter in ways {
         let found = rig.notes.search(viewer, &filter, None, 200).await.unwrap();
-        let leaked = found.rows.iter().any(|row| row.id == secret.id || row.text.contains("secret"));
+        let leaked =
+            found.rows.iter().any(|row| row.id == secret.id || row.text.contains("secret"));
         assert!(!leaked, "{why}: found by {filter:?}");
     }
 }
@@ -45,7 +54,8 @@ async fn both(story: impl AsyncFn(&Rig)) {
 #[tokio::test]
 async fn h14_notes_of_a_group_are_for_its_members_only() {
     both(async |rig| {
-        let (alba, bela, carl) = (rig.user("alba").await, rig.user("bela").await, rig.user("carl").await);
+        let (alba, bela, carl) =
+            (rig.user("alba").await, rig.user("bela").await, rig.user("carl").await);
         let group = rig.notes.make_group(alba.id, "Reading", false).await.unwrap();
         rig.notes.add_member(alba.id, &group.id, "bela").await.unwrap();
         rig.note(&alba, "for all").await;
@@ -79,16 +89,28 @@ async fn h14_strangers_cannot_answer_change_or_join_what_they_cannot_see() {
         reply.reply_to = Some(secret.id.clone());
         assert!(matches!(rig.notes.create(&carl, reply).await, Err(Refused::NotFound)));
         let change = Change { text: Some("x".to_owned()), ..Change::default() };
-        assert!(matches!(rig.notes.update(&carl, &secret.id, change).await, Err(Refused::NotFound)));
+        assert!(matches!(
+            rig.notes.update(&carl, &secret.id, change).await,
+            Err(Refused::NotFound)
+        ));
         assert!(matches!(rig.notes.delete(&carl, &secret.id).await, Err(Refused::NotFound)));
         let mut there = passage("me too");
         there.group = Some(group.id.clone());
         assert!(matches!(rig.notes.create(&carl, there).await, Err(Refused::NoSuchGroup)));
-        assert!(matches!(rig.notes.join_group(carl.id, &group.id).await, Err(Refused::NoSuchGroup)));
-        assert!(matches!(rig.notes.add_member(carl.id, &group.id, "carl").await, Err(Refused::NoSuchGroup)));
+        assert!(matches!(
+            rig.notes.join_group(carl.id, &group.id).await,
+            Err(Refused::NoSuchGroup)
+        ));
+        assert!(matches!(
+            rig.notes.add_member(carl.id, &group.id, "carl").await,
+            Err(Refused::NoSuchGroup)
+        ));
         let own = rig.note(&carl, "mine").await;
         let change = Change { group: Some(group.id.clone()), ..Change::default() };
-        assert!(matches!(rig.notes.update(&carl, &own.id, change).await, Err(Refused::NoSuchGroup)));
+        assert!(matches!(
+            rig.notes.update(&carl, &own.id, change).await,
+            Err(Refused::NoSuchGroup)
+        ));
     })
     .await;
 }
@@ -142,7 +164,10 @@ async fn h14_replies_of_others_keep_a_conversation_where_it_is() {
     let secret = secret_of(&rig, &alba, &group.id).await;
     let reply = rig.reply(&bela, &secret, "a secret between us").await;
     let to_all = || Change { group: Some(WORLD.to_owned()), ..Change::default() };
-    assert!(matches!(rig.notes.update(&alba, &secret.id, to_all()).await, Err(Refused::HasReplies)));
+    assert!(matches!(
+        rig.notes.update(&alba, &secret.id, to_all()).await,
+        Err(Refused::HasReplies)
+    ));
     assert!(matches!(rig.notes.update(&bela, &reply.id, to_all()).await, Err(Refused::HasReplies)));
     assert_hidden(&rig, None, &reply, "kept").await;
 }
@@ -150,7 +175,8 @@ async fn h14_replies_of_others_keep_a_conversation_where_it_is() {
 #[tokio::test]
 async fn h14_a_group_that_moves_into_another_is_read_by_the_other_from_that_commit_on() {
     both(async |rig| {
-        let (alba, bela, carl) = (rig.user("alba").await, rig.user("bela").await, rig.user("carl").await);
+        let (alba, bela, carl) =
+            (rig.user("alba").await, rig.user("bela").await, rig.user("carl").await);
         let old = rig.notes.make_group(alba.id, "Old", true).await.unwrap();
         let new = rig.notes.make_group(alba.id, "New", true).await.unwrap();
         rig.notes.join_group(bela.id, &old.id).await.unwrap();
@@ -158,14 +184,20 @@ async fn h14_a_group_that_moves_into_another_is_read_by_the_other_from_that_comm
         let secret = secret_of(rig, &bela, &old.id).await;
         rig.work_all().await;
         assert_hidden(rig, Some(carl.id), &secret, "before").await;
-        assert!(matches!(
-            rig.notes.move_group(Some(bela.id), &old.id, &new.id).await,
-            Err(Refused::NoSuchGroup)
-        ), "only its owner moves a group");
-        assert!(matches!(
-            rig.notes.move_group(Some(alba.id), &old.id, WORLD).await,
-            Err(Refused::NoSuchGroup)
-        ), "and not to everybody");
+        assert!(
+            matches!(
+                rig.notes.move_group(Some(bela.id), &old.id, &new.id).await,
+                Err(Refused::NoSuchGroup)
+            ),
+            "only its owner moves a group"
+        );
+        assert!(
+            matches!(
+                rig.notes.move_group(Some(alba.id), &old.id, WORLD).await,
+                Err(Refused::NoSuchGroup)
+            ),
+            "and not to everybody"
+        );
         rig.notes.move_group(Some(alba.id), &old.id, &new.id).await.unwrap();
         for moment in ["at once", "when the rows say so", "when the index says so"] {
             assert_hidden(rig, Some(bela.id), &secret, moment).await;

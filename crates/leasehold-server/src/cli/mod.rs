@@ -5,6 +5,7 @@
 //! (what a job looks like and what became of it).
 
 pub mod address;
+mod annotations;
 mod common;
 mod db;
 mod dead;
@@ -19,6 +20,7 @@ mod paste;
 mod prompt;
 mod queues;
 mod record;
+mod reindex;
 mod schedule_entry;
 mod schedules;
 mod sweep_entry;
@@ -40,10 +42,10 @@ use crate::{bench, dev, doctor, serve, worker};
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Starts everything here: a private PostgreSQL, housekeeping, a paste service, and with --demo
-    /// jobs to watch
+    /// Starts everything here: a private PostgreSQL, housekeeping, a paste service, an annotation
+    /// service, and with --demo jobs to watch
     Dev(dev::Args),
-    /// Runs the paste service
+    /// Runs the paste service and the annotation service
     Serve(Box<serve::Args>),
     /// Runs jobs
     Worker(worker::Args),
@@ -72,6 +74,11 @@ pub enum Command {
     /// Looks at reports about pastes, takes pastes down, bans content
     #[command(subcommand)]
     Pastes(moderation::Command),
+    /// Makes people and groups of the annotation service, renames and deletes them
+    #[command(subcommand)]
+    Annotations(annotations::Command),
+    /// Compares annotations with the search index again
+    Reindex(Box<reindex::Args>),
     /// Looks for what is wrong, and says what to do about it
     Doctor(doctor::Args),
     /// Brings the schema to this release, or shows it
@@ -107,6 +114,8 @@ impl Command {
             Self::Workers(command) => workers::run(command, common).await,
             Self::Paste(args) => paste::run(args, common).await,
             Self::Pastes(command) => moderation::run(command, common).await,
+            Self::Annotations(command) => annotations::run(command, common).await,
+            Self::Reindex(args) => reindex::run(*args, common).await,
             Self::Doctor(args) => doctor::run(args, common).await,
             Self::Migrate(args) => migrate::run(args, common).await,
             Self::Bench(args) => bench::run(args, common).await,

@@ -7,6 +7,7 @@
 //! # What can go wrong
 //! - The server dies: workers go on trying; stop and start again.
 
+mod annotating;
 mod demo;
 mod pasting;
 pub mod place;
@@ -40,6 +41,8 @@ pub struct Args {
     demo: bool,
     #[command(flatten)]
     pasting: pasting::Options,
+    #[command(flatten)]
+    annotating: annotating::Options,
 }
 
 const HELP: &str = "\
@@ -85,6 +88,10 @@ async fn serve(args: &Args, out: Out, server: &Server, signals: Signals) -> Resu
     if store.is_some() {
         applied.extend(::pastes::SCHEMA.up(&mut session).await?);
     }
+    let annotating = args.annotating.wanted(server);
+    if annotating {
+        applied.extend(::annotations::migrate(&mut session).await?);
+    }
     drop(session);
     let engine = Leasehold::on(database).await?;
     let (stopper, stopping) = services::stopping();
@@ -100,6 +107,9 @@ async fn serve(args: &Args, out: Out, server: &Server, signals: Signals) -> Resu
         services.extend(pasting);
         link
     });
+    if annotating {
+        services.extend(args.annotating.start(&engine, server, args.demo, &stopping).await?);
+    }
     announce(out, server, &place, applied.len(), &services, link.as_deref())?;
     services::run_all(services, stopper, signals).await
 }

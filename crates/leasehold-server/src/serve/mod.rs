@@ -1,12 +1,14 @@
-//! `leasehold serve`: the paste service on a database and a store, with the worker that it needs.
+//! `leasehold serve`: the services on a database, with the workers that they need.
 //!
-//! In reading order: this file starts and stops; [`options`] and [`store`] read the command line.
+//! In reading order: this file starts and stops; [`options`] and [`store`] read the command line for
+//! pastes, [`annotations`] for annotations.
 //!
 //! # What is true
 //! - Everything that can be wrong with the settings is said before anything listens.
 //! - A stop takes no new requests, lets running ones end, then stops the worker: what was answered is
 //!   committed, and uploads that wait are the next worker's.
 
+pub mod annotations;
 mod options;
 mod store;
 
@@ -17,6 +19,7 @@ use leasehold::Leasehold;
 use pastes::{Pastes, Settings, StartError, Store};
 use tokio::net::TcpListener;
 
+use self::annotations::AnnotationOptions;
 use crate::cli::Common;
 use crate::dev::services::{self, Service, Stopping};
 use crate::dev::signals::Signals;
@@ -30,7 +33,11 @@ pub const LISTEN: &str = "127.0.0.1:8080";
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// The address to listen on. Put a proxy that speaks https in front of it before the world may
+    /// What to serve. Default: annotations when their tables are there, and pastes when a store is
+    /// named
+    #[arg(long, env = "LEASEHOLD_SERVICES", value_name = "NAMES", value_delimiter = ',')]
+    services: Option<Vec<Name>>,
+    /// The address that pastes listen on. Put a proxy that speaks https in front of it before the world may
     /// reach it
     #[arg(long, env = "LEASEHOLD_LISTEN", value_name = "ADDRESS:PORT", default_value = LISTEN)]
     listen: SocketAddr,
@@ -42,12 +49,22 @@ pub struct Args {
     store: StoreOptions,
     #[command(flatten)]
     pastes: PasteOptions,
+    #[command(flatten)]
+    annotations: AnnotationOptions,
+}
+
+/// A service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Name {
+    Pastes,
+    Annotations,
 }
 
 const HELP: &str = "\
 Examples:
   leasehold migrate up --service pastes
   leasehold serve --store /var/lib/pastes
+  leasehold serve --services annotations --annotations-index /var/lib/notes
   leasehold serve --s3-bucket pastes --s3-endpoint http://127.0.0.1:9000 \\
     --pastes-base-url https://paste.example.org --pastes-trusted-proxies 1
 
@@ -59,23 +76,62 @@ SIGTERM or Ctrl-C lets running requests and jobs end; a second one does not wait
 pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     crate::worker::start_logging();
     let out = common.out();
-    let settings = args.pastes.settings(&reachable(args.listen))?;
-    let store = args.store.open()?;
+    let wants = |name: Name| args.services.as_ref().map(|services| services.contains(&name));
+    let wants_pastes = wants(Name::Pastes).unwrap_or(args.store.is_named());
+    let notes_settings = args.annotations.settings(&reachable(args.annotations.listen))?;
+    // Before anything is opened: a slip in the settings is said first.
+    let pastes = match wants_pastes {
+        true => {
+            let settings = args.pastes.settings(&reachable(args.listen))?;
+            Some((settings, args.store.open()?))
+        }
+        false => None,
+    };
     // Before connecting: a stop while the database is slow to answer counts.
     let mut signals = Signals::catch()?;
     let starting = async {
         let engine = common.engine().await?;
-        let pastes = start(engine, store, settings).await?;
-        Ok::<_, Failure>((pastes, listen(args.listen).await?))
+        let notes = match wants(Name::Annotations) {
+            Some(wanted) => wanted,
+            None => are_there(&engine).await?,
+        };
+        if pastes.is_none() && !notes {
+            return Err(nothing_to_serve());
+        }
+        let pastes = match pastes {
+            Some((settings, store)) => {
+                let pastes = start(engine.clone(), store, settings).await?;
+                Some((pastes, listen(args.listen).await?))
+            }
+            None => None,
+        };
+        let notes = match notes {
+            true => {
+                let options = &args.annotations;
+                let notes = annotations::start(engine, &options.index, notes_settings).await?;
+                Some((notes, listen(options.listen).await?))
+            }
+            false => None,
+        };
+        Ok::<_, Failure>((pastes, notes))
     };
-    let (pastes, listener) = tokio::select! {
+    let (pastes, notes) = tokio::select! {
         started = starting => started?,
         () = signals.next() => return Ok(Code::Interrupted.into()),
     };
     let (stopper, stopping) = services::stopping();
-    let mut running = vec![answering(&pastes, listener, &stopping)];
-    if !args.no_worker {
-        running.push(working(&pastes, &stopping)?);
+    let mut running = Vec::new();
+    if let Some((pastes, listener)) = pastes {
+        running.push(answering(&pastes, listener, &stopping));
+        if !args.no_worker {
+            running.push(working(&pastes, &stopping)?);
+        }
+    }
+    if let Some((notes, listener)) = notes {
+        running.push(annotations::answering(&notes, listener, &stopping));
+        if !args.no_worker {
+            running.push(annotations::working(&notes, &stopping)?);
+        }
     }
     for service in &running {
         out.print(&service.line())?;
@@ -84,6 +140,18 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let hurried = services::run_all(running, stopper, signals).await?;
     out.note("stopped");
     Ok(if hurried { Code::Interrupted.into() } else { ExitCode::SUCCESS })
+}
+
+/// True when the tables of the annotation service are there.
+async fn are_there(engine: &Leasehold) -> Result<bool, Failure> {
+    let session = engine.database().connect().await?;
+    Ok(::annotations::SCHEMA.status(&session).await?.found.is_some())
+}
+
+fn nothing_to_serve() -> Failure {
+    Failure::usage("no store is named for the content of pastes, and there are no annotations").hint(
+        "for pastes: --store DIR or --s3-bucket NAME; for annotations: leasehold migrate up --service annotations",
+    )
 }
 
 /// The service on a database whose schemas are there.

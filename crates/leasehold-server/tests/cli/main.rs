@@ -7,6 +7,7 @@
     reason = "a test stops at the first surprise"
 )]
 
+mod annotations;
 mod basics;
 mod bench;
 mod dead;
