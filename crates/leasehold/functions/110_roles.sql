@@ -76,6 +76,9 @@ begin
         to leasehold_worker, leasehold_housekeeper;
     grant select, update, delete on leasehold.sweep_failure to leasehold_worker, leasehold_housekeeper;
 
+    -- Whoever carries the word of an alarm says that it does.
+    grant execute on function leasehold.declare_alarm_receiver(text) to leasehold_worker;
+
     -- A housekeeper tidies and fires schedules; a worker process that does both has both roles.
     grant execute on function
         leasehold.expire_leases(int), leasehold.expire_tick(int), leasehold.return_expired(bigint, int),
@@ -83,7 +86,9 @@ begin
         leasehold.return_strays(bigint, bigint), leasehold.walk_jobs(interval, int),
         leasehold.prune(int, interval, interval), leasehold.extend_history(int),
         leasehold.drop_history(interval),
-        leasehold.fire_schedule(text, timestamptz, timestamptz, bigint, boolean)
+        leasehold.fire_schedule(text, timestamptz, timestamptz, bigint, boolean),
+        leasehold.sample_due(), leasehold.take_sample(), leasehold.alarm_snapshot(timestamptz),
+        leasehold.apply_alarms(timestamptz, jsonb)
         to leasehold_housekeeper;
     grant select, insert, update, delete on leasehold.schedule to leasehold_housekeeper;
     grant select on leasehold.schema_version to leasehold_worker, leasehold_housekeeper,
@@ -96,7 +101,11 @@ begin
         leasehold.resume(text, text), leasehold.wake(text),
         leasehold.run_sweep(text, text), leasehold.pause_sweep(text, text, text),
         leasehold.resume_sweep(text, text), leasehold.redrive_sweep(text, text[], text, int),
-        leasehold.take_watch(text), leasehold.note_watch(text, bigint)
+        leasehold.take_watch(text), leasehold.note_watch(text, bigint),
+        leasehold.acknowledge_alarm(bigint, text, text), leasehold.test_alarm(text),
+        leasehold.silence_alarm(bigint, interval, text, text),
+        leasehold.watch_queue(text, text, boolean, bigint, interval, bigint, text[], interval, bigint, bigint),
+        leasehold.unwatch_queue(text, text)
         to leasehold_operator;
     if not pg_has_role('leasehold_operator', 'leasehold_viewer', 'member') then
         grant leasehold_viewer to leasehold_operator;
@@ -110,6 +119,10 @@ begin
     grant select on leasehold.queue, leasehold.queue_state, leasehold.worker_state,
         leasehold.schedule, leasehold.audit, leasehold.sweep, leasehold.sweep_state
         to leasehold_viewer;
+    grant select on leasehold.measure, leasehold.measure_hour, leasehold.watch, leasehold.alarm,
+        leasehold.alarm_state, leasehold.alarm_receiver to leasehold_viewer;
+    grant execute on function leasehold.latest(), leasehold.mirror_numbers(),
+        leasehold.series(text, text[], text, interval, interval) to leasehold_viewer;
     grant select (sweep, key, claim, attempts, failed_at, retry_at, dead_at)
         on leasehold.sweep_failure to leasehold_viewer;
     grant select (id, queue, name, tag, priority, enqueued_at, scheduled_at, expires_at, attempts,

@@ -9,10 +9,12 @@
 //! 4. [`housekeeping`]: `expire` brings back what a dead worker left.
 //! 5. [`once`]: effects that must not repeat. [`schedule`]: jobs that the clock enqueues.
 //! 6. [`sweep`]: rows of your own table, claimed through a status column.
-//! 7. [`migrate`], [`database`]: the schema and the sessions.
+//! 7. [`measure`]: what the engine knows of itself; [`alarm`]: what is wrong.
+//! 8. [`migrate`], [`database`]: the schema and the sessions.
 
 #![forbid(unsafe_code)]
 
+pub mod alarm;
 #[cfg(feature = "chaos")]
 pub mod chaos;
 pub mod database;
@@ -22,6 +24,7 @@ pub mod events;
 pub mod housekeeping;
 pub mod job;
 pub mod link;
+pub mod measure;
 pub mod migrate;
 pub mod mirror;
 pub mod once;

@@ -27,6 +27,7 @@ mod running;
 mod transaction;
 
 pub use builder::WorkerBuilder;
+pub(crate) use context::Attempt;
 pub use context::{Ctx, Fence, StopReason};
 pub use handler::{BatchHandler, BatchItem, FromAttempt, FromRef, Handler, IntoBatchResult, State};
 pub use idle::Tally;
