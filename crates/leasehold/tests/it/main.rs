@@ -37,4 +37,5 @@ mod sql;
 mod support;
 mod sweep;
 mod walk;
+mod watch;
 mod worker;
