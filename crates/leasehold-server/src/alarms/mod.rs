@@ -68,8 +68,7 @@ impl Ways {
         engine: &Leasehold,
         stopping: &Stopping,
     ) -> Result<Service, Failure> {
-        let mut worker =
-            engine.worker().name("alarms").queue(QUEUE, 4).without_housekeeping();
+        let mut worker = engine.worker().name("alarms").queue(QUEUE, 4).without_housekeeping();
         let (mut names, mut says) = (Vec::new(), Vec::new());
         if let Some(receiver) = self.webhook {
             names.push(WEBHOOK);

@@ -152,9 +152,8 @@ pub fn text(entry: &Entry, now: Timestamp) -> String {
 }
 
 pub fn watch_table(watches: &[Watch]) -> Columns {
-    let mut columns = Columns::new(&[
-        "QUEUE", "COMPLETED", "LENGTH", "WITHOUT", "AGE", "DEAD", "LOST", "BY",
-    ]);
+    let mut columns =
+        Columns::new(&["QUEUE", "COMPLETED", "LENGTH", "WITHOUT", "AGE", "DEAD", "LOST", "BY"]);
     let off = || "-".to_owned();
     for watch in watches {
         let counted = |most: i64| if most > 0 { format!("< {most}") } else { off() };

@@ -38,7 +38,9 @@ pub enum Command {
         why: Option<String>,
     },
     /// Tells nobody of an alarm for a while, even when it goes and comes back
-    #[command(after_help = "Examples:\n  leasehold alarms silence 7 --for 2h --why 'the bucket moves'\n  leasehold alarms silence 7 --for 0s --why 'it has moved'")]
+    #[command(
+        after_help = "Examples:\n  leasehold alarms silence 7 --for 2h --why 'the bucket moves'\n  leasehold alarms silence 7 --for 0s --why 'it has moved'"
+    )]
     Silence {
         /// The number of the alarm
         id: i64,
@@ -114,7 +116,10 @@ async fn list(all: bool, limit: i64, common: &Common) -> Result<ExitCode, Failur
     let (entries, now) = (entries(&db, all, limit).await?, db.now().await?);
     out.list("alarms", &entries, |entries| table(entries, now))?;
     if entries.is_empty() && out.is_table() {
-        let measured = db.one("select not leasehold.sample_due() or exists (select from leasehold.latest())", &[]);
+        let measured = db.one(
+            "select not leasehold.sample_due() or exists (select from leasehold.latest())",
+            &[],
+        );
         out.note(match measured.await?.get(0) {
             true => "no alarms",
             false => "no alarms; but nothing has been measured for minutes: is a worker running?",
@@ -206,7 +211,8 @@ async fn watch(args: WatchArgs, common: &Common) -> Result<ExitCode, Failure> {
         (&args.max_lost as _, Type::INT8),
     ];
     db.one(sql, &params).await?;
-    let known = watches(&db).await?.into_iter().filter(|watch| watch.queue == queue).collect::<Vec<_>>();
+    let known =
+        watches(&db).await?.into_iter().filter(|watch| watch.queue == queue).collect::<Vec<_>>();
     out.list("watches", &known, watch_table)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -220,7 +226,9 @@ async fn unwatch(queue: &str, common: &Common) -> Result<ExitCode, Failure> {
             .hint("see: leasehold alarms watch"));
     }
     let answer = serde_json::json!({ "queue": queue, "result": "unwatched" });
-    common.out().one("watch", &answer, |_| format!("nothing is expected of queue {queue} any more"))?;
+    common
+        .out()
+        .one("watch", &answer, |_| format!("nothing is expected of queue {queue} any more"))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -40,6 +40,10 @@ pub struct Args {
     demo: bool,
     #[command(flatten)]
     pasting: pasting::Options,
+    #[command(flatten)]
+    console: crate::console::Options,
+    #[command(flatten)]
+    alarms: crate::alarms::Options,
 }
 
 const HELP: &str = "\
@@ -100,6 +104,12 @@ async fn serve(args: &Args, out: Out, server: &Server, signals: Signals) -> Resu
         services.extend(pasting);
         link
     });
+    if let Some(console) = args.console.bind().await? {
+        services.push(console.service(&engine, &stopping));
+    }
+    if let Some(ways) = args.alarms.ways()? {
+        services.push(ways.service(&engine, &stopping).await?);
+    }
     announce(out, server, &place, applied.len(), &services, link.as_deref())?;
     services::run_all(services, stopper, signals).await
 }

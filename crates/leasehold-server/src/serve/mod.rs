@@ -17,7 +17,9 @@ use leasehold::Leasehold;
 use pastes::{Pastes, Settings, StartError, Store};
 use tokio::net::TcpListener;
 
+use crate::alarms;
 use crate::cli::Common;
+use crate::console;
 use crate::dev::services::{self, Service, Stopping};
 use crate::dev::signals::Signals;
 use crate::exit::{Code, Failure};
@@ -42,6 +44,10 @@ pub struct Args {
     store: StoreOptions,
     #[command(flatten)]
     pastes: PasteOptions,
+    #[command(flatten)]
+    console: console::Options,
+    #[command(flatten)]
+    alarms: alarms::Options,
 }
 
 const HELP: &str = "\
@@ -61,6 +67,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let out = common.out();
     let settings = args.pastes.settings(&reachable(args.listen))?;
     let store = args.store.open()?;
+    let (ways, console) = (args.alarms.ways()?, args.console.bind().await?);
     // Before connecting: a stop while the database is slow to answer counts.
     let mut signals = Signals::catch()?;
     let starting = async {
@@ -74,6 +81,10 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     };
     let (stopper, stopping) = services::stopping();
     let mut running = vec![answering(&pastes, listener, &stopping)];
+    running.extend(console.map(|console| console.service(pastes.engine(), &stopping)));
+    if let Some(ways) = ways {
+        running.push(ways.service(pastes.engine(), &stopping).await?);
+    }
     if !args.no_worker {
         running.push(working(&pastes, &stopping)?);
     }
@@ -88,7 +99,13 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
 
 /// The service on a database whose schemas are there.
 pub async fn start(engine: Leasehold, store: Store, settings: Settings) -> Result<Pastes, Failure> {
-    Ok(Pastes::start(engine, store, settings).await?)
+    let pastes = Pastes::start(engine, store, settings).await?;
+    // What a person has said about the queue goes before this.
+    let client = pastes.engine().pool().get().await.map_err(Failure::failed)?;
+    let sql =
+        "select leasehold.watch_queue('pastes', 'leasehold serve', true, of_max_length => 10000)";
+    client.query_typed(sql, &[]).await?;
+    Ok(pastes)
 }
 
 pub async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
@@ -105,10 +122,13 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
 pub fn answering(pastes: &Pastes, listener: TcpListener, stopping: &Stopping) -> Service {
     let router = pastes::router(pastes.clone());
     let (stop, hurry) = (stopping.clone(), stopping.clone());
+    // As long as pastes can be made here, their queue hears of it.
+    let canary = pastes.engine().canary(["pastes"]).run_until(stopping.clone().asked());
     Service::new("pastes", format!("{}/", pastes.settings().base_url), async move {
         let serving = pastes::http::serve(listener, router, stop.asked());
+        let serving = async { tokio::join!(serving, canary) };
         tokio::select! {
-            () = serving => {}
+            _ = serving => {}
             () = hurry.hurried() => {}
         }
         Ok(())
