@@ -22,7 +22,7 @@ const DECLARE_EVERY: Duration = Duration::from_secs(3600);
 /// Options of every command that can carry the word.
 #[derive(clap::Args, Debug, Default)]
 #[command(next_help_heading = "Alarms")]
-pub struct Options {
+pub struct AlarmOptions {
     /// Sends alarms to this URL as signed POSTs; the secret is in LEASEHOLD_HTTP_SECRET
     #[arg(
         long = "alarm-webhook",
@@ -45,7 +45,7 @@ pub struct Ways {
     command: Option<Arc<Program>>,
 }
 
-impl Options {
+impl AlarmOptions {
     /// Everything that can be wrong with them is said here. `None`: nobody is to be told.
     pub fn ways(&self) -> Result<Option<Ways>, Failure> {
         let webhook = match &self.webhook {

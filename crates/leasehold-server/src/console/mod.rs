@@ -40,7 +40,7 @@ const TOKEN_VARIABLE: &str = "LEASEHOLD_CONSOLE_TOKEN";
 /// Options of every command that has a console.
 #[derive(clap::Args, Debug, Default)]
 #[command(next_help_heading = "Console")]
-pub struct Options {
+pub struct ConsoleOptions {
     /// Where the console and /metrics listen. Other machines reach it only when a token is in
     /// LEASEHOLD_CONSOLE_TOKEN. Default: 127.0.0.1:8090, or a free port when that is taken
     #[arg(long = "console", env = "LEASEHOLD_CONSOLE", value_name = "ADDRESS:PORT")]
@@ -54,9 +54,9 @@ pub struct Options {
 #[command(after_help = HELP)]
 pub struct Args {
     #[command(flatten)]
-    options: Options,
+    options: ConsoleOptions,
     #[command(flatten)]
-    alarms: alarms::Options,
+    alarms: alarms::AlarmOptions,
 }
 
 const HELP: &str = "\
@@ -104,7 +104,7 @@ pub struct Bound {
     url: String,
 }
 
-impl Options {
+impl ConsoleOptions {
     /// Takes the address. `None`: no console is wanted.
     pub async fn bind(&self) -> Result<Option<Bound>, Failure> {
         if self.none {

@@ -41,9 +41,9 @@ pub struct Args {
     #[command(flatten)]
     pasting: pasting::Options,
     #[command(flatten)]
-    console: crate::console::Options,
+    console: crate::console::ConsoleOptions,
     #[command(flatten)]
-    alarms: crate::alarms::Options,
+    alarms: crate::alarms::AlarmOptions,
 }
 
 const HELP: &str = "\

@@ -45,9 +45,9 @@ pub struct Args {
     #[command(flatten)]
     pastes: PasteOptions,
     #[command(flatten)]
-    console: console::Options,
+    console: console::ConsoleOptions,
     #[command(flatten)]
-    alarms: alarms::Options,
+    alarms: alarms::AlarmOptions,
 }
 
 const HELP: &str = "\
