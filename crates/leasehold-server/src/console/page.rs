@@ -107,8 +107,6 @@ fn frame(title: &str, main: &Markup) -> Markup {
                     nav aria-label="Main" {
                         ul {
                             li { button.quiet #pulse type="button" hidden aria-live="polite" { span.dot aria-hidden="true" {} span.pulse-text { "live" } } }
-                            li { a href="/console/api/overview" { "JSON" } }
-                            li { a href="/metrics" { "Metrics" } }
                             li {
                                 button.quiet #theme type="button" hidden {
                                     span.theme-sign aria-hidden="true" {}
@@ -119,6 +117,12 @@ fn frame(title: &str, main: &Markup) -> Markup {
                     }
                 }
                 main.wide #main tabindex="-1" { (main) }
+                footer {
+                    p {
+                        "Every number is of the last minute's sample. "
+                        a href="/console/api/overview" { "JSON" } " · " a href="/metrics" { "Metrics" }
+                    }
+                }
             }
         }
     }

@@ -7,10 +7,11 @@ use crate::console::model::{Range, Series};
 
 pub fn panel(charts: &[Series], range: Range) -> Markup {
     html! {
-        nav.ranges aria-label="Time" {
-            ul {
-                @for other in Range::ALL {
-                    li { a href={ "/console?range=" (other.word()) } aria-current=[(other == range).then_some("page")] { (other.says()) } }
+        ul.ranges aria-label="Time" {
+            @for other in Range::ALL {
+                li {
+                    a href={ "/console?range=" (other.word()) }
+                        aria-current=[(other == range).then_some("page")] { (other.says()) }
                 }
             }
         }
