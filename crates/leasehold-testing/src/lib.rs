@@ -11,6 +11,7 @@
 //! - [`proxy`]: breaks connections at chosen points of the protocol.
 //! - `s3` (feature `s3`): an S3 server in this process, with faults on demand.
 //! - [`stepper`]: every interleaving of a few transactions.
+//! - [`target`]: a store for mirrors in this process, with faults on demand.
 //! - [`cancel`]: drops a future at every point at which it can be dropped.
 
 #![forbid(unsafe_code)]
@@ -29,6 +30,7 @@ pub mod redis;
 #[cfg(feature = "s3")]
 pub mod s3;
 pub mod stepper;
+pub mod target;
 
 pub use assertions::EnqueuedJob;
 pub use database::TestDatabase;
@@ -41,3 +43,4 @@ pub use proxy::FaultProxy;
 pub use redis::PrivateRedis;
 #[cfg(feature = "s3")]
 pub use s3::{FullS3Server, S3Server};
+pub use target::{ScriptedTarget, ScriptedTargets};

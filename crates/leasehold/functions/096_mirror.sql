@@ -1,3 +1,6 @@
+-- What a mirror does in the database. The statements on the mirrored table itself are made by the
+-- library for each table; these functions keep the changes, the deletions, the check and the rebuild.
+
 -- The fingerprint of a key in a version: 52 bits, the same as the library's `fingerprint`.
 create or replace function leasehold.fingerprint(key text, version bigint)
 returns bigint
@@ -5,3 +8,541 @@ language sql immutable strict parallel safe as $$
     select ('x' || encode(substring(sha256(convert_to(key || ':' || version, 'UTF8')) from 1 for 7),
                           'hex'))::bit(56)::bigint >> 4
 $$;
+
+-- Declares a mirror. The same declaration again changes nothing of its check or its rebuild. Its
+-- queue takes as many jobs at once as the mirror does, unless someone has said otherwise.
+create or replace function leasehold.declare_mirror(
+    of_name text, of_table text, of_key text, of_kind text, of_version text, of_queue text,
+    of_job text, of_field text, after interval, keep interval, every interval, of_range int,
+    of_batch int
+)
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    insert into leasehold.queue (name, batch) values (of_queue, of_batch)
+    on conflict (name) do nothing;
+    insert into leasehold.mirror as m
+        (name, table_name, key_column, key_kind, version_column, queue, job_name, job_field,
+         verify_after, tombstones, check_every, range_rows)
+    values (of_name, of_table, of_key, of_kind, of_version, of_queue, of_job, of_field, after, keep,
+            every, of_range)
+    on conflict (name) do update
+        set table_name = excluded.table_name, key_column = excluded.key_column,
+            key_kind = excluded.key_kind, version_column = excluded.version_column,
+            queue = excluded.queue, job_name = excluded.job_name, job_field = excluded.job_field,
+            verify_after = excluded.verify_after, tombstones = excluded.tombstones,
+            check_every = excluded.check_every, range_rows = excluded.range_rows
+      -- A deploy of many workers must not make all of them wait for one row.
+      where (m.table_name, m.key_column, m.key_kind, m.version_column, m.queue, m.job_name,
+             m.job_field, m.verify_after, m.tombstones, m.check_every, m.range_rows)
+            is distinct from
+            (excluded.table_name, excluded.key_column, excluded.key_kind, excluded.version_column,
+             excluded.queue, excluded.job_name, excluded.job_field, excluded.verify_after,
+             excluded.tombstones, excluded.check_every, excluded.range_rows)
+$$;
+
+-- The idempotency key under which the changes of one row become one job.
+create or replace function leasehold.mirror_mark(of_mirror text, key text)
+returns text
+language sql immutable set search_path = leasehold, pg_temp as $$
+    select case when octet_length(of_mirror) + octet_length(key) <= 180
+                then 'mirror:' || of_mirror || ':' || key
+                else 'mirror:' || of_mirror || ':sha256:'
+                     || encode(sha256(convert_to(key, 'UTF8')), 'hex') end
+$$;
+
+-- The arguments of a job for one row. Stores see whole numbers with leading zeros; people do not.
+create or replace function leasehold.mirror_kwargs(kind text, field text, key text)
+returns jsonb
+language sql immutable set search_path = leasehold, pg_temp as $$
+    select jsonb_build_object(
+        field, case kind when 'integer' then to_jsonb(key::bigint) else to_jsonb(key) end)
+$$;
+
+-- Jobs for rows that changed, in the transaction that changed them: one a row.
+--
+-- A change joins the job of an earlier one while that job waits: the lock on it keeps every claim
+-- away until this transaction is over, so whoever claims it then sees the change. A job that is
+-- running, or that somebody has locked, may have read the row before this change: a new one is made.
+-- Nothing here waits for a lock that another transaction may hold for long. A statement that changes
+-- many rows makes plain jobs; a pass works each row once, however many jobs name it.
+create or replace function leasehold.mirror_changed(of_mirror text, keys text[])
+returns void
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    m leasehold.mirror;
+    due timestamptz;
+    late timestamptz;
+    with_tag text;
+    with_priority int;
+    one text;
+    mark text;
+    arguments jsonb;
+    made bigint;
+    known bigint;
+    keyed boolean;
+begin
+    if coalesce(cardinality(keys), 0) = 0 then
+        return;
+    end if;
+    select * into m from leasehold.mirror where name = of_mirror;
+    if not found then
+        return; -- Nobody mirrors it any more. Who does so again compares every row.
+    end if;
+    perform from unnest(keys) as k (key) where k.key = '' or octet_length(k.key) > 400;
+    if found then
+        raise exception 'a row of % has a key that mirror % cannot use', m.table_name, m.name
+            using errcode = 'LH002', hint = 'A key has 1 to 400 bytes.';
+    end if;
+    due := statement_timestamp() + m.verify_after;
+    late := due + interval '30 days';
+    with_tag := coalesce(nullif(current_setting('leasehold.tag', true), ''), 'mirror.' || m.name);
+    if octet_length(with_tag) > 200 then
+        with_tag := left(with_tag, 50);
+    end if;
+    with_priority := least(
+        coalesce(nullif(current_setting('leasehold.priority', true), '')::int, 1), 999999);
+    if cardinality(keys) > 100 then
+        insert into leasehold.job
+            (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts)
+        select m.job_name, leasehold.mirror_kwargs(m.key_kind, m.job_field, k.key), m.queue,
+               with_priority, due, late, with_tag, 2147483647
+          from (select distinct u.key from unnest(keys) as u (key)) k;
+        return;
+    end if;
+    for one in select distinct u.key collate "C" from unnest(keys) as u (key) order by 1 loop
+        mark := leasehold.mirror_mark(m.name, one);
+        arguments := leasehold.mirror_kwargs(m.key_kind, m.job_field, one);
+        made := nextval('leasehold.job_id_seq');
+        -- The transaction that changes a row has locked it, so no other one inserts the same key now.
+        insert into leasehold.idempotency_key as i (queue, key, job_id, payload_hash, holds_until)
+        values (m.queue, mark, made, leasehold.payload_hash(m.job_name, arguments),
+                statement_timestamp())
+        on conflict on constraint idempotency_key_pkey do nothing;
+        keyed := found;
+        if not keyed then
+            select i.job_id into known from leasehold.idempotency_key i
+             where i.queue = m.queue and i.key = mark for update skip locked;
+            if found then
+                perform from leasehold.job j
+                 where j.id = known and not j.held and j.lost_count = 0 and not j.cancel_requested
+                   -- A job that is about to expire would take the change along.
+                   and j.expires_at > due + interval '15 days'
+                   for update skip locked;
+                if found then
+                    -- However long it was put off before: this change is new.
+                    update leasehold.job j
+                       set priority = least(j.priority, with_priority),
+                           scheduled_at = least(j.scheduled_at, due)
+                     where j.id = known and (j.priority > with_priority or j.scheduled_at > due);
+                    continue;
+                end if;
+                update leasehold.idempotency_key i
+                   set job_id = made, payload_hash = leasehold.payload_hash(m.job_name, arguments),
+                       holds_until = statement_timestamp()
+                 where i.queue = m.queue and i.key = mark;
+                keyed := true;
+            end if;
+        end if;
+        insert into leasehold.job
+            (id, name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts,
+             idempotency_key)
+        overriding system value
+        values (made, m.job_name, arguments, m.queue, with_priority, due, late, with_tag, 2147483647,
+                case when keyed then mark end);
+    end loop;
+end $$;
+
+-- The same for rows that are deleted. `versions` are above those that the rows had.
+create or replace function leasehold.mirror_removed(of_mirror text, keys text[], versions bigint[])
+returns void
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    if coalesce(cardinality(keys), 0) = 0
+       or not exists (select from leasehold.mirror m where m.name = of_mirror) then
+        return;
+    end if;
+    insert into leasehold.mirror_gone as g (mirror, key, version)
+    select of_mirror, r.key, max(r.version)
+      from unnest(keys, versions) as r (key, version) group by r.key order by r.key collate "C"
+    on conflict (mirror, key) do update
+        set version = greatest(g.version, excluded.version), gone_at = statement_timestamp();
+    perform leasehold.mirror_changed(of_mirror, keys);
+end $$;
+
+-- Rows that are inserted under a key that was deleted before, with the version of the deletion.
+-- Asked after the insert: only then has it waited for a transaction that deletes the same key.
+create or replace function leasehold.mirror_revived(of_mirror text, keys text[])
+returns table (key text, version bigint)
+language sql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+    select g.key, g.version from leasehold.mirror_gone g
+     where g.mirror = of_mirror and g.key = any (keys)
+$$;
+
+-- Remembers a deletion that nobody wrote down. One row a call: a caller that held one row and waited
+-- for the next could meet a transaction that does so the other way round. Gives the version.
+create or replace function leasehold.mirror_entomb(of_mirror text, of_key text, above bigint)
+returns bigint
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    insert into leasehold.mirror_gone as g (mirror, key, version)
+    values (of_mirror, of_key, above + 1)
+    on conflict (mirror, key) do update
+        set version = greatest(g.version, excluded.version), gone_at = statement_timestamp()
+    returning g.version
+$$;
+
+-- Jobs for rows that are to be written again, due now. `force`: even where the store has them.
+create or replace function leasehold.mirror_reindex(
+    of_mirror text, keys text[], with_tag text default 'reindex', with_priority int default 100,
+    force boolean default false
+)
+returns bigint
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    m leasehold.mirror;
+    made bigint;
+begin
+    select * into m from leasehold.mirror where name = of_mirror;
+    if not found then
+        raise exception 'there is no mirror %', quote_literal(of_mirror)
+            using errcode = 'LH002', hint = 'See which there are: select name from leasehold.mirror.';
+    end if;
+    insert into leasehold.job (name, kwargs, queue, priority, tag, max_attempts)
+    select m.job_name,
+           leasehold.mirror_kwargs(m.key_kind, m.job_field, k.key)
+               || case when force then '{"force": true}'::jsonb else '{}'::jsonb end,
+           m.queue, least(with_priority, 999999), with_tag, 2147483647
+      from unnest(keys) as k (key);
+    get diagnostics made = row_count;
+    return made;
+end $$;
+
+-- Puts jobs of one lease off, many at once. They go to lanes of their own, behind those of jobs that
+-- were never put off, so that however many of them are due, a claim has room for fresh ones.
+-- `counted`: the attempt was a failure and stays counted. There is no last attempt: such jobs end
+-- when their work is seen done, or when they expire. Gives the ids that were still ours.
+create or replace function leasehold.put_off(
+    ids bigint[], generation bigint, waits float8[], whys text[], counted boolean[]
+)
+returns setof bigint
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp
+set enable_indexscan = on set enable_bitmapscan = off set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan as $$
+declare
+    unwanted bigint[];
+begin
+    -- Lock first, in the order of the ids: see `snooze`.
+    select coalesce(array_agg(mine.id) filter (where mine.cancel_requested), '{}') into unwanted
+      from (select j.id, j.cancel_requested from leasehold.job j
+             where j.id = any (ids) and j.lease_generation = generation and j.held
+             order by j.id for update) mine;
+    if unwanted <> '{}' then
+        perform leasehold.cancel_rows(unwanted, true, generation, 'cancelled while it was put off');
+    end if;
+    return query
+    update leasehold.job j
+       set held = false, attempts = j.attempts - (case when o.counted then 0 else 1 end),
+           max_attempts = 2147483647,
+           priority = case when j.priority < 1000000 then j.priority + 1000000 else j.priority end,
+           scheduled_at = statement_timestamp() + make_interval(secs => o.wait),
+           last_error = coalesce(left(o.why, 4096), j.last_error)
+      from unnest(ids, waits, whys, counted) as o (id, wait, why, counted)
+     where j.id = o.id and j.lease_generation = generation and j.held
+    returning j.id;
+    perform leasehold.settle(generation);
+    return query select unnest(unwanted);
+end $$;
+
+-- A store answers again: what was put off meanwhile is due now, up to so many. Says how many.
+create or replace function leasehold.mirror_recovered(of_mirror text, up_to int default 5000)
+returns int
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    moved int;
+begin
+    update leasehold.job j set scheduled_at = statement_timestamp()
+     where j.id = any (array(
+            select w.id from leasehold.mirror m
+              join leasehold.job w on w.queue = m.queue and w.name = m.job_name
+             where m.name = of_mirror and w.priority >= 1000000 and not w.held
+               and w.scheduled_at > statement_timestamp()
+             -- Those that failed by themselves wait on.
+               and w.attempts = 0
+             limit up_to for update of w skip locked))
+       and not j.held;
+    get diagnostics moved = row_count;
+    return moved;
+end $$;
+
+-- Takes the next range of a mirror's check. No row: it is not due, or somebody is at it. Who takes it
+-- and dies holds it up for two minutes.
+create or replace function leasehold.take_check(of_name text)
+returns table (token bigint, after text, round_started_at timestamptz)
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    update leasehold.mirror m
+       set check_token = leasehold.next_generation(),
+           check_busy_until = statement_timestamp() + interval '2 minutes',
+           round_started_at = case when m.check_after is null then statement_timestamp()
+                                   else m.round_started_at end,
+           round_rows = case when m.check_after is null then 0 else m.round_rows end,
+           round_repaired = case when m.check_after is null then 0 else m.round_repaired end
+     where m.name = of_name
+       and (m.check_due_at <= statement_timestamp()
+            -- The clock went back.
+            or m.check_due_at > statement_timestamp() + m.check_every + interval '1 minute')
+       and (m.check_busy_until is null or m.check_busy_until <= statement_timestamp()
+            or m.check_busy_until > statement_timestamp() + interval '10 minutes')
+    returning m.check_token, m.check_after, m.round_started_at
+$$;
+
+-- Ends a range of the check. `next_after` null: the round is over, and what it found is published.
+-- False: it took too long, and somebody else has taken the range.
+create or replace function leasehold.end_check(
+    of_name text, of_token bigint, next_after text, more_rows bigint, more_repaired bigint,
+    pause interval
+)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    m leasehold.mirror;
+begin
+    update leasehold.mirror c
+       set check_after = next_after, check_busy_until = null,
+           check_due_at = statement_timestamp() + pause,
+           round_rows = c.round_rows + more_rows, round_repaired = c.round_repaired + more_repaired
+     where c.name = of_name and c.check_token = of_token
+    returning * into m;
+    if not found then
+        return false;
+    end if;
+    if next_after is null then
+        perform leasehold.publish_check(of_name, m.round_started_at, m.round_rows, m.round_repaired);
+    end if;
+    return true;
+end $$;
+
+-- Writes down what a whole round found: equal as of its start, if nothing is left different.
+create or replace function leasehold.publish_check(
+    of_name text, began timestamptz, of_rows bigint, of_repaired bigint
+)
+returns timestamptz
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    update leasehold.mirror m
+       set checked_at = statement_timestamp(), rows_checked = of_rows, repaired = of_repaired,
+           repaired_total = m.repaired_total + of_repaired, rounds = m.rounds + 1,
+           differences = d.found, oldest_difference = d.oldest,
+           equal_as_of = case when d.found = 0 then greatest(m.equal_as_of, began)
+                              else m.equal_as_of end
+      from (select count(*) as found, min(first_seen) as oldest
+              from leasehold.mirror_difference where mirror = of_name) d
+     where m.name = of_name
+    returning m.equal_as_of
+$$;
+
+-- Notes what is unequal, and makes a job for each row that has none. A row that changed since the
+-- round began is not a difference yet: its own job is on its way. A row that stays unequal gets
+-- another job a minute later, then two, up to a day.
+create or replace function leasehold.mirror_differs(
+    of_mirror text, began timestamptz, keys text[], kinds text[], sources bigint[], helds bigint[]
+)
+returns table (different int, made int)
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    m leasehold.mirror;
+    wanted text[];
+begin
+    select * into m from leasehold.mirror where name = of_mirror;
+    with asked as (
+        select a.key, a.kind, a.source, a.held, j.enqueued_at as since
+          from unnest(keys, kinds, sources, helds) as a (key, kind, source, held)
+          left join leasehold.idempotency_key i
+            on i.queue = m.queue and i.key = leasehold.mirror_mark(m.name, a.key)
+          left join leasehold.job j on j.id = i.job_id
+    ), noted as (
+        insert into leasehold.mirror_difference as d
+            (mirror, key, kind, source_version, held_version, repairs, repaired_at)
+        select m.name, a.key, a.kind, a.source, a.held,
+               case when a.since is null then 1 else 0 end,
+               case when a.since is null then statement_timestamp() end
+          from asked a where a.since is null or a.since < began
+         order by a.key collate "C"
+        on conflict (mirror, key) do update
+            set kind = excluded.kind, source_version = excluded.source_version,
+                held_version = excluded.held_version, last_seen = statement_timestamp(),
+                repairs = case when excluded.repairs > 0 and (d.repaired_at is null
+                    or d.repaired_at <= statement_timestamp() - least(
+                        interval '30 seconds' * power(2, least(d.repairs, 20)), interval '1 day'))
+                    then d.repairs + 1 else d.repairs end,
+                repaired_at = case when excluded.repairs > 0 and (d.repaired_at is null
+                    or d.repaired_at <= statement_timestamp() - least(
+                        interval '30 seconds' * power(2, least(d.repairs, 20)), interval '1 day'))
+                    then statement_timestamp() else d.repaired_at end
+        returning d.key, d.repaired_at = statement_timestamp() as due
+    )
+    select count(*), coalesce(array_agg(n.key) filter (where n.due), '{}') into different, wanted
+      from noted n;
+    made := leasehold.mirror_reindex(m.name, wanted, 'mirror.repair', 50);
+    return next;
+end $$;
+
+-- Rows of a range were seen equal, but for those that are named.
+create or replace function leasehold.mirror_equal(
+    of_mirror text, after text, up_to text, but text[] default '{}'
+)
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    delete from leasehold.mirror_difference d
+     where d.mirror = of_mirror and (after is null or d.key > after)
+       and (up_to is null or d.key <= up_to) and d.key <> all (but)
+$$;
+
+-- Rows were seen equal.
+create or replace function leasehold.mirror_seen(of_mirror text, keys text[])
+returns void
+language sql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+    delete from leasehold.mirror_difference d where d.mirror = of_mirror and d.key = any (keys)
+$$;
+
+-- Deletions that are old enough to be forgotten.
+create or replace function leasehold.mirror_old_gone(of_mirror text, up_to int default 1000)
+returns table (key text, version bigint)
+language sql stable security definer set search_path = leasehold, pg_temp as $$
+    select g.key, g.version
+      from leasehold.mirror m
+      join leasehold.mirror_gone g on g.mirror = m.name
+     where m.name = of_mirror and g.gone_at < statement_timestamp() - m.tombstones
+     order by g.gone_at limit up_to
+$$;
+
+-- The store has forgotten them. One that was renewed meanwhile stays.
+create or replace function leasehold.mirror_forgotten(of_mirror text, keys text[], versions bigint[])
+returns int
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+declare
+    gone int;
+begin
+    delete from leasehold.mirror_gone g where g.ctid = any (array(
+        select o.ctid from unnest(keys, versions) as f (key, version)
+          join leasehold.mirror_gone o on o.mirror = of_mirror and o.key = f.key
+                                       and o.version = f.version
+           for update of o skip locked));
+    get diagnostics gone = row_count;
+    return gone;
+end $$;
+
+-- Counts what a pass did, for the figures of each minute.
+create or replace function leasehold.mirror_tally(
+    of_mirror text, of_queue text, tags text[], whats text[], ns bigint[]
+)
+returns void
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    insert into leasehold.tally (queue, tag, what, n, subject)
+    select of_queue, t.tag, t.what, t.n, of_mirror from unnest(tags, whats, ns) as t (tag, what, n);
+end $$;
+
+-- Which set of documents is searched, where nobody has written that down yet. Gives what stands now.
+create or replace function leasehold.mirror_serves(of_name text, of_serving text)
+returns text
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    update leasehold.mirror m set serving = of_serving where m.name = of_name and m.serving is null;
+    return (select m.serving from leasehold.mirror m where m.name = of_name);
+end $$;
+
+-- A rebuild begins: from now on every write goes to the second set too. False: there is one already.
+create or replace function leasehold.begin_rebuild(of_name text, of_second text)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    update leasehold.mirror m
+       set second = of_second, phase = 'building', rebuild_after = null, rebuild_rows = 0,
+           rebuild_started_at = statement_timestamp(), rebuild_ended_at = null
+     where m.name = of_name and m.phase = 'none';
+    return found;
+end $$;
+
+-- The second set has the rows up to a key; null: all. False: somebody else has gone on from there.
+create or replace function leasehold.note_rebuild(
+    of_name text, of_second text, from_key text, to_key text, more_rows bigint
+)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    update leasehold.mirror m
+       set rebuild_after = to_key, rebuild_rows = m.rebuild_rows + more_rows,
+           phase = case when to_key is null then 'verifying' else 'building' end
+     where m.name = of_name and m.second = of_second and m.phase = 'building'
+       and m.rebuild_after is not distinct from from_key;
+    return found;
+end $$;
+
+-- Searches go to the second set now; the former one is kept and written on. Again: back.
+create or replace function leasehold.note_swap(of_name text, to_set text)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    update leasehold.mirror m
+       set serving = m.second, second = m.serving, phase = 'swapped',
+           rebuild_ended_at = coalesce(m.rebuild_ended_at, statement_timestamp())
+     where m.name = of_name and m.second = to_set and m.phase in ('verifying', 'swapped');
+    return found;
+end $$;
+
+-- The second set is written no more. Gives its name; null: there was none.
+create or replace function leasehold.drop_second(of_name text)
+returns text
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    dropped text;
+begin
+    select m.second into dropped from leasehold.mirror m where m.name = of_name for update;
+    update leasehold.mirror m
+       set second = null, phase = 'none', rebuild_after = null
+     where m.name = of_name and m.second is not null;
+    return dropped;
+end $$;
+
+-- Asks a worker that has the store to do something with it. Asked twice, it is done once. Gives the
+-- number of the job; null: there is no such mirror.
+create or replace function leasehold.order_mirror(of_name text, what text, actor text)
+returns bigint
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    m leasehold.mirror;
+    made bigint;
+begin
+    if what not in ('check', 'rebuild', 'rollback', 'drop') then
+        raise exception 'a mirror cannot be told to %', quote_literal(what)
+            using errcode = 'LH002', hint = 'Use check, rebuild, rollback or drop.';
+    end if;
+    select * into m from leasehold.mirror where name = of_name;
+    if not found then
+        return null;
+    end if;
+    select e.job_id into made from leasehold.enqueue(
+        name => 'mirror.' || m.name || '.order', kwargs => jsonb_build_object('do', what),
+        queue => m.queue, tag => 'mirror.order', priority => 0,
+        key => 'mirror:' || m.name || ':order:' || what, key_for => interval '0') e;
+    insert into leasehold.audit (actor, action, subject) values (actor, what, 'mirror ' || m.name);
+    perform leasehold.wake(m.queue);
+    return made;
+end $$;
+
+-- Mirrors with their state in words.
+create or replace view leasehold.mirror_state as
+select m.name, m.table_name, m.queue, m.job_name, m.phase, m.serving, m.second, m.rebuild_rows,
+       m.rebuild_started_at, m.rebuild_ended_at, m.round_started_at, m.round_rows, m.checked_at,
+       m.rows_checked, m.repaired, m.repaired_total, m.rounds, m.equal_as_of,
+       d.found as differences, d.oldest as oldest_difference,
+       (select count(*) from leasehold.mirror_gone g where g.mirror = m.name) as tombstones
+  from leasehold.mirror m
+ cross join lateral (
+        select count(*) as found, min(first_seen) as oldest
+          from leasehold.mirror_difference f where f.mirror = m.name) d;

@@ -262,18 +262,20 @@ language sql immutable set search_path = leasehold, pg_temp as $$
                 else 'public.' || quote_ident(name) end
 $$;
 
--- What each mirror says of itself, as far as it says it. The ages are in seconds; null: it has not
+-- What each mirror says of itself. What differs is read from the differences themselves: what the last
+-- round of the check published may have been mended since. The ages are in seconds; null: it has not
 -- been compared yet, or nothing differs.
 create or replace function leasehold.mirror_numbers()
 returns table (name text, phase text, rows_checked bigint, repaired bigint, differences bigint,
                oldest_difference_age double precision, equal_as_of timestamptz)
 language sql stable security definer set search_path = leasehold, pg_temp as $$
-    select m.name, told.j ->> 'phase', (told.j ->> 'rows_checked')::bigint,
-           (told.j ->> 'repaired')::bigint, (told.j ->> 'differences')::bigint,
-           extract(epoch from statement_timestamp() - (told.j ->> 'oldest_difference')::timestamptz)::double precision,
-           (told.j ->> 'equal_as_of')::timestamptz
-      from leasehold.mirror m cross join lateral to_jsonb(m) as told (j)
-     order by m.name limit 500
+    select m.name, m.phase, m.rows_checked, m.repaired_total,
+           (select count(*) from (select from leasehold.mirror_difference d
+                                   where d.mirror = m.name limit 10000) some),
+           (select extract(epoch from statement_timestamp() - min(d.first_seen))
+              from leasehold.mirror_difference d where d.mirror = m.name)::double precision,
+           m.equal_as_of
+      from leasehold.mirror m order by m.name limit 500
 $$;
 
 create or replace function leasehold.measure_mirrors(minute timestamptz)

@@ -79,6 +79,32 @@ begin
     -- Whoever carries the word of an alarm says that it does.
     grant execute on function leasehold.declare_alarm_receiver(text) to leasehold_worker;
 
+    -- Who changes a mirrored table makes jobs; who passes them on reads rows and asks the store.
+    grant execute on function
+        leasehold.mirror_changed(text, text[]), leasehold.mirror_removed(text, text[], bigint[]),
+        leasehold.mirror_revived(text, text[]),
+        leasehold.mirror_reindex(text, text[], text, int, boolean)
+        to leasehold_producer, leasehold_worker;
+    grant execute on function
+        leasehold.fingerprint(text, bigint),
+        leasehold.declare_mirror(text, text, text, text, text, text, text, text, interval, interval,
+                                 interval, int, int),
+        leasehold.mirror_entomb(text, text, bigint),
+        leasehold.put_off(bigint[], bigint, float8[], text[], boolean[]),
+        leasehold.mirror_recovered(text, int), leasehold.take_check(text),
+        leasehold.end_check(text, bigint, text, bigint, bigint, interval),
+        leasehold.publish_check(text, timestamptz, bigint, bigint),
+        leasehold.mirror_differs(text, timestamptz, text[], text[], bigint[], bigint[]),
+        leasehold.mirror_equal(text, text, text, text[]), leasehold.mirror_seen(text, text[]),
+        leasehold.mirror_old_gone(text, int), leasehold.mirror_forgotten(text, text[], bigint[]),
+        leasehold.mirror_tally(text, text, text[], text[], bigint[]),
+        leasehold.mirror_serves(text, text), leasehold.begin_rebuild(text, text),
+        leasehold.note_rebuild(text, text, text, text, bigint), leasehold.note_swap(text, text),
+        leasehold.drop_second(text)
+        to leasehold_worker;
+    grant select on leasehold.mirror, leasehold.mirror_gone, leasehold.mirror_difference
+        to leasehold_worker;
+
     -- A housekeeper tidies and fires schedules; a worker process that does both has both roles.
     grant execute on function
         leasehold.expire_leases(int), leasehold.expire_tick(int), leasehold.return_expired(bigint, int),
@@ -105,7 +131,8 @@ begin
         leasehold.acknowledge_alarm(bigint, text, text), leasehold.test_alarm(text),
         leasehold.silence_alarm(bigint, interval, text, text),
         leasehold.watch_queue(text, text, boolean, bigint, interval, bigint, text[], interval, bigint, bigint),
-        leasehold.unwatch_queue(text, text)
+        leasehold.unwatch_queue(text, text),
+        leasehold.order_mirror(text, text, text)
         to leasehold_operator;
     if not pg_has_role('leasehold_operator', 'leasehold_viewer', 'member') then
         grant leasehold_viewer to leasehold_operator;
@@ -117,7 +144,8 @@ begin
                   expires_at, lost_count, cancel_requested, finished_at)
         on leasehold.inbox to leasehold_viewer;
     grant select on leasehold.queue, leasehold.queue_state, leasehold.worker_state,
-        leasehold.schedule, leasehold.audit, leasehold.sweep, leasehold.sweep_state
+        leasehold.schedule, leasehold.audit, leasehold.sweep, leasehold.sweep_state,
+        leasehold.mirror, leasehold.mirror_state, leasehold.mirror_gone, leasehold.mirror_difference
         to leasehold_viewer;
     grant select on leasehold.measure, leasehold.measure_hour, leasehold.watch, leasehold.alarm,
         leasehold.alarm_state, leasehold.alarm_receiver to leasehold_viewer;

@@ -11,7 +11,7 @@
 create table leasehold.measure (
     -- The minute, by its beginning.
     at timestamptz not null,
-    kind text not null constraint measure_kind check (kind in ('queue', 'tag', 'sweep', 'mirror', 'database')),
+    kind text collate "C" not null constraint measure_kind check (kind in ('queue', 'tag', 'sweep', 'mirror', 'database')),
     -- A queue, `queue/tag`, a sweep, a mirror, a table, or empty: the database as a whole.
     subject text collate "C" not null,
     metric text collate "C" not null,
@@ -24,7 +24,7 @@ create table leasehold.measure (
 -- The same an hour: flows are sums, the others the mean. Hours are kept for ninety days.
 create table leasehold.measure_hour (
     at timestamptz not null,
-    kind text not null,
+    kind text collate "C" not null,
     subject text collate "C" not null,
     metric text collate "C" not null,
     flow boolean not null,
@@ -82,7 +82,7 @@ create table leasehold.watch (
 -- What is wrong, and what was. One open row for a rule and what it is about.
 create table leasehold.alarm (
     id bigint generated always as identity primary key,
-    rule text not null,
+    rule text collate "C" not null,
     subject text collate "C" not null,
     raised_at timestamptz not null default statement_timestamp(),
     -- Null: it still holds.

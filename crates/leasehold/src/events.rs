@@ -31,6 +31,8 @@ pub enum Event {
     SweepRunEnded { sweep: String },
     /// The watchdog gave rows back.
     SweepWatched { sweep: String, reset: u64, retried: u64 },
+    /// A range of a mirror was compared with its store.
+    MirrorChecked { mirror: String, rows: u64, differences: u64, round_over: bool },
     /// The worker has stopped claiming and waits for its handlers.
     Draining,
 }

@@ -9,8 +9,9 @@
 //! 4. [`housekeeping`]: `expire` brings back what a dead worker left.
 //! 5. [`once`]: effects that must not repeat. [`schedule`]: jobs that the clock enqueues.
 //! 6. [`sweep`]: rows of your own table, claimed through a status column.
-//! 7. [`measure`]: what the engine knows of itself; [`alarm`]: what is wrong.
-//! 8. [`migrate`], [`database`]: the schema and the sessions.
+//! 7. [`mirror`]: a second store that is kept equal to a table of yours.
+//! 8. [`measure`]: what the engine knows of itself; [`alarm`]: what is wrong.
+//! 9. [`migrate`], [`database`]: the schema and the sessions.
 
 #![forbid(unsafe_code)]
 

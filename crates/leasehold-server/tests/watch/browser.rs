@@ -18,13 +18,11 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Half an hour of two queues, a worker and a mirror, all of it measured.
 async fn traffic(tower: &Tower) {
     tower.sql("select leasehold.watch_queue('annotations', 'ann', of_max_length => 1000)").await;
-    tower.sql("insert into leasehold.mirror (name) values ('annotations.index')").await;
-    let columns = "alter table leasehold.mirror add column if not exists rows_checked bigint, \
-        add column if not exists repaired bigint, add column if not exists differences bigint, \
-        add column if not exists oldest_difference timestamptz, add column if not exists equal_as_of timestamptz";
-    tower.sql(columns).await;
+    tower.sql("select leasehold.declare_mirror('annotations.index', 'public.notes', 'id', 'text', 'version', 'notes', 'index', 'id', '1 minute', '1 day', '1 minute', 1000, 2500)").await;
     for minute in 0..40_u32 {
-        for (queue, jobs, done) in [("annotations", 20 + (minute * 7) % 15, 18 + (minute * 5) % 17), ("mail", 3, 3)] {
+        for (queue, jobs, done) in
+            [("annotations", 20 + (minute * 7) % 15, 18 + (minute * 5) % 17), ("mail", 3, 3)]
+        {
             tower.sql(&format!("insert into leasehold.job (queue, name) select '{queue}', 'index' from generate_series(1, {jobs})")).await;
             tower.sql(&format!("with c as (select array_agg(id) as ids, max(lease_generation) as g from leasehold.claim('w/1', '{queue}', {done})) select leasehold.complete_many(c.ids, c.g) from c where c.g is not null")).await;
         }
@@ -32,7 +30,7 @@ async fn traffic(tower: &Tower) {
         tower.a_minute_passes().await;
     }
     tower.sql("select leasehold.register_worker('w/1', 'indexer', 'host-1', 4711, '0.1.0', array['annotations', 'mail'], '{}', 8, 3, false)").await;
-    tower.sql("update leasehold.mirror set rows_checked = 12840, repaired = 3, differences = 0, equal_as_of = now() - interval '40 seconds'").await;
+    tower.sql("update leasehold.mirror set rows_checked = 12840, repaired_total = 3, equal_as_of = now() - interval '40 seconds'").await;
     tower.a_minute_passes().await;
 }
 
@@ -44,8 +42,12 @@ async fn trouble(tower: &Tower) {
 #[tokio::test(flavor = "multi_thread")]
 async fn h3_h10_people_can_use_the_console_with_a_real_browser() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/watch/browser");
-    let packages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pastes/tests/browser/node_modules");
-    assert!(packages.join("puppeteer-core").is_dir(), "run scripts/test --prepare, which installs it");
+    let packages =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../pastes/tests/browser/node_modules");
+    assert!(
+        packages.join("puppeteer-core").is_dir(),
+        "run scripts/test --prepare, which installs it"
+    );
     let tower = Arc::new(Tower::start().await);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let control = format!("http://{}", listener.local_addr().unwrap());

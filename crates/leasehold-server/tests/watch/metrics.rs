@@ -37,7 +37,7 @@ async fn full() -> (Tower, String) {
         }
     };
     worker.run_until(three).await.unwrap();
-    tower.sql("insert into leasehold.mirror (name) values ('notes.index'); insert into leasehold.tally (queue, tag, what, n, subject) values ('notes', 't', 'synced_missing', 3, 'notes.index')").await;
+    tower.sql("select leasehold.declare_mirror('notes.index', 'public.notes', 'id', 'text', 'version', 'notes', 'index', 'id', '1 minute', '1 day', '1 minute', 1000, 2500); insert into leasehold.tally (queue, tag, what, n, subject) values ('notes', 't', 'synced_missing', 3, 'notes.index')").await;
     tower.sql("select leasehold.declare_sweep('shelf', 'public.shelf', 'id', 'bigint', 'due', 'status', 'NEW', 'BUSY', 'DONE', 'taken_at', 'claim', 10, 5, '2 hours', '1 minute', 1000, null, null, '1 minute', null)").await;
     tower.sql("insert into leasehold.job (name, expires_at, queue, tag) values ('late', now(), 'odd \"\\ queue', E'two\\nlines'); select leasehold.expire_jobs()").await;
     tower.a_minute_passes().await;

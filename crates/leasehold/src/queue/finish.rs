@@ -26,6 +26,13 @@ pub(crate) enum Verdict {
     Snooze {
         wait: Duration,
     },
+    /// Not done now; it comes back behind every job that was never put off. `counted`: the attempt was
+    /// a failure.
+    PutOff {
+        wait: Duration,
+        why: String,
+        counted: bool,
+    },
     Cancel {
         why: String,
     },
@@ -112,6 +119,11 @@ pub(crate) async fn finish(
             let params = [job, generation_param, (&seconds as _, Type::FLOAT8)];
             yes_or_lost(link, sql, &params, Finished::Snoozed).await
         }
+        Verdict::PutOff { wait, why, counted } => {
+            let off = Off { id, wait: *wait, why, counted: *counted };
+            let done = put_off(link, &[off], generation).await?;
+            Ok(if done.is_empty() { Finished::Lost } else { Finished::Snoozed })
+        }
         Verdict::Cancel { why } => {
             let why = storable(why);
             let sql = "select leasehold.finish_cancelled($1, $2, $3)";
@@ -129,6 +141,39 @@ pub(crate) async fn finish(
             Ok(if released == 0 { Finished::Lost } else { Finished::Released })
         }
     }
+}
+
+/// One job to be put off.
+pub(crate) struct Off<'a> {
+    pub(crate) id: JobId,
+    pub(crate) wait: Duration,
+    pub(crate) why: &'a str,
+    pub(crate) counted: bool,
+}
+
+/// Puts jobs of one generation off. Answers with those that were still ours.
+pub(crate) async fn put_off(
+    link: &Link,
+    jobs: &[Off<'_>],
+    generation: Generation,
+) -> Result<Vec<i64>, CallError> {
+    let ids: Vec<i64> = jobs.iter().map(|job| job.id.0).collect();
+    let waits: Vec<f64> = jobs.iter().map(|job| job.wait.as_secs_f64()).collect();
+    let whys: Vec<String> = jobs.iter().map(|job| storable(job.why)).collect();
+    let counted: Vec<bool> = jobs.iter().map(|job| job.counted).collect();
+    let rows = link
+        .query(
+            "select * from leasehold.put_off($1, $2, $3, $4, $5)",
+            &[
+                (&ids, Type::INT8_ARRAY),
+                (&generation.0, Type::INT8),
+                (&waits, Type::FLOAT8_ARRAY),
+                (&whys, Type::TEXT_ARRAY),
+                (&counted, Type::BOOL_ARRAY),
+            ],
+        )
+        .await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
 async fn yes_or_lost(

@@ -92,7 +92,15 @@ impl Lanes {
     }
 }
 
+/// Jobs that were put off have their priority and this. See `leasehold.put_off`.
+const PUT_OFF: i32 = 1_000_000;
+
 impl Lane {
+    /// Holds jobs that were put off.
+    pub(crate) fn is_put_off(&self) -> bool {
+        self.priority >= PUT_OFF
+    }
+
     fn is_same(&self, other: &Self) -> bool {
         self.priority == other.priority && self.name == other.name
     }

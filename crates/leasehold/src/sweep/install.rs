@@ -53,7 +53,7 @@ fn install_sql(sweep: &Sweep) -> String {
 }
 
 /// Postgres cuts names at 63 bytes, and two long ones could then be the same.
-fn short(name: &str) -> String {
+pub(crate) fn short(name: &str) -> String {
     if name.len() <= 63 {
         return name.to_owned();
     }

@@ -47,10 +47,12 @@ pub use stored::watch_by_name;
 pub use watchdog::WatchReport;
 pub use when::When;
 
+pub(crate) use install::short;
 pub(crate) use prepare::Prepared;
 #[cfg(feature = "testing")]
 pub(crate) use prepare::SETTINGS;
 pub(crate) use run::Sweeper;
 #[cfg(feature = "testing")]
 pub(crate) use statements::gate_key;
+pub(crate) use statements::{ident, literal, table};
 pub(crate) use watchdog::Watchdog;

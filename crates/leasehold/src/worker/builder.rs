@@ -13,6 +13,7 @@ use crate::error::WorkerError;
 use crate::events::Events;
 use crate::housekeeping::HousekeepingConfig;
 use crate::job::Job;
+use crate::mirror::{self, Mirror};
 use crate::schedule::Schedule;
 use crate::sweep::Sweep;
 
@@ -33,6 +34,7 @@ pub struct WorkerBuilder<S> {
     pub(super) runners: HashMap<String, handler::Registered>,
     pub(super) schedules: Vec<Schedule>,
     pub(super) sweeps: Vec<Sweep>,
+    pub(super) mirrors: Vec<Arc<mirror::Desk>>,
     pub(super) poll: Duration,
     pub(super) grace: Duration,
     pub(super) renew_limit: Duration,
@@ -54,6 +56,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             runners: HashMap::new(),
             schedules: Vec::new(),
             sweeps: Vec::new(),
+            mirrors: Vec::new(),
             poll: Duration::from_millis(500),
             grace: Duration::from_secs(25),
             renew_limit: Duration::from_secs(5),
@@ -123,6 +126,18 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
+    /// Keeps a store equal to a table of yours: works the jobs of its changes, compares everything all
+    /// the time, forgets old deletions. The mirror's queue gets the slots that its batches need, unless
+    /// this worker names it.
+    pub fn mirror(mut self, mirror: Mirror) -> Self {
+        let desk = Arc::new(mirror::Desk::new(&self.engine, mirror));
+        let (job, order) = (desk.mirror().job_name(), desk.mirror().order_name());
+        self.runners.insert(job.to_owned(), mirror::pass_runner(Arc::clone(&desk)));
+        self.runners.insert(order, mirror::order_runner(Arc::clone(&desk)));
+        self.mirrors.push(desk);
+        self
+    }
+
     /// How often to look for work when no wake-up comes. Shorter: less waiting after a lost
     /// wake-up, more queries. Default: 500 ms.
     pub fn poll_every(mut self, interval: Duration) -> Self {
@@ -179,10 +194,20 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
 
     /// The queues to work, with their slots.
     pub(super) fn queues(&self) -> Vec<(String, usize)> {
-        if !self.queues.is_empty() {
-            return self.queues.clone();
+        let mut queues = self.queues.clone();
+        if queues.is_empty() {
+            queues = self.kinds_queues.iter().map(|queue| (queue.clone(), DEFAULT_SLOTS)).collect();
         }
-        self.kinds_queues.iter().map(|queue| (queue.clone(), DEFAULT_SLOTS)).collect()
+        for mirror in self.mirrors.iter().map(|desk| desk.mirror()) {
+            if self.queues.iter().any(|(queue, _)| queue == mirror.queue_name()) {
+                continue; // Whoever names the queue knows how much it may take.
+            }
+            match queues.iter_mut().find(|(queue, _)| queue == mirror.queue_name()) {
+                Some((_, slots)) => *slots = (*slots).max(mirror.slots()),
+                None => queues.push((mirror.queue_name().to_owned(), mirror.slots())),
+            }
+        }
+        queues
     }
 
     pub(super) fn id(&self) -> String {
@@ -203,6 +228,20 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         for sweep in &self.sweeps {
             if self.sweeps.iter().filter(|other| other.name() == sweep.name()).count() > 1 {
                 return config(format!("sweep {:?} is named twice", sweep.name()));
+            }
+        }
+        for (at, one) in self.mirrors.iter().enumerate() {
+            for other in self.mirrors.iter().skip(at + 1) {
+                if one.name() == other.name() {
+                    return config(format!("mirror {:?} is named twice", one.name()));
+                }
+                if one.mirror().job_name() == other.mirror().job_name() {
+                    return config(format!(
+                        "mirrors {:?} and {:?} have jobs of one name; use .job(name, field)",
+                        one.name(),
+                        other.name()
+                    ));
+                }
             }
         }
         if self.runners.is_empty() && self.sweeps.is_empty() {

@@ -18,7 +18,7 @@ use crate::error::CallError;
 use crate::events::Event;
 use crate::link::{Link, Patience};
 use crate::queue::claim::{Claim, Claimer};
-use crate::queue::lanes::Lanes;
+use crate::queue::lanes::{Lane, Lanes};
 
 /// A claim waits this long for more slots when only a few are free.
 const GATHER: Duration = Duration::from_millis(1);
@@ -65,6 +65,15 @@ enum Found {
     NothingNew,
     /// Nothing at all.
     Nothing,
+}
+
+/// How many of so many places are kept for jobs that were put off: a quarter, and where that is less
+/// than one, one now and then.
+fn share(up_to: usize, chance: u8) -> usize {
+    match up_to / 4 {
+        0 => usize::from(chance < 64).min(up_to),
+        share => share,
+    }
 }
 
 impl Fetch {
@@ -174,19 +183,16 @@ impl Fetch {
             lanes.end_rescan(scanned, &[], true, started.elapsed());
             return Ok(Found::Nothing);
         }
-        let up_to = free.min(self.batch);
-        let claim = self.claim(|claimer, id| {
-            let scanned = &scanned;
-            async move { claimer.claim(scanned, up_to, id).await }
-        });
-        let claim = claim.await?;
-        let jobs = claim.as_ref().map_or(&[][..], |claim| &claim.jobs);
-        let count = jobs.len();
-        lanes.end_rescan(scanned.clone(), jobs, count < up_to, started.elapsed());
-        if let Some(claim) = claim {
+        let (claims, complete) = self.claim_shares(&scanned, free.min(self.batch)).await?;
+        let found = if claims.is_empty() { Found::Nothing } else { Found::Jobs };
+        // The lanes are marked as read by the first; the others only move them on.
+        let first = claims.first().map_or(&[][..], |claim| &claim.jobs);
+        lanes.end_rescan(scanned, first, complete, started.elapsed());
+        for claim in claims {
+            lanes.advance(&claim.jobs);
             self.start(claim, None).await;
         }
-        Ok(if count == 0 { Found::Nothing } else { Found::Jobs })
+        Ok(found)
     }
 
     /// Claims from where we left off in each lane.
@@ -194,19 +200,63 @@ impl Fetch {
         if lanes.lanes().is_empty() {
             return Ok(Found::NothingNew);
         }
-        let up_to = free.min(self.batch);
         let known = lanes.lanes().to_vec();
-        let claim = self.claim(|claimer, id| {
-            let known = &known;
-            async move { claimer.claim(known, up_to, id).await }
-        });
-        let claim = claim.await?;
-        let Some(claim) = claim else {
+        let (claims, _) = self.claim_shares(&known, free.min(self.batch)).await?;
+        if claims.is_empty() {
             return Ok(Found::NothingNew);
-        };
-        lanes.advance(&claim.jobs);
-        self.start(claim, None).await;
+        }
+        for claim in claims {
+            lanes.advance(&claim.jobs);
+            self.start(claim, None).await;
+        }
         Ok(Found::Jobs)
+    }
+
+    /// Claims from lanes. Jobs that were put off have lanes of their own, and where both kinds wait,
+    /// each has its share: thousands that fail again and again must not keep a fresh one out, nor a
+    /// stream of fresh ones those. Says too whether every lane was read to its end.
+    async fn claim_shares(
+        &self,
+        lanes: &[Lane],
+        up_to: usize,
+    ) -> Result<(Vec<Claim>, bool), CallError> {
+        let (fresh, late): (Vec<Lane>, Vec<Lane>) =
+            lanes.iter().cloned().partition(|lane| !lane.is_put_off());
+        if fresh.is_empty() || late.is_empty() {
+            let claim = self.claim_lanes(lanes, up_to).await?;
+            let complete = claim.as_ref().is_none_or(|claim| claim.jobs.len() < up_to);
+            return Ok((claim.into_iter().collect(), complete));
+        }
+        let kept = share(up_to, rand::random());
+        let mut claims = Vec::new();
+        let mut complete = true;
+        let mut left = up_to;
+        for (lanes, most) in [(&fresh, up_to - kept), (&late, up_to)] {
+            let most = most.min(left);
+            if most == 0 {
+                complete = false;
+                continue;
+            }
+            match self.claim_lanes(lanes, most).await {
+                Ok(claim) => {
+                    let count = claim.as_ref().map_or(0, |claim| claim.jobs.len());
+                    complete &= count < most;
+                    left -= count.min(left);
+                    claims.extend(claim);
+                }
+                // What the first has claimed must start.
+                Err(error) if !claims.is_empty() => {
+                    tracing::warn!(%error, queue = %self.queue, "claiming failed; trying again");
+                    complete = false;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((claims, complete))
+    }
+
+    async fn claim_lanes(&self, lanes: &[Lane], up_to: usize) -> Result<Option<Claim>, CallError> {
+        self.claim(|claimer, id| async move { claimer.claim(lanes, up_to, id).await }).await
     }
 
     /// Jobs that were lost before, each alone under its lease.

@@ -45,10 +45,13 @@ impl Finisher {
         while decisions.recv_many(&mut taken, BACKLOG).await > 0 {
             self.linger(&mut decisions, &mut taken).await;
             let mut completing: HashMap<Generation, Vec<Arc<Attempt>>> = HashMap::new();
+            let mut put_off: HashMap<Generation, Vec<(Arc<Attempt>, Verdict)>> = HashMap::new();
             let mut others = Vec::new();
             for Decision { attempt, verdict } in taken.drain(..) {
                 if verdict == Verdict::Complete {
                     completing.entry(attempt.job.generation).or_default().push(attempt);
+                } else if matches!(verdict, Verdict::PutOff { .. }) {
+                    put_off.entry(attempt.job.generation).or_default().push((attempt, verdict));
                 } else {
                     others.push((attempt, verdict));
                 }
@@ -59,9 +62,12 @@ impl Finisher {
                     .into_iter()
                     .map(|(generation, attempts)| self.complete(generation, attempts)),
             );
+            let put_off = join_all(
+                put_off.into_iter().map(|(generation, jobs)| self.put_off(generation, jobs)),
+            );
             let rest =
                 join_all(others.iter().map(|(attempt, verdict)| self.finish(attempt, verdict)));
-            futures_util::future::join(completes, rest).await;
+            futures_util::future::join3(completes, put_off, rest).await;
         }
     }
 
@@ -134,6 +140,44 @@ impl Finisher {
             let kept = !lost.contains(&attempt.job.id);
             (attempt, if kept { Finished::Completed } else { Finished::Lost })
         }));
+        self.book.close(generation, count);
+    }
+
+    /// Many at once: while a store is away, thousands are put off together.
+    async fn put_off(&self, generation: Generation, mut jobs: Vec<(Arc<Attempt>, Verdict)>) {
+        let count = jobs.len();
+        let mut patience = Patience::default();
+        while !jobs.is_empty() {
+            let off: Vec<finish::Off<'_>> = jobs.iter().filter_map(off).collect();
+            match finish::put_off(&self.link, &off, generation).await {
+                Ok(done) => {
+                    let done: HashSet<i64> = done.into_iter().collect();
+                    let outcome = |attempt: &Attempt| match done.contains(&attempt.job.id.0) {
+                        true => Finished::Snoozed,
+                        false => Finished::Lost,
+                    };
+                    self.process
+                        .finished(jobs.iter().map(|(attempt, _)| (attempt, outcome(attempt))));
+                    for (attempt, _) in jobs.drain(..) {
+                        self.report(attempt.job.id, generation, outcome(&attempt));
+                    }
+                }
+                Err(error) => {
+                    let ids: Vec<i64> = jobs.iter().map(|(attempt, _)| attempt.job.id.0).collect();
+                    let fates = self.explain(&error, &ids, generation, &mut patience).await;
+                    let fates: HashMap<JobId, Fate> = fates.into_iter().collect();
+                    jobs.retain(|(attempt, _)| {
+                        let id = attempt.job.id;
+                        match fates.get(&id) {
+                            Some(Fate::Held) => return true,
+                            Some(Fate::Finished) => self.report(id, generation, Finished::Snoozed),
+                            _ => self.report(id, generation, Finished::Lost),
+                        }
+                        false
+                    });
+                }
+            }
+        }
         self.book.close(generation, count);
     }
 
@@ -228,11 +272,20 @@ impl Finisher {
     }
 }
 
+fn off((attempt, verdict): &(Arc<Attempt>, Verdict)) -> Option<finish::Off<'_>> {
+    match verdict {
+        Verdict::PutOff { wait, why, counted } => {
+            Some(finish::Off { id: attempt.job.id, wait: *wait, why, counted: *counted })
+        }
+        _ => None,
+    }
+}
+
 fn intended(verdict: &Verdict) -> Finished {
     match verdict {
         Verdict::Complete | Verdict::CompletedInTransaction => Finished::Completed,
         Verdict::Retry { .. } => Finished::Retried,
-        Verdict::Snooze { .. } => Finished::Snoozed,
+        Verdict::Snooze { .. } | Verdict::PutOff { .. } => Finished::Snoozed,
         Verdict::Cancel { .. } => Finished::Cancelled,
         Verdict::Bury { .. } => Finished::Buried,
         Verdict::Release => Finished::Released,

@@ -30,6 +30,7 @@ pub use builder::WorkerBuilder;
 pub(crate) use context::Attempt;
 pub use context::{Ctx, Fence, StopReason};
 pub use handler::{BatchHandler, BatchItem, FromAttempt, FromRef, Handler, IntoBatchResult, State};
+pub(crate) use handler::{Registered, Runner, VerdictFuture, VerdictsFuture};
 pub use idle::Tally;
 pub use outcome::{IntoJobResult, JobError, JobResult, Outcome};
 pub(crate) use run::panic_text;

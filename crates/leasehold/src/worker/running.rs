@@ -19,6 +19,7 @@ use crate::housekeeping::Housekeeper;
 use crate::link::Link;
 use crate::measure::canary;
 use crate::measure::process::Process;
+use crate::mirror::{Checker, MirrorError};
 use crate::queue::finish::Verdict;
 use crate::sweep::{Prepared, Sweep, SweepError, Sweeper, Watchdog};
 
@@ -48,6 +49,7 @@ impl Running {
             mut runners,
             schedules,
             sweeps,
+            mirrors,
             runs_no_jobs,
             poll,
             grace,
@@ -66,6 +68,18 @@ impl Running {
         let names: Arc<[String]> = runners.keys().cloned().collect();
         let (stop, stopped) = watch::channel(false);
         let sweeps = prepare(&engine, sweeps).await?;
+        for desk in &mirrors {
+            match desk.prepared().await {
+                Ok(_) => {}
+                Err(error @ (MirrorError::Declaration(_) | MirrorError::Table(_))) => {
+                    return Err(WorkerError::Config(error.to_string()));
+                }
+                Err(error) => {
+                    let mirror = desk.name();
+                    tracing::warn!(mirror, %error, "a mirror could not be checked; trying again");
+                }
+            }
+        }
         let (keeper_stop, keeper_stopped) = watch::channel(false);
         let book = Arc::new(book::Book::default());
         let vitals = Arc::new(registry::Vitals::default());
@@ -157,6 +171,12 @@ impl Running {
                 let (engine, events) = (engine.clone(), events.clone());
                 let watchdog = Watchdog { engine, sweep, prepared, events };
                 tidying.spawn(watchdog.run(stopped.clone()));
+            }
+        }
+        if housekeeping.is_some() {
+            for desk in mirrors {
+                let checker = Checker { desk, events: events.clone() };
+                loops.spawn(checker.run(stopped.clone()));
             }
         }
         if let Some(config) = housekeeping {

@@ -105,29 +105,34 @@ async fn judged_as(sql: &Sql, metric: &str, value: f64) {
 }
 
 #[tokio::test]
-async fn a_mirror_that_differs_for_too_long_is_said() {
+async fn s3_a_mirror_that_differs_for_too_long_is_said() {
     let sql = Sql::new().await;
-    run(&sql.client, "insert into leasehold.mirror (name) values ('notes.index')").await;
-    // Columns that are not there yet are nothing.
-    a_minute_passes(&sql).await;
-    assert_eq!(up(&sql.client).await, Vec::<String>::new());
     run(
         &sql.client,
-        "alter table leasehold.mirror add column if not exists differences bigint, \
-         add column if not exists oldest_difference timestamptz",
+        "select leasehold.declare_mirror('notes.index', 'public.notes', 'id', 'text', 'version', 'notes', \
+             'index', 'id', '1 minute', '1 day', '1 minute', 1000, 2500)",
     )
     .await;
-    run(&sql.client, "update leasehold.mirror set differences = 3, oldest_difference = now() - interval '9 minutes'").await;
     a_minute_passes(&sql).await;
     assert_eq!(up(&sql.client).await, Vec::<String>::new());
+    assert_eq!(value(&sql.client, "mirror", "notes.index", "differences").await, 0.0);
     run(
         &sql.client,
-        "update leasehold.mirror set oldest_difference = now() - interval '11 minutes'",
+        "insert into leasehold.mirror_difference (mirror, key, kind, first_seen) \
+         values ('notes.index', 'a', 'missing', now() - interval '9 minutes'), ('notes.index', 'b', 'stale', now())",
+    )
+    .await;
+    a_minute_passes(&sql).await;
+    assert_eq!(up(&sql.client).await, Vec::<String>::new());
+    assert_eq!(value(&sql.client, "mirror", "notes.index", "differences").await, 2.0);
+    run(
+        &sql.client,
+        "update leasehold.mirror_difference set first_seen = first_seen - interval '2 minutes'",
     )
     .await;
     a_minute_passes(&sql).await;
     assert_eq!(up(&sql.client).await, ["mirror_difference_age notes.index"]);
-    run(&sql.client, "update leasehold.mirror set differences = 0, oldest_difference = null").await;
+    run(&sql.client, "delete from leasehold.mirror_difference where key = 'a'").await;
     a_minute_passes(&sql).await;
     assert_eq!(up(&sql.client).await, Vec::<String>::new());
 }

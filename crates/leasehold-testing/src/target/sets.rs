@@ -1,0 +1,113 @@
+//! A store that can have a second set of documents.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use leasehold::mirror::{Target, TargetError, Targets};
+
+use super::ScriptedTarget;
+
+type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, TargetError>> + Send + 'a>>;
+
+/// Sets of documents in this process, of which one is searched. Clones are the same store.
+#[derive(Clone)]
+pub struct ScriptedTargets(Arc<Mutex<Inner>>);
+
+struct Inner {
+    sets: BTreeMap<String, ScriptedTarget>,
+    current: String,
+    made: usize,
+    swaps_fail: bool,
+}
+
+impl Default for ScriptedTargets {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ScriptedTargets {
+    /// One set, called `set-1`.
+    pub fn new() -> Self {
+        let current = "set-1".to_owned();
+        let sets = BTreeMap::from([(current.clone(), ScriptedTarget::new())]);
+        Self(Arc::new(Mutex::new(Inner { sets, current, made: 1, swaps_fail: false })))
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The set of that name.
+    pub fn set(&self, name: &str) -> Option<ScriptedTarget> {
+        self.inner().sets.get(name).cloned()
+    }
+
+    /// The set that is searched.
+    pub fn searched(&self) -> ScriptedTarget {
+        let inner = self.inner();
+        inner.sets.get(&inner.current).cloned().unwrap_or_default()
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.inner().sets.keys().cloned().collect()
+    }
+
+    /// Swaps are refused until this is taken back.
+    pub fn refuse_swaps(&self, refuse: bool) {
+        self.inner().swaps_fail = refuse;
+    }
+}
+
+fn unknown(name: &str) -> TargetError {
+    TargetError::Down(format!("there is no set {name}"))
+}
+
+impl Targets for ScriptedTargets {
+    fn current(&self) -> Answer<'_, String> {
+        Box::pin(async move { Ok(self.inner().current.clone()) })
+    }
+
+    fn open<'a>(&'a self, name: &'a str) -> Answer<'a, Arc<dyn Target>> {
+        Box::pin(async move {
+            let set = self.set(name).ok_or_else(|| unknown(name))?;
+            Ok(Arc::new(set) as Arc<dyn Target>)
+        })
+    }
+
+    fn create(&self) -> Answer<'_, String> {
+        Box::pin(async move {
+            let mut inner = self.inner();
+            inner.made += 1;
+            let name = format!("set-{}", inner.made);
+            inner.sets.insert(name.clone(), ScriptedTarget::new());
+            Ok(name)
+        })
+    }
+
+    fn swap<'a>(&'a self, to: &'a str) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let mut inner = self.inner();
+            if inner.swaps_fail {
+                return Err(TargetError::Down("swaps are refused".to_owned()));
+            }
+            if !inner.sets.contains_key(to) {
+                return Err(unknown(to));
+            }
+            inner.current = to.to_owned();
+            Ok(())
+        })
+    }
+
+    fn remove<'a>(&'a self, name: &'a str) -> Answer<'a, ()> {
+        Box::pin(async move {
+            let mut inner = self.inner();
+            if inner.current != name {
+                inner.sets.remove(name);
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,241 @@
+//! The check: everything is compared, both ways, range after range.
+//!
+//! # What is true
+//! - It goes by the table's own keys, from the first to the last, and the last range is open at its end;
+//!   so what the store has and the table has not is met as well.
+//! - It trusts no cursor of changes: a row that was committed late, restored, or changed by hand while
+//!   the triggers were off is compared like any other.
+//! - It only has things mended, by jobs; nothing is written here.
+//!
+//! # What can go wrong
+//! - The store is away: the range is tried again, and "equal as of" stays where it was.
+//! - A worker dies in the middle of a range: after two minutes another one takes it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio_postgres::types::Type;
+
+use super::desk::{Desk, Phase, Sets};
+use super::prepare::MirrorError;
+use super::target::{Range, Target};
+use crate::engine::Leasehold;
+use crate::events::{Event, Events};
+use crate::link::Patience;
+
+/// How often to ask whose turn it is.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+/// How often old deletions are looked for.
+const PURGE_EVERY: Duration = Duration::from_secs(60);
+
+/// What a whole round of the check found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Rows of the table that were compared.
+    pub rows: u64,
+    pub ranges: u64,
+    /// Ranges whose digests were not the same.
+    pub unequal: u64,
+    /// Rows that differed, and still did a moment later.
+    pub differences: u64,
+    /// Jobs that were made to mend them.
+    pub repairs: u64,
+    /// Every change that was committed before this is in the store; `None`: that has never been seen.
+    pub equal_as_of: Option<Timestamp>,
+    pub took: Duration,
+}
+
+impl CheckReport {
+    /// Nothing differed.
+    pub fn is_equal(&self) -> bool {
+        self.differences == 0
+    }
+}
+
+/// What was found in one range.
+#[derive(Clone, Debug, Default)]
+struct Found {
+    /// The last key; `None`: the end.
+    last: Option<String>,
+    rows: u64,
+    unequal: bool,
+    differences: u64,
+    repairs: u64,
+}
+
+impl super::Mirror {
+    /// Compares everything now, whoever's turn it is, and publishes what it finds.
+    pub async fn check_once(&self, engine: &Leasehold) -> Result<CheckReport, MirrorError> {
+        Desk::new(engine, self.clone()).check_all().await
+    }
+}
+
+impl Desk {
+    pub(super) async fn check_all(&self) -> Result<CheckReport, MirrorError> {
+        let started = Instant::now();
+        self.prepared().await?;
+        let now = self.link.query("select statement_timestamp()", &[]).await?;
+        let began: Timestamp = now.first().map_or_else(Timestamp::now, |row| row.get(0));
+        let mut report = CheckReport::default();
+        let mut after = None;
+        loop {
+            let found = self.check_range(after, began).await?;
+            report.ranges += 1;
+            report.rows += found.rows;
+            report.unequal += u64::from(found.unequal);
+            report.differences += found.differences;
+            report.repairs += found.repairs;
+            after = found.last;
+            if after.is_none() {
+                break;
+            }
+        }
+        let sql = "select leasehold.publish_check($1, $2, $3, $4)";
+        let (rows, repairs) = (signed(report.rows), signed(report.repairs));
+        let params = [
+            (&self.mirror.name as _, Type::TEXT),
+            (&began as _, Type::TIMESTAMPTZ),
+            (&rows as _, Type::INT8),
+            (&repairs as _, Type::INT8),
+        ];
+        let rows = self.link.query(sql, &params).await?;
+        report.equal_as_of = rows.first().and_then(|row| row.get(0));
+        report.took = started.elapsed();
+        Ok(report)
+    }
+
+    /// Compares the rows after a key.
+    async fn check_range(
+        &self,
+        after: Option<String>,
+        began: Timestamp,
+    ) -> Result<Found, MirrorError> {
+        let sets = self.sets().await?;
+        let keys = self.keys_after(after.as_deref(), self.mirror.range).await?;
+        let last = if keys.len() < self.mirror.range { None } else { keys.last().cloned() };
+        let range = Range { after, to: last };
+        let own = self.digest_of(&keys).await?;
+        let mut found =
+            Found { last: range.to.clone(), rows: keys.len() as u64, ..Found::default() };
+        let mut different: Vec<String> = Vec::new();
+        for target in compared(&sets) {
+            if self.call(target.digest(&range)).await? == own {
+                continue;
+            }
+            found.unequal = true;
+            let differences = self.differences(target, &range, &keys).await?;
+            let (counted, repairs) = self.note_differences(began, &differences).await?;
+            found.differences += counted;
+            found.repairs += repairs;
+            different.extend(differences.into_iter().map(|difference| difference.key));
+        }
+        let sql = "select leasehold.mirror_equal($1, $2, $3, $4)";
+        let params = [
+            (&self.mirror.name as _, Type::TEXT),
+            (&range.after as _, Type::TEXT),
+            (&range.to as _, Type::TEXT),
+            (&different as _, Type::TEXT_ARRAY),
+        ];
+        self.link.query(sql, &params).await?;
+        Ok(found)
+    }
+}
+
+/// A set that is being built is expected to differ.
+fn compared(sets: &Sets) -> impl Iterator<Item = &Arc<dyn Target>> {
+    let whole = sets.state.as_ref().is_none_or(|state| state.phase == Phase::Swapped);
+    std::iter::once(&sets.serving).chain(sets.second.as_ref().filter(move |_| whole))
+}
+
+/// The check of one mirror in one worker.
+pub(crate) struct Checker {
+    pub(crate) desk: Arc<Desk>,
+    pub(crate) events: Events,
+}
+
+impl Checker {
+    pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
+        let Some(every) = self.desk.mirror.check_every else { return };
+        let mut patience = Patience::default();
+        let mut purge_at = Instant::now();
+        loop {
+            let turn = async {
+                self.turn(every).await?;
+                if Instant::now() >= purge_at {
+                    self.desk.purge().await?;
+                    purge_at = Instant::now() + PURGE_EVERY;
+                }
+                Ok::<(), MirrorError>(())
+            };
+            let turn = tokio::select! {
+                turn = turn => turn,
+                // A range that nobody ends is taken by somebody else.
+                _ = stop.wait_for(|stop| *stop) => return,
+            };
+            let pause = match turn {
+                Ok(()) => {
+                    patience.reset();
+                    ASK_EVERY.min(every).mul_f64(rand::random_range(0.8..=1.0))
+                }
+                Err(error) => {
+                    if let MirrorError::Target(error) = &error {
+                        self.desk.failed(error);
+                    } else {
+                        let mirror = self.desk.name();
+                        tracing::debug!(mirror, %error, "a check was interrupted; trying again");
+                    }
+                    patience.next_wait()
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause.max(Duration::from_millis(5))) => {}
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
+        }
+    }
+
+    /// One range, if it is due and nobody is at it.
+    async fn turn(&self, every: Duration) -> Result<(), MirrorError> {
+        let desk = &self.desk;
+        desk.prepared().await?;
+        // Nothing is found out about a store that is away.
+        if desk.pace().rests(Instant::now()) {
+            return Ok(());
+        }
+        let sql = "select token, after, round_started_at from leasehold.take_check($1)";
+        let taken = desk.link.query(sql, &[(&desk.mirror.name, Type::TEXT)]).await?;
+        let Some(taken) = taken.first() else { return Ok(()) };
+        let token: i64 = taken.get(0);
+        let found = desk.check_range(taken.get(1), taken.get(2)).await?;
+        desk.succeeded().await;
+        let sql = "select leasehold.end_check($1, $2, $3, $4, $5, make_interval(secs => $6))";
+        let (rows, repairs) = (signed(found.rows), signed(found.repairs));
+        let pause = every.as_secs_f64();
+        let params = [
+            (&desk.mirror.name as _, Type::TEXT),
+            (&token as _, Type::INT8),
+            (&found.last as _, Type::TEXT),
+            (&rows as _, Type::INT8),
+            (&repairs as _, Type::INT8),
+            (&pause as _, Type::FLOAT8),
+        ];
+        desk.link.query(sql, &params).await?;
+        if found.differences > 0 {
+            let (mirror, differences, repairs) = (desk.name(), found.differences, found.repairs);
+            tracing::warn!(mirror, differences, repairs, "the store differs; it is being mended");
+        }
+        self.events.send(|| Event::MirrorChecked {
+            mirror: desk.name().to_owned(),
+            rows: found.rows,
+            differences: found.differences,
+            round_over: found.last.is_none(),
+        });
+        Ok(())
+    }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

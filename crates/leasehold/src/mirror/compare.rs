@@ -1,0 +1,181 @@
+//! What is to be done about one row. Pure: what the table has and what the store holds go in, a
+//! decision comes out.
+//!
+//! # What is true
+//! - The store was asked before the table. A document is written only after its row was committed, so
+//!   a store that is ahead of the table now is ahead for good, and the row's version must be raised.
+
+use super::target::Held;
+
+/// What the table says about a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Want {
+    /// A document in this version.
+    Document(i64),
+    /// No document. The version is that of the deletion, or of the row if it is there and has no
+    /// document; `None`: nobody knows this key.
+    Gone(Option<i64>),
+}
+
+/// Why something is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// Looked at and found as it should be.
+    UpToDate,
+    /// Looked at and found deleted, as it should be.
+    Deleted,
+    /// The store did not have the document.
+    WroteMissing,
+    /// The store had another version.
+    WroteDifferent,
+    /// The store did not have the deletion.
+    WroteDeleted,
+    /// Somebody asked for it.
+    WroteForced,
+}
+
+impl Outcome {
+    /// The word under which it is counted.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::UpToDate => "completed_up_to_date",
+            Self::Deleted => "completed_deleted",
+            Self::WroteMissing => "synced_missing",
+            Self::WroteDifferent => "synced_different",
+            Self::WroteDeleted => "synced_deleted",
+            Self::WroteForced => "forced",
+        }
+    }
+}
+
+/// What to do about a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing: the store has it.
+    Equal(Outcome),
+    /// Write it. `same_version`: over what is there in the very same version.
+    Write { why: Outcome, same_version: bool },
+    /// The store has a higher version than the table: raise the table's above this one, then write.
+    Raise { above: i64, why: Outcome },
+}
+
+pub(super) fn decide(want: Want, held: Option<Held>, force: bool) -> Step {
+    let write = |why| Step::Write { why, same_version: false };
+    let over = |why| Step::Write { why, same_version: true };
+    match (want, held) {
+        (Want::Document(_), None) => write(Outcome::WroteMissing),
+        (Want::Document(version), Some(held)) => {
+            let why = if held.deleted { Outcome::WroteMissing } else { Outcome::WroteDifferent };
+            match held.version.cmp(&version) {
+                std::cmp::Ordering::Less => write(why),
+                // Taken out and brought back by something that raised no version.
+                std::cmp::Ordering::Equal if held.deleted => over(why),
+                std::cmp::Ordering::Equal if force => over(Outcome::WroteForced),
+                std::cmp::Ordering::Equal => Step::Equal(Outcome::UpToDate),
+                std::cmp::Ordering::Greater => Step::Raise { above: held.version, why },
+            }
+        }
+        // The deletion itself must be there: a slow write of an older version may still be on its way.
+        (Want::Gone(Some(_)), None) => write(Outcome::WroteDeleted),
+        (Want::Gone(Some(version)), Some(held)) => match (held.deleted, held.version.cmp(&version))
+        {
+            (_, std::cmp::Ordering::Less) => write(Outcome::WroteDeleted),
+            (true, _) => Step::Equal(Outcome::Deleted),
+            (false, std::cmp::Ordering::Equal) => over(Outcome::WroteDeleted),
+            (false, std::cmp::Ordering::Greater) => {
+                Step::Raise { above: held.version, why: Outcome::WroteDeleted }
+            }
+        },
+        (Want::Gone(None), Some(Held { version, deleted: false })) => {
+            Step::Raise { above: version, why: Outcome::WroteDeleted }
+        }
+        // Nobody has ever heard of it, or everybody has forgotten it.
+        (Want::Gone(None), _) => Step::Equal(Outcome::Deleted),
+    }
+}
+
+/// Whether what was written is there, or something newer.
+pub(super) fn is_seen(version: i64, deleted: bool, held: Option<Held>) -> bool {
+    held.is_some_and(|held| {
+        held.version > version || (held.version == version && held.deleted == deleted)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Outcome::*;
+    use super::*;
+
+    fn live(version: i64) -> Option<Held> {
+        Some(Held { version, deleted: false })
+    }
+
+    fn dead(version: i64) -> Option<Held> {
+        Some(Held { version, deleted: true })
+    }
+
+    fn write(why: Outcome) -> Step {
+        Step::Write { why, same_version: false }
+    }
+
+    fn over(why: Outcome) -> Step {
+        Step::Write { why, same_version: true }
+    }
+
+    #[test]
+    fn a_document_is_written_where_it_is_missing_or_older() {
+        let want = Want::Document(5);
+        assert_eq!(decide(want, None, false), write(WroteMissing));
+        assert_eq!(decide(want, live(4), false), write(WroteDifferent));
+        assert_eq!(decide(want, dead(4), false), write(WroteMissing));
+        assert_eq!(decide(want, live(5), false), Step::Equal(UpToDate));
+    }
+
+    #[test]
+    fn a_document_that_is_there_is_written_again_only_on_request() {
+        assert_eq!(decide(Want::Document(5), live(5), true), over(WroteForced));
+        assert_eq!(decide(Want::Document(5), live(4), true), write(WroteDifferent));
+    }
+
+    #[test]
+    fn f2_a_deletion_is_written_even_where_nothing_is_there() {
+        let want = Want::Gone(Some(6));
+        assert_eq!(decide(want, None, false), write(WroteDeleted));
+        assert_eq!(decide(want, live(5), false), write(WroteDeleted));
+        assert_eq!(decide(want, dead(5), false), write(WroteDeleted));
+        assert_eq!(decide(want, dead(6), false), Step::Equal(Deleted));
+        assert_eq!(decide(want, dead(9), false), Step::Equal(Deleted));
+    }
+
+    #[test]
+    fn what_was_hidden_or_shown_without_a_new_version_is_written_over() {
+        assert_eq!(decide(Want::Gone(Some(5)), live(5), false), over(WroteDeleted));
+        assert_eq!(decide(Want::Document(5), dead(5), false), over(WroteMissing));
+    }
+
+    #[test]
+    fn a_store_that_is_ahead_is_overtaken() {
+        let ahead = Step::Raise { above: 9, why: WroteDifferent };
+        assert_eq!(decide(Want::Document(5), live(9), false), ahead);
+        let ahead = Step::Raise { above: 9, why: WroteMissing };
+        assert_eq!(decide(Want::Document(5), dead(9), false), ahead);
+        let ahead = Step::Raise { above: 9, why: WroteDeleted };
+        assert_eq!(decide(Want::Gone(Some(5)), live(9), false), ahead);
+    }
+
+    #[test]
+    fn a_ghost_gets_a_deletion_above_its_version() {
+        let ghost = Step::Raise { above: 9, why: WroteDeleted };
+        assert_eq!(decide(Want::Gone(None), live(9), false), ghost);
+        assert_eq!(decide(Want::Gone(None), None, false), Step::Equal(Deleted));
+        assert_eq!(decide(Want::Gone(None), dead(9), true), Step::Equal(Deleted));
+    }
+
+    #[test]
+    fn only_this_version_or_a_newer_one_counts_as_seen() {
+        assert!(is_seen(5, false, live(5)) && is_seen(5, false, live(6)));
+        assert!(is_seen(5, false, dead(6)) && is_seen(5, true, dead(5)));
+        assert!(!is_seen(5, false, live(4)) && !is_seen(5, false, None));
+        assert!(!is_seen(5, false, dead(5)) && !is_seen(5, true, live(5)));
+    }
+}

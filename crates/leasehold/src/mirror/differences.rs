@@ -1,0 +1,172 @@
+//! Differences: what is unequal in a range, taken apart and looked at twice.
+//!
+//! # What is true
+//! - Two lists that were read at different times prove nothing. They only name suspects; each is then
+//!   asked for by its key, in the store first and in the table afterwards, and only what differs there,
+//!   and still differs a moment later, counts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tokio_postgres::types::Type;
+
+use super::compare::{Step, Want, decide};
+use super::desk::Desk;
+use super::prepare::MirrorError;
+use super::sync::answered;
+use super::target::{Held, Range, Target};
+
+/// How many keys are listed at a time.
+const PAGE: usize = 5000;
+/// How many suspects are looked at by one call.
+const LOOK: usize = 1000;
+
+/// What is unequal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Difference {
+    pub(super) key: String,
+    pub(super) kind: &'static str,
+    pub(super) source: Option<i64>,
+    pub(super) held: Option<i64>,
+}
+
+impl Desk {
+    /// The keys of a range that do not look the same on both sides.
+    pub(super) async fn suspects(
+        &self,
+        target: &Arc<dyn Target>,
+        range: &Range,
+        keys: &[String],
+    ) -> Result<Vec<String>, MirrorError> {
+        let mut sides: BTreeMap<String, (Option<i64>, Option<i64>)> = BTreeMap::new();
+        for (key, version) in self.listed(keys).await? {
+            sides.entry(key).or_default().0 = Some(version);
+        }
+        let mut rest = range.clone();
+        loop {
+            let page = self.call(target.list(&rest, PAGE)).await?;
+            let (count, last) = (page.len(), page.last().map(|(key, _)| key.clone()));
+            for (key, Held { version, deleted }) in page {
+                if !deleted {
+                    sides.entry(key).or_default().1 = Some(version);
+                }
+            }
+            if count < PAGE || last <= rest.after {
+                break;
+            }
+            rest.after = last;
+        }
+        Ok(sides.into_iter().filter(|(_, (own, held))| own != held).map(|(key, _)| key).collect())
+    }
+
+    /// Which of these keys differ, asked for one by one.
+    pub(super) async fn look_at(
+        &self,
+        target: &Arc<dyn Target>,
+        keys: &[String],
+    ) -> Result<Vec<Difference>, MirrorError> {
+        let mut found = Vec::new();
+        for keys in keys.chunks(LOOK) {
+            let held = self.call(target.held(keys)).await?;
+            answered(held.len(), keys.len())?;
+            let rows = self.rows(keys).await?;
+            for ((key, held), row) in keys.iter().zip(held).zip(rows) {
+                if let Some(kind) = kind_of(row.want, held) {
+                    let source = match row.want {
+                        Want::Document(version) => Some(version),
+                        Want::Gone(version) => version,
+                    };
+                    let held = held.map(|held| held.version);
+                    found.push(Difference { key: key.clone(), kind, source, held });
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The same, and once more after a moment: a write may be on its way, or not be seen yet.
+    pub(super) async fn differences(
+        &self,
+        target: &Arc<dyn Target>,
+        range: &Range,
+        keys: &[String],
+    ) -> Result<Vec<Difference>, MirrorError> {
+        let suspects = self.suspects(target, range, keys).await?;
+        let first = self.look_at(target, &suspects).await?;
+        if first.is_empty() {
+            return Ok(first);
+        }
+        tokio::time::sleep(self.mirror.recheck_after).await;
+        let again: Vec<String> = first.into_iter().map(|difference| difference.key).collect();
+        self.look_at(target, &again).await
+    }
+
+    /// Writes differences down, and has them mended by jobs. Answers how many count as different, and
+    /// for how many a job was made.
+    pub(super) async fn note_differences(
+        &self,
+        began: Timestamp,
+        found: &[Difference],
+    ) -> Result<(u64, u64), MirrorError> {
+        if found.is_empty() {
+            return Ok((0, 0));
+        }
+        let keys: Vec<&str> = found.iter().map(|one| one.key.as_str()).collect();
+        let kinds: Vec<&str> = found.iter().map(|one| one.kind).collect();
+        let sources: Vec<Option<i64>> = found.iter().map(|one| one.source).collect();
+        let helds: Vec<Option<i64>> = found.iter().map(|one| one.held).collect();
+        let sql = "select different, made from leasehold.mirror_differs($1, $2, $3, $4, $5, $6)";
+        let params = [
+            (&self.mirror.name as _, Type::TEXT),
+            (&began as _, Type::TIMESTAMPTZ),
+            (&keys as _, Type::TEXT_ARRAY),
+            (&kinds as _, Type::TEXT_ARRAY),
+            (&sources as _, Type::INT8_ARRAY),
+            (&helds as _, Type::INT8_ARRAY),
+        ];
+        let rows = self.link.query(sql, &params).await?;
+        let number = |at: usize| {
+            rows.first().map_or(0, |row| u64::try_from(row.get::<_, i32>(at)).unwrap_or(0))
+        };
+        Ok((number(0), number(1)))
+    }
+}
+
+/// In which way a row differs; `None`: it does not. A deletion that the store never heard of is no
+/// difference: nothing is there that should not be.
+fn kind_of(want: Want, held: Option<Held>) -> Option<&'static str> {
+    let lives = held.is_some_and(|held| !held.deleted);
+    match (decide(want, held, false), want) {
+        (Step::Equal(_), _) => None,
+        (_, Want::Gone(_)) if !lives => None,
+        (_, Want::Gone(_)) => Some("ghost"),
+        (_, Want::Document(_)) if !lives => Some("missing"),
+        (_, Want::Document(_)) => Some("stale"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_missing_stale_or_a_ghost() {
+        let live = |version| Some(Held { version, deleted: false });
+        let dead = |version| Some(Held { version, deleted: true });
+        for (want, held, kind) in [
+            (Want::Document(2), live(2), None),
+            (Want::Document(2), None, Some("missing")),
+            (Want::Document(2), dead(1), Some("missing")),
+            (Want::Document(2), live(1), Some("stale")),
+            (Want::Document(2), live(3), Some("stale")),
+            (Want::Gone(Some(3)), live(2), Some("ghost")),
+            (Want::Gone(None), live(2), Some("ghost")),
+            (Want::Gone(Some(3)), None, None),
+            (Want::Gone(Some(3)), dead(2), None),
+            (Want::Gone(None), None, None),
+        ] {
+            assert_eq!(kind_of(want, held), kind, "{want:?} {held:?}");
+        }
+    }
+}

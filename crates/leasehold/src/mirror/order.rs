@@ -1,0 +1,44 @@
+//! Orders: what people ask of a mirror, done by a worker that has its store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::desk::Desk;
+use super::prepare::MirrorError;
+use crate::queue::finish::Verdict;
+use crate::worker::{Attempt, Registered, Runner, VerdictFuture};
+
+/// A rebuild of a large table takes its time; a lease brings it back when its worker dies.
+const RUN_LIMIT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// How long an order waits after it failed.
+const AGAIN_AFTER: Duration = Duration::from_secs(10);
+
+/// The handler of the jobs that `leasehold.order_mirror` makes.
+pub(crate) fn runner(desk: Arc<Desk>) -> Registered {
+    let run = Box::new(move |attempt: Arc<Attempt>| -> VerdictFuture {
+        let desk = Arc::clone(&desk);
+        Box::pin(async move {
+            let asked = serde_json::from_slice::<serde_json::Value>(attempt.job.kwargs.as_slice());
+            let asked = asked.ok().and_then(|asked| asked.get("do")?.as_str().map(str::to_owned));
+            let done = match asked.as_deref() {
+                Some("check") => desk.check_all().await.map(drop),
+                Some("rebuild") => desk.rebuild().await.map(drop),
+                Some("rollback") => desk.rollback().await.map(drop),
+                Some("drop") => desk.drop_second().await.map(drop),
+                _ => {
+                    let why = "an order is check, rebuild, rollback or drop".to_owned();
+                    return Verdict::Bury { cause: "undecodable", why };
+                }
+            };
+            match done {
+                Ok(()) => Verdict::Complete,
+                // Asking again would not help; the text says what to do.
+                Err(error @ (MirrorError::State(_) | MirrorError::Declaration(_))) => {
+                    Verdict::Bury { cause: "refused", why: error.to_string() }
+                }
+                Err(error) => Verdict::Retry { after: Some(AGAIN_AFTER), why: error.to_string() },
+            }
+        })
+    });
+    Registered { runner: Runner::One(run), run_limit: Some(RUN_LIMIT) }
+}

@@ -1,0 +1,56 @@
+//! Purge: deletions that no write can be on its way against any more.
+
+use tokio_postgres::types::Type;
+
+use super::desk::Desk;
+use super::prepare::MirrorError;
+use super::target::Tombstone;
+use crate::engine::Leasehold;
+
+/// Deletions a call.
+const PIECE: i32 = 1000;
+
+impl super::Mirror {
+    /// Forgets deletions that are old enough, and says how many. A worker does it once a minute.
+    pub async fn purge_once(&self, engine: &Leasehold) -> Result<u64, MirrorError> {
+        Desk::new(engine, self.clone()).purge().await
+    }
+}
+
+impl Desk {
+    /// The store forgets first: a deletion that only the store remembers is harmless, one that only the
+    /// table remembers would be written again.
+    pub(super) async fn purge(&self) -> Result<u64, MirrorError> {
+        self.prepared().await?;
+        let mut forgotten = 0;
+        loop {
+            let sql = "select key, version from leasehold.mirror_old_gone($1, $2)";
+            let params = [(&self.mirror.name as _, Type::TEXT), (&PIECE as _, Type::INT4)];
+            let rows = self.link.query(sql, &params).await?;
+            if rows.is_empty() {
+                return Ok(forgotten);
+            }
+            let old: Vec<Tombstone> =
+                rows.iter().map(|row| Tombstone { key: row.get(0), version: row.get(1) }).collect();
+            let sets = self.sets().await?;
+            for target in [Some(&sets.serving), sets.second.as_ref()].into_iter().flatten() {
+                self.call(target.forget(&old)).await?;
+            }
+            let (keys, versions): (Vec<&str>, Vec<i64>) =
+                old.iter().map(|one| (one.key.as_str(), one.version)).unzip();
+            let sql = "select leasehold.mirror_forgotten($1, $2, $3)";
+            let params = [
+                (&self.mirror.name as _, Type::TEXT),
+                (&keys as _, Type::TEXT_ARRAY),
+                (&versions as _, Type::INT8_ARRAY),
+            ];
+            let rows = self.link.query(sql, &params).await?;
+            let gone = rows.first().map_or(0, |row| row.get::<_, i32>(0));
+            forgotten += u64::try_from(gone).unwrap_or(0);
+            // Somebody has the rest locked: next time.
+            if gone < PIECE {
+                return Ok(forgotten);
+            }
+        }
+    }
+}

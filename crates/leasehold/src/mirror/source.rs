@@ -1,0 +1,170 @@
+//! The table's side: what is wanted, and what documents look like.
+
+use std::collections::HashMap;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio_postgres::types::Type;
+
+use super::compare::Want;
+use super::desk::Desk;
+use super::prepare::MirrorError;
+use super::target::Digest;
+use crate::error::{CallError, describe};
+use crate::queue::claim::JsonBytes;
+
+/// What the table says about a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) want: Want,
+    /// The row is there, whether or not it has a document.
+    pub(super) is_there: bool,
+}
+
+/// A document as it was read, or why it could not be.
+pub(super) type Read = Result<(i64, serde_json::Value), String>;
+
+impl Desk {
+    /// What is wanted of each key, in their order. One statement, one snapshot.
+    pub(super) async fn rows(&self, keys: &[String]) -> Result<Vec<Row>, MirrorError> {
+        let prepared = self.prepared().await?;
+        let params = [(&keys as _, Type::TEXT_ARRAY), (&self.mirror.name as _, Type::TEXT)];
+        let rows = self.link.query(&prepared.statements.versions, &params).await?;
+        let mut found: HashMap<String, Row> = HashMap::with_capacity(rows.len());
+        for row in &rows {
+            let (document, own): (Option<i64>, Option<i64>) = (row.get(1), row.get(2));
+            let want = match document {
+                Some(version) => Want::Document(version),
+                None => Want::Gone(own.or(row.get(3))),
+            };
+            found.insert(row.get(0), Row { want, is_there: own.is_some() });
+        }
+        let nothing = Row { want: Want::Gone(None), is_there: false };
+        Ok(keys.iter().map(|key| found.get(key).copied().unwrap_or(nothing)).collect())
+    }
+
+    /// The documents of these keys. Keys without one are missing from the answer.
+    pub(super) async fn documents(
+        &self,
+        keys: &[String],
+    ) -> Result<HashMap<String, Read>, MirrorError> {
+        let mut found = HashMap::with_capacity(keys.len());
+        self.read_documents(keys, &mut found).await?;
+        Ok(found)
+    }
+
+    /// A row whose document cannot be made must not take its neighbours along: what Postgres refuses is
+    /// asked for in halves, until the one that is at fault stands alone.
+    fn read_documents<'a>(
+        &'a self,
+        keys: &'a [String],
+        found: &'a mut HashMap<String, Read>,
+    ) -> BoxFuture<'a, Result<(), MirrorError>> {
+        async move {
+            if keys.is_empty() {
+                return Ok(());
+            }
+            let prepared = self.prepared().await?;
+            let params = [(&keys as _, Type::TEXT_ARRAY)];
+            match self.link.query(&prepared.statements.documents, &params).await {
+                Ok(rows) => {
+                    let mut bytes = 0;
+                    for row in &rows {
+                        let text: Option<JsonBytes> = row.get(2);
+                        let read = match (row.get::<_, Option<i64>>(1), &text) {
+                            (Some(version), Some(text)) => {
+                                bytes += text.as_slice().len();
+                                serde_json::from_slice(text.as_slice())
+                                    .map(|document| (version, document))
+                                    .map_err(|error| error.to_string())
+                            }
+                            _ => Err("its document or its version is null".to_owned()),
+                        };
+                        found.insert(row.get(0), read);
+                    }
+                    self.pace().weighed(rows.len(), bytes);
+                    Ok(())
+                }
+                Err(CallError::Database(error)) if is_at_fault(&error) => match keys {
+                    [key] => {
+                        let why = format!("its document cannot be made: {}", describe(&error));
+                        found.insert(key.clone(), Err(why));
+                        Ok(())
+                    }
+                    keys => {
+                        let (one, two) = keys.split_at(keys.len() / 2);
+                        self.read_documents(one, found).await?;
+                        self.read_documents(two, found).await
+                    }
+                },
+                Err(error) => Err(error.into()),
+            }
+        }
+        .boxed()
+    }
+
+    /// The next keys in the order of the store; fewer than `most`: these are the last.
+    pub(super) async fn keys_after(
+        &self,
+        after: Option<&str>,
+        most: usize,
+    ) -> Result<Vec<String>, MirrorError> {
+        let statements = &self.prepared().await?.statements;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let limit = (&most as _, Type::INT8);
+        let rows = match &after {
+            None => self.link.query(&statements.first_keys, &[limit]).await?,
+            Some(after) => {
+                self.link.query(&statements.next_keys, &[limit, (after as _, Type::TEXT)]).await?
+            }
+        };
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    /// Adds up the documents of these keys.
+    pub(super) async fn digest_of(&self, keys: &[String]) -> Result<Digest, MirrorError> {
+        let sql = &self.prepared().await?.statements.digest;
+        let rows = self.link.query(sql, &[(&keys, Type::TEXT_ARRAY)]).await?;
+        let number = |at: usize| {
+            rows.first().map_or(0, |row| u64::try_from(row.get::<_, i64>(at)).unwrap_or(0))
+        };
+        Ok(Digest { count: number(0), a: number(1), b: number(2) })
+    }
+
+    /// The versions of the documents of these keys.
+    pub(super) async fn listed(&self, keys: &[String]) -> Result<Vec<(String, i64)>, MirrorError> {
+        let sql = &self.prepared().await?.statements.listed;
+        let rows = self.link.query(sql, &[(&keys, Type::TEXT_ARRAY)]).await?;
+        Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+    }
+
+    /// Raises what the table says about a key above a version, because the store is ahead.
+    pub(super) async fn raise(&self, key: &str, row: Row, above: i64) -> Result<Row, MirrorError> {
+        tracing::warn!(
+            mirror = self.mirror.name,
+            key,
+            above,
+            "the store has a newer version than the table; was the database set back?"
+        );
+        let params = [(&key as _, Type::TEXT), (&above as _, Type::INT8)];
+        if row.is_there {
+            self.link.query(&self.prepared().await?.statements.raise, &params).await?;
+        } else {
+            let sql = "select leasehold.mirror_entomb($3, $1, $2)";
+            let [key, above] = params;
+            self.link.query(sql, &[key, above, (&self.mirror.name, Type::TEXT)]).await?;
+        }
+        // Whoever changed it meanwhile has raised it as well: read it again.
+        let again = self.rows(&[key.to_owned()]).await?;
+        Ok(again.first().copied().unwrap_or(row))
+    }
+}
+
+/// True when the statement failed over the data it read, and not over the session or the server.
+fn is_at_fault(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| {
+        let class = code.code().get(..2).unwrap_or_default();
+        // Data exceptions, cardinality, raised exceptions, our own.
+        matches!(class, "21" | "22" | "P0" | "LH" | "23")
+    })
+}

@@ -1,0 +1,165 @@
+//! The SQL of one mirror. Pure: a declaration and the kind of its key go in, text comes out.
+//!
+//! # What is true
+//! - Names are quoted by us. Keys go in and come out as the text that the store sees.
+//! - Statements about some keys find their rows by the index of the key; a range is read in the order
+//!   of the bytes of that text, which is the order of the store.
+
+use super::declare::Mirror;
+use crate::sweep::{ident, table};
+
+/// What a key is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyKind {
+    Text,
+    Uuid,
+    Integer,
+}
+
+impl KeyKind {
+    pub(super) fn of_type(name: &str) -> Option<Self> {
+        match name {
+            "text" | "character varying" => Some(Self::Text),
+            "uuid" => Some(Self::Uuid),
+            "bigint" | "integer" | "smallint" => Some(Self::Integer),
+            _ => None,
+        }
+    }
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Uuid => "uuid",
+            Self::Integer => "integer",
+        }
+    }
+
+    /// The key as the store sees it. `None`: this is no key of such a table. One that slipped through
+    /// would fail the statement, and with it every other key of the batch.
+    pub(super) fn normal(self, key: &str) -> Option<String> {
+        match self {
+            Self::Text if key.is_empty() || key.contains('\0') => None,
+            Self::Text => Some(key.to_owned()),
+            Self::Uuid => uuid::Uuid::parse_str(key).ok().map(|id| id.hyphenated().to_string()),
+            Self::Integer => {
+                key.parse::<i64>().ok().filter(|id| *id >= 0).map(|id| format!("{id:019}"))
+            }
+        }
+    }
+
+    /// SQL that makes the store's text of an expression.
+    pub(super) fn text_of(self, expression: &str) -> String {
+        match self {
+            Self::Text | Self::Uuid => format!("{expression}::text"),
+            Self::Integer => format!("lpad({expression}::text, 19, '0')"),
+        }
+    }
+
+    /// The same for an array.
+    pub(super) fn values_of(self, expression: &str) -> String {
+        match self {
+            Self::Text => format!("{expression}::text[]"),
+            Self::Uuid => format!("{expression}::text[]::uuid[]"),
+            Self::Integer => format!("{expression}::text[]::bigint[]"),
+        }
+    }
+
+    /// SQL that makes the column's value of an expression that holds the store's text.
+    fn value_of(self, expression: &str) -> String {
+        match self {
+            Self::Text => format!("{expression}::text"),
+            Self::Uuid => format!("{expression}::text::uuid"),
+            Self::Integer => format!("{expression}::text::bigint"),
+        }
+    }
+}
+
+/// Everything that is said about the mirrored table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Statements {
+    /// $1 keys, $2 mirror. Each key with the version of its document, of its row, of its deletion.
+    pub(crate) versions: String,
+    /// $1 keys. Key, version, document.
+    pub(crate) documents: String,
+    /// $1 keys. Key and version of those that have a document.
+    pub(crate) listed: String,
+    /// $1 keys. How many have a document, and the sums of their fingerprints.
+    pub(crate) digest: String,
+    /// $1 rows at most. The first keys.
+    pub(crate) first_keys: String,
+    /// $1 rows at most, $2 a key. The keys after it.
+    pub(crate) next_keys: String,
+    /// $1 key, $2 version. Raises the row above that version, unless it is; gives its version.
+    pub(crate) raise: String,
+}
+
+impl Statements {
+    pub(super) fn of(mirror: &Mirror, kind: KeyKind) -> Self {
+        let (table, key) = (table(&mirror.table), ident(&mirror.key));
+        let version = ident(&mirror.version);
+        // A line of its own: the text may end with a comment.
+        let document = mirror.document.trim().trim_end_matches(';');
+        let from = format!("(\n{document}\n) as q (key, version, document)");
+        let named = kind.text_of("q.key");
+        let own = kind.text_of(&format!("t.{key}"));
+        let order = match kind {
+            KeyKind::Text => format!("t.{key} collate \"C\""),
+            _ => format!("t.{key}"),
+        };
+        let given = kind.value_of("$1");
+        Self {
+            versions: format!(
+                "select k.key, d.version, t.{version}, g.version \
+                   from unnest($1::text[]) as k (key) \
+                   left join (select {named} as key, q.version::bigint as version from {from}) d \
+                     on d.key = k.key \
+                   left join {table} t on t.{key} = {} \
+                   left join leasehold.mirror_gone g on g.mirror = $2 and g.key = k.key",
+                kind.value_of("k.key")
+            ),
+            documents: format!("select {named}, q.version::bigint, q.document::jsonb from {from}"),
+            listed: format!("select {named}, q.version::bigint from {from}"),
+            digest: format!(
+                "select count(*), coalesce(sum(f.bits >> 26), 0)::bigint, \
+                        coalesce(sum(f.bits & 67108863), 0)::bigint \
+                   from (select leasehold.fingerprint({named}, q.version::bigint) as bits \
+                           from {from} offset 0) f"
+            ),
+            first_keys: format!("select {own} from {table} t order by {order} limit $1::bigint"),
+            next_keys: format!(
+                "select {own} from {table} t where {order} > {} order by {order} limit $1::bigint",
+                kind.value_of("$2")
+            ),
+            raise: format!(
+                "update {table} t set {version} = $2::bigint + 1 \
+                  where t.{key} = {given} and t.{version} <= $2::bigint returning t.{version}"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::KeyKind;
+
+    #[test]
+    fn keys_have_one_form_and_what_is_no_key_is_told() {
+        let normal = |kind: KeyKind, key: &str| kind.normal(key);
+        assert_eq!(normal(KeyKind::Integer, "42").as_deref(), Some("0000000000000000042"));
+        assert_eq!(
+            normal(KeyKind::Integer, "0000000000000000042").as_deref(),
+            Some("0000000000000000042")
+        );
+        assert_eq!(normal(KeyKind::Integer, &i64::MAX.to_string()).map(|key| key.len()), Some(19));
+        for bad in ["-1", "4.2", "", "x", "9223372036854775808"] {
+            assert_eq!(normal(KeyKind::Integer, bad), None, "{bad}");
+        }
+        assert_eq!(
+            normal(KeyKind::Uuid, "936DA01F9ABD4d9d80C702AF85C822A8").as_deref(),
+            Some("936da01f-9abd-4d9d-80c7-02af85c822a8")
+        );
+        assert_eq!(normal(KeyKind::Uuid, "no"), None);
+        assert_eq!(normal(KeyKind::Text, "a\0"), None);
+        assert_eq!(normal(KeyKind::Text, "ä").as_deref(), Some("ä"));
+    }
+}

@@ -1,0 +1,14 @@
+//! Mirrors: a store that equals rows of a table, whatever happens to either.
+
+mod changes;
+mod check;
+mod coalesce;
+mod declared;
+mod direct;
+mod notes;
+mod outages;
+mod passes;
+mod rebuild;
+mod shares;
+mod stories;
+mod versions;
