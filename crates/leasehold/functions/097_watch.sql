@@ -271,7 +271,7 @@ returns table (name text, phase text, rows_checked bigint, repaired bigint, diff
 language sql stable security definer set search_path = leasehold, pg_temp as $$
     select m.name, m.phase, m.rows_checked, m.repaired_total,
            (select count(*) from (select from leasehold.mirror_difference d
-                                   where d.mirror = m.name limit 10000) some),
+                                   where d.mirror = m.name limit 10000) kept),
            (select extract(epoch from statement_timestamp() - min(d.first_seen))
               from leasehold.mirror_difference d where d.mirror = m.name)::double precision,
            m.equal_as_of
