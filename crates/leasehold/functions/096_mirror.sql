@@ -482,6 +482,20 @@ begin
     return (select m.serving from leasehold.mirror m where m.name = of_name);
 end $$;
 
+-- The store itself says that it searches another set: it was lost and made anew, or somebody swapped
+-- it by hand. The check fills what is missing.
+create or replace function leasehold.mirror_adopts(of_name text, of_former text, of_serving text)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    update leasehold.mirror m
+       set serving = of_serving,
+           second = case when m.second = of_serving then m.serving else m.second end
+     where m.name = of_name and m.serving = of_former
+       and (m.phase = 'none' or (m.phase = 'swapped' and m.second = of_serving));
+    return found;
+end $$;
+
 -- A rebuild begins: from now on every write goes to the second set too. False: there is one already.
 create or replace function leasehold.begin_rebuild(of_name text, of_second text)
 returns boolean

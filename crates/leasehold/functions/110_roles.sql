@@ -96,6 +96,7 @@ begin
         leasehold.mirror_old_gone(text, int), leasehold.mirror_forgotten(text, text[], bigint[]),
         leasehold.mirror_tally(text, text, text[], text[], bigint[]),
         leasehold.mirror_prune(text, int), leasehold.mirror_serves(text, text),
+        leasehold.mirror_adopts(text, text, text),
         leasehold.begin_rebuild(text, text),
         leasehold.note_rebuild(text, text, text, text, bigint), leasehold.note_swap(text, text),
         leasehold.drop_second(text)
