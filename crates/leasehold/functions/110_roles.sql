@@ -125,7 +125,8 @@ begin
         leasehold.run_sweep(text, text), leasehold.pause_sweep(text, text, text),
         leasehold.resume_sweep(text, text), leasehold.redrive_sweep(text, text[], text, int),
         leasehold.take_watch(text), leasehold.note_watch(text, bigint),
-        leasehold.order_mirror(text, text, text)
+        leasehold.order_mirror(text, text, text),
+        leasehold.mirror_reindex(text, text[], text, int, boolean)
         to leasehold_operator;
     if not pg_has_role('leasehold_operator', 'leasehold_viewer', 'member') then
         grant leasehold_viewer to leasehold_operator;

@@ -164,6 +164,16 @@ async fn a_store_that_was_lost_and_made_anew_is_taken_and_filled() {
 }
 
 #[tokio::test]
+async fn an_order_whose_worker_died_after_the_swap_is_done() {
+    let (margin, store) = filled(10).await;
+    margin.sql("select leasehold.order_mirror('notes', 'rebuild', 'ann')").await;
+    mirror(&store).rebuild(&margin.engine).await.expect("rebuilt");
+    let tally = mirror(&store).pass_once(&margin.engine).await.expect("a pass");
+    assert_eq!((tally.done, tally.dead), (1, 0));
+    assert_eq!(store.names(), ["set-1", "set-2"], "once");
+}
+
+#[tokio::test]
 async fn a_store_with_one_set_says_that_it_cannot_be_rebuilt() {
     let margin = Margin::new().await;
     let error = margin.mirror().rebuild(&margin.engine).await.expect_err("no");
