@@ -10,6 +10,7 @@ language sql immutable strict parallel safe as $$
 $$;
 
 -- Declares a mirror. The same declaration again changes nothing of its check or its rebuild. Its
+
 -- queue takes as many jobs at once as the mirror does, unless someone has said otherwise.
 create or replace function leasehold.declare_mirror(
     of_name text, of_table text, of_key text, of_kind text, of_version text, of_queue text,
@@ -60,10 +61,15 @@ $$;
 
 -- Jobs for rows that changed, in the transaction that changed them: one a row.
 --
+
 -- A change joins the job of an earlier one while that job waits: the lock on it keeps every claim
+
 -- away until this transaction is over, so whoever claims it then sees the change. A job that is
+
 -- running, or that somebody has locked, may have read the row before this change: a new one is made.
+
 -- Nothing here waits for a lock that another transaction may hold for long. A statement that changes
+
 -- many rows makes plain jobs; a pass works each row once, however many jobs name it.
 create or replace function leasehold.mirror_changed(of_mirror text, keys text[])
 returns void
@@ -171,6 +177,7 @@ begin
 end $$;
 
 -- Rows that are inserted under a key that was deleted before, with the version of the deletion.
+
 -- Asked after the insert: only then has it waited for a transaction that deletes the same key.
 create or replace function leasehold.mirror_revived(of_mirror text, keys text[])
 returns table (key text, version bigint)
@@ -181,16 +188,6 @@ set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 $$;
 
 -- Remembers a deletion that nobody wrote down. One row a call: a caller that held one row and waited
--- for the next could meet a transaction that does so the other way round. Gives the version.
-create or replace function leasehold.mirror_entomb(of_mirror text, of_key text, above bigint)
-returns bigint
-language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    insert into leasehold.mirror_gone as g (mirror, key, version)
-    values (of_mirror, of_key, above + 1)
-    on conflict (mirror, key) do update
-        set version = greatest(g.version, excluded.version), gone_at = statement_timestamp()
-    returning g.version
-$$;
 
 -- Jobs for rows that are to be written again, due now. `force`: even where the store has them.
 create or replace function leasehold.mirror_reindex(
@@ -219,8 +216,11 @@ begin
 end $$;
 
 -- Puts jobs of one lease off, many at once. They go to lanes of their own, behind those of jobs that
+
 -- were never put off, so that however many of them are due, a claim has room for fresh ones.
+
 -- `counted`: the attempt was a failure and stays counted. There is no last attempt: such jobs end
+
 -- when their work is seen done, or when they expire. Gives the ids that were still ours.
 create or replace function leasehold.put_off(
     ids bigint[], generation bigint, waits float8[], whys text[], counted boolean[]
@@ -278,271 +278,11 @@ begin
 end $$;
 
 -- Takes the next range of a mirror's check. No row: it is not due, or somebody is at it. Who takes it
--- and dies holds it up for two minutes.
-create or replace function leasehold.take_check(of_name text)
-returns table (token bigint, after text, round_started_at timestamptz)
-language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    update leasehold.mirror m
-       set check_token = leasehold.next_generation(),
-           check_busy_until = statement_timestamp() + interval '2 minutes',
-           round_started_at = case when m.check_after is null then statement_timestamp()
-                                   else m.round_started_at end,
-           round_rows = case when m.check_after is null then 0 else m.round_rows end,
-           round_repaired = case when m.check_after is null then 0 else m.round_repaired end
-     where m.name = of_name
-       and (m.check_due_at <= statement_timestamp()
-            -- The clock went back.
-            or m.check_due_at > statement_timestamp() + m.check_every + interval '1 minute')
-       and (m.check_busy_until is null or m.check_busy_until <= statement_timestamp()
-            or m.check_busy_until > statement_timestamp() + interval '10 minutes')
-    returning m.check_token, m.check_after, m.round_started_at
-$$;
 
 -- Ends a range of the check. `next_after` null: the round is over, and what it found is published.
--- False: it took too long, and somebody else has taken the range.
-create or replace function leasehold.end_check(
-    of_name text, of_token bigint, next_after text, more_rows bigint, more_repaired bigint,
-    pause interval
-)
-returns boolean
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
-declare
-    m leasehold.mirror;
-begin
-    update leasehold.mirror c
-       set check_after = next_after, check_busy_until = null,
-           check_due_at = statement_timestamp() + pause,
-           round_rows = c.round_rows + more_rows, round_repaired = c.round_repaired + more_repaired
-     where c.name = of_name and c.check_token = of_token
-    returning * into m;
-    if not found then
-        return false;
-    end if;
-    if next_after is null then
-        perform leasehold.publish_check(of_name, m.round_started_at, m.round_rows, m.round_repaired);
-    end if;
-    return true;
-end $$;
-
--- Writes down what a whole round found: equal as of its start, if nothing is left different.
-create or replace function leasehold.publish_check(
-    of_name text, began timestamptz, of_rows bigint, of_repaired bigint
-)
-returns timestamptz
-language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    update leasehold.mirror m
-       set checked_at = statement_timestamp(), rows_checked = of_rows, repaired = of_repaired,
-           repaired_total = m.repaired_total + of_repaired, rounds = m.rounds + 1,
-           differences = d.found, oldest_difference = d.oldest,
-           equal_as_of = case when d.found = 0 then greatest(m.equal_as_of, began)
-                              else m.equal_as_of end
-      from (select count(*) as found, min(first_seen) as oldest
-              from leasehold.mirror_difference where mirror = of_name) d
-     where m.name = of_name
-    returning m.equal_as_of
-$$;
 
 -- Notes what is unequal, and makes a job for each row that has none. A row that changed since the
+
 -- round began is not a difference yet: its own job is on its way. A row that stays unequal gets
--- another job a minute later, then two, up to a day.
-create or replace function leasehold.mirror_differs(
-    of_mirror text, began timestamptz, keys text[], kinds text[], sources bigint[], helds bigint[]
-)
-returns table (different int, made int)
-language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
-declare
-    m leasehold.mirror;
-    wanted text[];
-begin
-    select * into m from leasehold.mirror where name = of_mirror;
-    with asked as (
-        select a.key, a.kind, a.source, a.held, j.enqueued_at as since
-          from unnest(keys, kinds, sources, helds) as a (key, kind, source, held)
-          left join leasehold.idempotency_key i
-            on i.queue = m.queue and i.key = leasehold.mirror_mark(m.name, a.key)
-          left join leasehold.job j on j.id = i.job_id
-    ), noted as (
-        insert into leasehold.mirror_difference as d
-            (mirror, key, kind, source_version, held_version, repairs, repaired_at)
-        select m.name, a.key, a.kind, a.source, a.held,
-               case when a.since is null then 1 else 0 end,
-               case when a.since is null then statement_timestamp() end
-          from asked a where a.since is null or a.since < began
-         order by a.key collate "C"
-        on conflict (mirror, key) do update
-            set kind = excluded.kind, source_version = excluded.source_version,
-                held_version = excluded.held_version, last_seen = statement_timestamp(),
-                repairs = case when excluded.repairs > 0 and (d.repaired_at is null
-                    or d.repaired_at <= statement_timestamp() - least(
-                        interval '30 seconds' * power(2, least(d.repairs, 20)), interval '1 day'))
-                    then d.repairs + 1 else d.repairs end,
-                repaired_at = case when excluded.repairs > 0 and (d.repaired_at is null
-                    or d.repaired_at <= statement_timestamp() - least(
-                        interval '30 seconds' * power(2, least(d.repairs, 20)), interval '1 day'))
-                    then statement_timestamp() else d.repaired_at end
-        returning d.key, d.repaired_at = statement_timestamp() as due
-    )
-    select count(*), coalesce(array_agg(n.key) filter (where n.due), '{}') into different, wanted
-      from noted n;
-    made := leasehold.mirror_reindex(m.name, wanted, 'mirror.repair', 50);
-    return next;
-end $$;
 
--- Rows of a range were seen equal, but for those that are named.
-create or replace function leasehold.mirror_equal(
-    of_mirror text, after text, up_to text, but text[] default '{}'
-)
-returns void
-language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    delete from leasehold.mirror_difference d
-     where d.mirror = of_mirror and (after is null or d.key > after)
-       and (up_to is null or d.key <= up_to) and d.key <> all (but)
-$$;
-
--- Rows were seen equal.
-create or replace function leasehold.mirror_seen(of_mirror text, keys text[])
-returns void
-language sql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
-    delete from leasehold.mirror_difference d where d.mirror = of_mirror and d.key = any (keys)
-$$;
-
--- Deletions that are old enough to be forgotten.
-create or replace function leasehold.mirror_old_gone(of_mirror text, up_to int default 1000)
-returns table (key text, version bigint)
-language sql stable security definer set search_path = leasehold, pg_temp as $$
-    select g.key, g.version
-      from leasehold.mirror m
-      join leasehold.mirror_gone g on g.mirror = m.name
-     where m.name = of_mirror and g.gone_at < statement_timestamp() - m.tombstones
-     order by g.gone_at limit up_to
-$$;
-
--- The store has forgotten them. One that was renewed meanwhile stays.
-create or replace function leasehold.mirror_forgotten(of_mirror text, keys text[], versions bigint[])
-returns int
-language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
-declare
-    gone int;
-begin
-    delete from leasehold.mirror_gone g where g.ctid = any (array(
-        select o.ctid from unnest(keys, versions) as f (key, version)
-          join leasehold.mirror_gone o on o.mirror = of_mirror and o.key = f.key
-                                       and o.version = f.version
-           for update of o skip locked));
-    get diagnostics gone = row_count;
-    return gone;
-end $$;
-
--- Counts what a pass did, for the figures of each minute.
-create or replace function leasehold.mirror_tally(
-    of_mirror text, of_queue text, tags text[], whats text[], ns bigint[]
-)
-returns void
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
-begin
-    insert into leasehold.tally (queue, tag, what, n, subject)
-    select of_queue, t.tag, t.what, t.n, of_mirror from unnest(tags, whats, ns) as t (tag, what, n);
-end $$;
-
--- Which set of documents is searched, where nobody has written that down yet. Gives what stands now.
-create or replace function leasehold.mirror_serves(of_name text, of_serving text)
-returns text
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
-begin
-    update leasehold.mirror m set serving = of_serving where m.name = of_name and m.serving is null;
-    return (select m.serving from leasehold.mirror m where m.name = of_name);
-end $$;
-
--- A rebuild begins: from now on every write goes to the second set too. False: there is one already.
-create or replace function leasehold.begin_rebuild(of_name text, of_second text)
-returns boolean
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
-begin
-    update leasehold.mirror m
-       set second = of_second, phase = 'building', rebuild_after = null, rebuild_rows = 0,
-           rebuild_started_at = statement_timestamp(), rebuild_ended_at = null
-     where m.name = of_name and m.phase = 'none';
-    return found;
-end $$;
-
--- The second set has the rows up to a key; null: all. False: somebody else has gone on from there.
-create or replace function leasehold.note_rebuild(
-    of_name text, of_second text, from_key text, to_key text, more_rows bigint
-)
-returns boolean
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
-begin
-    update leasehold.mirror m
-       set rebuild_after = to_key, rebuild_rows = m.rebuild_rows + more_rows,
-           phase = case when to_key is null then 'verifying' else 'building' end
-     where m.name = of_name and m.second = of_second and m.phase = 'building'
-       and m.rebuild_after is not distinct from from_key;
-    return found;
-end $$;
-
--- Searches go to the second set now; the former one is kept and written on. Again: back.
-create or replace function leasehold.note_swap(of_name text, to_set text)
-returns boolean
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
-begin
-    update leasehold.mirror m
-       set serving = m.second, second = m.serving, phase = 'swapped',
-           rebuild_ended_at = coalesce(m.rebuild_ended_at, statement_timestamp())
-     where m.name = of_name and m.second = to_set and m.phase in ('verifying', 'swapped');
-    return found;
-end $$;
-
--- The second set is written no more. Gives its name; null: there was none.
-create or replace function leasehold.drop_second(of_name text)
-returns text
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
-declare
-    dropped text;
-begin
-    select m.second into dropped from leasehold.mirror m where m.name = of_name for update;
-    update leasehold.mirror m
-       set second = null, phase = 'none', rebuild_after = null
-     where m.name = of_name and m.second is not null;
-    return dropped;
-end $$;
-
--- Asks a worker that has the store to do something with it. Asked twice, it is done once. Gives the
--- number of the job; null: there is no such mirror.
-create or replace function leasehold.order_mirror(of_name text, what text, actor text)
-returns bigint
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
-declare
-    m leasehold.mirror;
-    made bigint;
-begin
-    if what not in ('check', 'rebuild', 'rollback', 'drop') then
-        raise exception 'a mirror cannot be told to %', quote_literal(what)
-            using errcode = 'LH002', hint = 'Use check, rebuild, rollback or drop.';
-    end if;
-    select * into m from leasehold.mirror where name = of_name;
-    if not found then
-        return null;
-    end if;
-    select e.job_id into made from leasehold.enqueue(
-        name => 'mirror.' || m.name || '.order', kwargs => jsonb_build_object('do', what),
-        queue => m.queue, tag => 'mirror.order', priority => 0,
-        key => 'mirror:' || m.name || ':order:' || what, key_for => interval '0') e;
-    insert into leasehold.audit (actor, action, subject) values (actor, what, 'mirror ' || m.name);
-    perform leasehold.wake(m.queue);
-    return made;
-end $$;
-
--- Mirrors with their state in words.
-create or replace view leasehold.mirror_state as
-select m.name, m.table_name, m.queue, m.job_name, m.phase, m.serving, m.second, m.rebuild_rows,
-       m.rebuild_started_at, m.rebuild_ended_at, m.round_started_at, m.round_rows, m.checked_at,
-       m.rows_checked, m.repaired, m.repaired_total, m.rounds, m.equal_as_of,
-       d.found as differences, d.oldest as oldest_difference,
-       (select count(*) from leasehold.mirror_gone g where g.mirror = m.name) as tombstones
-  from leasehold.mirror m
- cross join lateral (
-        select count(*) as found, min(first_seen) as oldest
-          from leasehold.mirror_difference f where f.mirror = m.name) d;
+-- Forgets marks of changes whose jobs are over. Each change leaves one, which is more than `prune` is

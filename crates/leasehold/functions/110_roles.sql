@@ -98,7 +98,9 @@ begin
         leasehold.mirror_equal(text, text, text, text[]), leasehold.mirror_seen(text, text[]),
         leasehold.mirror_old_gone(text, int), leasehold.mirror_forgotten(text, text[], bigint[]),
         leasehold.mirror_tally(text, text, text[], text[], bigint[]),
-        leasehold.mirror_serves(text, text), leasehold.begin_rebuild(text, text),
+        leasehold.mirror_prune(text, int), leasehold.mirror_serves(text, text),
+        leasehold.mirror_adopts(text, text, text),
+        leasehold.begin_rebuild(text, text),
         leasehold.note_rebuild(text, text, text, text, bigint), leasehold.note_swap(text, text),
         leasehold.drop_second(text)
         to leasehold_worker;
@@ -132,7 +134,8 @@ begin
         leasehold.silence_alarm(bigint, interval, text, text),
         leasehold.watch_queue(text, text, boolean, bigint, interval, bigint, text[], interval, bigint, bigint),
         leasehold.unwatch_queue(text, text),
-        leasehold.order_mirror(text, text, text)
+        leasehold.order_mirror(text, text, text),
+        leasehold.mirror_reindex(text, text[], text, int, boolean)
         to leasehold_operator;
     if not pg_has_role('leasehold_operator', 'leasehold_viewer', 'member') then
         grant leasehold_viewer to leasehold_operator;

@@ -14,7 +14,7 @@ use super::mirror_entry::{Entry, differences, entries, find, table, text};
 use super::prompt::confirm;
 use crate::exit::Failure;
 use crate::output::Columns;
-use crate::text::relative;
+use crate::text::{count, relative};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -32,6 +32,23 @@ pub enum Command {
         /// The most rows to list
         #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=100_000))]
         limit: i64,
+    },
+    /// Has rows written again
+    #[command(
+        after_help = "Example:\n  leasehold mirrors reindex annotations.index aB3xYz --force"
+    )]
+    Reindex {
+        /// The name of the mirror
+        name: String,
+        /// The keys of rows
+        #[arg(value_name = "KEY", required = true)]
+        keys: Vec<String>,
+        /// Writes them even where the store has them
+        #[arg(long)]
+        force: bool,
+        /// Lower runs first; changes of rows have 1
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(i32).range(0..1_000_000))]
+        priority: i32,
     },
     /// Has a worker compare everything now
     Check {
@@ -73,6 +90,9 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::List => list(common).await,
         Command::Show { name } => show(&name, common).await,
         Command::Differences { name, limit } => differing(&name, limit, common).await,
+        Command::Reindex { name, keys, force, priority } => {
+            reindex(&name, &keys, force, priority, common).await
+        }
         Command::Check { name } => order(&name, "check", common).await,
         Command::Rebuild { name } => rebuild(&name, common).await,
         Command::Rollback { name } => rollback(&name, common).await,
@@ -122,6 +142,30 @@ async fn differing(name: &str, limit: i64, common: &Common) -> Result<ExitCode, 
     if rows.is_empty() && out.is_table() {
         out.note("nothing differs");
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn reindex(
+    name: &str,
+    keys: &[String],
+    force: bool,
+    priority: i32,
+    common: &Common,
+) -> Result<ExitCode, Failure> {
+    let (out, db) = (common.out(), common.db().await?);
+    find(&db, name).await?;
+    let sql = "select leasehold.mirror_reindex($1, $2, 'mirrors reindex', $3, $4)";
+    let params = [
+        (&name as _, Type::TEXT),
+        (&keys as _, Type::TEXT_ARRAY),
+        (&priority as _, Type::INT4),
+        (&force as _, Type::BOOL),
+    ];
+    let made: i64 = db.one(sql, &params).await?.get(0);
+    let answer = serde_json::json!({ "name": name, "jobs": made });
+    out.one("mirror", &answer, |_| {
+        format!("{}: the store is asked for them", count(keys.len(), "row"))
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

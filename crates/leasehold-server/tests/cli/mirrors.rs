@@ -65,6 +65,11 @@ async fn mirrors_are_listed_and_shown_with_what_differs() {
         .expect(0)
         .prints("equal as of")
         .prints("set-1");
+    place
+        .run(&["mirrors", "reindex", "odd.names", "row 3", "row 4"])
+        .await
+        .expect(0)
+        .prints("2 rows");
     place.run(&["mirrors", "show", "odd.name"]).await.expect(3).says("did you mean");
 }
 

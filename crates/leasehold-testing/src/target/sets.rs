@@ -55,6 +55,16 @@ impl ScriptedTargets {
         self.inner().sets.keys().cloned().collect()
     }
 
+    /// Everything is lost: there is one empty set, under a name that nobody knows. Who still has an old
+    /// one open gets errors.
+    pub fn lose_everything(&self) {
+        let mut inner = self.inner();
+        inner.sets.values().for_each(|set| set.faults(|faults| faults.down = true));
+        inner.made += 1;
+        inner.current = format!("set-{}", inner.made);
+        inner.sets = BTreeMap::from([(inner.current.clone(), ScriptedTarget::new())]);
+    }
+
     /// Swaps are refused until this is taken back.
     pub fn refuse_swaps(&self, refuse: bool) {
         self.inner().swaps_fail = refuse;

@@ -1,7 +1,7 @@
 //! What everyone who works on a mirror in this process shares: its session, its store, its pace.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,14 @@ use tokio_postgres::types::Type;
 use super::declare::{Mirror, Store};
 use super::pace::{Leave, Pace};
 use super::prepare::{CALL_LIMIT, MirrorError, Prepared};
-use super::target::{Target, TargetError};
+use super::target::{Target, TargetError, Targets};
 use crate::engine::Leasehold;
 use crate::link::Link;
 
 /// Our statements go by the index of the key, also where statistics of a table that was just filled
 /// say otherwise.
-const SETTINGS: &str = "set enable_seqscan = off; set plan_cache_mode = force_generic_plan";
+pub(crate) const SETTINGS: &str =
+    "set enable_seqscan = off; set plan_cache_mode = force_generic_plan";
 
 /// What is known about the store.
 #[derive(Default)]
@@ -66,12 +67,20 @@ pub(crate) struct Desk {
     pub(super) link: Link,
     prepared: OnceCell<Prepared>,
     opened: tokio::sync::Mutex<HashMap<String, Arc<dyn Target>>>,
+    /// The store has said which set it searches, and has not failed since.
+    confirmed: AtomicBool,
 }
 
 impl Desk {
     pub(crate) fn new(engine: &Leasehold, mirror: Mirror) -> Self {
         let link = Link::with_settings(engine.database().clone(), CALL_LIMIT, SETTINGS);
-        Self { mirror, link, prepared: OnceCell::new(), opened: Default::default() }
+        Self {
+            mirror,
+            link,
+            prepared: OnceCell::new(),
+            opened: Default::default(),
+            confirmed: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -121,6 +130,7 @@ impl Desk {
     /// The store did not do it. Answers how long it is left alone.
     pub(super) fn failed(&self, error: &TargetError) -> Duration {
         let too_much = matches!(error, TargetError::Overloaded(_));
+        self.confirmed.store(false, Ordering::Relaxed);
         let wait = self.pace().failed(too_much, Instant::now());
         tracing::warn!(mirror = self.mirror.name, %error, ?wait, "the store is left alone");
         wait
@@ -160,6 +170,7 @@ impl Desk {
                 self.state().await?.ok_or_else(missing)?
             }
         };
+        let state = self.confirm(&**targets, state).await?;
         let mut opened = self.opened.lock().await;
         let names: Vec<&String> =
             [Some(&state.serving), state.second.as_ref()].into_iter().flatten().collect();
@@ -177,6 +188,31 @@ impl Desk {
         };
         let second = state.second.as_ref().map(get).transpose()?;
         Ok(Sets { serving: get(&state.serving)?, second, state: Some(state) })
+    }
+
+    /// Asks the store itself which set it searches, at first and after every failure: one that was lost
+    /// and made anew has another, and what is written under the old name is found by nobody.
+    async fn confirm(&self, targets: &dyn Targets, state: State) -> Result<State, MirrorError> {
+        if self.confirmed.load(Ordering::Relaxed) {
+            return Ok(state);
+        }
+        self.opened.lock().await.clear();
+        let current = self.call(targets.current()).await?;
+        self.confirmed.store(true, Ordering::Relaxed);
+        if current == state.serving {
+            return Ok(state);
+        }
+        let params = [
+            (&self.mirror.name as _, Type::TEXT),
+            (&state.serving as _, Type::TEXT),
+            (&current as _, Type::TEXT),
+        ];
+        let rows = self.link.query("select leasehold.mirror_adopts($1, $2, $3)", &params).await?;
+        if rows.first().is_some_and(|row| row.get(0)) {
+            let (mirror, former) = (self.name(), &state.serving);
+            tracing::warn!(mirror, former, current, "the store searches another set; it is taken");
+        }
+        Ok(self.state().await?.unwrap_or(state))
     }
 
     /// What stands in the database about the sets; `None`: nobody has said which one is searched.

@@ -61,5 +61,7 @@ pub use target::{
 
 pub(crate) use check::Checker;
 pub(crate) use desk::Desk;
+#[cfg(feature = "testing")]
+pub(crate) use desk::SETTINGS;
 pub(crate) use order::runner as order_runner;
 pub(crate) use pass::runner as pass_runner;

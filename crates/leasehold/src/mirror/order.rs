@@ -22,7 +22,14 @@ pub(crate) fn runner(desk: Arc<Desk>) -> Registered {
             let asked = asked.ok().and_then(|asked| asked.get("do")?.as_str().map(str::to_owned));
             let done = match asked.as_deref() {
                 Some("check") => desk.check_all().await.map(drop),
-                Some("rebuild") => desk.rebuild().await.map(drop),
+                Some("rebuild") => {
+                    // A worker may have died after the swap and before it said so.
+                    match desk.was_rebuilt_since(attempt.job.enqueued_at.to_timestamp()).await {
+                        Ok(true) => Ok(()),
+                        Ok(false) => desk.rebuild().await.map(drop),
+                        Err(error) => Err(error),
+                    }
+                }
                 Some("rollback") => desk.rollback().await.map(drop),
                 Some("drop") => desk.drop_second().await.map(drop),
                 _ => {

@@ -10,6 +10,7 @@
 
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use tokio_postgres::types::Type;
 
 use super::declare::Store;
@@ -64,6 +65,12 @@ impl Desk {
         loop {
             let state = self.known_state().await?;
             match (state.phase, state.second.clone()) {
+                (Phase::None, _) if begun => {
+                    return Err(MirrorError::State(format!(
+                        "the second set of mirror {:?} was dropped while it was built",
+                        self.name()
+                    )));
+                }
                 (Phase::None, _) => {
                     self.begin().await?;
                     begun = true;
@@ -93,6 +100,15 @@ impl Desk {
                 }
             }
         }
+    }
+
+    /// True when a rebuild has ended since then.
+    pub(super) async fn was_rebuilt_since(&self, since: Timestamp) -> Result<bool, MirrorError> {
+        let sql =
+            "select coalesce(rebuild_ended_at >= $2, false) from leasehold.mirror where name = $1";
+        let params = [(&self.mirror.name as _, Type::TEXT), (&since as _, Type::TIMESTAMPTZ)];
+        let rows = self.link.query(sql, &params).await?;
+        Ok(rows.first().is_some_and(|row| row.get(0)))
     }
 
     fn many(&self) -> Result<&dyn Targets, MirrorError> {
@@ -172,14 +188,18 @@ impl Desk {
                 if differing.is_empty() {
                     break; // Changes were on their way, and have arrived.
                 }
-                let keys = differing.into_iter().map(|difference| difference.key).collect();
+                let keys: Vec<String> =
+                    differing.into_iter().map(|difference| difference.key).collect();
+                let differing = keys.len() as u64;
                 let (mended, refused) = self.mend(keys).await?;
                 report.mended += mended;
                 report.refused = report.refused.max(refused);
-                rounds += 1;
-                if refused > 0 && mended == 0 {
-                    break; // What it will never take cannot keep it back for ever.
+                // All of it was seen in the second set, and what changes from now on is written to
+                // both. What it will never take cannot keep it back for ever.
+                if mended + refused == differing {
+                    break;
                 }
+                rounds += 1;
                 if rounds >= ROUNDS {
                     return Err(MirrorError::State(format!(
                         "the second set of mirror {:?} does not become equal; searches stay where \
@@ -187,6 +207,7 @@ impl Desk {
                         self.name()
                     )));
                 }
+                tokio::time::sleep(self.mirror.recheck_after).await;
             }
             after = last;
             if after.is_none() {

@@ -8,6 +8,7 @@ mod direct;
 mod notes;
 mod outages;
 mod passes;
+mod planner;
 mod rebuild;
 #[cfg(feature = "redis")]
 mod redis;

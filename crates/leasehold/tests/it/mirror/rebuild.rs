@@ -146,6 +146,34 @@ async fn people_order_a_check_a_rebuild_and_its_end_and_a_worker_does_it() {
 }
 
 #[tokio::test]
+async fn a_store_that_was_lost_and_made_anew_is_taken_and_filled() {
+    let (margin, store) = filled(120).await;
+    let worker = run(margin
+        .engine
+        .worker()
+        .mirror(mirror(&store).check_every(std::time::Duration::from_millis(5))));
+    store.lose_everything();
+    until("it is filled", async || store.searched().documents().len() == 120).await;
+    until("no job is left", async || margin.jobs().await == 0).await;
+    worker.stop().await;
+    margin.assert_equals(&store.searched()).await;
+    assert_eq!(
+        margin.count("select count(*) from leasehold.mirror where serving = 'set-2'").await,
+        1
+    );
+}
+
+#[tokio::test]
+async fn an_order_whose_worker_died_after_the_swap_is_done() {
+    let (margin, store) = filled(10).await;
+    margin.sql("select leasehold.order_mirror('notes', 'rebuild', 'ann')").await;
+    mirror(&store).rebuild(&margin.engine).await.expect("rebuilt");
+    let tally = mirror(&store).pass_once(&margin.engine).await.expect("a pass");
+    assert_eq!((tally.done, tally.dead), (1, 0));
+    assert_eq!(store.names(), ["set-1", "set-2"], "once");
+}
+
+#[tokio::test]
 async fn a_store_with_one_set_says_that_it_cannot_be_rebuilt() {
     let margin = Margin::new().await;
     let error = margin.mirror().rebuild(&margin.engine).await.expect_err("no");

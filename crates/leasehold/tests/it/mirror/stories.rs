@@ -34,6 +34,24 @@ async fn f11_after_an_outage_nothing_is_missing_stale_or_a_ghost() {
 }
 
 #[tokio::test]
+async fn a13_21500_notes_saved_while_the_store_was_away_are_all_there_afterwards() {
+    let margin = Margin::new().await;
+    margin.target.faults(|faults| faults.down = true);
+    let worker = run(margin.engine.worker().mirror(margin.mirror()));
+    for first in (1..=21_500).step_by(2150) {
+        margin.write_many(first, 2150).await;
+    }
+    let off = "select count(*) from leasehold.job where priority > 1000000";
+    until("work is put off", async || margin.count(off).await > 5000).await;
+    margin.target.faults(|faults| faults.down = false);
+    until("all is there", async || margin.target.documents().len() == 21_500).await;
+    until("no job is left", async || margin.jobs().await == 0).await;
+    worker.stop().await;
+    margin.assert_equal().await;
+    assert!(margin.check().await.is_equal());
+}
+
+#[tokio::test]
 async fn f7_a_process_that_dies_between_the_commit_and_the_write_loses_nothing() {
     let margin = Margin::new().await;
     // Nobody but the database knows: there is no direct path, and no worker yet.

@@ -21,6 +21,26 @@ async fn f1_a_write_that_comes_late_does_not_replace_a_newer_one() {
 }
 
 #[tokio::test]
+async fn f1_a_store_that_ignores_versions_goes_back_and_is_found_out() {
+    let margin = Margin::new().await;
+    margin.write(&["a"]).await;
+    margin.target.faults(|faults| faults.delay_writes = true);
+    margin.pass().await;
+    margin.target.faults(|faults| {
+        faults.delay_writes = false;
+        faults.ignore_versions = true;
+    });
+    margin.sql("update margin.note set body = 'second' where id = 'a'").await;
+    margin.due().await;
+    assert_eq!(margin.pass().await.done, 1);
+    margin.target.land(false);
+    assert_eq!(margin.target.fallen(), ["a"], "what versions are for");
+    assert_eq!(margin.check().await.differences, 1);
+    margin.pass().await;
+    margin.assert_equal().await;
+}
+
+#[tokio::test]
 async fn f2_a_deletion_outlives_writes_that_were_under_way_before_it() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
@@ -45,6 +65,11 @@ async fn f2_a_deletion_outlives_writes_that_were_under_way_before_it() {
     assert_eq!(margin.mirror().purge_once(&margin.engine).await.expect("a purge"), 1);
     assert_eq!(margin.target.deletions(), 0);
     assert_eq!(margin.count("select count(*) from leasehold.mirror_gone").await, 0);
+    assert_eq!(
+        margin.count("select count(*) from leasehold.idempotency_key").await,
+        0,
+        "no mark is left"
+    );
 }
 
 #[tokio::test]
