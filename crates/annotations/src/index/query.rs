@@ -31,7 +31,7 @@ impl Query {
     }
 }
 
-/// A place in an answer: newest change first, and by id where two changed at once.
+/// A place in an answer: newest change first, and the larger id where two changed at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor {
     /// Microseconds since 1970.

@@ -45,7 +45,7 @@ async fn f8_f9_a_list_is_in_the_order_of_bytes_and_its_ranges_meet() {
         }
         // Between keys, before the first and after the last.
         for (range, count) in [
-            (range(Some("Y"), Some("aA")), 2),
+            (range(Some("Y"), Some("aA")), 3),
             (range(None, Some("!")), 0),
             (range(Some("\u{10ffff}"), None), 0),
             (range(Some("z"), Some("a")), 0),

@@ -15,7 +15,8 @@ use crate::rig::{TempDir, asking, digest_of, gone, held, living, note, put, writ
 const CHILD_DIR: &str = "LEASEHOLD_TEST_INDEX_DIR";
 
 async fn open(dir: &Path) -> TantivyIndex {
-    TantivyIndex::open(TantivySettings::new(dir)).await.unwrap()
+    let limit = Duration::from_secs(120);
+    TantivyIndex::open(TantivySettings { limit, ..TantivySettings::new(dir) }).await.unwrap()
 }
 
 async fn set(index: &TantivyIndex) -> Arc<dyn Target> {
@@ -118,6 +119,8 @@ async fn a_second_process_reads_follows_and_takes_over() {
     assert_eq!(found.hits[0].id, "c");
     drop((first, writing, built));
     assert!(second.is_writer());
+    // What it had opened for reading writes from now on.
+    assert_eq!(write(&reading, put("b", 2, note("x", 2))).await, Ok(Written::Stored));
     let writing = set(&second).await;
     assert_eq!(write(&writing, put("d", 1, note("x", 2))).await, Ok(Written::Stored));
     assert_eq!(held(&writing, "c").await, living(1));
@@ -230,6 +233,7 @@ async fn f14_a_lost_directory_or_pointer_is_made_again() {
 async fn a_set_that_was_removed_takes_no_more_writes() {
     let dir = TempDir::new();
     let index = open(dir.path()).await;
+    index.current().await.unwrap();
     let name = index.create().await.unwrap();
     let other = index.open(&name).await.unwrap();
     write(&other, put("a", 1, note("x", 1))).await.unwrap();

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use annotations::index::{
     OpenSearch, OpenSearchSettings, Query, SearchIndex, TantivyIndex, TantivySettings,
@@ -39,12 +40,17 @@ impl Rig {
         match kind {
             Kind::Tantivy => {
                 let dir = TempDir::new();
-                let index = TantivyIndex::open(TantivySettings::new(dir.path())).await.unwrap();
+                let limit = Duration::from_secs(120);
+                let settings = TantivySettings { limit, ..TantivySettings::new(dir.path()) };
+                let index = TantivyIndex::open(settings).await.unwrap();
                 Self::over(index, Some(dir)).await
             }
             Kind::OpenSearch => {
                 let url = PrivateOpenSearch::shared().url();
-                let settings = OpenSearchSettings::new(url, fresh_prefix());
+                // Of a machine on which everything else is tested at the same time.
+                let limit = Duration::from_secs(120);
+                let settings =
+                    OpenSearchSettings { limit, ..OpenSearchSettings::new(url, fresh_prefix()) };
                 Self::over(OpenSearch::new(settings).unwrap(), None).await
             }
         }

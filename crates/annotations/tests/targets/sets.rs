@@ -1,5 +1,13 @@
 //! A second set beside the one that is searched.
 
+use annotations::index::{
+    OpenSearch, OpenSearchSettings, SearchIndex, TantivyIndex, TantivySettings,
+};
+use leasehold::mirror::Targets;
+use leasehold_testing::PrivateOpenSearch;
+use leasehold_testing::opensearch::fresh_prefix;
+
+use crate::rig::TempDir;
 use crate::rig::{asking, each, held, living, note, put, write};
 
 #[tokio::test]
@@ -75,4 +83,24 @@ async fn a_name_that_is_none_is_refused_and_reaches_no_file_and_no_index() {
         assert_eq!(held(&rig.set, "a").await, living(1));
     })
     .await;
+}
+
+/// Everything is lost but the engine's own memory of which set is searched: a search that comes first
+/// must not make another one, which would stay empty while that one is filled.
+#[tokio::test]
+async fn f14_after_a_loss_searches_go_to_the_set_that_is_filled_again() {
+    async fn lost(index: impl Targets + SearchIndex, known: &str) {
+        assert!(index.search(&asking()).await.is_err(), "nothing is there to be searched");
+        let set = index.open(known).await.unwrap();
+        write(&set, put("again", 1, note("", 1))).await.unwrap();
+        set.digest(&Default::default()).await.unwrap();
+        assert_eq!(index.search(&asking()).await.unwrap().hits[0].id, "again");
+        assert_eq!(index.current().await.unwrap(), known);
+    }
+    let dir = TempDir::new();
+    let index = TantivyIndex::open(TantivySettings::new(dir.path())).await.unwrap();
+    lost(index, "g1700000000000").await;
+    let prefix = fresh_prefix();
+    let settings = OpenSearchSettings::new(PrivateOpenSearch::shared().url(), prefix.as_str());
+    lost(OpenSearch::new(settings).unwrap(), &format!("{prefix}-1700000000000")).await;
 }

@@ -32,7 +32,7 @@ pub fn question(query: &Query) -> Value {
     let mut body = json!({
         "size": query.size(),
         "query": { "bool": { "filter": all } },
-        "sort": [{ "updated": "desc" }, { "key": "asc" }],
+        "sort": [{ "updated": "desc" }, { "key": "desc" }],
         "_source": false,
         "track_total_hits": false,
     });

@@ -110,10 +110,9 @@ impl OpenSearch {
         let path = format!("{}/_search", self.0.settings.prefix);
         let body = find::question(query);
         let answer = match self.0.http.send(Method::POST, &path, Some(&body)).await {
+            // Nothing is made for a search: it would stay empty while another set is filled.
             Err(Refused::NotFound) => {
-                // Nothing was written yet, or the alias was lost.
-                self.0.current().await?;
-                return Err(TargetError::Down("the index was missing and is empty now".to_owned()));
+                return Err(TargetError::Down("nothing was indexed yet".to_owned()));
             }
             other => other?,
         };

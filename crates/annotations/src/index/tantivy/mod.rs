@@ -5,6 +5,8 @@
 //!   first one commits, and becomes the writer when the first one is gone.
 //! - What was answered is on disk, and is seen by whoever asks next.
 //! - A swap is the rename of one small file.
+//! - Which set is searched is decided by whoever writes: a search in a directory that has none finds
+//!   nothing out and makes nothing up. A set made for it would stay empty while another one is filled.
 //!
 //! # What can go wrong
 //! - The directory is lost or damaged: the damaged set is moved to `broken`, an empty one takes its
@@ -13,6 +15,7 @@
 
 mod fields;
 mod find;
+mod handle;
 mod root;
 mod set;
 mod snapshot;
@@ -20,7 +23,7 @@ mod top;
 mod words;
 mod writer;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -30,6 +33,7 @@ use leasehold::mirror::{Target, TargetError, Targets};
 
 use super::SearchIndex;
 use super::query::{Hits, Query};
+use handle::Handle;
 use root::Root;
 pub use set::TantivySet;
 use set::blocking;
@@ -60,19 +64,24 @@ struct Inner {
     root: Root,
     limit: Duration,
     open: Mutex<HashMap<String, TantivySet>>,
+    /// Whoever still has one of these must not bring it back.
+    removed: Mutex<HashSet<String>>,
 }
 
 impl TantivyIndex {
-    /// Opens the directory and the set that is searched, an empty one at first.
+    /// Opens the directory, and the set that is searched if there is one.
     pub async fn open(settings: TantivySettings) -> Result<Self, TargetError> {
         let TantivySettings { dir, limit } = settings;
         // Checksums of a large index take a while.
         let longest = limit.max(Duration::from_secs(600));
         blocking(longest, move || {
             let root = Root::open(dir).map_err(broken)?;
-            let index = Self(Arc::new(Inner { root, limit, open: Mutex::default() }));
-            index.0.searched()?;
-            Ok(index)
+            let (open, removed) = (Mutex::default(), Mutex::default());
+            let inner = Inner { root, limit, open, removed };
+            if let Some(name) = inner.root.current().map_err(broken)? {
+                inner.set(&name)?;
+            }
+            Ok(Self(Arc::new(inner)))
         })
         .await
     }
@@ -84,6 +93,9 @@ impl TantivyIndex {
 
     /// One set, by its name.
     pub async fn set(&self, name: &str) -> Result<TantivySet, TargetError> {
+        if let Some(set) = self.0.ready(name)? {
+            return Ok(set);
+        }
         let name = name.to_owned();
         self.run(move |inner| inner.set(&name)).await
     }
@@ -116,7 +128,18 @@ impl Inner {
     }
 
     fn searched(&self) -> Result<TantivySet, TargetError> {
-        self.set(&self.current()?)
+        match self.root.current().map_err(broken)? {
+            Some(name) => self.set(&name),
+            None => Err(TargetError::Down("nothing was indexed yet".to_owned())),
+        }
+    }
+
+    /// A set that is open, if it is. Blocks no longer than a look.
+    fn ready(&self, name: &str) -> Result<Option<TantivySet>, TargetError> {
+        let is_writer = self.root.is_writer().map_err(broken)?;
+        let Ok(open) = self.open.try_lock() else { return Ok(None) };
+        // Opened for reading, and since then we became the writer: to be opened again.
+        Ok(open.get(name).filter(|set| set.is_writer() == is_writer).cloned())
     }
 
     fn set(&self, name: &str) -> Result<TantivySet, TargetError> {
@@ -125,9 +148,11 @@ impl Inner {
         }
         let is_writer = self.root.is_writer().map_err(broken)?;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        // Opened for reading, and since then we became the writer: open it again.
         if let Some(set) = open.get(name).filter(|set| set.is_writer() == is_writer) {
             return Ok(set.clone());
+        }
+        if self.removed.lock().unwrap_or_else(PoisonError::into_inner).contains(name) {
+            return Err(TargetError::Down(format!("the set {name} was removed")));
         }
         open.remove(name);
         let set = TantivySet::open(&self.root, name, self.limit)?;
@@ -135,8 +160,12 @@ impl Inner {
         Ok(set)
     }
 
+    fn is_writer(&self) -> Result<bool, TargetError> {
+        self.root.is_writer().map_err(broken)
+    }
+
     fn must_write(&self) -> Result<(), TargetError> {
-        if self.root.is_writer().map_err(broken)? {
+        if self.is_writer()? {
             return Ok(());
         }
         Err(TargetError::Down("another process writes this index".to_owned()))
@@ -149,7 +178,20 @@ impl Targets for TantivyIndex {
     }
 
     fn open<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Arc<dyn Target>, TargetError>> {
-        Box::pin(async move { Ok(Arc::new(self.set(name).await?) as Arc<dyn Target>) })
+        Box::pin(async move {
+            self.set(name).await?;
+            let name = name.to_owned();
+            let handle = Handle { index: self.clone(), name: name.clone() };
+            // The directory was lost, and whoever writes still knows which set was searched.
+            self.run(move |inner| {
+                if inner.root.current().map_err(broken)?.is_none() && inner.is_writer()? {
+                    inner.root.point(&name).map_err(broken)?;
+                }
+                Ok(())
+            })
+            .await?;
+            Ok(Arc::new(handle) as Arc<dyn Target>)
+        })
     }
 
     fn create(&self) -> BoxFuture<'_, Result<String, TargetError>> {
@@ -186,6 +228,7 @@ impl Targets for TantivyIndex {
                     "the set {name} is searched: swap to another one before you remove it"
                 )));
             }
+            inner.removed.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
             let open = inner.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
             if let Some(set) = open {
                 set.abandon();

@@ -98,9 +98,10 @@ impl TantivySet {
         self.0.is_writer
     }
 
-    /// Nobody can write into it from now on.
+    /// Nobody can write into it from now on, and nothing goes on in its directory. Blocks.
     pub fn abandon(&self) {
         self.0.removed.store(true, Ordering::SeqCst);
+        self.0.writer.blocking_lock().close();
     }
 
     pub async fn search(&self, query: &Query) -> Result<Hits, TargetError> {
@@ -131,7 +132,7 @@ impl TantivySet {
     async fn change(&self, change: Change) -> super::writer::Answer {
         let inner = Arc::clone(&self.0);
         if inner.removed.load(Ordering::SeqCst) {
-            return Err(TargetError::Down(format!("the set {} was removed", inner.name)));
+            return Err(removed(&inner.name));
         }
         if !inner.is_writer {
             return Err(TargetError::Down(
@@ -142,6 +143,10 @@ impl TantivySet {
         let mut answer = inner.queue.push(change)?;
         let work = async move {
             let mut writer = Arc::clone(&inner.writer).lock_owned().await;
+            // Asked again under the lock: a new writer would make files in a directory that goes.
+            if inner.removed.load(Ordering::SeqCst) {
+                return Err(removed(&inner.name));
+            }
             // Whoever had the lock before may have done ours.
             if let Ok(answer) = answer.try_recv() {
                 return answer;
@@ -255,6 +260,10 @@ pub(super) async fn blocking<T: Send + 'static>(
         Ok(Err(panic)) => Err(TargetError::Down(format!("the index failed: {panic}"))),
         Err(_) => Err(too_slow(limit)),
     }
+}
+
+fn removed(name: &str) -> TargetError {
+    TargetError::Down(format!("the set {name} was removed"))
 }
 
 fn too_slow(limit: Duration) -> TargetError {

@@ -89,6 +89,15 @@ pub struct Writer {
 }
 
 impl Writer {
+    /// Waits for the merges that run: their files would come into being behind our back.
+    pub fn close(&mut self) {
+        if let Some(writer) = self.open.take()
+            && let Err(error) = writer.wait_merging_threads()
+        {
+            tracing::debug!(%error, "a merge failed in a set that is being removed");
+        }
+    }
+
     /// Makes the changes in one commit. True: there was something to commit.
     pub fn apply(
         &mut self,
