@@ -16,7 +16,7 @@ fn saves() -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a13_f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
+async fn f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
     let rig = Arc::new(Rig::with(Settings { direct: true, ..settings() }, true).await);
     let number = saves();
     let mut people = Vec::new();
