@@ -95,7 +95,8 @@ begin
         leasehold.mirror_equal(text, text, text, text[]), leasehold.mirror_seen(text, text[]),
         leasehold.mirror_old_gone(text, int), leasehold.mirror_forgotten(text, text[], bigint[]),
         leasehold.mirror_tally(text, text, text[], text[], bigint[]),
-        leasehold.mirror_serves(text, text), leasehold.begin_rebuild(text, text),
+        leasehold.mirror_prune(text, int), leasehold.mirror_serves(text, text),
+        leasehold.begin_rebuild(text, text),
         leasehold.note_rebuild(text, text, text, text, bigint), leasehold.note_swap(text, text),
         leasehold.drop_second(text)
         to leasehold_worker;

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use crate::engine::Leasehold;
 use crate::error::CallError;
 use crate::link::Link;
+use crate::mirror::{Mirror, MirrorError};
 use crate::queue::claim::Claimer;
 use crate::sweep::{Prepared, Sweep, SweepError};
 use crate::worker::Ctx;
@@ -63,6 +64,32 @@ pub async fn sweep_sql(sweep: &Sweep, engine: &Leasehold) -> Result<SweepSql, Sw
         reset_stuck: statements.reset_stuck,
         reset_failed: statements.reset_failed,
         settings: crate::sweep::SETTINGS,
+    })
+}
+
+/// The statements of a mirror as they are sent, for tests that look at their plans.
+#[derive(Clone, Debug)]
+pub struct MirrorSql {
+    pub versions: String,
+    pub documents: String,
+    pub digest: String,
+    pub first_keys: String,
+    pub next_keys: String,
+    /// What sessions of a mirror set for themselves.
+    pub settings: &'static str,
+}
+
+/// Checks a mirror, stores its declaration and gives its statements.
+pub async fn mirror_sql(mirror: &Mirror, engine: &Leasehold) -> Result<MirrorSql, MirrorError> {
+    let desk = crate::mirror::Desk::new(engine, mirror.clone());
+    let statements = desk.prepared().await?.statements.clone();
+    Ok(MirrorSql {
+        versions: statements.versions,
+        documents: statements.documents,
+        digest: statements.digest,
+        first_keys: statements.first_keys,
+        next_keys: statements.next_keys,
+        settings: crate::mirror::SETTINGS,
     })
 }
 

@@ -15,6 +15,8 @@ mod jobs;
 mod known;
 mod many;
 mod migrate;
+mod mirror_entry;
+mod mirrors;
 mod moderation;
 mod paste;
 mod prompt;
@@ -66,6 +68,9 @@ pub enum Command {
     /// Looks at sweeps over tables of yours, pauses them, brings their rows back
     #[command(subcommand)]
     Sweeps(sweeps::Command),
+    /// Looks at mirrors of tables of yours, has them compared and rebuilt
+    #[command(subcommand)]
+    Mirrors(mirrors::Command),
     /// Looks at worker processes
     #[command(subcommand)]
     Workers(workers::Command),
@@ -111,6 +116,7 @@ impl Command {
             Self::Queues(command) => queues::run(command, common).await,
             Self::Schedules(command) => schedules::run(command, common).await,
             Self::Sweeps(command) => sweeps::run(command, common).await,
+            Self::Mirrors(command) => mirrors::run(command, common).await,
             Self::Workers(command) => workers::run(command, common).await,
             Self::Paste(args) => paste::run(args, common).await,
             Self::Pastes(command) => moderation::run(command, common).await,

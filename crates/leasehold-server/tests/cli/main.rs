@@ -16,6 +16,7 @@ mod doctor;
 mod enqueue;
 mod jobs;
 mod migrate;
+mod mirrors;
 mod queues;
 mod schedules;
 mod serve;

@@ -17,7 +17,8 @@ use crate::link::Link;
 
 /// Our statements go by the index of the key, also where statistics of a table that was just filled
 /// say otherwise.
-const SETTINGS: &str = "set enable_seqscan = off; set plan_cache_mode = force_generic_plan";
+pub(crate) const SETTINGS: &str =
+    "set enable_seqscan = off; set plan_cache_mode = force_generic_plan";
 
 /// What is known about the store.
 #[derive(Default)]

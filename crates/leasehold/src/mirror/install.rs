@@ -92,8 +92,15 @@ pub(super) fn install_sql(mirror: &Mirror, kind: KeyKind) -> String {
          alter table {quoted} add column if not exists {version} bigint not null default 1;\n"
     );
     if kind == KeyKind::Text {
+        // The index of a column whose own order is that of bytes will do.
         script += &format!(
-            "create unique index if not exists {} on {quoted} ({key} collate \"C\");\n",
+            "do $mirror$ begin\n    if not exists (\n        select from pg_attribute a \
+             join pg_collation c on c.oid = a.attcollation\n         \
+             where a.attrelid = {}::regclass and a.attname = {} and c.collname = 'C') then\n        \
+             create unique index if not exists {} on {quoted} ({key} collate \"C\");\n    \
+             end if;\nend $mirror$;\n",
+            literal(&quoted),
+            literal(&mirror.key),
             ident(&short(&format!("{bare}_{}_bytes_idx", mirror.key)))
         );
     }

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 const LEAST: usize = 10;
 /// What a first call asks for.
 const FIRST: usize = 1000;
+/// After too much was asked for.
+const SHORT_WAIT: Duration = Duration::from_millis(250);
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 /// Documents in hand at one time, in bytes.
@@ -79,11 +81,15 @@ impl Pace {
 
     /// Answers how long the store is left alone. `too_much`: it was slow, or said so.
     pub(super) fn failed(&mut self, too_much: bool, now: Instant) -> Duration {
-        if too_much {
+        let wait = if too_much && self.size > LEAST {
+            // Less may do already: it is tried soon.
             self.size = (self.size / 2).max(LEAST);
-        }
-        let wait = self.wait();
-        self.failures = self.failures.saturating_add(1);
+            SHORT_WAIT
+        } else {
+            let wait = self.wait();
+            self.failures = self.failures.saturating_add(1);
+            wait
+        };
         self.closed_until = Some(now + wait);
         self.probe_until = None;
         wait

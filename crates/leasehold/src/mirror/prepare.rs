@@ -60,7 +60,7 @@ pub(super) fn refused(mirror: &Mirror, error: tokio_postgres::Error) -> MirrorEr
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
     pub(super) kind: KeyKind,
-    pub(super) statements: Statements,
+    pub(crate) statements: Statements,
 }
 
 /// What is stored about a mirror.

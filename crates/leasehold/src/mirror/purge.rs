@@ -18,10 +18,23 @@ impl super::Mirror {
 }
 
 impl Desk {
+    /// Marks of changes whose jobs are over.
+    async fn prune(&self) -> Result<(), MirrorError> {
+        loop {
+            let sql = "select leasehold.mirror_prune($1, $2)";
+            let params = [(&self.mirror.name as _, Type::TEXT), (&(5 * PIECE) as _, Type::INT4)];
+            let rows = self.link.query(sql, &params).await?;
+            if rows.first().is_none_or(|row| row.get::<_, i32>(0) < 5 * PIECE) {
+                return Ok(());
+            }
+        }
+    }
+
     /// The store forgets first: a deletion that only the store remembers is harmless, one that only the
     /// table remembers would be written again.
     pub(super) async fn purge(&self) -> Result<u64, MirrorError> {
         self.prepared().await?;
+        self.prune().await?;
         let mut forgotten = 0;
         loop {
             let sql = "select key, version from leasehold.mirror_old_gone($1, $2)";

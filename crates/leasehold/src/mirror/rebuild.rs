@@ -172,14 +172,18 @@ impl Desk {
                 if differing.is_empty() {
                     break; // Changes were on their way, and have arrived.
                 }
-                let keys = differing.into_iter().map(|difference| difference.key).collect();
+                let keys: Vec<String> =
+                    differing.into_iter().map(|difference| difference.key).collect();
+                let differing = keys.len() as u64;
                 let (mended, refused) = self.mend(keys).await?;
                 report.mended += mended;
                 report.refused = report.refused.max(refused);
-                rounds += 1;
-                if refused > 0 && mended == 0 {
-                    break; // What it will never take cannot keep it back for ever.
+                // All of it was seen in the second set, and what changes from now on is written to
+                // both. What it will never take cannot keep it back for ever.
+                if mended + refused == differing {
+                    break;
                 }
+                rounds += 1;
                 if rounds >= ROUNDS {
                     return Err(MirrorError::State(format!(
                         "the second set of mirror {:?} does not become equal; searches stay where \
@@ -187,6 +191,7 @@ impl Desk {
                         self.name()
                     )));
                 }
+                tokio::time::sleep(self.mirror.recheck_after).await;
             }
             after = last;
             if after.is_none() {

@@ -23,6 +23,7 @@ mod interleave;
 mod isolation;
 mod keys;
 mod migrate;
+mod mirror;
 mod once;
 mod people;
 mod plain_sql;

@@ -1,0 +1,161 @@
+//! What a change leaves behind: one job a row, in the transaction of the change.
+
+use super::notes::{Margin, bare};
+use crate::rig::until;
+
+const OF_A: &str = "select count(*) from leasehold.job where kwargs->>'key' = 'a'";
+
+#[tokio::test]
+async fn changes_of_a_row_that_waits_join_one_job() {
+    let margin = Margin::new().await;
+    margin.write(&["a"]).await;
+    for n in 0..10 {
+        margin.sql(&format!("update margin.note set body = '{n}' where id = 'a'")).await;
+    }
+    margin.sql("delete from margin.note where id = 'a'").await;
+    margin.write(&["a"]).await;
+    assert_eq!(margin.count(OF_A).await, 1);
+    assert_eq!(margin.pass().await.done, 1);
+    margin.assert_equal().await;
+}
+
+#[tokio::test]
+async fn a_change_of_a_row_whose_job_runs_makes_another_one() {
+    let margin = Margin::new().await;
+    margin.write(&["a"]).await;
+    margin.sql("select leasehold.claim('somebody', 'notes')").await;
+    margin.sql("update margin.note set body = 'x' where id = 'a'").await;
+    assert_eq!(margin.count(OF_A).await, 2);
+    margin.sql("update margin.note set body = 'y' where id = 'a'").await;
+    assert_eq!(margin.count(OF_A).await, 2, "which the next change joins");
+}
+
+#[tokio::test]
+async fn a_change_of_a_row_whose_job_somebody_has_locked_waits_for_nobody() {
+    let margin = Margin::new().await;
+    margin.write(&["a"]).await;
+    let other = margin.database.connect_directly().await;
+    other.batch_execute("begin; select from leasehold.job for update").await.expect("locked");
+    margin.sql("update margin.note set body = 'x' where id = 'a'").await;
+    assert_eq!(margin.count(OF_A).await, 2);
+    other
+        .batch_execute("commit; begin; select from leasehold.idempotency_key for update")
+        .await
+        .expect("locked");
+    margin.sql("update margin.note set body = 'y' where id = 'a'").await;
+    assert_eq!(margin.count(OF_A).await, 3);
+    other.batch_execute("commit").await.expect("let go");
+    assert_eq!(margin.pass().await.done, 3);
+    margin.assert_equal().await;
+}
+
+#[tokio::test]
+async fn a_job_that_is_about_to_expire_is_not_joined() {
+    let margin = Margin::new().await;
+    margin.write(&["a"]).await;
+    margin.sql("update leasehold.job set expires_at = now() + interval '1 day'").await;
+    margin.sql("update margin.note set body = 'x' where id = 'a'").await;
+    assert_eq!(margin.count(OF_A).await, 2);
+}
+
+#[tokio::test]
+async fn a_change_brings_a_job_forward_that_was_put_off() {
+    let margin = Margin::new().await;
+    margin.target.faults(|faults| faults.down = true);
+    margin.write(&["a"]).await;
+    margin.pass().await;
+    margin.sql("update leasehold.job set scheduled_at = now() + interval '1 hour'").await;
+    margin.target.faults(|faults| faults.down = false);
+    margin.sql("update margin.note set body = 'x' where id = 'a'").await;
+    let fresh = "select count(*) from leasehold.job where priority = 1 and scheduled_at <= now()";
+    assert_eq!(margin.count(fresh).await, 1);
+    assert_eq!(margin.pass().await.done, 1);
+    margin.assert_equal().await;
+}
+
+#[tokio::test]
+async fn a_statement_that_changes_many_rows_makes_plain_jobs() {
+    let margin = Margin::new().await;
+    margin.write_many(1, 101).await;
+    assert_eq!(margin.jobs().await, 101);
+    assert_eq!(margin.count("select count(*) from leasehold.idempotency_key").await, 0);
+    margin.write_many(200, 100).await;
+    assert_eq!(margin.count("select count(*) from leasehold.idempotency_key").await, 100);
+}
+
+#[tokio::test]
+async fn a_change_that_is_rolled_back_leaves_nothing() {
+    let margin = Margin::new().await;
+    margin
+        .sql("begin; insert into margin.note (id) values ('a'); update margin.note set body = 'x'; delete from margin.note; rollback")
+        .await;
+    for table in ["job", "idempotency_key", "mirror_gone"] {
+        assert_eq!(
+            margin.count(&format!("select count(*) from leasehold.{table}")).await,
+            0,
+            "{table}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_job_is_due_after_the_time_that_the_direct_path_has() {
+    let mirror = bare().verify_after(std::time::Duration::from_secs(60));
+    let margin = Margin::with(&mirror).await;
+    margin.write(&["a"]).await;
+    let due = "select count(*) from leasehold.job
+                where scheduled_at between now() + interval '50 seconds' and now() + interval '70 seconds'
+                  and priority = 1 and name = 'mirror.notes' and queue = 'notes'
+                  and expires_at > now() + interval '29 days'";
+    assert_eq!(margin.count(due).await, 1);
+}
+
+#[tokio::test]
+async fn two_transactions_that_change_the_same_rows_in_two_orders_wait_only_for_the_rows() {
+    let margin = Margin::new().await;
+    margin.write(&["a", "b"]).await;
+    margin.pass().await;
+    let one = margin.database.connect_directly().await;
+    let two = margin.database.connect_directly().await;
+    one.batch_execute("begin; update margin.note set body = '1' where id = 'b'").await.expect("b");
+    let waits = tokio::spawn(async move {
+        two.batch_execute(
+            "begin; update margin.note set body = '2' where id = 'a';
+             update margin.note set body = '2' where id = 'b'; commit",
+        )
+        .await
+        .expect("both, after the other");
+    });
+    let looker = margin.database.connect_directly().await;
+    until("it waits for the row", async || {
+        let sql = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
+        crate::rig::count(&looker, sql).await == 1
+    })
+    .await;
+    one.batch_execute("commit").await.expect("over");
+    waits.await.expect("no deadlock");
+    margin.pass().await;
+    margin.assert_equal().await;
+}
+
+#[tokio::test]
+async fn who_may_change_a_row_needs_no_right_of_ours() {
+    let margin = Margin::new().await;
+    let user = format!("scribe_{:08x}", rand::random::<u32>());
+    margin
+        .sql(&format!(
+            "create role {user} nologin; grant usage on schema margin to {user};
+             grant select, insert, update, delete on margin.note to {user}; set role {user};
+             insert into margin.note (id) values ('a'), ('b'); update margin.note set body = 'x';
+             delete from margin.note where id = 'a'; insert into margin.note (id) values ('a');
+             reset role"
+        ))
+        .await;
+    assert_eq!(margin.count("select version from margin.note where id = 'a'").await, 4);
+    margin.pass().await;
+    margin.assert_equal().await;
+    let call = format!("set role {user}; select leasehold.mirror_changed('notes', array['x'])");
+    let refused = margin.client.batch_execute(&call).await.expect_err("not for everybody");
+    assert_eq!(refused.code().map(|code| code.code()), Some("42501"));
+    margin.sql(&format!("reset role; drop owned by {user}; drop role {user}")).await;
+}

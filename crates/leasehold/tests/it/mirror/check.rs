@@ -1,0 +1,256 @@
+//! The check: everything is compared, whatever the changes said.
+
+use std::time::Duration;
+
+use leasehold::events::Event;
+use leasehold::mirror::{ItemError, fingerprint};
+use leasehold_testing::target::Operation;
+use serde_json::json;
+
+use super::notes::Margin;
+use crate::rig::{run, until};
+use crate::support::wait_for;
+
+#[tokio::test]
+async fn the_fingerprint_is_the_same_in_sql_and_in_rust() {
+    let margin = Margin::new().await;
+    for (key, version) in
+        [("a", 1), ("", 0), ("ä€", i64::MAX), ("0000000000000000042", 7), ("a:1", -3)]
+    {
+        let row = margin
+            .client
+            .query_one("select leasehold.fingerprint($1, $2)", &[&key, &version])
+            .await
+            .expect("a fingerprint");
+        let (a, b) = fingerprint(key, version);
+        assert_eq!(row.get::<_, i64>(0), i64::from(a) << 26 | i64::from(b), "{key} {version}");
+    }
+}
+
+#[tokio::test]
+async fn every_kind_of_drift_is_found_noted_and_mended() {
+    let margin = Margin::new().await;
+    margin.write_many(1, 50).await;
+    margin.pass().await;
+    assert!(margin.check().await.is_equal());
+    margin.target.tamper("n00005", 0, None);
+    margin.target.tamper("n00010", 1, None);
+    margin.target.tamper("n00010", 0, Some(json!({ "body": "older" })));
+    margin.target.tamper("a ghost before", 3, Some(json!({})));
+    margin.target.tamper("n00010 and a ghost between", 3, Some(json!({})));
+    margin.target.tamper("zz and a ghost after", 3, Some(json!({})));
+    let mirror = margin.mirror().range(10);
+    let report = mirror.check_once(&margin.engine).await.expect("a check");
+    assert_eq!((report.rows, report.differences, report.repairs), (50, 5, 5));
+    assert_eq!(report.equal_as_of.is_some(), true, "as of the round before");
+    for (kind, n) in [("missing", 1), ("stale", 1), ("ghost", 3)] {
+        let noted =
+            format!("select count(*) from leasehold.mirror_difference where kind = '{kind}'");
+        assert_eq!(margin.count(&noted).await, n, "{kind}");
+    }
+    let repairs =
+        "select count(*) from leasehold.job where tag = 'mirror.repair' and priority = 50";
+    assert_eq!(margin.count(repairs).await, 5);
+    let again = mirror.check_once(&margin.engine).await.expect("a check");
+    assert_eq!((again.differences, again.repairs), (5, 0), "a job is on its way");
+    margin.pass().await;
+    margin.assert_equal().await;
+    assert_eq!(
+        margin.count("select count(*) from leasehold.mirror_difference").await,
+        0,
+        "seen equal"
+    );
+    let last = mirror.check_once(&margin.engine).await.expect("a check");
+    assert!(last.is_equal() && last.equal_as_of > report.equal_as_of);
+    let published =
+        "select count(*) from leasehold.mirror where differences = 0 and rows_checked = 50
+                      and oldest_difference is null and repaired_total = 5 and rounds = 4";
+    assert_eq!(margin.count(published).await, 1);
+}
+
+#[tokio::test]
+async fn f8_a_transaction_that_commits_late_is_not_passed_over() {
+    let margin = Margin::new().await;
+    margin.write(&["a", "c"]).await;
+    margin.pass().await;
+    let slow = margin.database.connect_directly().await;
+    slow.batch_execute("begin; insert into margin.note (id) values ('b')").await.expect("begun");
+    assert!(margin.check().await.is_equal(), "it is not there yet");
+    slow.batch_execute("set session_replication_role = replica").await.expect("no triggers");
+    slow.batch_execute("insert into margin.note (id, version) values ('bb', 1); commit")
+        .await
+        .expect("over");
+    margin.sql("delete from leasehold.job").await;
+    let report = margin.check().await;
+    assert_eq!((report.differences, report.repairs), (2, 2), "both, though no job told of them");
+    margin.pass().await;
+    margin.assert_equal().await;
+}
+
+#[tokio::test]
+async fn f9_what_is_saved_or_deleted_during_a_check_is_left_alone() {
+    let margin = Margin::new().await;
+    margin.write_many(1, 30).await;
+    margin.pass().await;
+    let mirror = margin.mirror().recheck_after(Duration::from_millis(300));
+    // Saved and written, but the check looks through a store that shows nothing new yet.
+    margin.target.faults(|faults| faults.lag = true);
+    margin.write(&["during"]).await;
+    margin.sql("delete from margin.note where id = 'n00007'").await;
+    let checking = tokio::spawn({
+        let (mirror, engine) = (mirror.clone(), margin.engine.clone());
+        async move { mirror.check_once(&engine).await.expect("a check") }
+    });
+    until("it has looked once", async || {
+        margin.target.log().iter().filter(|call| matches!(call, Operation::List)).count() > 0
+    })
+    .await;
+    margin.target.faults(|faults| faults.lag = false);
+    margin.pass().await;
+    let report = checking.await.expect("a check");
+    assert_eq!((report.differences, report.repairs), (0, 0), "{report:?}");
+    margin.assert_equal().await;
+    assert_eq!(margin.target.history("during").len(), 1);
+}
+
+#[tokio::test]
+async fn f14_a_store_that_was_set_back_to_an_old_copy_is_brought_up_to_date() {
+    let margin = Margin::new().await;
+    margin.write_many(1, 200).await;
+    margin.pass().await;
+    let old = margin.target.snapshot();
+    margin.write_many(201, 100).await;
+    margin.sql("update margin.note set body = 'x' where id < 'n00050'").await;
+    margin.sql("delete from margin.note where id between 'n00100' and 'n00120'").await;
+    margin.pass().await;
+    margin.assert_equal().await;
+    margin.target.rewind(&old);
+    let report = margin.check().await;
+    assert_eq!(report.differences, 100 + 49 + 21);
+    margin.pass().await;
+    margin.assert_equal().await;
+    assert!(margin.check().await.is_equal());
+}
+
+#[tokio::test]
+async fn rows_from_before_the_mirror_are_found_by_the_check() {
+    let margin = Margin::new().await;
+    margin.sql("alter table margin.note disable trigger user").await;
+    margin.write_many(1, 40).await;
+    margin.sql("alter table margin.note enable trigger user").await;
+    assert_eq!(margin.check().await.differences, 40);
+    margin.pass().await;
+    margin.assert_equal().await;
+    margin.sql("truncate margin.note").await;
+    assert_eq!(margin.check().await.differences, 40, "a table that was emptied");
+    margin.pass().await;
+    margin.assert_equal().await;
+}
+
+#[tokio::test]
+async fn a_document_that_is_refused_for_good_stays_a_difference_and_does_not_pile_up_jobs() {
+    let margin = Margin::new().await;
+    margin.target.faults(|faults| {
+        faults.items.insert("a".into(), ItemError::Refused("no such field".into()));
+    });
+    margin.write(&["a", "b"]).await;
+    margin.pass().await;
+    for _ in 0..5 {
+        assert_eq!(margin.check().await.differences, 1);
+        margin.pass().await;
+    }
+    assert_eq!(
+        margin.count("select count(*) from leasehold.dead_job").await,
+        2,
+        "one repair was tried"
+    );
+    margin
+        .sql("update leasehold.mirror_difference set repaired_at = now() - interval '2 minutes'")
+        .await;
+    assert_eq!(margin.check().await.repairs, 1, "and another one a while later");
+    assert_eq!(
+        margin.count("select count(*) from leasehold.mirror where equal_as_of is null").await,
+        1
+    );
+}
+
+#[tokio::test]
+async fn changes_since_the_round_began_are_no_differences() {
+    let margin = Margin::new().await;
+    margin.write(&["a"]).await;
+    margin.pass().await;
+    // Half-way through a round, somebody saves; the job waits for its time.
+    margin.sql("update leasehold.mirror set check_after = 'Z', round_started_at = now() - interval '1 second'").await;
+    margin.write(&["b"]).await;
+    let mut worker = run(margin
+        .engine
+        .worker()
+        .queue("other", 1)
+        .mirror(margin.mirror().check_every(Duration::from_millis(10))));
+    let over = |event: &Event| match event {
+        Event::MirrorChecked { differences, round_over: true, .. } => Some(*differences),
+        _ => None,
+    };
+    let _ = wait_for(&mut worker.events, over).await;
+    worker.stop().await;
+    let noted = "select count(*) from leasehold.mirror_difference";
+    assert_eq!(margin.count(noted).await, 0);
+    until("b follows", async || margin.pass().await.done > 0 || margin.jobs().await == 0).await;
+    margin.assert_equal().await;
+}
+
+#[tokio::test]
+async fn workers_share_one_round_and_publish_it() {
+    let margin = Margin::new().await;
+    margin.write_many(1, 95).await;
+    margin.pass().await;
+    let mirror = || margin.mirror().range(10).check_every(Duration::from_millis(1));
+    let mut workers: Vec<_> =
+        (0..3).map(|_| run(margin.engine.worker().mirror(mirror()))).collect();
+    let whole = "select count(*) from leasehold.mirror where rounds >= 2 and rows_checked = 95 and equal_as_of is not null";
+    until("two rounds", async || margin.count(whole).await == 1).await;
+    margin.target.tamper("n00033", 1, None);
+    until("it is mended", async || margin.target.find("n00033").is_some()).await;
+    until("and seen", async || {
+        margin.count("select count(*) from leasehold.mirror_difference").await == 0
+    })
+    .await;
+    for worker in workers.drain(..) {
+        worker.stop().await;
+    }
+    margin.assert_equal().await;
+}
+
+#[tokio::test]
+async fn a_range_whose_worker_died_is_taken_by_another() {
+    let margin = Margin::new().await;
+    margin.write(&["a"]).await;
+    margin.pass().await;
+    let take = "select count(*) from leasehold.take_check('notes')";
+    assert_eq!(margin.count(take).await, 1);
+    assert_eq!(margin.count(take).await, 0, "somebody is at it");
+    margin.sql("update leasehold.mirror set check_busy_until = now() - interval '1 second'").await;
+    let token = margin.count("select token from leasehold.take_check('notes')").await;
+    let end = |token: i64| {
+        format!("select leasehold.end_check('notes', {token}, null, 1, 0, interval '0')::int")
+    };
+    assert_eq!(margin.count(&end(token - 1)).await, 0, "who was given up ends nothing");
+    assert_eq!(margin.count(&end(token)).await, 1);
+}
+
+#[tokio::test]
+async fn a_check_says_nothing_while_the_store_is_away() {
+    let margin = Margin::new().await;
+    margin.write(&["a"]).await;
+    margin.pass().await;
+    let equal = margin.check().await.equal_as_of;
+    margin.target.faults(|faults| faults.down = true);
+    assert!(margin.mirror().check_once(&margin.engine).await.is_err());
+    margin.target.faults(|faults| faults.down = false);
+    let kept = margin
+        .client
+        .query_one("select equal_as_of from leasehold.mirror", &[])
+        .await
+        .expect("a row");
+    assert_eq!(kept.get::<_, Option<jiff::Timestamp>>(0), equal);
+}

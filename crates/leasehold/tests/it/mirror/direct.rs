@@ -1,0 +1,65 @@
+//! The direct path: sooner, and never in the way.
+
+use std::time::Duration;
+
+use super::notes::Margin;
+use crate::rig::until;
+
+#[tokio::test]
+async fn what_was_just_saved_changed_or_deleted_is_written_at_once() {
+    let margin = Margin::new().await;
+    let mirror = margin.mirror().verify_after(Duration::from_secs(60));
+    let direct = mirror.direct_writer(&margin.engine);
+    margin.write(&["a", "b"]).await;
+    direct.changed(["a", "b"]);
+    until("both are there", async || margin.target.documents().len() == 2).await;
+    margin.sql("update margin.note set body = 'x' where id = 'a'; delete from margin.note where id = 'b'").await;
+    direct.changed(["a", "b"]);
+    until("both are followed", async || direct.written() == 4).await;
+    margin.assert_equal().await;
+    assert_eq!(direct.dropped(), 0);
+    // The jobs are still there, and only look.
+    assert_eq!(margin.pass().await.done, 2);
+    assert_eq!(margin.target.history("a").len(), 2);
+}
+
+#[tokio::test]
+async fn under_pressure_keys_are_dropped_and_counted_and_nobody_waits() {
+    let margin = Margin::new().await;
+    margin.target.faults(|faults| faults.slow = Some(Duration::from_secs(3600)));
+    let direct = margin.mirror().direct(10).direct_writer(&margin.engine);
+    margin.write_many(1, 2000).await;
+    for n in 1..=2000 {
+        direct.changed([format!("n{n:05}")]);
+    }
+    assert!(direct.dropped() >= 2000 - 10 - 1000, "{} dropped", direct.dropped());
+    margin.target.faults(|faults| faults.slow = None);
+    margin.pass().await;
+    margin.assert_equal().await;
+}
+
+#[tokio::test]
+async fn while_the_store_is_down_keys_are_left_to_their_jobs() {
+    let margin = Margin::new().await;
+    margin.target.faults(|faults| faults.down = true);
+    let direct = margin.mirror().direct_writer(&margin.engine);
+    margin.write(&["a", "b"]).await;
+    direct.changed(["a"]);
+    until("it was tried", async || direct.dropped() == 1).await;
+    assert!(direct.is_closed());
+    let calls = margin.target.log().len();
+    direct.changed(["b"]);
+    until("it was not", async || direct.dropped() == 2).await;
+    assert_eq!(margin.target.log().len(), calls, "nobody asked");
+    margin.target.faults(|faults| faults.down = false);
+    margin.pass().await;
+    margin.assert_equal().await;
+}
+
+#[tokio::test]
+async fn a_mirror_without_a_direct_path_counts_what_it_was_told() {
+    let margin = Margin::new().await;
+    let direct = margin.mirror().direct(0).direct_writer(&margin.engine);
+    direct.changed(["a"]);
+    assert_eq!((direct.dropped(), direct.written()), (1, 0));
+}

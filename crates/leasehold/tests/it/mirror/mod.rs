@@ -1,0 +1,17 @@
+//! Mirrors: a store that equals rows of a table, whatever happens to either.
+
+mod changes;
+mod check;
+mod coalesce;
+mod declared;
+mod direct;
+mod notes;
+mod outages;
+mod passes;
+mod planner;
+mod rebuild;
+#[cfg(feature = "redis")]
+mod redis;
+mod shares;
+mod stories;
+mod versions;

@@ -1,0 +1,135 @@
+//! A table to mirror: notes in margins, each by somebody whose name stands in the document too.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::Leasehold;
+use leasehold::mirror::{CheckReport, Mirror};
+use leasehold::worker::Tally;
+use leasehold_testing::{ScriptedTarget, TestDatabase};
+use tokio_postgres::Client;
+
+use crate::rig::{count, sql};
+use crate::support;
+
+pub const TABLES: &str = "
+    create schema margin;
+    create table margin.author (id int primary key, name text not null, hidden boolean not null default false);
+    create table margin.note (
+        id text primary key,
+        author int not null default 1,
+        body text not null default '');
+    insert into margin.author values (1, 'ada'), (2, 'grace');
+    -- Where the figures of each minute come from.
+    create table if not exists leasehold.tally (
+        at timestamptz not null default statement_timestamp(), queue text, tag text, what text,
+        n bigint, subject text);";
+
+pub const DOCUMENT: &str = "
+    select n.id, n.version, jsonb_build_object('body', n.body, 'author', a.name)
+      from margin.note n join margin.author a on a.id = n.author and not a.hidden
+     where n.id = any($1)";
+
+/// Everything that is written is due at once, and nothing is waited for.
+pub fn notes(target: &ScriptedTarget) -> Mirror {
+    bare().target(Arc::new(target.clone()))
+}
+
+/// Without a store.
+pub fn bare() -> Mirror {
+    Mirror::new("notes", "margin.note")
+        .document(DOCUMENT)
+        .verify_after(Duration::ZERO)
+        .recheck_after(Duration::ZERO)
+        .limit(Duration::from_secs(5))
+}
+
+pub struct Margin {
+    // Before the database: it closes its connections first.
+    pub engine: Leasehold,
+    pub client: Client,
+    pub target: ScriptedTarget,
+    pub database: TestDatabase,
+}
+
+impl Margin {
+    pub async fn new() -> Self {
+        Self::with(&bare()).await
+    }
+
+    /// With another declaration.
+    pub async fn with(mirror: &Mirror) -> Self {
+        let database = TestDatabase::new().await;
+        let mut client = database.connect_directly().await;
+        sql(&client, TABLES).await;
+        Mirror::install(mirror, &mut client).await.expect("installed");
+        let engine = support::engine(&database).await;
+        Self { engine, client, target: ScriptedTarget::new(), database }
+    }
+
+    pub fn mirror(&self) -> Mirror {
+        notes(&self.target)
+    }
+
+    pub async fn sql(&self, text: &str) {
+        sql(&self.client, text).await;
+    }
+
+    pub async fn count(&self, text: &str) -> i64 {
+        count(&self.client, text).await
+    }
+
+    /// Notes of these names, one statement each.
+    pub async fn write(&self, keys: &[&str]) {
+        for key in keys {
+            self.sql(&format!("insert into margin.note (id, body) values ('{key}', 'first')"))
+                .await;
+        }
+    }
+
+    /// So many notes by one statement: `n00001` and on.
+    pub async fn write_many(&self, first: i64, notes: i64) {
+        let last = first + notes - 1;
+        self.sql(&format!(
+            "insert into margin.note (id, body)
+             select 'n' || lpad(n::text, 5, '0'), 'first' from generate_series({first}, {last}) n"
+        ))
+        .await;
+    }
+
+    /// Waiting jobs are due, however long they were put off.
+    pub async fn due(&self) {
+        self.sql("update leasehold.job set scheduled_at = now() where not held").await;
+    }
+
+    pub async fn jobs(&self) -> i64 {
+        self.count("select count(*) from leasehold.job").await
+    }
+
+    pub async fn pass(&self) -> Tally {
+        self.mirror().pass_once(&self.engine).await.expect("a pass")
+    }
+
+    pub async fn check(&self) -> CheckReport {
+        self.mirror().check_once(&self.engine).await.expect("a check")
+    }
+
+    /// Every note stands in the store as it stands in the table, and nothing else does.
+    pub async fn assert_equal(&self) {
+        self.assert_equals(&self.target).await;
+    }
+
+    pub async fn assert_equals(&self, target: &ScriptedTarget) {
+        let rows =
+            self.client.query("select array_agg(id) from margin.note", &[]).await.expect("ids");
+        let ids: Vec<String> = rows[0].get::<_, Option<Vec<String>>>(0).unwrap_or_default();
+        let documents = format!(
+            "select key, version, document from ({DOCUMENT}) as d (key, version, document)
+                                 order by key collate \"C\""
+        );
+        let rows = self.client.query(&documents, &[&ids]).await.expect("documents");
+        let wanted: Vec<(String, i64, serde_json::Value)> =
+            rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
+        assert_eq!(target.documents(), wanted, "the store equals the table");
+    }
+}

@@ -1,0 +1,153 @@
+//! A rebuild: a second set is filled, proven equal and swapped in, while everybody goes on.
+
+use std::sync::Arc;
+
+use leasehold::mirror::{ItemError, Mirror, MirrorError};
+use leasehold_testing::ScriptedTargets;
+
+use super::notes::{Margin, bare};
+use crate::rig::{run, until};
+
+fn mirror(store: &ScriptedTargets) -> Mirror {
+    bare().range(50).targets(Arc::new(store.clone()))
+}
+
+async fn filled(rows: i64) -> (Margin, ScriptedTargets) {
+    let (margin, store) = (Margin::new().await, ScriptedTargets::new());
+    margin.write_many(1, rows).await;
+    mirror(&store).pass_once(&margin.engine).await.expect("a pass");
+    margin.assert_equals(&store.searched()).await;
+    (margin, store)
+}
+
+const PHASE: &str = "select count(*) from leasehold.mirror where phase =";
+
+#[tokio::test]
+async fn f12_changes_during_a_rebuild_are_in_the_new_set_when_it_is_swapped_in() {
+    let (margin, store) = filled(300).await;
+    let worker = run(margin.engine.worker().mirror(mirror(&store)));
+    let changing = async {
+        for n in 1..=60 {
+            margin
+                .sql(&format!("update margin.note set body = 'during' where id = 'n{n:05}'"))
+                .await;
+            margin.sql(&format!("delete from margin.note where id = 'n{:05}'", n + 100)).await;
+            margin
+                .sql(&format!("insert into margin.note (id) values ('n{n:05} and another')"))
+                .await;
+        }
+    };
+    let mirror = mirror(&store);
+    let rebuilding = mirror.rebuild(&margin.engine);
+    let (report, ()) = tokio::join!(rebuilding, changing);
+    let report = report.expect("rebuilt");
+    assert_eq!((report.serving.as_str(), report.former.as_str()), ("set-2", "set-1"));
+    until("no job is left", async || margin.jobs().await == 0).await;
+    worker.stop().await;
+    for set in ["set-1", "set-2"] {
+        margin.assert_equals(&store.set(set).expect("kept")).await;
+    }
+    assert_eq!(margin.count(&format!("{PHASE} 'swapped'")).await, 1);
+}
+
+#[tokio::test]
+async fn f12_a_set_that_is_not_equal_is_not_swapped_in() {
+    let (margin, store) = filled(120).await;
+    store.refuse_swaps(true);
+    assert!(mirror(&store).rebuild(&margin.engine).await.is_err(), "up to the swap");
+    assert_eq!(margin.count(&format!("{PHASE} 'verifying'")).await, 1);
+    let second = store.set("set-2").expect("made");
+    // Whatever happened to it meanwhile is found before the swap.
+    second.tamper("n00007", 1, None);
+    second.tamper("a ghost", 4, Some(serde_json::json!({})));
+    store.refuse_swaps(false);
+    let report = mirror(&store).rebuild(&margin.engine).await.expect("goes on");
+    assert_eq!((report.rows, report.mended), (0, 2), "nothing is filled twice");
+    margin.assert_equals(&store.searched()).await;
+}
+
+#[tokio::test]
+async fn f12_going_back_is_a_swap_because_the_former_set_was_written_on() {
+    let (margin, store) = filled(30).await;
+    let mirror = mirror(&store);
+    mirror.rebuild(&margin.engine).await.expect("rebuilt");
+    margin.write(&["later"]).await;
+    margin.sql("delete from margin.note where id = 'n00003'").await;
+    mirror.pass_once(&margin.engine).await.expect("a pass");
+    assert!(
+        matches!(mirror.rebuild(&margin.engine).await, Err(MirrorError::State(_))),
+        "one at a time"
+    );
+    assert_eq!(mirror.rollback(&margin.engine).await.expect("back"), "set-1");
+    margin.assert_equals(&store.searched()).await;
+    assert_eq!(mirror.rollback(&margin.engine).await.expect("and forth"), "set-2");
+    assert_eq!(
+        mirror.drop_second(&margin.engine).await.expect("dropped").as_deref(),
+        Some("set-1")
+    );
+    assert_eq!(store.names(), ["set-2"]);
+    assert!(matches!(mirror.rollback(&margin.engine).await, Err(MirrorError::State(_))));
+    mirror.rebuild(&margin.engine).await.expect("and again");
+    margin.assert_equals(&store.searched()).await;
+}
+
+#[tokio::test]
+async fn a_rebuild_that_was_interrupted_goes_on_where_it_was() {
+    let (margin, store) = filled(200).await;
+    // As a process left it that died in the middle.
+    margin.sql("select leasehold.begin_rebuild('notes', 'set-2')").await;
+    let made = leasehold::mirror::Targets::create(&store).await.expect("a set");
+    assert_eq!(made, "set-2");
+    margin.sql("select leasehold.note_rebuild('notes', 'set-2', null, 'n00150', 150)").await;
+    let report = mirror(&store).rebuild(&margin.engine).await.expect("goes on");
+    assert_eq!(report.rows, 50, "from there");
+    assert_eq!(report.mended, 150, "and what the dead one had not written is found");
+    margin.assert_equals(&store.searched()).await;
+}
+
+#[tokio::test]
+async fn a_job_is_over_only_when_both_sets_have_its_row() {
+    let (margin, store) = filled(10).await;
+    let mirror = mirror(&store);
+    mirror.rebuild(&margin.engine).await.expect("rebuilt");
+    let former = store.set("set-1").expect("kept");
+    former.faults(|faults| {
+        faults.items.insert("new".into(), ItemError::Busy("not now".into()));
+    });
+    margin.write(&["new"]).await;
+    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").snoozed, 1);
+    assert!(store.searched().find("new").is_some(), "searchable all the same");
+    former.faults(|faults| faults.items.clear());
+    margin.due().await;
+    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").done, 1);
+    margin.assert_equals(&former).await;
+}
+
+#[tokio::test]
+async fn people_order_a_check_a_rebuild_and_its_end_and_a_worker_does_it() {
+    let (margin, store) = filled(40).await;
+    let worker = run(margin.engine.worker().mirror(mirror(&store).without_check()));
+    for (order, then) in [
+        ("check", "rounds = 1 and equal_as_of is not null"),
+        ("rebuild", "phase = 'swapped' and serving = 'set-2'"),
+        ("rollback", "phase = 'swapped' and serving = 'set-1'"),
+        ("drop", "phase = 'none' and second is null"),
+    ] {
+        margin.sql(&format!("select leasehold.order_mirror('notes', '{order}', 'ann')")).await;
+        until(order, async || {
+            margin.count(&format!("select count(*) from leasehold.mirror where {then}")).await == 1
+        })
+        .await;
+    }
+    worker.stop().await;
+    assert_eq!(store.names(), ["set-1"]);
+    assert_eq!(margin.count("select count(*) from leasehold.audit where actor = 'ann'").await, 4);
+    assert_eq!(margin.count("select count(*) from leasehold.order_mirror('none', 'check', 'ann') o where o is not null").await, 0);
+}
+
+#[tokio::test]
+async fn a_store_with_one_set_says_that_it_cannot_be_rebuilt() {
+    let margin = Margin::new().await;
+    let error = margin.mirror().rebuild(&margin.engine).await.expect_err("no");
+    assert!(error.to_string().contains(".targets("), "{error}");
+}

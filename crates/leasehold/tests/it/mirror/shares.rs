@@ -1,0 +1,82 @@
+//! Room for everybody: what fails again and again keeps nobody out, nor does a storm of other work.
+
+use leasehold::events::Event;
+use leasehold::mirror::ItemError;
+use leasehold::{Finished, JobId};
+
+use super::notes::Margin;
+use crate::rig::run;
+use crate::support::wait_for;
+
+/// How many jobs were claimed before one of these, which is completed.
+async fn claimed_before(margin: &Margin, slots: usize, wanted: &[i64]) -> i64 {
+    margin.sql("delete from leasehold.lease").await;
+    let mut worker =
+        run(margin.engine.worker().queue("notes", slots).mirror(margin.mirror().without_check()));
+    wait_for(&mut worker.events, |event| match event {
+        Event::Finished { job: JobId(id), outcome: Finished::Completed, .. }
+            if wanted.contains(id) =>
+        {
+            Some(())
+        }
+        _ => None,
+    })
+    .await;
+    worker.stop().await;
+    // A generation is new at every claim, and grows.
+    let sql = "select coalesce(sum(cardinality(l.job_ids)), 0)::bigint from leasehold.lease l
+                where l.lease_generation < (select min(h.lease_generation) from leasehold.history h
+                                             where h.job_ids && $1)";
+    margin.client.query_one(sql, &[&wanted]).await.expect("a count").get(0)
+}
+
+async fn ids(margin: &Margin, what: &str) -> Vec<i64> {
+    let sql = format!("select coalesce(array_agg(id), '{{}}') from leasehold.job where {what}");
+    margin.client.query_one(&sql, &[]).await.expect("ids").get(0)
+}
+
+#[tokio::test]
+async fn x23_2500_jobs_that_cannot_be_done_do_not_keep_a_fresh_one_out() {
+    let margin = Margin::new().await;
+    margin.write_many(1, 2500).await;
+    margin.target.faults(|faults| {
+        for n in 1..=2500 {
+            faults.items.insert(format!("n{n:05}"), ItemError::Busy("not today".into()));
+        }
+    });
+    assert_eq!(margin.pass().await.snoozed, 2500);
+    // All of them are due again, and have been for longer than the fresh one.
+    margin.sql("update leasehold.job set scheduled_at = now() - interval '1 hour'").await;
+    margin.write(&["fresh"]).await;
+    let fresh = ids(&margin, "kwargs->>'key' = 'fresh'").await;
+    let before = claimed_before(&margin, 100, &fresh).await;
+    assert!(before <= 100, "{before} others were claimed before it");
+}
+
+#[tokio::test]
+async fn x23_a_stream_of_fresh_jobs_does_not_keep_out_what_was_put_off() {
+    let margin = Margin::new().await;
+    margin.target.faults(|faults| faults.down = true);
+    margin.write(&["a", "b"]).await;
+    margin.pass().await;
+    margin.target.faults(|faults| faults.down = false);
+    let late = ids(&margin, "true").await;
+    margin.sql("update leasehold.job set scheduled_at = now()").await;
+    margin.write_many(1, 5000).await;
+    let before = claimed_before(&margin, 100, &late).await;
+    assert!(before <= 200, "{before} fresh ones were claimed before it");
+}
+
+#[tokio::test]
+async fn f10_a_re_index_of_everything_does_not_hold_up_what_is_saved_now() {
+    let margin = Margin::new().await;
+    margin.write_many(1, 20_000).await;
+    margin.sql("delete from leasehold.job").await;
+    margin
+        .sql("select leasehold.mirror_reindex('notes', array(select id from margin.note), 'reindex_all', 1000)")
+        .await;
+    margin.write(&["live"]).await;
+    let live = ids(&margin, "kwargs->>'key' = 'live'").await;
+    let before = claimed_before(&margin, 200, &live).await;
+    assert!(before <= 200, "{before} of the others were claimed before it: one claim at most");
+}

@@ -1,0 +1,184 @@
+//! Versions: what is newer stays, and they grow in the order of commits.
+
+use super::notes::Margin;
+use crate::rig::until;
+
+#[tokio::test]
+async fn f1_a_write_that_comes_late_does_not_replace_a_newer_one() {
+    let margin = Margin::new().await;
+    margin.write(&["a"]).await;
+    margin.target.faults(|faults| faults.delay_writes = true);
+    assert_eq!(margin.pass().await.snoozed, 1, "the first write is under way");
+    assert_eq!(margin.target.delayed(), 1);
+    margin.target.faults(|faults| faults.delay_writes = false);
+    margin.sql("update margin.note set body = 'second' where id = 'a'").await;
+    margin.due().await;
+    assert_eq!(margin.pass().await.done, 1);
+    margin.target.land(false);
+    margin.assert_equal().await;
+    assert!(margin.target.fallen().is_empty());
+    assert!(margin.check().await.is_equal());
+}
+
+#[tokio::test]
+async fn f1_a_store_that_ignores_versions_goes_back_and_is_found_out() {
+    let margin = Margin::new().await;
+    margin.write(&["a"]).await;
+    margin.target.faults(|faults| faults.delay_writes = true);
+    margin.pass().await;
+    margin.target.faults(|faults| {
+        faults.delay_writes = false;
+        faults.ignore_versions = true;
+    });
+    margin.sql("update margin.note set body = 'second' where id = 'a'").await;
+    margin.due().await;
+    assert_eq!(margin.pass().await.done, 1);
+    margin.target.land(false);
+    assert_eq!(margin.target.fallen(), ["a"], "what versions are for");
+    assert_eq!(margin.check().await.differences, 1);
+    margin.pass().await;
+    margin.assert_equal().await;
+}
+
+#[tokio::test]
+async fn f2_a_deletion_outlives_writes_that_were_under_way_before_it() {
+    let margin = Margin::new().await;
+    margin.write(&["a"]).await;
+    margin.target.faults(|faults| faults.delay_writes = true);
+    margin.pass().await;
+    margin.target.faults(|faults| faults.delay_writes = false);
+    // The store has never seen the document, and the deletion is written all the same.
+    margin.sql("delete from margin.note where id = 'a'").await;
+    margin.due().await;
+    assert_eq!(margin.pass().await.done, 1);
+    margin.target.land(false);
+    margin.assert_equal().await;
+    assert_eq!(margin.target.history("a"), [(2, true)]);
+    // A day must pass before anybody forgets it, and the store forgets first.
+    assert_eq!(margin.mirror().purge_once(&margin.engine).await.expect("a purge"), 0);
+    assert_eq!(margin.target.deletions(), 1);
+    margin.sql("update leasehold.mirror_gone set gone_at = now() - interval '25 hours'").await;
+    margin.target.faults(|faults| faults.down = true);
+    assert!(margin.mirror().purge_once(&margin.engine).await.is_err());
+    assert_eq!(margin.count("select count(*) from leasehold.mirror_gone").await, 1, "kept");
+    margin.target.faults(|faults| faults.down = false);
+    assert_eq!(margin.mirror().purge_once(&margin.engine).await.expect("a purge"), 1);
+    assert_eq!(margin.target.deletions(), 0);
+    assert_eq!(margin.count("select count(*) from leasehold.mirror_gone").await, 0);
+    assert_eq!(
+        margin.count("select count(*) from leasehold.idempotency_key").await,
+        0,
+        "no mark is left"
+    );
+}
+
+#[tokio::test]
+async fn f2_a_store_that_forgets_deletions_by_itself_is_mended_by_the_check() {
+    let margin = Margin::new().await;
+    margin.write(&["a"]).await;
+    margin.target.faults(|faults| faults.delay_writes = true);
+    margin.pass().await;
+    margin.target.faults(|faults| faults.delay_writes = false);
+    margin.sql("delete from margin.note where id = 'a'").await;
+    margin.due().await;
+    margin.pass().await;
+    margin.target.forget_deletions();
+    margin.target.land(false);
+    assert_eq!(margin.target.documents().len(), 1, "a ghost");
+    let report = margin.check().await;
+    assert_eq!((report.differences, report.repairs), (1, 1));
+    let noted =
+        "select count(*) from leasehold.mirror_difference where key = 'a' and kind = 'ghost'";
+    assert_eq!(margin.count(noted).await, 1);
+    margin.pass().await;
+    margin.assert_equal().await;
+    assert!(margin.check().await.is_equal());
+    assert_eq!(margin.count("select count(*) from leasehold.mirror_difference").await, 0);
+}
+
+#[tokio::test]
+async fn f13_versions_grow_in_the_order_of_commits() {
+    let margin = Margin::new().await;
+    margin.write(&["a"]).await;
+    let mut writers = Vec::new();
+    for writer in 0..8 {
+        let client = margin.database.connect_directly().await;
+        writers.push(tokio::spawn(async move {
+            let mut seen = Vec::new();
+            for n in 0..25 {
+                // Whoever brings a version of its own is overruled.
+                let sql = format!(
+                    "update margin.note set body = '{writer} {n}', version = 1 where id = 'a' returning version"
+                );
+                seen.push(client.query_one(&sql, &[]).await.expect("changed").get::<_, i64>(0));
+            }
+            seen
+        }));
+    }
+    let mut all = Vec::new();
+    for writer in writers {
+        let seen = writer.await.expect("a writer");
+        assert!(seen.is_sorted(), "{seen:?}");
+        all.extend(seen);
+    }
+    all.sort_unstable();
+    assert_eq!(all, (2..=201).collect::<Vec<i64>>(), "each change has a version of its own");
+}
+
+#[tokio::test]
+async fn f13_a_row_that_comes_back_starts_above_its_deletion_even_if_it_had_to_wait_for_it() {
+    let margin = Margin::new().await;
+    margin.write(&["a"]).await;
+    margin.sql("update margin.note set body = 'x'").await;
+    let other = margin.database.connect_directly().await;
+    margin.sql("begin; delete from margin.note where id = 'a'").await;
+    let waiting = tokio::spawn(async move {
+        let sql = "insert into margin.note (id, body) values ('a', 'again')";
+        other.batch_execute(sql).await.expect("inserted");
+    });
+    let looker = margin.database.connect_directly().await;
+    until("the insert waits", async || {
+        let sql = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'
+                    and query like 'insert into margin.note%' and datname = current_database()";
+        crate::rig::count(&looker, sql).await == 1
+    })
+    .await;
+    margin.sql("commit").await;
+    waiting.await.expect("inserted");
+    assert_eq!(margin.count("select version from margin.note").await, 4, "2, deleted at 3");
+    margin.pass().await;
+    margin.assert_equal().await;
+}
+
+#[tokio::test]
+async fn a_table_that_was_set_back_overtakes_the_store() {
+    let margin = Margin::new().await;
+    margin.write(&["a", "b", "c"]).await;
+    margin.sql("update margin.note set body = 'x'; update margin.note set body = 'y'").await;
+    margin.pass().await;
+    // As after a restore: versions fall, rows that were written since are gone, nobody was told.
+    margin
+        .sql(
+            "alter table margin.note disable trigger user;
+             update margin.note set version = 1, body = 'old' where id = 'a';
+             delete from margin.note where id = 'c';
+             alter table margin.note enable trigger user",
+        )
+        .await;
+    let report = margin.check().await;
+    assert_eq!(report.differences, 2);
+    margin.pass().await;
+    margin.assert_equal().await;
+    assert!(margin.target.fallen().is_empty(), "no version fell");
+    assert!(margin.check().await.is_equal());
+}
+
+#[tokio::test]
+async fn the_key_of_a_mirrored_row_does_not_change() {
+    let margin = Margin::new().await;
+    margin.write(&["a"]).await;
+    let moved = margin.client.batch_execute("update margin.note set id = 'b'").await;
+    let error = moved.expect_err("refused");
+    let told = error.as_db_error().expect("by us");
+    assert!(told.hint().is_some_and(|hint| hint.contains("Delete the row")), "{told:?}");
+}
