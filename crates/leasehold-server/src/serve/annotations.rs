@@ -154,7 +154,13 @@ impl IndexOptions {
             |error: &dyn std::fmt::Display| Failure::from(StartError::Index(error.to_string()));
         if let Some(dir) = &self.dir {
             let index = TantivyIndex::open(TantivySettings::new(dir)).await;
-            return Ok(Some(Index::new(Arc::new(index.map_err(|error| broken(&error))?))));
+            let index = index.map_err(|error| broken(&error))?;
+            let writes = index.is_writer();
+            let index = Index::new(Arc::new(index));
+            if !writes {
+                tracing::warn!("another process writes to the index; this one only asks it");
+            }
+            return Ok(Some(if writes { index } else { index.read_only() }));
         }
         let Some(url) = &self.opensearch else { return Ok(None) };
         let index = OpenSearch::new(OpenSearchSettings::new(url, &self.prefix));

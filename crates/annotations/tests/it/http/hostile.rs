@@ -87,7 +87,7 @@ async fn h5_questions_are_values_and_never_sql() {
     let token = site.token("sophia").await;
     site.save(&token, &note("100% of 'them'; drop table x -- \\")).await;
     for evil in [
-        "'; drop table annotations.annotation; --",
+        "'; drop table x; --",
         "%",
         "_",
         "\\",
