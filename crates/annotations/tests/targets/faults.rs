@@ -12,7 +12,7 @@ use reqwest::StatusCode;
 use serde_json::json;
 
 use crate::gate::{Fault, Gate};
-use crate::rig::{asking, held, living, note, put, write};
+use crate::rig::{asking, deleted, gone, held, living, note, put, write};
 
 /// An index behind a gate, and its first set.
 async fn behind(gate: &Gate, limit: Duration) -> (OpenSearch, Arc<dyn Target>) {
@@ -150,6 +150,29 @@ async fn f11_an_answer_that_makes_no_sense_counts_for_nothing() {
     gate.next("_search", Fault::Answer(r#"{"_shards":{"failed":1},"hits":{"hits":[]}}"#));
     assert!(set.list(&Range::default(), 5).await.is_err(), "a shard was missing");
     assert_eq!(gate.left(), 0);
+}
+
+/// OpenSearch forgets a deletion after a minute; here it does at once.
+#[tokio::test]
+async fn f2_a_late_write_stays_out_after_opensearch_has_forgotten_deletions() {
+    let gate = Gate::open().await;
+    let (index, set) = behind(&gate, LONG).await;
+    let name = index.current().await.unwrap();
+    let (url, client) = (PrivateOpenSearch::shared().url(), reqwest::Client::new());
+    let forgetful = client
+        .put(format!("{url}/{name}/_settings"))
+        .header("content-type", "application/json")
+        .body(json!({ "index": { "gc_deletes": "0ms" } }).to_string());
+    assert_eq!(forgetful.send().await.unwrap().status(), StatusCode::OK);
+    write(&set, put("a", 1, note("", 1))).await.unwrap();
+    write(&set, gone("a", 3)).await.unwrap();
+    for _ in 0..3 {
+        // Each refresh is an occasion to forget.
+        write(&set, put("other", 1, note("", 1))).await.unwrap();
+        set.digest(&Range::default()).await.unwrap();
+    }
+    assert_eq!(write(&set, put("a", 2, note("late", 2))).await, Ok(Written::Newer));
+    assert_eq!(held(&set, "a").await, deleted(3));
 }
 
 #[tokio::test]

@@ -209,9 +209,7 @@ impl Target for TantivySet {
         keys: &'a [String],
     ) -> BoxFuture<'a, Result<Vec<Option<Held>>, TargetError>> {
         let keys = keys.to_vec();
-        Box::pin(
-            self.read_by(move |_, snapshot| keys.iter().map(|key| snapshot.held(key)).collect()),
-        )
+        Box::pin(self.read_by(move |_, snapshot| snapshot.held_all(keys)))
     }
 
     fn write<'a>(

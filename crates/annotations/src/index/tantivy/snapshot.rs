@@ -6,12 +6,17 @@
 //! - A key has at most one living copy over all segments; the copies that it had before are marked in
 //!   their segments and skipped here.
 
+use std::collections::HashMap;
 use std::ops::Bound;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use leasehold::mirror::{Digest, Held, Range};
 use tantivy::columnar::{Column, StrColumn};
 use tantivy::schema::{Field, IndexRecordOption};
-use tantivy::{DocId, DocSet as _, Searcher, SegmentReader, TERMINATED, TantivyError, Term};
+use tantivy::{
+    DocId, DocSet as _, InvertedIndexReader, Searcher, SegmentReader, TERMINATED, TantivyError,
+    Term,
+};
 
 use super::fields;
 
@@ -19,10 +24,13 @@ pub struct Snapshot {
     pub searcher: Searcher,
     key: Field,
     segments: Vec<Segment>,
+    /// What the last question by key was answered. A pass asks, and then writes those very keys.
+    asked: Mutex<HashMap<String, Option<Held>>>,
 }
 
 struct Segment {
     reader: SegmentReader,
+    terms: Arc<InvertedIndexReader>,
     keys: StrColumn,
     version: Column<i64>,
     deleted: Column<bool>,
@@ -33,8 +41,11 @@ struct Segment {
 impl Snapshot {
     pub fn new(searcher: Searcher, key: Field) -> tantivy::Result<Self> {
         let segments = searcher.segment_readers().iter().filter(|reader| reader.num_docs() > 0);
-        let segments = segments.map(Segment::open).collect::<tantivy::Result<_>>()?;
-        Ok(Self { searcher, key, segments })
+        let segments = segments.map(|reader| Segment::open(reader, key));
+        let mut segments = segments.collect::<tantivy::Result<Vec<_>>>()?;
+        // What was just written lies in the smallest, and is asked for most.
+        segments.sort_by_key(|segment| segment.reader.max_doc());
+        Ok(Self { searcher, key, segments, asked: Mutex::default() })
     }
 
     /// Which commit this is.
@@ -42,10 +53,26 @@ impl Snapshot {
         self.searcher.generation().generation_id()
     }
 
+    /// What is under these keys, in their order.
+    pub fn held_all(&self, keys: Vec<String>) -> tantivy::Result<Vec<Option<Held>>> {
+        let held: Vec<Option<Held>> =
+            keys.iter().map(|key| self.look_up(key)).collect::<tantivy::Result<_>>()?;
+        let asked = keys.into_iter().zip(held.iter().copied()).collect();
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+        Ok(held)
+    }
+
     pub fn held(&self, key: &str) -> tantivy::Result<Option<Held>> {
+        if let Some(held) = self.asked.lock().unwrap_or_else(PoisonError::into_inner).get(key) {
+            return Ok(*held);
+        }
+        self.look_up(key)
+    }
+
+    fn look_up(&self, key: &str) -> tantivy::Result<Option<Held>> {
         let term = Term::from_field_text(self.key, key);
         for segment in &self.segments {
-            if let Some(held) = segment.held(self.key, &term)? {
+            if let Some(held) = segment.held(&term)? {
                 return Ok(Some(held));
             }
         }
@@ -79,7 +106,7 @@ impl Snapshot {
 }
 
 impl Segment {
-    fn open(reader: &SegmentReader) -> tantivy::Result<Self> {
+    fn open(reader: &SegmentReader, key: Field) -> tantivy::Result<Self> {
         let columns = reader.fast_fields();
         let keys = columns.str(fields::KEY)?;
         Ok(Self {
@@ -88,13 +115,13 @@ impl Segment {
             deleted: columns.bool(fields::DELETED)?,
             a: columns.u64(fields::A)?,
             b: columns.u64(fields::B)?,
+            terms: reader.inverted_index(key)?,
             reader: reader.clone(),
         })
     }
 
-    fn held(&self, key: Field, term: &Term) -> tantivy::Result<Option<Held>> {
-        let terms = self.reader.inverted_index(key)?;
-        let Some(mut found) = terms.read_postings(term, IndexRecordOption::Basic)? else {
+    fn held(&self, term: &Term) -> tantivy::Result<Option<Held>> {
+        let Some(mut found) = self.terms.read_postings(term, IndexRecordOption::Basic)? else {
             return Ok(None);
         };
         let mut doc = found.doc();

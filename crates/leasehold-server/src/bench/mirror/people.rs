@@ -81,7 +81,7 @@ async fn save(service: &Annotations, author: &User) -> bool {
 /// What a page asks when it is opened, and now and then words.
 async fn read(service: &Annotations, viewer: i64, number: u32) -> bool {
     let url = Some(format!("https://example.com/page/{}", 1 + number % 2000));
-    let q = (number % 5 == 0).then(|| "windmills fortune".to_owned());
+    let q = number.is_multiple_of(5).then(|| "windmills fortune".to_owned());
     let filter = Filter { url, q, ..Filter::default() };
     service.search(Some(viewer), &filter, None, 50).await.is_ok()
 }
