@@ -105,7 +105,7 @@ async fn judged_as(sql: &Sql, metric: &str, value: f64) {
 }
 
 #[tokio::test]
-async fn s3_a_mirror_that_differs_for_too_long_is_said() {
+async fn a_mirror_that_differs_for_too_long_is_said() {
     let sql = Sql::new().await;
     run(
         &sql.client,
@@ -158,7 +158,7 @@ async fn what_a_mirror_did_is_counted_by_outcome_and_tag() {
 }
 
 #[tokio::test]
-async fn d18_rows_of_a_sweep_that_nobody_brings_back_are_said() {
+async fn rows_of_a_sweep_that_nobody_brings_back_are_said() {
     let sql = Sql::new().await;
     run(
         &sql.client,
