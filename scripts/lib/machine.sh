@@ -19,7 +19,7 @@ need_machine() {
     case $(uname -s) in
         Linux) need_debian_packages "$1" ;;
         Darwin) need_brew_packages "$1" ;;
-        *) die "this script knows Debian and macOS" "Install PostgreSQL 15 or newer, PgBouncer, Redis, Chromium, Python 3, Node.js, Go and Rust yourself, then use cargo." ;;
+        *) die "this script knows Debian and macOS" "Install PostgreSQL 15 or newer, PgBouncer, Redis, Chromium, Python 3, Node.js, Go, Java, Maven and Rust yourself, then use cargo." ;;
     esac
     need_cargo
     if [[ $1 == test ]]; then
@@ -29,6 +29,7 @@ need_machine() {
         need_npm_packages "$BROWSER_TESTS"
         need_venv schemathesis "$REQUEST_TESTS/requirements.txt"
         need_full_s3
+        need_opensearch
     fi
 }
 
@@ -50,6 +51,18 @@ has_chromium() {
     for place in "${CHROMIUM:-}" /usr/bin/chromium /usr/bin/chromium-browser /usr/bin/google-chrome \
         /Applications/Chromium.app /Applications/Google\ Chrome.app; do
         [[ -n $place && -e $place ]] && return 0
+    done
+    return 1
+}
+
+# What OpenSearch runs on: Java 11 to 21, found where the tests look for it.
+has_java() {
+    local java version
+    for java in "${JAVA_HOME:-/none}/bin/java" java /usr/lib/jvm/*/bin/java \
+        /opt/homebrew/opt/openjdk@{17,21}/bin/java /usr/local/opt/openjdk@21/bin/java; do
+        have "$java" || continue
+        version=$("$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p')
+        [[ -n $version && $version -ge 11 && $version -le 21 ]] && return 0
     done
     return 1
 }
@@ -85,6 +98,9 @@ need_debian_packages() {
         if [[ -d examples/python && -z $(example_python) ]]; then wanted+=("$PYTHON_PACKAGE"); fi
         have node || wanted+=(nodejs)
         have npm || wanted+=(npm)
+        # Debian 12's default is 17, Debian 13's is 21.
+        has_java || wanted+=(default-jre-headless)
+        has_opensearch || have mvn || wanted+=(maven)
     fi
     [[ ${#wanted[@]} == 0 ]] && return 0
     have apt-get || die "missing on this machine: ${wanted[*]}" \
@@ -138,6 +154,8 @@ need_brew_packages() {
         have python3 || wanted+=(python)
         have node || wanted+=(node)
         go_is_new_enough || wanted+=(go)
+        has_java || wanted+=(openjdk@21)
+        has_opensearch || have mvn || wanted+=(maven)
     fi
     if [[ ${#wanted[@]} != 0 ]]; then
         say "installing: ${wanted[*]}"
@@ -261,4 +279,31 @@ need_full_s3() {
         die "versitygw could not be built" "Go's own words are above."
     mv "$build/bin/versitygw" "$dir/versitygw"
     rm -rf "$build"
+}
+
+# ---- A whole OpenSearch -------------------------------------------------------------------------
+opensearch_version() {
+    sed -n 's/.*pub const VERSION: &str = "\(.*\)";/\1/p' crates/leasehold-testing/src/opensearch/mod.rs
+}
+
+opensearch_dir() { printf '%s\n' "$(cache_dir)/opensearch-$(opensearch_version)"; }
+
+has_opensearch() { [[ -d $(opensearch_dir) ]]; }
+
+# Some 55 MB of jars, fetched once into the cache, where the tests look for them.
+need_opensearch() {
+    local dir build
+    has_opensearch && return 0
+    dir=$(opensearch_dir)
+    say "fetching OpenSearch for tests, once: $(opensearch_version)"
+    build=$dir.building
+    rm -rf "$build"
+    mkdir -p "${dir%/*}"
+    limited 900 mvn --batch-mode --quiet --no-transfer-progress \
+        --file crates/leasehold-testing/src/opensearch/pom.xml \
+        -Drunner.version="$(opensearch_version)" dependency:copy-dependencies \
+        -DincludeScope=runtime -DoutputDirectory="$build" >&2 ||
+        die "OpenSearch could not be fetched" "Maven's own words are above."
+    # Last: a folder of this name is a whole one.
+    mv "$build" "$dir"
 }

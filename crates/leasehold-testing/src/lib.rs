@@ -6,6 +6,7 @@
 //! - [`database`]: a migrated database of its own for each test.
 //! - [`engine`]: an engine on it, with a clock to move and workers to crash; [`assertions`] and
 //!   [`perform`] are its other methods.
+//! - `opensearch`, with the feature of that name: a private OpenSearch.
 //! - [`pgbouncer`]: a pooler in transaction mode in front of a private server.
 //! - `redis`, with the feature of that name: a private Redis.
 //! - [`proxy`]: breaks connections at chosen points of the protocol.
@@ -20,6 +21,8 @@ pub mod assertions;
 pub mod cancel;
 pub mod database;
 pub mod engine;
+#[cfg(feature = "opensearch")]
+pub mod opensearch;
 pub mod perform;
 pub mod pgbouncer;
 pub mod postgres;
@@ -35,6 +38,8 @@ pub mod target;
 pub use assertions::EnqueuedJob;
 pub use database::TestDatabase;
 pub use engine::TestEngine;
+#[cfg(feature = "opensearch")]
+pub use opensearch::PrivateOpenSearch;
 pub use perform::Performed;
 pub use pgbouncer::PgBouncer;
 pub use postgres::PrivatePostgres;

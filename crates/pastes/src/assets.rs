@@ -11,6 +11,7 @@
 
 use std::sync::LazyLock;
 
+use leasehold_http::look::{CONTROLS_CSS, FRAME_CSS};
 use sha2::{Digest, Sha256};
 
 /// For answers that carry an asset.
@@ -43,13 +44,16 @@ static ASSETS: LazyLock<Vec<Named>> = LazyLock::new(|| {
 });
 
 // One request each: the files are for those who write them.
-pub(crate) const STYLES: &str = concat!(
-    include_str!("../assets/styles/frame.css"),
-    include_str!("../assets/styles/controls.css"),
-    include_str!("../assets/styles/pages.css"),
-    include_str!("../assets/styles/paste.css"),
-    include_str!("../assets/styles/media.css"),
-);
+pub(crate) static STYLES: LazyLock<String> = LazyLock::new(|| {
+    [
+        FRAME_CSS,
+        CONTROLS_CSS,
+        include_str!("../assets/styles/pages.css"),
+        include_str!("../assets/styles/paste.css"),
+        include_str!("../assets/styles/media.css"),
+    ]
+    .concat()
+});
 const SCRIPTS: &str = concat!(
     include_str!("../assets/scripts/common.js"),
     include_str!("../assets/scripts/switch.js"),

@@ -5,8 +5,11 @@
 //! - An answer is repeated for `recheck` at most, and never past the paste's end. Both are counted on
 //!   this process's monotonic clock from before the database was asked; no wall clock is compared.
 //! - Pastes that burn are never kept.
+//! - Whoever reads an answer in the second half of its time asks again beside the reading, one reader
+//!   for all: what is read all the time never makes anybody wait for the database.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -19,8 +22,17 @@ use crate::model::Paste;
 /// An answer, and until when it may be repeated.
 #[derive(Clone)]
 pub struct Kept {
-    pub paste: Arc<Paste>,
+    paste: Arc<Paste>,
     good_until: Instant,
+    ask_from: Instant,
+    asked: Arc<AtomicBool>,
+}
+
+/// An answer that may be repeated.
+pub struct Known {
+    pub paste: Arc<Paste>,
+    /// It will not last: this reader is the one to ask again.
+    pub ask_again: bool,
 }
 
 #[derive(Clone)]
@@ -54,14 +66,24 @@ impl Cache {
         self.contents.insert(content_id, bytes.clone());
     }
 
-    pub fn answer(&self, code: &ShortCode, now: Instant) -> Option<Arc<Paste>> {
+    pub fn answer(&self, code: &ShortCode, now: Instant) -> Option<Known> {
         let kept = self.answers.get(code)?;
-        (now < kept.good_until).then_some(kept.paste)
+        if now >= kept.good_until {
+            return None;
+        }
+        let ask_again = now >= kept.ask_from && !kept.asked.swap(true, Ordering::Relaxed);
+        Some(Known { paste: kept.paste, ask_again })
     }
 
     pub fn keep_answer(&self, paste: &Arc<Paste>, asked: Instant, recheck: Duration) {
-        let good_until = asked + recheck.min(paste.life);
-        self.answers.insert(paste.code.clone(), Kept { paste: Arc::clone(paste), good_until });
+        let time = recheck.min(paste.life);
+        let kept = Kept {
+            paste: Arc::clone(paste),
+            good_until: asked + time,
+            ask_from: asked + time / 2,
+            asked: Arc::default(),
+        };
+        self.answers.insert(paste.code.clone(), kept);
     }
 
     pub fn forget(&self, code: &ShortCode) {

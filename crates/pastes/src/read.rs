@@ -6,6 +6,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use tokio_postgres::types::Type;
 
+use crate::cache::Known;
 use crate::code::ShortCode;
 use crate::error::{ReadError, Unavailable};
 use crate::lookup::Found;
@@ -16,7 +17,11 @@ use crate::store::StoreError;
 impl Pastes {
     /// What a reader finds under a code.
     pub async fn read(&self, code: &ShortCode) -> Result<Reading, ReadError> {
-        if let Some(paste) = self.0.cache.answer(code, Instant::now()) {
+        if let Some(Known { paste, ask_again }) = self.0.cache.answer(code, Instant::now()) {
+            if ask_again {
+                let (pastes, known) = (self.clone(), Arc::clone(&paste));
+                tokio::spawn(async move { pastes.ask_again(&known).await });
+            }
             return Ok(Reading::Ready(paste));
         }
         let found = self.look(code).await?;
@@ -31,6 +36,20 @@ impl Pastes {
         let paste = Arc::new(paste(code, found, content));
         self.0.cache.keep_answer(&paste, asked, self.settings().recheck);
         Ok(Reading::Ready(paste))
+    }
+
+    /// Renews a kept answer, or drops it when the paste is over. No answer from the database: the
+    /// kept one ends in its time.
+    async fn ask_again(&self, known: &Paste) {
+        let Ok(found) = self.0.lookups.look(&known.code).await else { return };
+        match found {
+            Some(found) if !found.burn && found.key.content_id == known.content_id => {
+                let (asked, content) = (found.asked, known.content.clone());
+                let paste = Arc::new(paste(&known.code, found, content));
+                self.0.cache.keep_answer(&paste, asked, self.settings().recheck);
+            }
+            _ => self.0.cache.forget(&known.code),
+        }
     }
 
     /// Reads a paste that burns: of two readers one gets it. The bytes are fetched first, so that a

@@ -9,6 +9,7 @@ mod flow;
 mod latency;
 mod ledger;
 mod load;
+mod mirror;
 mod ours;
 mod pastes;
 mod raw;
@@ -53,6 +54,8 @@ enum What {
         #[arg(long)]
         old_snapshot: bool,
     },
+    /// An empty search index until it equals the table, planted differences, and an outage
+    Mirror(mirror::Args),
     /// The paste service beside other paste services: creates, raw reads, page reads
     Pastes(pastes::Args),
     /// Expired pastes deleted per second, with their objects, while new ones are made
@@ -103,6 +106,7 @@ async fn measure(what: What, url: Option<&str>) -> Result<Option<Report>, Failur
         What::Flow { common, old_snapshot } => {
             on_server(url, async |at| flow::run(at, &common, old_snapshot).await).await?
         }
+        What::Mirror(args) => on_server(url, async |at| mirror::run(at, &args).await).await?,
         What::Pastes(args) => pastes::run(&args, url).await?,
         What::Sweep(args) => on_server(url, async |at| sweep::run(at, &args).await).await?,
         What::S3Server(args) => {

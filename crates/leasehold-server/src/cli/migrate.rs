@@ -21,6 +21,7 @@ pub struct Args {
 /// What stands on the engine with tables of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Service {
+    Annotations,
     Pastes,
 }
 
@@ -29,6 +30,7 @@ impl Args {
     fn schemas(&self) -> Vec<Schema> {
         match self.service {
             None => vec![ENGINE],
+            Some(Service::Annotations) => vec![ENGINE, annotations::SCHEMA],
             Some(Service::Pastes) => vec![ENGINE, pastes::SCHEMA],
         }
     }
@@ -107,7 +109,12 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
             Command::Up { dry_run: true } => dry_run(&schema, common).await?,
             Command::Up { dry_run: false } => up(&schema, common).await?,
             Command::Status => status(&schema, common).await?,
-            Command::Sql => common.out().print(schema.sql().trim_end())?,
+            Command::Sql => {
+                common.out().print(schema.sql().trim_end())?;
+                if schema.name == annotations::SCHEMA.name {
+                    common.out().print(annotations::trigger_sql()?.trim_end())?;
+                }
+            }
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -116,7 +123,11 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
 async fn up(schema: &Schema, common: &Common) -> Result<(), Failure> {
     let (out, mut db) = (common.out(), common.bare_db().await?);
     let before = schema.status(db.client()).await?;
-    let applied = schema.up(db.client_mut()).await?;
+    let applied = match schema.name == annotations::SCHEMA.name {
+        // With the triggers that make its jobs.
+        true => annotations::migrate(db.client_mut()).await?,
+        false => schema.up(db.client_mut()).await?,
+    };
     let version = schema.newest_version();
     let answer = serde_json::json!({
         "schema": schema.name, "applied": applied,

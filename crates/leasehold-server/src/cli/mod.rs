@@ -7,6 +7,7 @@
 pub mod address;
 mod alarm_entry;
 mod alarms;
+mod annotations;
 mod common;
 mod db;
 mod dead;
@@ -16,11 +17,14 @@ mod jobs;
 mod known;
 mod many;
 mod migrate;
+mod mirror_entry;
+mod mirrors;
 mod moderation;
 mod paste;
 mod prompt;
 mod queues;
 mod record;
+mod reindex;
 mod schedule_entry;
 mod schedules;
 mod sweep_entry;
@@ -42,10 +46,10 @@ use crate::{bench, console, dev, doctor, serve, worker};
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Starts everything here: a private PostgreSQL, housekeeping, a paste service, and with --demo
-    /// jobs to watch
+    /// Starts everything here: a private PostgreSQL, housekeeping, a paste service, an annotation
+    /// service, and with --demo jobs to watch
     Dev(dev::Args),
-    /// Runs the paste service
+    /// Runs the paste service and the annotation service
     Serve(Box<serve::Args>),
     /// Runs jobs
     Worker(worker::Args),
@@ -68,6 +72,9 @@ pub enum Command {
     /// Looks at sweeps over tables of yours, pauses them, brings their rows back
     #[command(subcommand)]
     Sweeps(sweeps::Command),
+    /// Looks at mirrors of tables of yours, has them compared and rebuilt
+    #[command(subcommand)]
+    Mirrors(mirrors::Command),
     /// Looks at alarms, and says what is expected of queues
     #[command(subcommand)]
     Alarms(alarms::Command),
@@ -79,6 +86,11 @@ pub enum Command {
     /// Looks at reports about pastes, takes pastes down, bans content
     #[command(subcommand)]
     Pastes(moderation::Command),
+    /// Makes people and groups of the annotation service, renames and deletes them
+    #[command(subcommand)]
+    Annotations(annotations::Command),
+    /// Compares annotations with the search index again
+    Reindex(Box<reindex::Args>),
     /// Looks for what is wrong, and says what to do about it
     Doctor(doctor::Args),
     /// Brings the schema to this release, or shows it
@@ -115,10 +127,13 @@ impl Command {
             Self::Queues(command) => queues::run(command, common).await,
             Self::Schedules(command) => schedules::run(command, common).await,
             Self::Sweeps(command) => sweeps::run(command, common).await,
+            Self::Mirrors(command) => mirrors::run(command, common).await,
             Self::Alarms(command) => alarms::run(command, common).await,
             Self::Workers(command) => workers::run(command, common).await,
             Self::Paste(args) => paste::run(args, common).await,
             Self::Pastes(command) => moderation::run(command, common).await,
+            Self::Annotations(command) => annotations::run(command, common).await,
+            Self::Reindex(args) => reindex::run(*args, common).await,
             Self::Doctor(args) => doctor::run(args, common).await,
             Self::Migrate(args) => migrate::run(args, common).await,
             Self::Bench(args) => bench::run(args, common).await,

@@ -16,8 +16,8 @@ struct Named {
 
 // Colours, words and controls are those of the paste pages: one family.
 const STYLES: &str = concat!(
-    include_str!("../../../pastes/assets/styles/frame.css"),
-    include_str!("../../../pastes/assets/styles/controls.css"),
+    include_str!("../../../leasehold-http/assets/frame.css"),
+    include_str!("../../../leasehold-http/assets/controls.css"),
     include_str!("assets/console.css"),
 );
 

@@ -7,6 +7,7 @@
 //! # What can go wrong
 //! - The server dies: workers go on trying; stop and start again.
 
+mod annotating;
 mod demo;
 mod pasting;
 pub mod place;
@@ -40,6 +41,8 @@ pub struct Args {
     demo: bool,
     #[command(flatten)]
     pasting: pasting::Options,
+    #[command(flatten)]
+    annotating: annotating::Options,
     #[command(flatten)]
     console: crate::console::ConsoleOptions,
     #[command(flatten)]
@@ -89,6 +92,10 @@ async fn serve(args: &Args, out: Out, server: &Server, signals: Signals) -> Resu
     if store.is_some() {
         applied.extend(::pastes::SCHEMA.up(&mut session).await?);
     }
+    let annotating = args.annotating.wanted(server);
+    if annotating {
+        applied.extend(::annotations::migrate(&mut session).await?);
+    }
     drop(session);
     let engine = Leasehold::on(database).await?;
     let (stopper, stopping) = services::stopping();
@@ -104,6 +111,9 @@ async fn serve(args: &Args, out: Out, server: &Server, signals: Signals) -> Resu
         services.extend(pasting);
         link
     });
+    if annotating {
+        services.extend(args.annotating.start(&engine, server, args.demo, &stopping).await?);
+    }
     if let Some(console) = args.console.bind().await? {
         services.push(console.service(&engine, &stopping));
     }

@@ -39,6 +39,10 @@ pub struct StoreOptions {
 }
 
 impl StoreOptions {
+    pub fn is_named(&self) -> bool {
+        self.store.is_some() || self.s3_bucket.is_some()
+    }
+
     pub fn open(self) -> Result<Store, Failure> {
         match (self.store, self.s3_bucket) {
             (Some(dir), None) => Ok(Store::local(&dir)?),

@@ -7,6 +7,7 @@
     reason = "a test stops at the first surprise"
 )]
 
+mod annotations;
 mod basics;
 mod bench;
 mod dead;
@@ -15,6 +16,7 @@ mod doctor;
 mod enqueue;
 mod jobs;
 mod migrate;
+mod mirrors;
 mod queues;
 mod schedules;
 mod serve;

@@ -33,7 +33,7 @@ pub(crate) fn short_temp_dir(owner: Option<&RunAs>) -> io::Result<PathBuf> {
 }
 
 /// Where what was built once stays for this user: the place that `scripts/lib/machine.sh` uses too.
-#[cfg(feature = "s3")]
+#[cfg(any(feature = "opensearch", feature = "s3"))]
 pub(crate) fn cache_dir() -> PathBuf {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(dir) = named("LEASEHOLD_CACHE") {

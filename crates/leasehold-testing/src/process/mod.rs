@@ -9,7 +9,7 @@ mod supervisor;
 use std::time::Duration;
 
 pub(crate) use command::{CommandError, run};
-#[cfg(feature = "s3")]
+#[cfg(any(feature = "opensearch", feature = "s3"))]
 pub(crate) use dir::cache_dir;
 pub(crate) use dir::{SOCKET_DIR_BYTES, make_private_dir, short_temp_dir};
 pub(crate) use log::{log_tail, open_log};

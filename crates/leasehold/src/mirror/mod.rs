@@ -39,6 +39,8 @@ mod pass;
 mod prepare;
 mod purge;
 mod rebuild;
+#[cfg(feature = "redis")]
+mod redis_hash;
 mod source;
 mod statements;
 mod sync;
@@ -51,6 +53,8 @@ pub use direct::DirectWriter;
 pub use fingerprint::fingerprint;
 pub use prepare::MirrorError;
 pub use rebuild::RebuildReport;
+#[cfg(feature = "redis")]
+pub use redis_hash::RedisHash;
 pub use target::{
     Digest, Held, ItemError, Range, Target, TargetError, Targets, Tombstone, Write, Written,
 };

@@ -221,7 +221,7 @@ fn colours_go_on_over_the_end_of_a_line() {
 
 #[test]
 fn every_class_has_a_style() {
-    let css = crate::assets::STYLES;
+    let css = crate::assets::STYLES.as_str();
     for class in token::classes() {
         assert!(css.contains(&format!(".{class} {{")), "{class} has no style");
     }

@@ -7,7 +7,6 @@ use axum::response::Response;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::body::Held;
 use super::create;
 use super::errors::Failure;
 use super::frame::undisturbed;
@@ -19,6 +18,7 @@ use super::web::{Shared, Web, code_in, owner};
 use super::wire::{CreateRequest, CreatedPaste, FullPaste, NewOwner, OwnPaste, OwnPastes};
 use crate::error::{CreateError, ReadError};
 use crate::model::{NewPaste, Report};
+use leasehold_http::body::Held;
 
 type Answer = Result<Response, Failure>;
 

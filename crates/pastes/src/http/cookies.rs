@@ -5,13 +5,12 @@
 //! - A form counts only when our own page sent it. Browsers say where a request comes from in
 //!   `Sec-Fetch-Site`, and older ones in `Origin`.
 
-use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue};
+use leasehold_http::cookies::{self, find};
 
 use super::errors::Failure;
-use super::headers::text;
 use crate::code::{OwnerToken, ShortCode};
 
-const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// How long the person who made a paste has to see its delete token.
 const MADE_SECONDS: u32 = 600;
 const OWNER_SECONDS: u32 = 365 * 24 * 60 * 60;
@@ -59,82 +58,25 @@ impl Cookies {
     }
 
     fn write(self, name: &str, value: &str, path: &str, seconds: u32) -> HeaderValue {
-        let secure = if self.secure { "; Secure" } else { "" };
-        text(&format!(
-            "{name}={value}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
-        ))
+        cookies::write(name, value, path, seconds, self.secure)
     }
 
-    /// Refuses a form that another site made the browser send. Programs send neither header and have
-    /// no cookies that could be abused.
+    /// Refuses a form that another site made the browser send.
     pub fn own_form(self, headers: &HeaderMap, base_url: &str) -> Result<(), Failure> {
-        if let Some(site) = headers.get(FETCH_SITE) {
-            let own = matches!(site.as_bytes(), b"same-origin" | b"none");
-            return if own { Ok(()) } else { Err(Failure::CrossSite) };
+        match cookies::is_own_form(headers, base_url) {
+            true => Ok(()),
+            false => Err(Failure::CrossSite),
         }
-        let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
-        let origin = origin.as_bytes();
-        let host = headers.get(header::HOST).map(HeaderValue::as_bytes);
-        let named = origin.strip_prefix(b"https://").or(origin.strip_prefix(b"http://"));
-        let own = named.is_some() && named == host
-            || origin == origin_of(base_url)
-            // Over plain http some browsers hide where they come from; what is left is SameSite.
-            || origin == b"null" && !self.secure;
-        if own { Ok(()) } else { Err(Failure::CrossSite) }
     }
-}
-
-/// Scheme and host of a URL.
-fn origin_of(url: &str) -> &[u8] {
-    let start = url.find("://").map_or(0, |at| at + 3);
-    let end = url.get(start..).and_then(|rest| rest.find('/')).map_or(url.len(), |at| start + at);
-    url.get(..end).unwrap_or(url).as_bytes()
-}
-
-fn find<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers
-        .get_all(header::COOKIE)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(';'))
-        .filter_map(|pair| pair.trim().split_once('='))
-        .find(|(found, _)| *found == name)
-        .map(|(_, value)| value)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::http::{HeaderName, header};
 
     fn headers(pairs: &[(HeaderName, &'static str)]) -> HeaderMap {
         pairs.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect()
-    }
-
-    #[test]
-    fn h10_forms_of_other_sites_are_refused() {
-        let (https, http) = (Cookies { secure: true }, Cookies { secure: false });
-        let own = |cookies: Cookies, pairs: &[(HeaderName, &'static str)]| {
-            cookies.own_form(&headers(pairs), "https://p.example/pastes").is_ok()
-        };
-        assert!(own(https, &[(FETCH_SITE, "same-origin")]));
-        assert!(own(https, &[(FETCH_SITE, "none")]));
-        assert!(own(https, &[]));
-        assert!(own(https, &[(header::ORIGIN, "https://p.example")]));
-        assert!(own(
-            https,
-            &[(header::ORIGIN, "http://localhost:1"), (header::HOST, "localhost:1")]
-        ));
-        assert!(own(http, &[(header::ORIGIN, "null")]));
-        for bad in [
-            &[(FETCH_SITE, "cross-site")][..],
-            &[(FETCH_SITE, "same-site")],
-            &[(FETCH_SITE, "cross-site"), (header::ORIGIN, "https://p.example")],
-            &[(header::ORIGIN, "https://evil.example"), (header::HOST, "p.example")],
-            &[(header::ORIGIN, "https://p.example.evil.example")],
-            &[(header::ORIGIN, "null")],
-        ] {
-            assert!(!own(https, bad), "{bad:?}");
-        }
     }
 
     #[test]

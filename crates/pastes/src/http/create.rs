@@ -13,7 +13,6 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 
-use super::body::Held;
 use super::errors::Failure;
 use super::form::{self, Filled};
 use super::frame::undisturbed;
@@ -27,6 +26,7 @@ use crate::error::CreateError;
 use crate::highlight;
 use crate::model::{Created, NewPaste};
 use crate::pages::{Field, FormError, Typed};
+use leasehold_http::body::{BodyError, Held};
 
 type Answer = Result<Response, Failure>;
 
@@ -83,8 +83,8 @@ async fn take(web: Shared, request: Request, file_name: Option<String>) -> Answe
     let received = web.budget.read(&parts.headers, body, limit).await;
     let taken = received.map_err(|failure| match failure {
         // The limit that people know is the paste's.
-        Failure::TooLarge { .. } => Failure::TooLarge { limit: most },
-        failure => failure,
+        BodyError::TooLarge { .. } => Failure::TooLarge { limit: most },
+        failure => failure.into(),
     })?;
     let mut filled = match kind {
         Kind::Raw => Filled { content: taken.bytes, options, ..Filled::default() },

@@ -11,6 +11,8 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use leasehold_http::body::BodyError;
+use leasehold_http::limits::TooMany;
 
 use super::headers::{self, NO_STORE};
 use super::negotiate::Face;
@@ -71,6 +73,28 @@ macro_rules! from {
     )*};
 }
 from!(CreateError => Create, ReadError => Read, DeleteError => Delete, OperateError => Operate);
+
+impl From<BodyError> for Failure {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::TooLarge { limit } => Self::TooLarge { limit },
+            BodyError::TooSlow => Self::TooSlow,
+            BodyError::Busy => Self::Busy,
+            BodyError::Packed => {
+                Self::WrongType("Send the body as it is, without Content-Encoding.")
+            }
+            BodyError::Broken => {
+                Self::malformed("The body broke off or its chunks cannot be read.")
+            }
+        }
+    }
+}
+
+impl From<TooMany> for Failure {
+    fn from(TooMany { retry_after }: TooMany) -> Self {
+        Self::TooMany { retry_after }
+    }
+}
 
 impl Failure {
     pub const NOT_FOUND: Self = Self::Read(ReadError::NotFound);

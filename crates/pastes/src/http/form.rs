@@ -9,11 +9,11 @@ use axum::extract::{FromRequest, Multipart, Request};
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
 
-use super::body::Taken;
 use super::errors::Failure;
 use super::options::{Options, shorten};
 use super::web::Web;
 use crate::pages::unix_lines;
+use leasehold_http::body::Taken;
 
 /// The most that the fields beside the content may have.
 pub const OVERHEAD: usize = 64 * 1024;

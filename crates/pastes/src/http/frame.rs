@@ -44,11 +44,8 @@ where
     E: Send + 'static,
     Failure: From<E>,
 {
-    match tokio::spawn(work).await {
+    match leasehold_http::undisturbed(work).await {
         Ok(done) => Ok(done?),
-        Err(_) => {
-            tracing::error!("the work of a request panicked; this is a defect");
-            Err(Failure::Broken)
-        }
+        Err(_) => Err(Failure::Broken),
     }
 }

@@ -7,7 +7,7 @@
 //! - [`operator`] is for whoever runs the service;
 //! - [`frame`] surrounds every answer, [`errors`] says what went wrong, in the form that
 //!   [`negotiate`] finds;
-//! - [`limits`], [`body`], [`patience`] and [`server`] bound what a client can cost us.
+//! - [`leasehold_http`] bounds what a client can cost us; [`server`] listens.
 //!
 //! # What is true
 //! - Failed, expired, deleted, unknown and malformed codes get one answer, byte for byte.
@@ -17,21 +17,18 @@
 //!   token, and `Idempotent-Replayed: true`.
 
 mod api;
-mod body;
 mod cookies;
 mod create;
 mod errors;
 mod form;
 mod frame;
 mod headers;
-mod limits;
 mod negotiate;
 mod openapi;
 mod operator;
 mod options;
 mod orders;
 mod own;
-mod patience;
 mod read;
 mod rendered;
 pub mod server;

@@ -2,6 +2,8 @@
 
 use axum::http::{HeaderMap, header};
 
+pub use leasehold_http::headers::media_type;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Face {
     /// `application/problem+json`, under `/api`.
@@ -42,13 +44,6 @@ fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
     headers.get_all(header::ACCEPT).iter().any(|value| {
         value.as_bytes().windows(media_type.len()).any(|part| part == media_type.as_bytes())
     })
-}
-
-/// The media type of a body, without its parameters, in lower case.
-pub fn media_type(headers: &HeaderMap) -> Option<String> {
-    let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
-    let kind = value.split(';').next().unwrap_or_default().trim();
-    Some(kind.to_ascii_lowercase())
 }
 
 #[cfg(test)]

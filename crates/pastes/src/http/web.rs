@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, header};
+use leasehold_http::body::Budget;
+use leasehold_http::limits::{self, Limit};
 use tokio::sync::Mutex;
 
-use super::body::Budget;
 use super::cookies::Cookies;
 use super::errors::Failure;
-use super::limits::{self, Limit};
 use super::rendered::Rendered;
 use crate::code::{Bearer, OwnerToken, ShortCode};
 use crate::error::CreateError;
@@ -64,12 +64,12 @@ impl Web {
 
     /// Counts a request that reads.
     pub fn admit_read(&self, request: &Request) -> Result<(), Failure> {
-        self.reads.admit(self.client(request))
+        Ok(self.reads.admit(self.client(request))?)
     }
 
     /// Counts a request that stores something.
     pub fn admit_create(&self, request: &Request) -> Result<(), Failure> {
-        self.creates.admit(self.client(request))
+        Ok(self.creates.admit(self.client(request))?)
     }
 
     /// True when the database answers. Asked at most once a second, however often we are.

@@ -2,7 +2,7 @@
 
 use pastes::{ReadError, Settings};
 
-use crate::rig::{Rig, new, settings};
+use crate::rig::{Rig, new, settings, until};
 
 #[tokio::test]
 async fn a_paste_walks_from_its_commit_to_its_end() {
@@ -20,6 +20,16 @@ async fn a_paste_walks_from_its_commit_to_its_end() {
     assert_eq!(rig.deletion_status(&code).await, "DELETED");
     assert_eq!(rig.objects(), 0);
     assert_eq!(rig.count("select count(*) from pastes.contents where state = 'GONE'").await, 1);
+}
+
+#[tokio::test]
+async fn a_paste_that_is_read_all_the_time_ends_when_another_node_ends_it() {
+    let rig = Rig::new().await;
+    let code = rig.paste("read by many").await;
+    rig.work().await;
+    assert_eq!(rig.bytes(&code).await, b"read by many");
+    rig.expire(&code).await;
+    until(async || matches!(rig.pastes.read(&code).await, Err(ReadError::NotFound))).await;
 }
 
 #[tokio::test]

@@ -9,6 +9,8 @@ mod notes;
 mod outages;
 mod passes;
 mod rebuild;
+#[cfg(feature = "redis")]
+mod redis;
 mod shares;
 mod stories;
 mod versions;

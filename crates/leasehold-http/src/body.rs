@@ -15,10 +15,26 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::errors::Failure;
+/// Why a body was not received.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    #[error("the body is larger than {limit} bytes")]
+    TooLarge { limit: usize },
+    /// It did not arrive in time.
+    #[error("the body did not arrive in time")]
+    TooSlow,
+    /// As much is being received as fits into memory.
+    #[error("too much is being received at once")]
+    Busy,
+    #[error("the body is compressed")]
+    Packed,
+    #[error("the body broke off")]
+    Broken,
+}
 
 /// Memory is handed out in pieces of this size.
 const PIECE: usize = 16 * 1024;
+
 /// Memory for bodies that are being received, shared by all connections.
 #[derive(Clone)]
 pub struct Budget(Arc<Semaphore>);
@@ -39,15 +55,15 @@ impl Budget {
     }
 
     /// Makes sure that so many bytes are held.
-    fn grow(&self, held: &mut Held, bytes: usize) -> Result<(), Failure> {
+    fn grow(&self, held: &mut Held, bytes: usize) -> Result<(), BodyError> {
         let has = held.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let missing = bytes.div_ceil(PIECE).saturating_sub(has);
         if missing == 0 {
             return Ok(());
         }
-        let missing = u32::try_from(missing).map_err(|_| Failure::Busy)?;
+        let missing = u32::try_from(missing).map_err(|_| BodyError::Busy)?;
         let more =
-            Arc::clone(&self.0).try_acquire_many_owned(missing).map_err(|_| Failure::Busy)?;
+            Arc::clone(&self.0).try_acquire_many_owned(missing).map_err(|_| BodyError::Busy)?;
         match &mut held.0 {
             Some(permit) => permit.merge(more),
             none => *none = Some(more),
@@ -61,13 +77,13 @@ impl Budget {
         headers: &HeaderMap,
         mut body: Body,
         limit: usize,
-    ) -> Result<Taken, Failure> {
+    ) -> Result<Taken, BodyError> {
         refuse_packed(headers)?;
         let announced = headers
             .get(header::CONTENT_LENGTH)
             .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
         if announced.is_some_and(|announced| announced > limit as u64) {
-            return Err(Failure::TooLarge { limit });
+            return Err(BodyError::TooLarge { limit });
         }
         let mut held = Held::default();
         let mut first = Bytes::new();
@@ -76,7 +92,7 @@ impl Budget {
             let Ok(data) = frame.map_err(|error| broken(&error))?.into_data() else { continue };
             let size = first.len() + rest.len() + data.len();
             if size > limit {
-                return Err(Failure::TooLarge { limit });
+                return Err(BodyError::TooLarge { limit });
             }
             self.grow(&mut held, size)?;
             // Most bodies arrive in one piece and are never copied.
@@ -96,29 +112,29 @@ impl Budget {
     }
 }
 
-fn refuse_packed(headers: &HeaderMap) -> Result<(), Failure> {
+fn refuse_packed(headers: &HeaderMap) -> Result<(), BodyError> {
     match headers.get(header::CONTENT_ENCODING) {
         Some(value) if !value.as_bytes().eq_ignore_ascii_case(b"identity") => {
-            Err(Failure::WrongType("Send the body as it is, without Content-Encoding."))
+            Err(BodyError::Packed)
         }
         _ => Ok(()),
     }
 }
 
-/// The body did not arrive in time; put into the error of a body by [`super::server`].
+/// The body did not arrive in time; put into the error of a body by [`crate::server`].
 #[derive(Debug, thiserror::Error)]
 #[error("the body did not arrive in time")]
 pub struct Late;
 
-fn broken(error: &axum::Error) -> Failure {
+fn broken(error: &axum::Error) -> BodyError {
     let mut source: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = source {
         if error.is::<Late>() {
-            return Failure::TooSlow;
+            return BodyError::TooSlow;
         }
         source = error.source();
     }
-    Failure::malformed("The body broke off or its chunks cannot be read.")
+    BodyError::Broken
 }
 
 #[cfg(test)]
@@ -149,7 +165,7 @@ mod tests {
         }
         for sizes in [&[11][..], &[5, 6], &[1, 1, 9]] {
             let refused = budget.read(&HeaderMap::new(), pieces(sizes), 10).await;
-            assert!(matches!(refused, Err(Failure::TooLarge { limit: 10 })), "{sizes:?}");
+            assert!(matches!(refused, Err(BodyError::TooLarge { limit: 10 })), "{sizes:?}");
         }
     }
 
@@ -160,7 +176,7 @@ mod tests {
         let read = |size| budget.read(&headers, pieces(&[size]), 1 << 20);
         let first = read(3 * PIECE).await.ok();
         assert!(first.is_some());
-        assert!(matches!(read(2 * PIECE).await, Err(Failure::Busy)));
+        assert!(matches!(read(2 * PIECE).await, Err(BodyError::Busy)));
         drop(first);
         assert!(read(2 * PIECE).await.is_ok());
     }
@@ -170,6 +186,6 @@ mod tests {
         let packed =
             HeaderMap::from_iter([(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))]);
         let refused = Budget::new(1 << 20).read(&packed, pieces(&[1]), 10).await;
-        assert!(matches!(refused, Err(Failure::WrongType(_))));
+        assert!(matches!(refused, Err(BodyError::Packed)));
     }
 }

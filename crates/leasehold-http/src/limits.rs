@@ -18,12 +18,18 @@ use axum::http::{Extensions, HeaderMap, HeaderName};
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 
-use super::errors::Failure;
-
 const SLOTS: u64 = 1 << 18;
 /// Requests between two looks for slots that can go.
 const PRUNE_EVERY: u32 = 1 << 16;
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// A client asks too often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("too many requests from one address")]
+pub struct TooMany {
+    /// At least a second.
+    pub retry_after: Duration,
+}
 
 /// One kind of request, counted for each client.
 pub struct Limit {
@@ -50,7 +56,7 @@ impl Limit {
     }
 
     /// Counts a request, or refuses it and says when to come back.
-    pub fn admit(&self, client: Option<IpAddr>) -> Result<(), Failure> {
+    pub fn admit(&self, client: Option<IpAddr>) -> Result<(), TooMany> {
         let (Some(limiter), Some(client)) = (&self.limiter, client) else { return Ok(()) };
         if self.seen.fetch_add(1, Ordering::Relaxed) % PRUNE_EVERY == PRUNE_EVERY - 1 {
             limiter.retain_recent();
@@ -58,7 +64,7 @@ impl Limit {
         }
         limiter.check_key(&self.slot(client)).map_err(|until| {
             let retry_after = until.wait_time_from(self.clock.now());
-            Failure::TooMany { retry_after: retry_after.max(Duration::from_secs(1)) }
+            TooMany { retry_after: retry_after.max(Duration::from_secs(1)) }
         })
     }
 
@@ -148,7 +154,7 @@ mod tests {
         assert!(limit.admit(Some(one)).is_ok() && limit.admit(Some(one)).is_ok());
         let refused = limit.admit(Some(one));
         assert!(
-            matches!(refused, Err(Failure::TooMany { retry_after }) if retry_after >= Duration::from_secs(1))
+            matches!(refused, Err(TooMany { retry_after }) if retry_after >= Duration::from_secs(1))
         );
         assert!(limit.slot(one) == limit.slot(other) || limit.admit(Some(other)).is_ok());
     }

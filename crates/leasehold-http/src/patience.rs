@@ -15,7 +15,7 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-use super::body::Late;
+use crate::body::Late;
 
 /// What still comes after the last answer is thrown away for so long, and so much of it.
 const LINGER: Duration = Duration::from_secs(1);

@@ -1,0 +1,111 @@
+// Notes in the margin of any page: <script src="ORIGIN/embed.js" defer></script>
+//
+// The page's own origin must be allowed in the settings of the service. Log in there first: the
+// notes that you may see are shown, and what you select can be annotated.
+"use strict";
+(() => {
+  const service = new URL(document.currentScript.src).origin;
+  const here = location.href.split("#")[0];
+
+  const host = document.createElement("div");
+  const shadow = host.attachShadow({ mode: "open" });
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync(`
+    :host { all: initial; position: fixed; right: 12px; bottom: 12px; z-index: 2147483000; font: 15px/1.5 system-ui, sans-serif; color-scheme: light dark; }
+    section { width: min(340px, calc(100vw - 24px)); max-height: 70vh; overflow-y: auto; padding: 12px; border: 1px solid light-dark(#85887f, #767c74); border-radius: 12px; background: light-dark(#fff, #1b1e1b); color: light-dark(#1f211e, #e6e5de); box-shadow: 0 8px 32px rgb(0 0 0 / 25%); }
+    button { font: inherit; padding: 4px 12px; border: 1px solid light-dark(#0b6a5b, #7ccfba); border-radius: 8px; background: light-dark(#0b6a5b, #7ccfba); color: light-dark(#fff, #0c1f1a); cursor: pointer; }
+    article { padding: 8px 0; border-top: 1px solid light-dark(#dedbd1, #333833); overflow-wrap: anywhere; }
+    blockquote { margin: 4px 0; padding-left: 8px; border-left: 3px solid #f8d96b; font-style: italic; }
+    textarea { box-sizing: border-box; width: 100%; font: inherit; margin: 6px 0; }
+    p { margin: 4px 0; white-space: pre-wrap; } [hidden] { display: none; }`);
+  shadow.adoptedStyleSheets = [sheet];
+
+  const make = (name, words, parent) => {
+    const element = document.createElement(name);
+    element.textContent = words ?? "";
+    parent?.append(element);
+    return element;
+  };
+  const opener = make("button", "Notes", shadow);
+  const panel = make("section", "", shadow);
+  panel.hidden = true;
+  panel.setAttribute("aria-label", "Notes");
+  const head = make("div", "", panel);
+  const status = make("p", "", head);
+  status.setAttribute("role", "status");
+  const add = make("button", "Annotate the selection", head);
+  const form = make("form", "", panel);
+  form.hidden = true;
+  const quote = make("blockquote", "", form);
+  const area = make("textarea", "", form);
+  area.setAttribute("aria-label", "Your note");
+  make("button", "Save", form);
+  const list = make("div", "", panel);
+  let exact = "";
+
+  async function ask(path, options = {}) {
+    const response = await fetch(service + path, {
+      credentials: "include",
+      signal: AbortSignal.timeout(15_000),
+      ...options,
+    });
+    const answer = await response.json().catch(() => ({}));
+    if (!response.ok) throw new Error(answer.detail ?? "That did not work.");
+    return answer;
+  }
+
+  const said = (note) => note.body.find((it) => it.purpose !== "tagging")?.value ?? "";
+  const quoted = (note) =>
+    note.target.selector?.find((it) => it.type === "TextQuoteSelector")?.exact ?? "";
+
+  async function refresh() {
+    try {
+      const found = await ask(`/api/search?limit=100&url=${encodeURIComponent(here)}`);
+      opener.textContent = `Notes (${found.rows.length})`;
+      status.textContent = found.rows.length === 0 ? "No notes on this page." : "";
+      list.replaceChildren(
+        ...found.rows.map((note) => {
+          const card = make("article");
+          make("b", note.creator.name, card);
+          if (quoted(note)) make("blockquote", quoted(note), card);
+          make("p", said(note), card);
+          return card;
+        }),
+      );
+    } catch (error) {
+      status.textContent = `The notes cannot be shown: ${error.message}`;
+    }
+  }
+
+  opener.addEventListener("click", () => {
+    panel.hidden = !panel.hidden;
+    if (!panel.hidden) refresh();
+  });
+  add.addEventListener("mousedown", (event) => event.preventDefault());
+  add.addEventListener("click", () => {
+    exact = getSelection().toString().trim().slice(0, 4000);
+    quote.textContent = exact;
+    quote.hidden = exact === "";
+    form.hidden = false;
+    area.focus();
+  });
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const target = { source: here, title: document.title.slice(0, 300) };
+    if (exact) target.selector = [{ type: "TextQuoteSelector", exact }];
+    try {
+      await ask("/api/annotations", {
+        method: "POST",
+        headers: { "Content-Type": "application/json" },
+        body: JSON.stringify({ target, body: [{ type: "TextualBody", value: area.value.trim() }] }),
+      });
+      form.reset();
+      form.hidden = true;
+      await refresh();
+    } catch (error) {
+      status.textContent = error.message;
+    }
+  });
+  document.body.append(host);
+  refresh();
+})();

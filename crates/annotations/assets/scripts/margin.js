@@ -1,0 +1,111 @@
+
+// The margin: filters without a new page, and the way between a passage and its note.
+Object.assign(notes, (() => {
+  const { one, all, say, reader, url, markAll } = notes;
+  if (!reader) return { refresh: async () => {} };
+  const place = one("#margin");
+  let latest = 0;
+
+  const wanted = () => new URLSearchParams(location.search);
+
+  // Fetches the notes for the filters in the address. Only the last question counts.
+  async function refresh({ focus } = {}) {
+    const mine = ++latest;
+    const query = wanted();
+    query.set("url", url);
+    try {
+      const response = await fetch(`/margin?${query}`, {
+        headers: { Accept: "text/html" },
+        signal: AbortSignal.timeout(20_000),
+      });
+      if (!response.ok) throw new Error();
+      const words = await response.text();
+      if (mine !== latest) return;
+      const page = new DOMParser().parseFromString(words, "text/html");
+      place.replaceChildren(...page.body.childNodes);
+    } catch {
+      if (mine !== latest) return;
+      say("The notes could not be fetched; what you see is what was there before.");
+      return;
+    }
+    arrive();
+    if (focus) show(focus);
+  }
+
+  function arrive() {
+    markAll();
+    const counts = all("#margin .tabs .count").map((it) => Number(it.textContent));
+    one("#open .count").textContent = counts.reduce((sum, count) => sum + count, 0);
+    one("#find [name=tab]").value = wanted().get("tab") ?? "annotations";
+  }
+
+  // Changes filters in the address, and shows what they leave.
+  function go(changes, focus) {
+    const query = wanted();
+    for (const [name, value] of Object.entries(changes)) {
+      if (value) query.set(name, value);
+      else query.delete(name);
+    }
+    history.pushState(null, "", query.size > 0 ? `/?${query}` : "/");
+    one("#q").value = query.get("q") ?? "";
+    one("#group").value = query.get("group") ?? "";
+    return refresh({ focus });
+  }
+
+  const cardOf = (key) => one(`#margin [data-note="${CSS.escape(key)}"]`);
+
+  // Brings a note and its passage into view.
+  function show(key, { text = false } = {}) {
+    for (const element of all(".chosen")) element.classList.remove("chosen");
+    const card = cardOf(key);
+    const marks = all(`#body mark[data-note="${CSS.escape(key)}"]`);
+    for (const element of [card, ...marks]) element?.classList.add("chosen");
+    if (text) marks[0]?.scrollIntoView({ block: "center" });
+    else card?.scrollIntoView({ block: "nearest" });
+    if (!text) card?.focus({ preventScroll: true });
+  }
+
+  const narrow = matchMedia("(max-width: 60rem)");
+  function open(yes) {
+    reader.classList.toggle("notes-open", yes);
+    one("#open").setAttribute("aria-expanded", String(yes));
+  }
+
+  place.addEventListener("click", (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+    const link = event.target.closest("a[data-tab], a[data-add], a[data-drop]");
+    if (link) {
+      event.preventDefault();
+      const { tab, add, value, drop } = link.dataset;
+      return void go(tab ? { tab } : add ? { [add]: value } : { [drop]: "" });
+    }
+    if (event.target.closest("[data-show]")) {
+      const key = event.target.closest("[data-note]").dataset.note;
+      if (narrow.matches) open(false);
+      show(key, { text: true });
+    }
+  });
+  one("#body").addEventListener("click", (event) => {
+    const passage = event.target.closest("mark");
+    if (!passage || !getSelection().isCollapsed) return;
+    open(true);
+    show(passage.dataset.note);
+  });
+  one("#find").addEventListener("submit", (event) => {
+    event.preventDefault();
+    go({ q: one("#q").value.trim() });
+  });
+  one("#group").addEventListener("change", (event) => go({ group: event.target.value }));
+  one("#open").hidden = false;
+  one("#open").addEventListener("click", () => {
+    open(true);
+    one("#q").focus();
+  });
+  one("#close").addEventListener("click", () => {
+    open(false);
+    one("#open").focus();
+  });
+  addEventListener("popstate", () => refresh());
+  arrive();
+  return { refresh, go, show, open, cardOf };
+})());

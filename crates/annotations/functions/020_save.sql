@@ -1,0 +1,147 @@
+-- Saving: a note and the job that brings it into the index commit together, or not at all. The job
+-- is made by the mirror's triggers on the table; `leasehold.tag` says where it comes from.
+
+create or replace function annotations.document_of(of_url text, of_title text)
+returns bigint
+language plpgsql volatile set search_path = annotations, pg_temp as $$
+declare
+    found_id bigint;
+begin
+    select d.id into found_id from annotations.document d where d.url = of_url;
+    if found_id is not null then
+        return found_id;
+    end if;
+    insert into annotations.document (url, title) values (of_url, of_title)
+    on conflict on constraint document_url_is_known_once do nothing
+    returning id into found_id;
+    if found_id is null then
+        -- Somebody else was first, and has committed.
+        select d.id into found_id from annotations.document d where d.url = of_url;
+    end if;
+    return found_id;
+end $$;
+
+create or replace function annotations.create_annotation(
+    author bigint, new_id text, of_url text, of_title text, of_group text, of_kind text,
+    reply_to text, of_quote text, of_selectors jsonb, of_text text, of_tags text[],
+    request_key bytea, request_payload bytea
+)
+returns table (id text, replayed boolean)
+language plpgsql volatile set search_path = annotations, leasehold, pg_temp as $$
+#variable_conflict use_column
+declare
+    known annotations.request;
+    parent annotations.annotation;
+    root text;
+    into_group text := of_group;
+    on_document bigint;
+begin
+    if request_key is not null then
+        insert into annotations.request (key_hash, payload_hash, annotation_id)
+        values (request_key, request_payload, new_id) on conflict (key_hash) do nothing;
+        if not found then
+            -- The request was seen before. If it is being answered right now, the insert waited.
+            select * into known from annotations.request r where r.key_hash = request_key;
+            if known.payload_hash <> request_payload then
+                raise exception 'this key came with something else' using errcode = 'AN002';
+            end if;
+            return query select known.annotation_id, true;
+            return;
+        end if;
+    end if;
+    if reply_to is not null then
+        -- A reply is where its conversation is. The beginning is locked, so that it cannot move to
+        -- other readers while this reply still looks at the old ones.
+        select coalesce(a.root_id, a.id) into root from annotations.annotation a where a.id = reply_to;
+        perform from annotations.annotation a where a.id in (root, reply_to) order by a.id for share;
+        select a.* into parent
+          from annotations.annotation a join annotations.user_account u on u.id = a.user_id
+         where a.id = reply_to and u.deleted_at is null
+           and a.group_id = any (annotations.readable(author));
+        if not found then
+            raise exception 'nothing to reply to' using errcode = 'AN003';
+        end if;
+        into_group := parent.group_id;
+        on_document := parent.document_id;
+    else
+        -- Only groups that people see, by their own names, take new notes.
+        perform from annotations.user_group g
+          where g.id = into_group and g.moved_to is null
+            and g.id = any (annotations.readable(author)) for key share;
+        if not found then
+            raise exception 'no such group' using errcode = 'AN005';
+        end if;
+        on_document := annotations.document_of(of_url, of_title);
+    end if;
+    perform set_config('leasehold.tag', 'storage.create_annotation', true);
+    insert into annotations.annotation
+        (id, document_id, user_id, group_id, kind, parent_id, root_id, quote, selectors, text, tags)
+    values (new_id, on_document, author, into_group, of_kind, reply_to, root, of_quote, of_selectors,
+            of_text, of_tags);
+    return query select new_id, false;
+end $$;
+
+-- Locks a note that is to be changed, or says why it cannot be: what is not visible is not there.
+create or replace function annotations.own(author bigint, which text)
+returns annotations.annotation
+language plpgsql volatile set search_path = annotations, pg_temp as $$
+declare
+    found annotations.annotation;
+begin
+    select a.* into found
+      from annotations.annotation a join annotations.user_account u on u.id = a.user_id
+     where a.id = which and u.deleted_at is null
+       and a.group_id = any (annotations.readable(author))
+       for update of a;
+    if found.id is null then
+        raise exception 'no such annotation' using errcode = 'AN003';
+    end if;
+    if found.user_id <> author then
+        raise exception 'somebody else wrote it' using errcode = 'AN006';
+    end if;
+    return found;
+end $$;
+
+-- Changes what is not null.
+create or replace function annotations.update_annotation(
+    author bigint, which text, new_text text, new_tags text[], new_group text
+)
+returns void
+language plpgsql volatile set search_path = annotations, leasehold, pg_temp as $$
+declare
+    old annotations.annotation := annotations.own(author, which);
+begin
+    perform set_config('leasehold.tag', 'storage.update_annotation', true);
+    if new_group is not null and new_group <> old.group_id then
+        if old.kind = 'reply' then
+            raise exception 'a reply is where its conversation is' using errcode = 'AN004';
+        end if;
+        perform from annotations.user_group g
+          where g.id = new_group and g.moved_to is null
+            and g.id = any (annotations.readable(author)) for key share;
+        if not found then
+            raise exception 'no such group' using errcode = 'AN005';
+        end if;
+        -- Others wrote their replies for the readers that were there. A reply that is being written
+        -- right now holds the lock that own() waited for, or finds the new group.
+        if exists (select from annotations.annotation r
+                    where r.root_id = which and r.user_id <> author) then
+            raise exception 'others have replied' using errcode = 'AN004';
+        end if;
+        update annotations.annotation set group_id = new_group where root_id = which;
+    end if;
+    update annotations.annotation a
+       set text = coalesce(new_text, a.text), tags = coalesce(new_tags, a.tags),
+           group_id = coalesce(new_group, a.group_id), updated_at = statement_timestamp()
+     where a.id = which;
+end $$;
+
+create or replace function annotations.delete_annotation(author bigint, which text)
+returns void
+language plpgsql volatile set search_path = annotations, leasehold, pg_temp as $$
+declare
+    old annotations.annotation := annotations.own(author, which);
+begin
+    perform set_config('leasehold.tag', 'storage.delete_annotation', true);
+    delete from annotations.annotation where id = old.id;
+end $$;

@@ -1,0 +1,8 @@
+-- When index and table were last seen equal, and whether something waits for longer than it should:
+-- a difference that was found, or a job that was due a minute ago.
+select m.equal_as_of,
+       m.differences > 0
+       or exists (select from leasehold.job j
+                   where j.queue = 'annotations' and j.name = 'index' and j.priority = 1
+                     and j.scheduled_at < statement_timestamp() - make_interval(secs => $2))
+  from (select 1) one left join leasehold.mirror m on m.name = $1

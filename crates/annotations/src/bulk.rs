@@ -1,0 +1,80 @@
+//! Work on many notes, a piece at a time: renames, departures, moved groups, re-indexing.
+//!
+//! # What is true
+//! - Each piece is one short transaction. Whoever saves in between waits for a piece at most.
+//! - How far the work has come is stored with each piece: after a crash it goes on from there.
+
+use leasehold::schedule::Schedule;
+use leasehold::worker::WorkerBuilder;
+use leasehold::{Ctx, Job, JobError};
+use serde::{Deserialize, Serialize};
+use tokio_postgres::types::Type;
+
+use crate::error::{Refused, StartError};
+use crate::service::Annotations;
+
+/// Where the work in pieces waits.
+pub const QUEUE: &str = "annotations.bulk";
+/// Notes of a piece.
+const PIECE: i32 = 1000;
+
+#[derive(Job, Serialize, Deserialize)]
+#[job(name = "annotations.bulk", queue = "annotations.bulk", max_attempts = 1000)]
+struct Bulk {
+    bulk: i64,
+}
+
+#[derive(Job, Serialize, Deserialize)]
+#[job(name = "annotations.purge", queue = "annotations.bulk", max_attempts = 3)]
+struct Purge {}
+
+/// Gives a worker everything that annotations need: the index, work in pieces, tidying up.
+pub fn worker<S: Send + Sync + 'static>(
+    annotations: &Annotations,
+    builder: WorkerBuilder<S>,
+) -> Result<WorkerBuilder<S>, StartError> {
+    let purge = Schedule::new("annotations.purge", "41 * * * *", "UTC", &Purge {})
+        .map_err(|error| StartError::Settings(error.to_string()))?;
+    let (working, purging) = (annotations.clone(), annotations.clone());
+    let builder = builder
+        .queue(QUEUE, 2)
+        .handle(move |job: Bulk, ctx: Ctx| work(working.clone(), job, ctx))
+        .handle(move |_: Purge| tidy(purging.clone()))
+        .schedule(purge);
+    Ok(match &annotations.0.mirrored {
+        Some(mirrored) => builder.mirror(mirrored.mirror.clone()),
+        None => builder,
+    })
+}
+
+async fn work(annotations: Annotations, job: Bulk, ctx: Ctx) -> Result<(), JobError> {
+    let sql = "select rows_changed, finished from annotations.bulk_step($1, $2)";
+    loop {
+        if ctx.stop_reason().is_some() {
+            return Err(JobError::retry("stopped between two pieces"));
+        }
+        let params = [(&job.bulk as _, Type::INT8), (&PIECE as _, Type::INT4)];
+        let row = annotations.row(sql, &params).await.map_err(|error| trouble(&error))?;
+        if row.get(1) {
+            return Ok(());
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn tidy(annotations: Annotations) -> Result<(), JobError> {
+    loop {
+        let row = annotations.row("select annotations.purge()", &[]).await;
+        let gone: i64 = row.map_err(|error| trouble(&error))?.get(0);
+        if gone < 10_000 {
+            return Ok(());
+        }
+    }
+}
+
+fn trouble(error: &Refused) -> JobError {
+    match error {
+        Refused::Unavailable(why) => JobError::retry(why.to_string()),
+        other => JobError::retry(other.to_string()),
+    }
+}

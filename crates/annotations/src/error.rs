@@ -1,0 +1,71 @@
+//! What can be wrong with a request, and with us. HTTP makes statuses of these in one place.
+
+use std::time::Duration;
+
+/// Why something was not done. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// Unknown, deleted, or not for this person's eyes: nobody learns which.
+    #[error("there is no such annotation, or not any more")]
+    NotFound,
+    #[error("there is no such group for you")]
+    NoSuchGroup,
+    #[error("somebody else wrote this")]
+    NotYours,
+    #[error("a conversation stays with the readers for whom others have replied")]
+    HasReplies,
+    #[error("this name is taken")]
+    NameTaken,
+    #[error("this key came with something else before; use a new key for something new")]
+    KeyReused,
+    /// The text says what is wrong with it.
+    #[error("{0}")]
+    Malformed(String),
+    #[error("the database does not answer")]
+    Unavailable(#[source] Unavailable),
+}
+
+impl Refused {
+    pub(crate) fn malformed(text: impl Into<String>) -> Self {
+        Self::Malformed(text.into())
+    }
+}
+
+/// Why the service did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("{0}")]
+    Settings(String),
+    #[error("the tables of the annotation service are not there, or of another release")]
+    NotMigrated,
+    #[error("the search index cannot be opened: {0}")]
+    Index(String),
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+}
+
+impl From<tokio_postgres::Error> for StartError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Unavailable(Unavailable::Database(error))
+    }
+}
+
+impl From<Refused> for StartError {
+    fn from(error: Refused) -> Self {
+        match error {
+            Refused::Unavailable(why) => Self::Unavailable(why),
+            other => Self::Settings(other.to_string()),
+        }
+    }
+}
+
+/// The database cannot be asked just now. Clients are told to come back; operators see why.
+#[derive(Debug, thiserror::Error)]
+pub enum Unavailable {
+    #[error("a statement failed: {}", leasehold::error::describe(.0))]
+    Database(#[source] tokio_postgres::Error),
+    #[error("no answer within {0:?}")]
+    TimedOut(Duration),
+    #[error("cannot connect: {0}")]
+    NoConnection(String),
+}

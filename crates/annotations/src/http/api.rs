@@ -1,0 +1,193 @@
+//! Notes over HTTP: made, read, changed, deleted, found.
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use leasehold_http::headers::{IDEMPOTENCY_KEY, REPLAYED, text};
+use leasehold_http::undisturbed;
+
+use super::errors::Failure;
+use super::web::{Answer, Shared, answer, empty, id_in, query};
+use super::wire::{AnnotationJson, ChangeAnnotation, CreateAnnotation, SearchAnswer};
+use crate::id::AnnotationId;
+use crate::model::{Cursor, Filter, Kind};
+use crate::save::{LONGEST_TAG, canonical};
+use crate::search::LARGEST_PAGE;
+
+/// Tells how the index was while an answer was made.
+pub const INDEX: HeaderName = HeaderName::from_static("x-index");
+const PAGE: usize = 50;
+/// Characters of what is looked for.
+const LONGEST_QUESTION: usize = 200;
+
+/// Makes a note.
+#[utoipa::path(post, path = "/api/annotations", tag = "annotations", operation_id = "createAnnotation",
+    request_body = CreateAnnotation,
+    params(("Idempotency-Key" = Option<String>, Header, description = "Repeating a request with its key gives the same note, and `Idempotent-Replayed: true`; with other content it is refused.", min_length = 1, max_length = 200, pattern = "^[!-~]([ -~]{0,198}[!-~])?$")),
+    responses((status = 201, description = "Made, or made before with the same key", body = AnnotationJson, headers(("Location" = String)))),
+    security(("token" = [])))]
+pub async fn create(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_save(&request)?;
+    let (parts, body) = request.into_parts();
+    let author = web.author(&parts.headers).await?;
+    let new: CreateAnnotation = web.json(&parts.headers, body).await?;
+    let new = new.draft(idempotency_key(&parts.headers)?)?;
+    let viewer = author.id;
+    // What was begun is finished: a client that goes away must not leave the direct write behind.
+    let annotations = web.annotations.clone();
+    let saved = undisturbed(async move { annotations.create(&author, new).await })
+        .await
+        .map_err(|_| Failure::Broken)??;
+    let json = AnnotationJson::of(&web, &saved.annotation, Some(viewer));
+    let mut response = answer(StatusCode::CREATED, &json)?;
+    let map = response.headers_mut();
+    let place = format!("{}/api/annotations/{}", web.base_url, saved.annotation.id);
+    map.insert(header::LOCATION, text(&place));
+    if saved.replayed {
+        map.insert(REPLAYED, HeaderValue::from_static("true"));
+    }
+    Ok(response)
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Failure> {
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    match value.to_str().map(str::trim) {
+        Ok(key) if (1..=200).contains(&key.len()) => Ok(Some(key.to_owned())),
+        _ => Err(Failure::malformed("Idempotency-Key has 1 to 200 printable characters.")),
+    }
+}
+
+/// Reads a note.
+#[utoipa::path(get, path = "/api/annotations/{key}", tag = "annotations", operation_id = "readAnnotation",
+    params(("key" = String, Path, pattern = "^[0-9A-Za-z]{22}$")),
+    responses((status = 200, description = "The note", body = AnnotationJson)),
+    security((), ("token" = [])))]
+pub async fn read(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_read(&request)?;
+    let id = id_in(&request, 2)?;
+    let viewer = web.viewer(request.headers()).await?.id();
+    let row = web.annotations.read(viewer, &id).await?;
+    answer(StatusCode::OK, &AnnotationJson::of(&web, &row, viewer))
+}
+
+/// Changes a note of one's own.
+#[utoipa::path(patch, path = "/api/annotations/{key}", tag = "annotations", operation_id = "changeAnnotation",
+    params(("key" = String, Path, pattern = "^[0-9A-Za-z]{22}$")),
+    request_body = ChangeAnnotation,
+    responses((status = 200, description = "As it is now", body = AnnotationJson)),
+    security(("token" = [])))]
+pub async fn change(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_save(&request)?;
+    let id = id_in(&request, 2)?;
+    let (parts, body) = request.into_parts();
+    let author = web.author(&parts.headers).await?;
+    let change: ChangeAnnotation = web.json(&parts.headers, body).await?;
+    let change = change.change()?;
+    let viewer = author.id;
+    let annotations = web.annotations.clone();
+    let row = undisturbed(async move { annotations.update(&author, &id, change).await })
+        .await
+        .map_err(|_| Failure::Broken)??;
+    answer(StatusCode::OK, &AnnotationJson::of(&web, &row, Some(viewer)))
+}
+
+/// Deletes a note of one's own. Replies stay.
+#[utoipa::path(delete, path = "/api/annotations/{key}", tag = "annotations", operation_id = "deleteAnnotation",
+    params(("key" = String, Path, pattern = "^[0-9A-Za-z]{22}$")),
+    responses((status = 204, description = "Gone")),
+    security(("token" = [])))]
+pub async fn delete(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_save(&request)?;
+    let id = id_in(&request, 2)?;
+    let author = web.author(request.headers()).await?;
+    let annotations = web.annotations.clone();
+    undisturbed(async move { annotations.delete(&author, &id).await })
+        .await
+        .map_err(|_| Failure::Broken)??;
+    Ok(empty(StatusCode::NO_CONTENT))
+}
+
+/// Finds notes, the last changed first.
+#[utoipa::path(get, path = "/api/search", tag = "annotations", operation_id = "search",
+    params(
+        ("url" = Option<String>, Query, description = "Of the page, at most 2000 bytes"),
+        ("user" = Option<String>, Query, description = "Who wrote it", max_length = 30),
+        ("group" = Option<String>, Query, description = "Who may read it", max_length = 40),
+        ("tag" = Option<String>, Query, max_length = 64),
+        ("kind" = Option<String>, Query, description = "annotation, page_note or reply", pattern = "^(annotation|page_note|reply)$"),
+        ("references" = Option<String>, Query, description = "Replies to this note", pattern = "^[0-9A-Za-z]{22}$"),
+        ("q" = Option<String>, Query, description = "Words in quote, text and tags", max_length = 200),
+        ("limit" = Option<u32>, Query, description = "Default: 50", minimum = 1, maximum = 200),
+        ("cursor" = Option<String>, Query, description = "`next` of the answer before", pattern = "^[0-9]{1,15}-[0-9A-Za-z]{22}$")),
+    responses((status = 200, description = "Some notes", body = SearchAnswer, headers(("X-Index" = String, description = "ok, behind or down")))),
+    security((), ("token" = [])))]
+pub async fn search(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_read(&request)?;
+    let filter = filter_in(&request)?;
+    let limit = match query(&request, "limit") {
+        None => PAGE,
+        Some(text) => text
+            .parse()
+            .ok()
+            .filter(|limit| (1..=LARGEST_PAGE).contains(limit) && !text.starts_with('+'))
+            .ok_or_else(|| Failure::malformed("limit is a number from 1 to 200."))?,
+    };
+    let cursor = match query(&request, "cursor") {
+        None => None,
+        Some(text) => Some(
+            Cursor::decode(&text)
+                .ok_or_else(|| Failure::malformed("cursor is `next` of an earlier answer."))?,
+        ),
+    };
+    let viewer = web.viewer(request.headers()).await?.id();
+    let found = web.annotations.search(viewer, &filter, cursor.as_ref(), limit).await?;
+    let counts = match (&filter.url, &cursor) {
+        (Some(url), None) => Some(web.annotations.counts(viewer, url).await?.into()),
+        _ => None,
+    };
+    let rows = found.rows.iter().map(|row| AnnotationJson::of(&web, row, viewer)).collect();
+    let next = found.next.map(|cursor| cursor.encode());
+    let index = found.index.as_str();
+    let mut response = answer(StatusCode::OK, &SearchAnswer { rows, next, index, counts })?;
+    response.headers_mut().insert(INDEX, HeaderValue::from_static(index));
+    Ok(response)
+}
+
+/// What a request looks for.
+pub fn filter_in(request: &Request) -> Result<Filter, Failure> {
+    let value = |name: &str, most: usize| match query(request, name) {
+        Some(text) if text.chars().count() > most || text.contains('\0') => {
+            Err(Failure::malformed(format!("{name} has up to {most} characters, and no NUL.")))
+        }
+        text => Ok(text),
+    };
+    let url = match query(request, "url") {
+        Some(url) => {
+            Some(canonical(&url).map_err(|error| Failure::malformed(format!("url: {error}.")))?)
+        }
+        None => None,
+    };
+    let kind = match query(request, "kind") {
+        Some(word) => Some(
+            Kind::of(&word)
+                .ok_or_else(|| Failure::malformed("kind is annotation, page_note or reply."))?
+                .as_str(),
+        ),
+        None => None,
+    };
+    let references = match query(request, "references") {
+        Some(text) => Some(
+            text.parse::<AnnotationId>()
+                .map_err(|_| Failure::malformed("references is the key of a note."))?,
+        ),
+        None => None,
+    };
+    Ok(Filter {
+        url,
+        user: value("user", 30)?,
+        group: value("group", 40)?,
+        tag: value("tag", LONGEST_TAG)?,
+        kind,
+        references,
+        q: value("q", LONGEST_QUESTION)?,
+    })
+}

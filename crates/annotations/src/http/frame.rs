@@ -1,0 +1,72 @@
+//! What surrounds every answer: failures in the form that the client reads, headers that guard, and
+//! pages of other origins that the operator allowed.
+//!
+//! # What is true
+//! - Nothing leaves without the guarding headers, whoever wrote the answer.
+//! - A panic is a 500 for one request; the connection and the process go on.
+//! - Only origins from the settings are let in by a browser; none by default.
+
+use std::panic::AssertUnwindSafe;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use leasehold_http::headers;
+
+use super::errors::{self, Face, Failure};
+use super::web::Shared;
+
+pub async fn frame(State(web): State<Shared>, request: Request, next: Next) -> Response {
+    let face = Face::of(request.uri().path(), request.headers());
+    let origin = web.allowed_origin(request.headers()).cloned();
+    let asks_first = request.method() == Method::OPTIONS
+        && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
+    let mut response = if asks_first && origin.is_some() {
+        permission()
+    } else {
+        let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+        answered.unwrap_or_else(|_| {
+            tracing::error!("answering a request panicked; this is a defect");
+            Failure::Broken.into_response()
+        })
+    };
+    if let Some(failure) = errors::carried(&mut response) {
+        let said = std::mem::take(response.headers_mut());
+        response = errors::answer(&failure, face);
+        // Such as Allow.
+        for (name, value) in &said {
+            response.headers_mut().entry(name).or_insert_with(|| value.clone());
+        }
+    }
+    let map = response.headers_mut();
+    if web.has_origins() {
+        map.append(header::VARY, HeaderValue::from_static("Origin"));
+    }
+    if let Some(origin) = origin {
+        allow(map, origin);
+    }
+    headers::guard(map, web.secure);
+    response
+}
+
+fn allow(map: &mut HeaderMap, origin: HeaderValue) {
+    map.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    map.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+    map.insert(headers::RESOURCE, HeaderValue::from_static("cross-origin"));
+}
+
+/// A browser asks whether a page of another origin may.
+fn permission() -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let map = response.headers_mut();
+    let methods = HeaderValue::from_static("GET, POST, PATCH, DELETE");
+    map.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
+    let names = HeaderValue::from_static("authorization, content-type, idempotency-key");
+    map.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, names);
+    map.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+    response
+}

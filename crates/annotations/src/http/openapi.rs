@@ -1,0 +1,156 @@
+//! The description of the interface, for programs.
+
+use axum::body::Body;
+use axum::http::{HeaderValue, header};
+use axum::response::Response;
+use bytes::Bytes;
+use leasehold_http::headers::JSON;
+use serde_json::{Value, json};
+use utoipa::OpenApi;
+
+use super::{api, operator, people, wire};
+use crate::settings::Settings;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Annotations",
+        description = "Notes in the margin of any page, and a search that finds them again.",
+        license(name = "MIT OR Apache-2.0")
+    ),
+    paths(
+        api::create,
+        api::read,
+        api::change,
+        api::delete,
+        api::search,
+        people::profile,
+        people::sign_up,
+        people::change_user,
+        people::delete_user,
+        people::groups,
+        people::make_group,
+        people::add_member,
+        people::leave_group,
+        people::move_group,
+        operator::reindex,
+        operator::progress,
+        operator::cancel
+    ),
+    components(schemas(wire::Problem))
+)]
+struct Document;
+
+/// What can go wrong, for each operation; 429 and 503 for all of them.
+const PROBLEMS: &[(&str, &str, &[u16])] = &[
+    ("/api/annotations", "post", &[400, 401, 403, 404, 408, 409, 413, 415, 422]),
+    ("/api/annotations/{key}", "get", &[401, 404]),
+    ("/api/annotations/{key}", "patch", &[400, 401, 403, 404, 408, 409, 413, 415, 422]),
+    ("/api/annotations/{key}", "delete", &[401, 403, 404]),
+    ("/api/search", "get", &[400, 401]),
+    ("/api/profile", "get", &[401]),
+    ("/api/users", "post", &[400, 403, 408, 409, 413, 415, 422]),
+    ("/api/users/{name}", "patch", &[400, 401, 403, 404, 408, 409, 413, 415, 422]),
+    ("/api/users/{name}", "delete", &[401, 403, 404]),
+    ("/api/groups", "get", &[401]),
+    ("/api/groups", "post", &[400, 401, 403, 408, 413, 415, 422]),
+    ("/api/groups/{id}/members", "post", &[400, 401, 403, 404, 408, 413, 415]),
+    ("/api/groups/{id}/members", "delete", &[401, 403, 404]),
+    ("/api/groups/{id}/move", "post", &[400, 401, 403, 404, 408, 413, 415]),
+    ("/api/v1/reindex", "post", &[400, 401, 403, 404, 408, 413, 415, 422]),
+    ("/api/v1/reindex/{id}", "get", &[401, 403, 404]),
+    ("/api/v1/reindex/{id}", "delete", &[401, 403, 404]),
+];
+
+/// The document for a service with these settings.
+pub fn document(settings: &Settings) -> Bytes {
+    let mut document = serde_json::to_value(Document::openapi()).unwrap_or_default();
+    document["servers"] = json!([{ "url": settings.base_url.trim_end_matches('/') }]);
+    document["components"]["securitySchemes"] = json!({
+        "token": { "type": "http", "scheme": "bearer", "description": "A person's token" },
+        "operator": { "type": "http", "scheme": "bearer", "description": "The operator's token" },
+    });
+    for (path, method, statuses) in PROBLEMS {
+        let responses = &mut document["paths"][path][method]["responses"];
+        for status in statuses.iter().chain(&[429, 503]) {
+            responses[status.to_string()] = problem(*status);
+        }
+    }
+    // Bodies say everything: what is not known is refused.
+    for request in [
+        "CreateAnnotation",
+        "ChangeAnnotation",
+        "NewUser",
+        "ChangeUser",
+        "NewGroup",
+        "NewMember",
+        "MoveGroup",
+        "ReindexRequest",
+    ] {
+        document["components"]["schemas"][request]["additionalProperties"] = json!(false);
+    }
+    // What can be done with the answer, for programs that follow.
+    let follow = ["readAnnotation", "changeAnnotation", "deleteAnnotation"];
+    let links: serde_json::Map<String, Value> = follow
+        .map(|operation| {
+            let parameters = json!({ "key": "$response.body#/key" });
+            (operation.to_owned(), json!({ "operationId": operation, "parameters": parameters }))
+        })
+        .into_iter()
+        .collect();
+    document["paths"]["/api/annotations"]["post"]["responses"]["201"]["links"] =
+        Value::Object(links);
+    document.to_string().into()
+}
+
+fn problem(status: u16) -> Value {
+    let description = match status {
+        400 => "The request cannot be understood",
+        401 => "A token is needed, or is not known",
+        403 => "Not allowed: somebody else's, or not for this token",
+        404 => "There is no such thing, or not for you",
+        408 => "The body did not arrive in time",
+        409 => "Taken, used before for something else, or replied to by others",
+        413 => "Too large",
+        415 => "Not JSON, or compressed",
+        422 => "Understood, but outside of what is allowed here",
+        429 => "Too many requests from one address",
+        _ => "Not just now: the database does not answer",
+    };
+    let content = json!({ "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } });
+    let mut response = json!({ "description": description, "content": content });
+    if matches!(status, 429 | 503) {
+        response["headers"] = json!({ "Retry-After": {
+            "description": "Seconds", "schema": { "type": "integer", "minimum": 1 } } });
+    }
+    response
+}
+
+/// `GET /openapi.json`
+pub async fn answer(document: Bytes) -> Response {
+    let mut response = Response::new(Body::from(document));
+    let map = response.headers_mut();
+    map.insert(header::CONTENT_TYPE, JSON);
+    map.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_says_what_can_go_wrong() {
+        let document: Value =
+            serde_json::from_slice(&document(&Settings::default())).expect("JSON");
+        let paths = document["paths"].as_object().expect("paths");
+        let operations: usize =
+            paths.values().filter_map(Value::as_object).map(|path| path.len()).sum();
+        assert_eq!(operations, PROBLEMS.len());
+        for (path, method, _) in PROBLEMS {
+            let operation = &document["paths"][path][method];
+            assert!(operation["operationId"].is_string(), "{method} {path}");
+            assert!(operation["responses"]["429"].is_object(), "{method} {path}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The page with a text and the notes beside it.
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, header};
+use leasehold_http::headers::RESOURCE;
+
+use super::api::{INDEX, filter_in};
+use super::errors::Failure;
+use super::session::page;
+use super::web::{Answer, Shared, Viewer, query};
+use crate::model::{Filter, IndexState, Kind};
+use crate::pages::{self, Margin, Tab};
+use crate::search::LARGEST_PAGE;
+
+/// `GET /`
+pub async fn reader(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_read(&request)?;
+    let viewer = web.viewer(request.headers()).await?;
+    let mut filter = filter_in(&request)?;
+    let here = format!("{}/", web.base_url);
+    filter.url = Some(here.clone());
+    let margin = margin(&web, &viewer, filter, tab_in(&request)).await?;
+    let groups = web.annotations.groups(viewer.id()).await?;
+    let index = margin.index;
+    let markup = pages::reader(&here, viewer.user.as_ref(), &groups, &margin);
+    let mut response = page(markup);
+    response.headers_mut().insert(INDEX, HeaderValue::from_static(index.as_str()));
+    Ok(response)
+}
+
+/// `GET /margin`: only the notes, for a page that is open.
+pub async fn fragment(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_read(&request)?;
+    let viewer = web.viewer(request.headers()).await?;
+    let filter = filter_in(&request)?;
+    if filter.url.is_none() {
+        return Err(Failure::malformed("url says which page it is about."));
+    }
+    let margin = margin(&web, &viewer, filter, tab_in(&request)).await?;
+    let mut response = page(pages::margin(viewer.user.as_ref(), &margin));
+    response.headers_mut().insert(INDEX, HeaderValue::from_static(margin.index.as_str()));
+    Ok(response)
+}
+
+fn tab_in(request: &Request) -> Tab {
+    match query(request, "tab").as_deref() {
+        Some("notes") => Tab::PageNotes,
+        _ => Tab::Annotations,
+    }
+}
+
+/// Everything that stands in the margin: the notes of the tab, and the replies to them.
+async fn margin(
+    web: &Shared,
+    viewer: &Viewer,
+    filter: Filter,
+    tab: Tab,
+) -> Result<Margin, Failure> {
+    let notes = &web.annotations;
+    let url = filter.url.clone().unwrap_or_default();
+    let kind = match tab {
+        Tab::Annotations => Kind::Annotation,
+        Tab::PageNotes => Kind::PageNote,
+    };
+    let of_tab = Filter { kind: Some(kind.as_str()), ..filter.clone() };
+    let found = notes.search(viewer.id(), &of_tab, None, LARGEST_PAGE).await?;
+    // Replies to what is shown, whoever wrote them and whatever they say.
+    let all_replies =
+        Filter { url: Some(url.clone()), kind: Some(Kind::Reply.as_str()), ..Filter::default() };
+    let replies = notes.search(viewer.id(), &all_replies, None, LARGEST_PAGE).await?;
+    let counts = notes.counts(viewer.id(), &url).await?;
+    let index = match (found.index, replies.index) {
+        (IndexState::Down, _) | (_, IndexState::Down) => IndexState::Down,
+        (IndexState::Behind, _) | (_, IndexState::Behind) => IndexState::Behind,
+        _ => IndexState::Ok,
+    };
+    Ok(Margin {
+        tab,
+        filter,
+        counts,
+        index,
+        more: found.next.is_some(),
+        notes: found.rows,
+        replies: replies.rows,
+        viewer: viewer.id(),
+        now: jiff::Timestamp::now(),
+    })
+}
+
+/// `GET /embed.js`: for pages of other origins, which the settings must allow.
+pub async fn embed(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_read(&request)?;
+    let mut response = axum::response::Response::new(axum::body::Body::from(crate::assets::EMBED));
+    let map = response.headers_mut();
+    map.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/javascript; charset=utf-8"));
+    map.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
+    // Any page may load it; what it may ask for is another question.
+    map.insert(RESOURCE, HeaderValue::from_static("cross-origin"));
+    Ok(response)
+}

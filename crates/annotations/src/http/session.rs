@@ -1,0 +1,148 @@
+//! Accounts as pages have them: forms to sign up, log in, leave, and to make groups.
+//!
+//! # What is true
+//! - What a browser keeps is a token in a cookie that no script and no other site can use.
+//! - Forms count only when our own pages sent them.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use leasehold_http::headers::{HTML, NO_STORE, PAGE_CSP};
+
+use super::errors::Failure;
+use super::web::{Answer, Shared};
+use crate::error::Refused;
+use crate::id::Token;
+use crate::pages::{self, Account};
+
+pub fn page(markup: maud::Markup) -> Response {
+    let mut response = Response::new(Body::from(markup.into_string()));
+    let map = response.headers_mut();
+    map.insert(header::CONTENT_TYPE, HTML);
+    map.insert(header::CACHE_CONTROL, NO_STORE);
+    map.insert(header::CONTENT_SECURITY_POLICY, PAGE_CSP);
+    response
+}
+
+fn go_to(place: &'static str) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SEE_OTHER;
+    response.headers_mut().insert(header::LOCATION, HeaderValue::from_static(place));
+    response.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
+    response
+}
+
+/// `GET /account`
+pub async fn account(State(web): State<Shared>, request: Request) -> Answer {
+    web.admit_read(&request)?;
+    show(&web, request.headers(), None).await
+}
+
+/// The page, with what went wrong.
+async fn show(web: &Shared, headers: &HeaderMap, wrong: Option<&Refused>) -> Answer {
+    let viewer = web.viewer(headers).await?;
+    let groups = web.annotations.groups(viewer.id()).await?;
+    let account = Account {
+        user: viewer.user.as_ref(),
+        groups: &groups,
+        sign_up: web.annotations.settings().sign_up,
+        wrong: wrong.map(ToString::to_string),
+    };
+    let mut response = page(pages::account(&account));
+    if wrong.is_some() {
+        *response.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
+    }
+    Ok(response)
+}
+
+struct Form(Vec<(String, String)>);
+
+impl Form {
+    fn get(&self, name: &str) -> &str {
+        self.0.iter().find(|(found, _)| found == name).map_or("", |(_, value)| value.trim())
+    }
+}
+
+/// Counts the request, and takes the form if it is our own.
+async fn form(web: &Shared, request: Request) -> Result<(HeaderMap, Form), Failure> {
+    web.admit_save(&request)?;
+    web.own_form(request.headers())?;
+    let (parts, body) = request.into_parts();
+    let form = web.form(&parts.headers, body).await?;
+    if form.iter().any(|(_, value)| value.contains('\0')) {
+        return Err(Failure::malformed("A form has no NUL."));
+    }
+    Ok((parts.headers, Form(form)))
+}
+
+/// `POST /account/signup`
+pub async fn sign_up(State(web): State<Shared>, request: Request) -> Answer {
+    let (headers, form) = form(&web, request).await?;
+    if !web.annotations.settings().sign_up {
+        return Err(Failure::NoSignUp);
+    }
+    match web.annotations.sign_up(form.get("name"), form.get("display_name")).await {
+        Ok((user, token)) => {
+            let mut response = page(pages::welcome(&user, token.as_str()));
+            response.headers_mut().insert(header::SET_COOKIE, web.remember(&token));
+            Ok(response)
+        }
+        Err(Refused::Unavailable(why)) => Err(Refused::Unavailable(why).into()),
+        Err(refused) => show(&web, &headers, Some(&refused)).await,
+    }
+}
+
+/// `POST /account/login`
+pub async fn log_in(State(web): State<Shared>, request: Request) -> Answer {
+    let (headers, form) = form(&web, request).await?;
+    let known = match Token::parse(form.get("token")) {
+        Some(token) => web.annotations.who(&token).await?.map(|_| token),
+        None => None,
+    };
+    match known {
+        Some(token) => {
+            let mut response = go_to("/");
+            response.headers_mut().insert(header::SET_COOKIE, web.remember(&token));
+            Ok(response)
+        }
+        None => {
+            let refused = Refused::Malformed("this key is not known".to_owned());
+            show(&web, &headers, Some(&refused)).await
+        }
+    }
+}
+
+/// `POST /account/logout`
+pub async fn log_out(State(web): State<Shared>, request: Request) -> Answer {
+    form(&web, request).await?;
+    let mut response = go_to("/");
+    response.headers_mut().insert(header::SET_COOKIE, web.forget());
+    Ok(response)
+}
+
+/// `POST /account/groups`, `/account/join`, `/account/leave`, `/account/rename`, `/account/delete`
+pub async fn act(State(web): State<Shared>, request: Request) -> Answer {
+    let what = super::web::segment(&request, 1)?;
+    let (headers, form) = form(&web, request).await?;
+    let user = web.viewer(&headers).await?.user.ok_or(Failure::NoToken)?;
+    let notes = &web.annotations;
+    let done = match what.as_str() {
+        "groups" => {
+            let open = form.get("open") == "1";
+            notes.make_group(user.id, form.get("name"), open).await.map(drop)
+        }
+        "join" => notes.join_group(user.id, form.get("group")).await,
+        "members" => notes.add_member(user.id, form.get("group"), form.get("name")).await,
+        "leave" => notes.leave_group(user.id, form.get("group")).await,
+        "rename" => notes.rename_user(user.id, form.get("name")).await.map(drop),
+        "delete" if form.get("name") == user.name => notes.delete_user(user.id).await.map(drop),
+        "delete" => Err(Refused::Malformed("type your name to delete your account".to_owned())),
+        _ => return Err(Failure::NoRoute),
+    };
+    match done {
+        Ok(()) => Ok(go_to("/account")),
+        Err(Refused::Unavailable(why)) => Err(Refused::Unavailable(why).into()),
+        Err(refused) => show(&web, &headers, Some(&refused)).await,
+    }
+}

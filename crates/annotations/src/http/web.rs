@@ -1,0 +1,236 @@
+//! What every handler has at hand: the service, the limits, and who is asking.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use leasehold_http::body::Budget;
+use leasehold_http::cookies;
+use leasehold_http::headers::{JSON, NO_STORE, media_type};
+use leasehold_http::limits::{self, Limit};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::errors::Failure;
+use crate::error::Refused;
+use crate::id::{AnnotationId, Token};
+use crate::model::User;
+use crate::service::Annotations;
+
+pub type Answer = Result<Response, Failure>;
+pub type Shared = Arc<Web>;
+
+/// Memory for bodies that are being received.
+const RECEIVING: usize = 64 * 1024 * 1024;
+/// The largest body: a note's text with every letter written as `\u0041`, and its quote.
+pub const LARGEST_BODY: usize =
+    6 * (crate::save::LONGEST_TEXT + crate::save::LONGEST_QUOTE) + 32 * 1024;
+const SESSION_SECONDS: u32 = 30 * 24 * 60 * 60;
+
+pub struct Web {
+    pub annotations: Annotations,
+    /// Without a slash at the end.
+    pub base_url: String,
+    /// Links begin with https.
+    pub secure: bool,
+    pub saves: Limit,
+    pub reads: Limit,
+    budget: Budget,
+    proxies: usize,
+    origins: Vec<String>,
+}
+
+/// Who asks, and how we know.
+pub struct Viewer {
+    pub user: Option<User>,
+    /// By a cookie, which other sites can make a browser send.
+    pub by_cookie: bool,
+}
+
+impl Viewer {
+    pub fn id(&self) -> Option<i64> {
+        self.user.as_ref().map(|user| user.id)
+    }
+}
+
+impl Web {
+    pub fn new(annotations: Annotations) -> Self {
+        let settings = annotations.settings();
+        let base_url = settings.base_url.trim_end_matches('/').to_owned();
+        let limits = &settings.limits;
+        Self {
+            saves: Limit::new(limits.saves_per_second, limits.save_burst),
+            reads: Limit::new(limits.reads_per_second, limits.read_burst),
+            budget: Budget::new(RECEIVING),
+            proxies: limits.trusted_proxies,
+            origins: settings.origins.clone(),
+            secure: base_url.starts_with("https://"),
+            base_url,
+            annotations,
+        }
+    }
+
+    pub fn admit_read(&self, request: &Request) -> Result<(), Failure> {
+        let client = limits::client(request.extensions(), request.headers(), self.proxies);
+        Ok(self.reads.admit(client)?)
+    }
+
+    pub fn admit_save(&self, request: &Request) -> Result<(), Failure> {
+        let client = limits::client(request.extensions(), request.headers(), self.proxies);
+        Ok(self.saves.admit(client)?)
+    }
+
+    /// Who asks. A token that is sent must be somebody's; a cookie may have outlived its account.
+    pub async fn viewer(&self, headers: &HeaderMap) -> Result<Viewer, Failure> {
+        if let Some(token) = bearer(headers)? {
+            let user = self.annotations.who(&token).await?.ok_or(Failure::UnknownToken)?;
+            return Ok(Viewer { user: Some(user), by_cookie: false });
+        }
+        let user = match self.session(headers) {
+            Some(token) => self.annotations.who(&token).await?,
+            None => None,
+        };
+        Ok(Viewer { user, by_cookie: true })
+    }
+
+    /// Who wants to change something.
+    pub async fn author(&self, headers: &HeaderMap) -> Result<User, Failure> {
+        let viewer = self.viewer(headers).await?;
+        let user = viewer.user.ok_or(Failure::NoToken)?;
+        if viewer.by_cookie {
+            self.own_form(headers)?;
+        }
+        Ok(user)
+    }
+
+    /// Refuses what another site made the browser send.
+    pub fn own_form(&self, headers: &HeaderMap) -> Result<(), Failure> {
+        let own =
+            cookies::is_own_form(headers, &self.base_url) || self.allowed_origin(headers).is_some();
+        if own { Ok(()) } else { Err(Failure::CrossSite) }
+    }
+
+    /// The origin of the page that asks, when the settings allow it.
+    pub fn allowed_origin<'a>(&self, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
+        let origin = headers.get(header::ORIGIN)?;
+        self.origins.iter().any(|known| known.as_bytes() == origin.as_bytes()).then_some(origin)
+    }
+
+    pub fn has_origins(&self) -> bool {
+        !self.origins.is_empty()
+    }
+
+    fn cookie(&self) -> &'static str {
+        if self.secure { "__Host-notes" } else { "notes" }
+    }
+
+    /// The token that this browser keeps.
+    pub fn session(&self, headers: &HeaderMap) -> Option<Token> {
+        cookies::find(headers, self.cookie()).and_then(Token::parse)
+    }
+
+    pub fn remember(&self, token: &Token) -> HeaderValue {
+        cookies::write(self.cookie(), token.as_str(), "/", SESSION_SECONDS, self.secure)
+    }
+
+    pub fn forget(&self) -> HeaderValue {
+        cookies::write(self.cookie(), "", "/", 0, self.secure)
+    }
+
+    /// Receives a body of JSON.
+    pub async fn json<T: DeserializeOwned>(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<T, Failure> {
+        if media_type(headers).as_deref() != Some("application/json") {
+            return Err(Failure::NotJson);
+        }
+        let taken = self.budget.read(headers, body, LARGEST_BODY).await?;
+        // A list of the right length would be taken for the fields in their order.
+        if taken.bytes.trim_ascii_start().first() != Some(&b'{') {
+            return Err(Failure::malformed("Send an object: {\"name\": value}."));
+        }
+        serde_json::from_slice(&taken.bytes).map_err(|error| {
+            let why: String = error.to_string().chars().take(300).collect();
+            Failure::malformed(format!("The JSON does not fit: {why}."))
+        })
+    }
+
+    /// Receives a form of a page.
+    pub async fn form(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<Vec<(String, String)>, Failure> {
+        let taken = self.budget.read(headers, body, 16 * 1024).await?;
+        Ok(url::form_urlencoded::parse(&taken.bytes).into_owned().collect())
+    }
+}
+
+/// `Authorization: Bearer …`. `None`: no such header; an odd one is nobody's token.
+pub fn bearer(headers: &HeaderMap) -> Result<Option<Token>, Failure> {
+    let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
+    let token = value.to_str().ok().and_then(|value| {
+        let (scheme, token) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    });
+    token.and_then(Token::parse).map(Some).ok_or(Failure::UnknownToken)
+}
+
+/// The part of a path after `before` others, with its escapes undone.
+pub fn segment(request: &Request, before: usize) -> Result<String, Failure> {
+    let part = request.uri().path().strip_prefix('/').and_then(|path| path.split('/').nth(before));
+    let part = part.filter(|part| !part.is_empty()).ok_or(Failure::NoRoute)?;
+    unescape(part).ok_or(Failure::Refused(Refused::NotFound))
+}
+
+/// `%61` is another way to write `a`.
+fn unescape(part: &str) -> Option<String> {
+    let mut bytes = part.bytes();
+    let mut plain = Vec::new();
+    while let Some(byte) = bytes.next() {
+        plain.push(match byte {
+            b'%' => {
+                let digit = |byte: u8| char::from(byte).to_digit(16);
+                u8::try_from(digit(bytes.next()?)? * 16 + digit(bytes.next()?)?).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(plain).ok().filter(|text| !text.contains('\0'))
+}
+
+/// The note in a path. Whatever is no id is no note either.
+pub fn id_in(request: &Request, before: usize) -> Result<AnnotationId, Failure> {
+    segment(request, before)?.parse().map_err(|_| Failure::Refused(Refused::NotFound))
+}
+
+/// A value of the query; an empty one says nothing.
+pub fn query(request: &Request, name: &str) -> Option<String> {
+    url::form_urlencoded::parse(request.uri().query()?.as_bytes())
+        .find(|(found, _)| found == name)
+        .map(|(_, value)| value.into_owned())
+        .filter(|value| !value.is_empty())
+}
+
+pub fn answer(status: StatusCode, value: &impl Serialize) -> Answer {
+    let body = serde_json::to_vec(value).map_err(|error| {
+        tracing::error!(%error, "an answer could not be written");
+        Failure::Broken
+    })?;
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
+    response.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
+    Ok(response)
+}
+
+pub fn empty(status: StatusCode) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
+    response
+}

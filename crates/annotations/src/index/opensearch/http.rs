@@ -1,0 +1,202 @@
+//! Requests to OpenSearch: each with a time limit and an answer of bounded size.
+//!
+//! # What is true
+//! - Name and password are taken out of the URL and sent as a header; no error and no log has them.
+//! - Redirects are not followed: they would take the password along.
+
+use std::time::Duration;
+
+use leasehold::mirror::TargetError;
+use reqwest::{Client, Method, StatusCode, Url};
+use serde_json::Value;
+
+use super::bulk::reason;
+
+/// An answer that is larger is none of ours.
+const ANSWER_BYTES: usize = 256 << 20;
+/// Of an answer that is quoted in an error.
+const QUOTED: usize = 300;
+
+#[derive(Clone)]
+pub struct Http {
+    client: Client,
+    base: Url,
+    login: Option<(String, String)>,
+    limit: Duration,
+}
+
+/// An answer that is no success but says something we know how to take.
+#[derive(Debug)]
+pub enum Refused {
+    NotFound,
+    /// 400, with the reason.
+    Bad(String),
+    /// One request had too many bytes.
+    TooLarge(String),
+    Failed(TargetError),
+}
+
+impl From<Refused> for TargetError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::NotFound => Self::Down("there is no such index".to_owned()),
+            Refused::Bad(why) => Self::Down(format!("the request was refused: {why}")),
+            Refused::TooLarge(why) => Self::Overloaded(why),
+            Refused::Failed(error) => error,
+        }
+    }
+}
+
+impl Http {
+    pub fn new(url: &str, limit: Duration) -> Result<Self, TargetError> {
+        // The URL itself is not quoted: it may hold a password.
+        let wrong =
+            || TargetError::Down("the URL of OpenSearch is no http or https URL".to_owned());
+        let mut base = Url::parse(url).map_err(|_| wrong())?;
+        if !matches!(base.scheme(), "http" | "https") || base.cannot_be_a_base() {
+            return Err(wrong());
+        }
+        let decoded = |text: &str| percent_decoded(text);
+        let login = (!base.username().is_empty())
+            .then(|| (decoded(base.username()), base.password().map(decoded).unwrap_or_default()));
+        let _ = base.set_username("");
+        let _ = base.set_password(None);
+        base.set_query(None);
+        if !base.path().ends_with('/') {
+            base.set_path(&format!("{}/", base.path()));
+        }
+        let client = Client::builder()
+            .connect_timeout(limit.min(Duration::from_secs(5)))
+            .timeout(limit)
+            .redirect(reqwest::redirect::Policy::none())
+            .pool_idle_timeout(Duration::from_secs(30))
+            .build()
+            .map_err(|error| TargetError::Down(error.to_string()))?;
+        Ok(Self { client, base, login, limit })
+    }
+
+    /// For people: where it is, without a password.
+    pub fn place(&self) -> &str {
+        self.base.as_str()
+    }
+
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Refused> {
+        let text = body.map(Value::to_string);
+        self.send_text(method, path, "application/json", text).await
+    }
+
+    pub async fn send_text(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: Option<String>,
+    ) -> Result<Value, Refused> {
+        let url = self.base.join(path).map_err(|error| down(format!("bad path: {error}")))?;
+        let mut request = self.client.request(method, url);
+        if let Some((user, password)) = &self.login {
+            request = request.basic_auth(user, Some(password));
+        }
+        if let Some(body) = body {
+            request = request.header("content-type", kind).body(body);
+        }
+        let mut response = request.send().await.map_err(|error| self.failed(&error))?;
+        let status = response.status();
+        let mut bytes = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(|error| self.failed(&error))? {
+            if bytes.len() + piece.len() > ANSWER_BYTES {
+                return Err(down(format!("an answer has more than {ANSWER_BYTES} bytes")));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        judge(status, &bytes)
+    }
+
+    fn failed(&self, error: &reqwest::Error) -> Refused {
+        if error.is_timeout() && !error.is_connect() {
+            let limit = self.limit.as_secs_f64();
+            let why = format!("no answer within {limit} s");
+            return Refused::Failed(TargetError::Overloaded(why));
+        }
+        // The outer error names the URL and nothing of use; the innermost one says what happened.
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(inner) = cause.source() {
+            cause = inner;
+        }
+        down(format!("{}: {cause}", self.base))
+    }
+}
+
+fn down(why: String) -> Refused {
+    Refused::Failed(TargetError::Down(why))
+}
+
+fn judge(status: StatusCode, bytes: &[u8]) -> Result<Value, Refused> {
+    let answer: Option<Value> = serde_json::from_slice(bytes).ok();
+    if status.is_success() {
+        return answer.ok_or_else(|| down(format!("the answer is no JSON: {}", quoted(bytes))));
+    }
+    let error = answer.as_ref().and_then(|answer| answer.get("error"));
+    let why = match error {
+        Some(error) => reason(Some(error)),
+        None => quoted(bytes),
+    };
+    Err(match status.as_u16() {
+        404 => Refused::NotFound,
+        400 => Refused::Bad(why),
+        413 => Refused::TooLarge(format!("too many bytes in one request: {why}")),
+        429 => Refused::Failed(TargetError::Overloaded(why)),
+        401 | 403 => down(format!("status {status}: name or password are wrong, or lack rights")),
+        _ => down(format!("status {status}: {why}")),
+    })
+}
+
+fn quoted(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).chars().take(QUOTED).collect()
+}
+
+fn percent_decoded(text: &str) -> String {
+    url::form_urlencoded::parse(format!("x={}", text.replace('+', "%2B")).as_bytes())
+        .next()
+        .map(|(_, value)| value.into_owned())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_sent_and_not_shown() {
+        let limit = Duration::from_secs(1);
+        let http = Http::new("http://us%40er:s%2Becr+t@localhost:9200/base?x=1", limit).unwrap();
+        assert_eq!(http.place(), "http://localhost:9200/base/");
+        assert_eq!(http.login, Some(("us@er".to_owned(), "s+ecr+t".to_owned())));
+    }
+
+    #[test]
+    fn a_url_that_is_none_is_refused_without_quoting_it() {
+        for url in ["ftp://u:hidden@h", "hidden", "http://", "file:///hidden"] {
+            let Err(error) = Http::new(url, Duration::from_secs(1)) else { panic!("{url}") };
+            assert!(!error.to_string().contains("hidden"));
+        }
+    }
+
+    #[test]
+    fn statuses_say_whether_to_send_less_or_to_wait() {
+        let judged = |status: u16, body: &str| {
+            judge(StatusCode::from_u16(status).unwrap(), body.as_bytes()).map_err(TargetError::from)
+        };
+        assert!(matches!(judged(429, "{}"), Err(TargetError::Overloaded(_))));
+        assert!(matches!(judged(413, "too large"), Err(TargetError::Overloaded(_))));
+        assert!(matches!(judged(503, "<html>"), Err(TargetError::Down(_))));
+        assert!(matches!(judged(200, "<html>"), Err(TargetError::Down(_))));
+        assert!(matches!(judged(401, ""), Err(TargetError::Down(why)) if why.contains("password")));
+        assert!(judged(200, "{}").is_ok());
+    }
+}

@@ -1,0 +1,267 @@
+//! An index in OpenSearch, or in Elasticsearch from 7.10 on: only what both have is used.
+//!
+//! # What is true
+//! - A set is an index named after the prefix; the alias of the prefix's name is what is searched, and
+//!   a swap moves it in one step.
+//! - Versions are OpenSearch's own external versions, so that its shards refuse what is older.
+//! - A deletion stays as a document with its version: OpenSearch itself forgets deletions after a
+//!   minute, and a slow write would bring the document back.
+//!
+//! # What can go wrong
+//! - It is down, slow or full: the call fails within its limit and says whether to send less.
+//! - One document is refused: its item says why, and the others are stored.
+
+mod bulk;
+mod find;
+mod http;
+mod mapping;
+mod set;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use leasehold::mirror::{Target, TargetError, Targets};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::SearchIndex;
+use super::query::{Hit, Hits, Query};
+use http::{Http, Refused};
+pub use set::OpenSearchSet;
+
+/// How OpenSearch is used.
+#[derive(Clone)]
+pub struct OpenSearchSettings {
+    /// `http(s)://[name:password@]host:port`.
+    pub url: String,
+    /// The alias that is searched; the names of our indexes begin with it. Lower-case letters, digits,
+    /// `-` and `_`.
+    pub prefix: String,
+    /// Of one request. Longer: large batches pass on slow servers. Shorter: an outage is noticed sooner.
+    ///
+    /// Default: 10 s.
+    pub limit: Duration,
+    /// Of a new index. More: larger indexes, and more work for every question. Default: 1.
+    pub shards: u32,
+    /// How long a write may stay unseen by searches. Shorter: more and smaller segments.
+    ///
+    /// Default: 1 s.
+    pub refresh: Duration,
+}
+
+impl OpenSearchSettings {
+    pub fn new(url: impl Into<String>, prefix: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            prefix: prefix.into(),
+            limit: Duration::from_secs(10),
+            shards: 1,
+            refresh: Duration::from_secs(1),
+        }
+    }
+}
+
+/// The URL may hold a password.
+impl std::fmt::Debug for OpenSearchSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenSearchSettings")
+            .field("prefix", &self.prefix)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An index in OpenSearch. Clones share its connections.
+#[derive(Clone)]
+pub struct OpenSearch(Arc<Inner>);
+
+struct Inner {
+    http: Http,
+    settings: OpenSearchSettings,
+}
+
+impl OpenSearch {
+    /// Checks the settings. Nothing is sent yet: the service starts while OpenSearch is down.
+    pub fn new(settings: OpenSearchSettings) -> Result<Self, TargetError> {
+        if !is_plain(&settings.prefix) || settings.prefix.len() > 100 {
+            return Err(TargetError::Down(format!(
+                "{:?} cannot begin the name of an index: use lower-case letters, digits, - and _",
+                settings.prefix
+            )));
+        }
+        let http = Http::new(&settings.url, settings.limit)?;
+        Ok(Self(Arc::new(Inner { http, settings })))
+    }
+
+    /// Where it is, without a password.
+    pub fn place(&self) -> &str {
+        self.0.http.place()
+    }
+
+    /// One set, by its name. Nothing is asked.
+    pub fn set(&self, name: &str) -> Result<OpenSearchSet, TargetError> {
+        self.0.must_be_ours(name)?;
+        Ok(OpenSearchSet { server: Arc::clone(&self.0), name: name.to_owned() })
+    }
+
+    async fn find(&self, query: &Query) -> Result<Hits, TargetError> {
+        let path = format!("{}/_search", self.0.settings.prefix);
+        let body = find::question(query);
+        let answer = match self.0.http.send(Method::POST, &path, Some(&body)).await {
+            // Nothing is made for a search: it would stay empty while another set is filled.
+            Err(Refused::NotFound) => {
+                return Err(TargetError::Down("nothing was indexed yet".to_owned()));
+            }
+            other => other?,
+        };
+        set::whole(&answer)?;
+        let hits = answer.pointer("/hits/hits").and_then(Value::as_array);
+        let hit = |hit: &Value| {
+            let updated = hit.pointer("/sort/0")?.as_i64()?;
+            let id = hit.pointer("/sort/1")?.as_str()?.to_owned();
+            Some(Hit { id, updated })
+        };
+        let hits: Option<Vec<Hit>> = hits.into_iter().flatten().map(hit).collect();
+        let hits = hits.ok_or_else(|| TargetError::Down("a hit has no id".to_owned()))?;
+        Ok(Hits::new(hits, query.size()))
+    }
+}
+
+impl Inner {
+    /// Every name that goes into a path was checked here.
+    fn must_be_ours(&self, name: &str) -> Result<(), TargetError> {
+        let number =
+            name.strip_prefix(&self.settings.prefix).and_then(|rest| rest.strip_prefix('-'));
+        if number.is_some_and(|n| {
+            !n.is_empty() && n.len() <= 20 && n.bytes().all(|b| b.is_ascii_digit())
+        }) {
+            return Ok(());
+        }
+        Err(TargetError::Down(format!("there is no set {name:?}")))
+    }
+
+    /// The sets that the alias names.
+    async fn searched(&self) -> Result<Vec<String>, TargetError> {
+        let path = format!("_alias/{}", self.settings.prefix);
+        match self.http.send(Method::GET, &path, None).await {
+            Ok(Value::Object(found)) => Ok(found.into_iter().map(|(name, _)| name).collect()),
+            Ok(_) => Err(TargetError::Down("the answer names no indexes".to_owned())),
+            Err(Refused::NotFound) => Ok(Vec::new()),
+            Err(refused) => Err(refused.into()),
+        }
+    }
+
+    async fn current(&self) -> Result<String, TargetError> {
+        let mut searched = self.searched().await?;
+        if searched.is_empty() {
+            // Whoever starts at the same time makes the same one.
+            let first = format!("{}-1", self.settings.prefix);
+            self.make(&first).await?;
+            self.point(&first).await?;
+            return Ok(first);
+        }
+        match (searched.pop(), searched.is_empty()) {
+            (Some(name), true) => Ok(name),
+            _ => Err(TargetError::Down(format!(
+                "the alias {} names several indexes: leave it one",
+                self.settings.prefix
+            ))),
+        }
+    }
+
+    /// Makes an empty set. One that is there stays as it is.
+    async fn make(&self, name: &str) -> Result<(), TargetError> {
+        self.must_be_ours(name)?;
+        let body = mapping::body(&self.settings, &write_alias(name));
+        match self.http.send(Method::PUT, name, Some(&body)).await {
+            Err(Refused::Bad(why)) if why.contains("resource_already_exists") => Ok(()),
+            other => other.map(drop).map_err(TargetError::from),
+        }
+    }
+
+    /// Makes a set that was lost. If nothing is searched now, it is.
+    async fn make_again(&self, name: &str) -> Result<(), TargetError> {
+        tracing::error!(
+            index = name,
+            "the index is missing: an empty one is made and filled again"
+        );
+        self.make(name).await?;
+        if self.searched().await?.is_empty() {
+            self.point(name).await?;
+        }
+        Ok(())
+    }
+
+    /// Moves the alias in one step.
+    async fn point(&self, to: &str) -> Result<(), TargetError> {
+        let alias = &self.settings.prefix;
+        let others = self.searched().await?;
+        let others = others.iter().filter(|name| *name != to);
+        let mut actions: Vec<Value> =
+            others.map(|name| json!({ "remove": { "index": name, "alias": alias } })).collect();
+        actions.push(json!({ "add": { "index": to, "alias": alias } }));
+        let body = json!({ "actions": actions });
+        Ok(self.http.send(Method::POST, "_aliases", Some(&body)).await.map(drop)?)
+    }
+}
+
+impl Targets for OpenSearch {
+    fn current(&self) -> BoxFuture<'_, Result<String, TargetError>> {
+        Box::pin(self.0.current())
+    }
+
+    fn open<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Arc<dyn Target>, TargetError>> {
+        Box::pin(async move { Ok(Arc::new(self.set(name)?) as Arc<dyn Target>) })
+    }
+
+    fn create(&self) -> BoxFuture<'_, Result<String, TargetError>> {
+        Box::pin(async move {
+            let number = Timestamp::now().as_microsecond();
+            let name = format!("{}-{number}", self.0.settings.prefix);
+            self.0.make(&name).await?;
+            Ok(name)
+        })
+    }
+
+    fn swap<'a>(&'a self, to: &'a str) -> BoxFuture<'a, Result<(), TargetError>> {
+        Box::pin(async move {
+            self.0.must_be_ours(to)?;
+            self.0.point(to).await
+        })
+    }
+
+    fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), TargetError>> {
+        Box::pin(async move {
+            if self.0.must_be_ours(name).is_err() {
+                return Ok(());
+            }
+            if self.0.searched().await?.iter().any(|searched| searched == name) {
+                return Err(TargetError::Down(format!(
+                    "the set {name} is searched: swap to another one before you remove it"
+                )));
+            }
+            match self.0.http.send(Method::DELETE, name, None).await {
+                Ok(_) | Err(Refused::NotFound) => Ok(()),
+                Err(refused) => Err(refused.into()),
+            }
+        })
+    }
+}
+
+impl SearchIndex for OpenSearch {
+    fn search<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Hits, TargetError>> {
+        Box::pin(self.find(query))
+    }
+}
+
+/// Only we write to this name, and OpenSearch makes no index for it.
+fn write_alias(name: &str) -> String {
+    format!("{name}-write")
+}
+
+fn is_plain(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-_".contains(&b))
+}

@@ -1,0 +1,252 @@
+//! An index in a directory of this machine, by tantivy: nothing else has to run.
+//!
+//! # What is true
+//! - One process writes at a time. Another one that opens the directory reads it, follows what the
+//!   first one commits, and becomes the writer when the first one is gone.
+//! - What was answered is on disk, and is seen by whoever asks next.
+//! - A swap is the rename of one small file.
+//! - Which set is searched is decided by whoever writes: a search in a directory that has none finds
+//!   nothing out and makes nothing up. A set made for it would stay empty while another one is filled.
+//!
+//! # What can go wrong
+//! - The directory is lost or damaged: the damaged set is moved to `broken`, an empty one takes its
+//!   name, and the mirror's check fills it again.
+//! - A file goes bad while the set is open: the call fails, and the next start finds it.
+
+mod fields;
+mod find;
+mod handle;
+mod root;
+mod set;
+mod snapshot;
+mod top;
+mod words;
+mod writer;
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use leasehold::mirror::{Target, TargetError, Targets};
+
+use super::SearchIndex;
+use super::query::{Hits, Query};
+use handle::Handle;
+use root::Root;
+pub use set::TantivySet;
+use set::blocking;
+
+/// How an index in a directory is used.
+#[derive(Clone, Debug)]
+pub struct TantivySettings {
+    /// Made if it is not there.
+    pub dir: PathBuf,
+    /// Of one call. Longer: a slow disk is waited for. Shorter: callers hear sooner that it is slow;
+    /// what they sent may be written all the same.
+    ///
+    /// Default: 30 s.
+    pub limit: Duration,
+}
+
+impl TantivySettings {
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), limit: Duration::from_secs(30) }
+    }
+}
+
+/// An index in a directory. Clones share it.
+#[derive(Clone)]
+pub struct TantivyIndex(Arc<Inner>);
+
+struct Inner {
+    root: Root,
+    limit: Duration,
+    open: Mutex<HashMap<String, TantivySet>>,
+    /// Whoever still has one of these must not bring it back.
+    removed: Mutex<HashSet<String>>,
+}
+
+impl TantivyIndex {
+    /// Opens the directory, and the set that is searched if there is one.
+    pub async fn open(settings: TantivySettings) -> Result<Self, TargetError> {
+        let TantivySettings { dir, limit } = settings;
+        // Checksums of a large index take a while.
+        let longest = limit.max(Duration::from_secs(600));
+        blocking(longest, move || {
+            let root = Root::open(dir).map_err(broken)?;
+            let (open, removed) = (Mutex::default(), Mutex::default());
+            let inner = Inner { root, limit, open, removed };
+            if let Some(name) = inner.root.current().map_err(broken)? {
+                inner.set(&name)?;
+            }
+            Ok(Self(Arc::new(inner)))
+        })
+        .await
+    }
+
+    /// Whether this process writes. Index jobs are for the one that does.
+    pub fn is_writer(&self) -> bool {
+        self.0.root.is_writer().unwrap_or(false)
+    }
+
+    /// One set, by its name.
+    pub async fn set(&self, name: &str) -> Result<TantivySet, TargetError> {
+        if let Some(set) = self.0.ready(name)? {
+            return Ok(set);
+        }
+        let name = name.to_owned();
+        self.run(move |inner| inner.set(&name)).await
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, TargetError> + Send + 'static,
+    ) -> Result<T, TargetError> {
+        let inner = Arc::clone(&self.0);
+        blocking(inner.limit, move || work(&inner)).await
+    }
+}
+
+impl Inner {
+    /// The name of the set that is searched. The writer makes one where there is none.
+    fn current(&self) -> Result<String, TargetError> {
+        if let Some(name) = self.root.current().map_err(broken)? {
+            return Ok(name);
+        }
+        if !self.root.is_writer().map_err(broken)? {
+            return Err(TargetError::Down("the index is being made by another process".to_owned()));
+        }
+        let name = match self.root.newest_name().map_err(broken)? {
+            Some(newest) => newest,
+            None => self.root.fresh_name().map_err(broken)?,
+        };
+        self.set(&name)?;
+        self.root.point(&name).map_err(broken)?;
+        Ok(name)
+    }
+
+    fn searched(&self) -> Result<TantivySet, TargetError> {
+        match self.root.current().map_err(broken)? {
+            Some(name) => self.set(&name),
+            None => Err(TargetError::Down("nothing was indexed yet".to_owned())),
+        }
+    }
+
+    /// A set that is open, if it is. Blocks no longer than a look.
+    fn ready(&self, name: &str) -> Result<Option<TantivySet>, TargetError> {
+        let is_writer = self.root.is_writer().map_err(broken)?;
+        let Ok(open) = self.open.try_lock() else { return Ok(None) };
+        // Opened for reading, and since then we became the writer: to be opened again.
+        Ok(open.get(name).filter(|set| set.is_writer() == is_writer).cloned())
+    }
+
+    fn set(&self, name: &str) -> Result<TantivySet, TargetError> {
+        if !root::is_name(name) {
+            return Err(TargetError::Down(format!("there is no set {name:?}")));
+        }
+        let is_writer = self.root.is_writer().map_err(broken)?;
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(set) = open.get(name).filter(|set| set.is_writer() == is_writer) {
+            return Ok(set.clone());
+        }
+        if self.removed.lock().unwrap_or_else(PoisonError::into_inner).contains(name) {
+            return Err(TargetError::Down(format!("the set {name} was removed")));
+        }
+        open.remove(name);
+        let set = TantivySet::open(&self.root, name, self.limit)?;
+        open.insert(name.to_owned(), set.clone());
+        Ok(set)
+    }
+
+    fn is_writer(&self) -> Result<bool, TargetError> {
+        self.root.is_writer().map_err(broken)
+    }
+
+    fn must_write(&self) -> Result<(), TargetError> {
+        if self.is_writer()? {
+            return Ok(());
+        }
+        Err(TargetError::Down("another process writes this index".to_owned()))
+    }
+}
+
+impl Targets for TantivyIndex {
+    fn current(&self) -> BoxFuture<'_, Result<String, TargetError>> {
+        Box::pin(self.run(Inner::current))
+    }
+
+    fn open<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Arc<dyn Target>, TargetError>> {
+        Box::pin(async move {
+            self.set(name).await?;
+            let name = name.to_owned();
+            let handle = Handle { index: self.clone(), name: name.clone() };
+            // The directory was lost, and whoever writes still knows which set was searched.
+            self.run(move |inner| {
+                if inner.root.current().map_err(broken)?.is_none() && inner.is_writer()? {
+                    inner.root.point(&name).map_err(broken)?;
+                }
+                Ok(())
+            })
+            .await?;
+            Ok(Arc::new(handle) as Arc<dyn Target>)
+        })
+    }
+
+    fn create(&self) -> BoxFuture<'_, Result<String, TargetError>> {
+        Box::pin(self.run(|inner| {
+            inner.must_write()?;
+            let name = inner.root.fresh_name().map_err(broken)?;
+            inner.set(&name)?;
+            Ok(name)
+        }))
+    }
+
+    fn swap<'a>(&'a self, to: &'a str) -> BoxFuture<'a, Result<(), TargetError>> {
+        let to = to.to_owned();
+        Box::pin(self.run(move |inner| {
+            inner.must_write()?;
+            if !root::is_name(&to) || !inner.root.has(&to) {
+                return Err(TargetError::Down(format!("there is no set {to:?} to search in")));
+            }
+            // Opened first: searches must not find out that it cannot be read.
+            inner.set(&to)?;
+            inner.root.point(&to).map_err(broken)
+        }))
+    }
+
+    fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), TargetError>> {
+        let name = name.to_owned();
+        Box::pin(self.run(move |inner| {
+            inner.must_write()?;
+            if !root::is_name(&name) {
+                return Ok(());
+            }
+            if inner.root.current().map_err(broken)?.as_deref() == Some(name.as_str()) {
+                return Err(TargetError::Down(format!(
+                    "the set {name} is searched: swap to another one before you remove it"
+                )));
+            }
+            inner.removed.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone());
+            let open = inner.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+            if let Some(set) = open {
+                set.abandon();
+            }
+            inner.root.remove(&name).map_err(broken)
+        }))
+    }
+}
+
+impl SearchIndex for TantivyIndex {
+    fn search<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Hits, TargetError>> {
+        Box::pin(async move {
+            let set = self.run(Inner::searched).await?;
+            set.search(query).await
+        })
+    }
+}
+
+fn broken(error: impl std::fmt::Display) -> TargetError {
+    TargetError::Down(error.to_string())
+}

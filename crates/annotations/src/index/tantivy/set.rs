@@ -1,0 +1,271 @@
+//! One set of documents: a sub-directory that tantivy manages.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use leasehold::mirror::{
+    Digest, Held, ItemError, Range, Target, TargetError, Tombstone, Write, Written,
+};
+use tantivy::{Index, IndexReader, ReloadPolicy};
+
+use super::fields::Fields;
+use super::root::Root;
+use super::snapshot::Snapshot;
+use super::top::Newest;
+use super::writer::{Change, Queue, Writer};
+use super::{broken, find, words};
+use crate::index::query::{Hits, Query};
+
+/// An open set. Clones share it.
+#[derive(Clone)]
+pub struct TantivySet(Arc<Inner>);
+
+struct Inner {
+    name: String,
+    index: Index,
+    reader: IndexReader,
+    fields: Fields,
+    /// Columns of the last commit that was looked at.
+    snapshot: Mutex<Option<Arc<Snapshot>>>,
+    queue: Queue,
+    writer: Arc<tokio::sync::Mutex<Writer>>,
+    is_writer: bool,
+    removed: AtomicBool,
+    limit: Duration,
+}
+
+impl TantivySet {
+    /// Opens a set; as the writer, makes an empty one where there is none that can be read. Blocks.
+    pub fn open(root: &Root, name: &str, limit: Duration) -> Result<Self, TargetError> {
+        let is_writer = root.is_writer().map_err(broken)?;
+        let fields = Fields::new();
+        let dir = root.set_dir(name);
+        let there = dir.join("meta.json").is_file();
+        let index = match Self::read(&dir, &fields) {
+            Ok(index) => index,
+            Err(why) if !is_writer => return Err(why),
+            Err(why) => {
+                if root.has(name) {
+                    root.set_aside(name).map_err(broken)?;
+                }
+                if there {
+                    tracing::error!(
+                        dir = %dir.display(),
+                        "{why}; it was moved to `broken`, and an empty index is being filled again"
+                    );
+                }
+                std::fs::create_dir_all(&dir).map_err(broken)?;
+                Index::create_in_dir(&dir, fields.schema.clone()).map_err(broken)?
+            }
+        };
+        index.tokenizers().register(words::WORDS, words::analyzer());
+        let reload = if is_writer { ReloadPolicy::Manual } else { ReloadPolicy::OnCommitWithDelay };
+        let reader = index.reader_builder().reload_policy(reload).try_into().map_err(broken)?;
+        Ok(Self(Arc::new(Inner {
+            name: name.to_owned(),
+            index,
+            reader,
+            fields,
+            snapshot: Mutex::new(None),
+            queue: Queue::default(),
+            writer: Arc::default(),
+            is_writer,
+            removed: AtomicBool::new(false),
+            limit,
+        })))
+    }
+
+    /// A set that can be trusted: made for these fields, all files there, and every checksum right.
+    fn read(dir: &std::path::Path, fields: &Fields) -> Result<Index, TargetError> {
+        let index = Index::open_in_dir(dir).map_err(broken)?;
+        if index.schema() != fields.schema {
+            return Err(TargetError::Down("the index has other fields".to_owned()));
+        }
+        let damaged = index.validate_checksum().map_err(broken)?;
+        match damaged.iter().next() {
+            None => Ok(index),
+            Some(file) => Err(TargetError::Down(format!(
+                "{} of {} is damaged",
+                file.display(),
+                dir.display()
+            ))),
+        }
+    }
+
+    pub fn is_writer(&self) -> bool {
+        self.0.is_writer
+    }
+
+    /// Nobody can write into it from now on, and nothing goes on in its directory. Blocks.
+    pub fn abandon(&self) {
+        self.0.removed.store(true, Ordering::SeqCst);
+        self.0.writer.blocking_lock().close();
+    }
+
+    pub async fn search(&self, query: &Query) -> Result<Hits, TargetError> {
+        let query = query.clone();
+        self.read_by(move |inner, snapshot| {
+            let newest = Newest { size: query.size(), after: query.after.clone() };
+            let asked = find::question(&inner.fields, &query);
+            let hits = snapshot.searcher.search(&*asked, &newest)?;
+            Ok(Hits::new(hits, query.size()))
+        })
+        .await
+    }
+
+    /// Reads one commit on a thread that may block.
+    async fn read_by<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Inner, &Snapshot) -> tantivy::Result<T> + Send + 'static,
+    ) -> Result<T, TargetError> {
+        let inner = Arc::clone(&self.0);
+        let limit = inner.limit;
+        blocking(limit, move || {
+            let snapshot = inner.snapshot()?;
+            read(&inner, &snapshot).map_err(broken)
+        })
+        .await
+    }
+
+    async fn change(&self, change: Change) -> super::writer::Answer {
+        let inner = Arc::clone(&self.0);
+        if inner.removed.load(Ordering::SeqCst) {
+            return Err(removed(&inner.name));
+        }
+        if !inner.is_writer {
+            return Err(TargetError::Down(
+                "another process writes this index; this one only reads it".to_owned(),
+            ));
+        }
+        let limit = inner.limit;
+        let mut answer = inner.queue.push(change)?;
+        let work = async move {
+            let mut writer = Arc::clone(&inner.writer).lock_owned().await;
+            // Asked again under the lock: a new writer would make files in a directory that goes.
+            if inner.removed.load(Ordering::SeqCst) {
+                return Err(removed(&inner.name));
+            }
+            // Whoever had the lock before may have done ours.
+            if let Ok(answer) = answer.try_recv() {
+                return answer;
+            }
+            let worked = tokio::task::spawn_blocking(move || inner.work(&mut writer)).await;
+            let lost = || TargetError::Down(format!("the index failed while writing: {worked:?}"));
+            answer.try_recv().unwrap_or_else(|_| Err(lost()))
+        };
+        tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(too_slow(limit)))
+    }
+}
+
+impl Inner {
+    fn snapshot(&self) -> Result<Arc<Snapshot>, TargetError> {
+        let searcher = self.reader.searcher();
+        let mut kept = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(snapshot) = kept.as_ref()
+            && snapshot.number() == searcher.generation().generation_id()
+        {
+            return Ok(Arc::clone(snapshot));
+        }
+        let snapshot = Arc::new(Snapshot::new(searcher, self.fields.key).map_err(broken)?);
+        *kept = Some(Arc::clone(&snapshot));
+        Ok(snapshot)
+    }
+
+    /// Makes every change that waits, and answers all who wait for them.
+    fn work(&self, writer: &mut Writer) {
+        let waiting = self.queue.take();
+        let done = self.snapshot().and_then(|before| {
+            let (answers, changed) =
+                writer.apply(&self.index, &self.fields, &before, &waiting).map_err(broken)?;
+            if changed {
+                // Before anyone is told: what was written can be read.
+                self.reader.reload().map_err(broken)?;
+            }
+            Ok(answers)
+        });
+        match done {
+            Ok(answers) => {
+                for (waiting, answer) in waiting.into_iter().zip(answers) {
+                    // Whoever gave up does not hear it.
+                    let _ = waiting.answer.send(Ok(answer));
+                }
+            }
+            Err(error) => {
+                // The commit may have happened all the same: look at what is there.
+                let _ = self.reader.reload();
+                for waiting in waiting {
+                    let _ = waiting.answer.send(Err(error.clone()));
+                }
+            }
+        }
+    }
+}
+
+impl Target for TantivySet {
+    fn held<'a>(
+        &'a self,
+        keys: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<Option<Held>>, TargetError>> {
+        let keys = keys.to_vec();
+        Box::pin(
+            self.read_by(move |_, snapshot| keys.iter().map(|key| snapshot.held(key)).collect()),
+        )
+    }
+
+    fn write<'a>(
+        &'a self,
+        writes: &'a [Write],
+    ) -> BoxFuture<'a, Result<Vec<Result<Written, ItemError>>, TargetError>> {
+        Box::pin(async move {
+            if writes.is_empty() {
+                return Ok(Vec::new());
+            }
+            self.change(Change::Write(writes.to_vec())).await
+        })
+    }
+
+    fn digest<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Digest, TargetError>> {
+        let range = range.clone();
+        Box::pin(self.read_by(move |_, snapshot| snapshot.digest(&range)))
+    }
+
+    fn list<'a>(
+        &'a self,
+        range: &'a Range,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<(String, Held)>, TargetError>> {
+        let range = range.clone();
+        Box::pin(self.read_by(move |_, snapshot| snapshot.list(&range, most)))
+    }
+
+    fn forget<'a>(&'a self, deletions: &'a [Tombstone]) -> BoxFuture<'a, Result<(), TargetError>> {
+        Box::pin(async move {
+            if !deletions.is_empty() {
+                self.change(Change::Forget(deletions.to_vec())).await?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Runs what blocks beside the executor. A panic, which damage can cause, is an error like others.
+pub(super) async fn blocking<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> Result<T, TargetError> + Send + 'static,
+) -> Result<T, TargetError> {
+    match tokio::time::timeout(limit, tokio::task::spawn_blocking(work)).await {
+        Ok(Ok(done)) => done,
+        Ok(Err(panic)) => Err(TargetError::Down(format!("the index failed: {panic}"))),
+        Err(_) => Err(too_slow(limit)),
+    }
+}
+
+fn removed(name: &str) -> TargetError {
+    TargetError::Down(format!("the set {name} was removed"))
+}
+
+fn too_slow(limit: Duration) -> TargetError {
+    TargetError::Overloaded(format!("no answer within {} s", limit.as_secs()))
+}

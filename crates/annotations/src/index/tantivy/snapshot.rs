@@ -1,0 +1,169 @@
+//! What the index held at one commit, read from its columns.
+//!
+//! # What is true
+//! - No document is loaded: keys, versions and fingerprints are columns, and a range of keys is a range
+//!   of numbers in the dictionary of its column.
+//! - A key has at most one living copy over all segments; the copies that it had before are marked in
+//!   their segments and skipped here.
+
+use std::ops::Bound;
+
+use leasehold::mirror::{Digest, Held, Range};
+use tantivy::columnar::{Column, StrColumn};
+use tantivy::schema::{Field, IndexRecordOption};
+use tantivy::{DocId, DocSet as _, Searcher, SegmentReader, TERMINATED, TantivyError, Term};
+
+use super::fields;
+
+pub struct Snapshot {
+    pub searcher: Searcher,
+    key: Field,
+    segments: Vec<Segment>,
+}
+
+struct Segment {
+    reader: SegmentReader,
+    keys: StrColumn,
+    version: Column<i64>,
+    deleted: Column<bool>,
+    a: Column<u64>,
+    b: Column<u64>,
+}
+
+impl Snapshot {
+    pub fn new(searcher: Searcher, key: Field) -> tantivy::Result<Self> {
+        let segments = searcher.segment_readers().iter().filter(|reader| reader.num_docs() > 0);
+        let segments = segments.map(Segment::open).collect::<tantivy::Result<_>>()?;
+        Ok(Self { searcher, key, segments })
+    }
+
+    /// Which commit this is.
+    pub fn number(&self) -> u64 {
+        self.searcher.generation().generation_id()
+    }
+
+    pub fn held(&self, key: &str) -> tantivy::Result<Option<Held>> {
+        let term = Term::from_field_text(self.key, key);
+        for segment in &self.segments {
+            if let Some(held) = segment.held(self.key, &term)? {
+                return Ok(Some(held));
+            }
+        }
+        Ok(None)
+    }
+
+    pub fn digest(&self, range: &Range) -> tantivy::Result<Digest> {
+        let mut digest = Digest::default();
+        for segment in &self.segments {
+            for doc in segment.docs(range)? {
+                if segment.deleted.first(doc) == Some(false) {
+                    digest.count += 1;
+                    digest.a += segment.a.first(doc).unwrap_or_default();
+                    digest.b += segment.b.first(doc).unwrap_or_default();
+                }
+            }
+        }
+        Ok(digest)
+    }
+
+    pub fn list(&self, range: &Range, most: usize) -> tantivy::Result<Vec<(String, Held)>> {
+        let mut listed = Vec::new();
+        for segment in &self.segments {
+            segment.list(range, most, &mut listed)?;
+        }
+        // Rust compares text by its bytes.
+        listed.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
+        listed.truncate(most);
+        Ok(listed)
+    }
+}
+
+impl Segment {
+    fn open(reader: &SegmentReader) -> tantivy::Result<Self> {
+        let columns = reader.fast_fields();
+        let keys = columns.str(fields::KEY)?;
+        Ok(Self {
+            keys: keys.ok_or_else(|| TantivyError::FieldNotFound(fields::KEY.to_owned()))?,
+            version: columns.i64(fields::VERSION)?,
+            deleted: columns.bool(fields::DELETED)?,
+            a: columns.u64(fields::A)?,
+            b: columns.u64(fields::B)?,
+            reader: reader.clone(),
+        })
+    }
+
+    fn held(&self, key: Field, term: &Term) -> tantivy::Result<Option<Held>> {
+        let terms = self.reader.inverted_index(key)?;
+        let Some(mut found) = terms.read_postings(term, IndexRecordOption::Basic)? else {
+            return Ok(None);
+        };
+        let mut doc = found.doc();
+        while doc != TERMINATED {
+            if !self.reader.is_deleted(doc) {
+                return Ok(Some(self.held_at(doc)));
+            }
+            doc = found.advance();
+        }
+        Ok(None)
+    }
+
+    fn held_at(&self, doc: DocId) -> Held {
+        Held {
+            version: self.version.first(doc).unwrap_or_default(),
+            deleted: self.deleted.first(doc).unwrap_or_default(),
+        }
+    }
+
+    /// The documents of a range, in no order.
+    fn docs(&self, range: &Range) -> tantivy::Result<Vec<DocId>> {
+        let mut docs = Vec::new();
+        let last = (self.keys.num_terms() as u64).saturating_sub(1);
+        if range.after.is_none() && range.to.is_none() {
+            docs.extend(self.reader.doc_ids_alive());
+            return Ok(docs);
+        }
+        let after = range.after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let to = range.to.as_deref().map_or(Bound::Unbounded, Bound::Included);
+        let (low, high) = self.keys.dictionary().term_bounds_to_ord(after, to)?;
+        let low = match low {
+            Bound::Included(low) => low,
+            Bound::Excluded(low) => low.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let high = match high {
+            Bound::Included(high) => high.min(last),
+            // Nothing is below the first.
+            Bound::Excluded(0) => return Ok(docs),
+            Bound::Excluded(high) => (high - 1).min(last),
+            Bound::Unbounded => last,
+        };
+        if low <= high {
+            let all = 0..self.reader.max_doc();
+            self.keys.ords().get_docids_for_value_range(low..=high, all, &mut docs);
+            docs.retain(|doc| !self.reader.is_deleted(*doc));
+        }
+        Ok(docs)
+    }
+
+    fn list(
+        &self,
+        range: &Range,
+        most: usize,
+        to: &mut Vec<(String, Held)>,
+    ) -> tantivy::Result<()> {
+        let docs = self.docs(range)?;
+        let mut docs: Vec<(u64, DocId)> =
+            docs.into_iter().filter_map(|doc| Some((self.keys.ords().first(doc)?, doc))).collect();
+        if docs.len() > most {
+            docs.select_nth_unstable(most);
+            docs.truncate(most);
+        }
+        let mut key = String::new();
+        for (ord, doc) in docs {
+            if self.keys.ord_to_str(ord, &mut key)? {
+                to.push((key.clone(), self.held_at(doc)));
+            }
+        }
+        Ok(())
+    }
+}

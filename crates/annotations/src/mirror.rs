@@ -1,0 +1,132 @@
+//! The search index as a mirror of the table: declared here, kept equal by the engine.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use leasehold::Leasehold;
+use leasehold::mirror::{DirectWriter, Mirror, Targets};
+use tokio_postgres::types::Type;
+
+use crate::breaker::Breaker;
+use crate::error::StartError;
+use crate::index::SearchIndex;
+use crate::model::IndexState;
+use crate::service::Annotations;
+use crate::settings::Settings;
+
+/// The mirror's name.
+pub const NAME: &str = "annotations.index";
+/// The queue of its jobs.
+pub const QUEUE: &str = "annotations";
+/// Keys that may wait for the direct path.
+const DIRECT: usize = 1024;
+/// How long a look at the mirror's state counts.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// What goes into the index. One statement, one snapshot; a key that it leaves out is gone.
+const DOCUMENT: &str = include_str!("../queries/document.sql");
+
+/// A store that can be searched and rebuilt.
+#[derive(Clone)]
+pub struct Index {
+    search: Arc<dyn SearchIndex>,
+    targets: Arc<dyn Targets>,
+}
+
+impl Index {
+    pub fn new<T: SearchIndex + Targets>(store: Arc<T>) -> Self {
+        Self { search: Arc::clone(&store) as _, targets: store }
+    }
+}
+
+/// The declaration. Without targets it can be installed, and nothing else.
+pub fn declare(settings: &Settings) -> Mirror {
+    Mirror::new(NAME, "annotations.annotation")
+        .key("id")
+        .version("version")
+        .document(DOCUMENT)
+        .job("index", "annotation_id")
+        .queue(QUEUE)
+        .verify_after(settings.verify_after)
+        .batch(settings.batch)
+        .direct(if settings.direct { DIRECT } else { 0 })
+        .check_every(settings.check_every)
+}
+
+/// The index, with what is needed to ask it and to write to it.
+pub(crate) struct Mirrored {
+    pub index: Arc<dyn SearchIndex>,
+    pub mirror: Mirror,
+    direct: Option<DirectWriter>,
+    pub breaker: Breaker,
+    known: Mutex<Option<(Instant, State)>>,
+}
+
+/// What is known of index and table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct State {
+    pub index: IndexState,
+    /// Everything that changed before this moment was seen in the index.
+    pub equal_as_of: Option<Timestamp>,
+}
+
+impl Mirrored {
+    pub fn start(engine: &Leasehold, index: Index, settings: &Settings) -> Self {
+        let mirror = declare(settings).targets(index.targets);
+        let direct = settings.direct.then(|| mirror.direct_writer(engine));
+        Self {
+            index: index.search,
+            mirror,
+            direct,
+            breaker: Breaker::default(),
+            known: Mutex::new(None),
+        }
+    }
+
+    /// After a commit; never waits.
+    pub fn changed(&self, id: &str) {
+        if let Some(direct) = &self.direct {
+            direct.changed([id]);
+        }
+    }
+
+    /// What is known, at most a second old. When Postgres does not say, nothing is taken for equal.
+    pub async fn state(&self, annotations: &Annotations) -> State {
+        let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((asked, state)) = known
+            && asked.elapsed() < FRESH
+        {
+            return state;
+        }
+        let sql = include_str!("../queries/index_state.sql");
+        let overdue = annotations.settings().verify_after.as_secs_f64();
+        let params = [(&NAME as _, Type::TEXT), (&overdue as _, Type::FLOAT8)];
+        let state = match annotations.row(sql, &params).await {
+            Ok(row) => State {
+                index: if row.get(1) { IndexState::Behind } else { IndexState::Ok },
+                equal_as_of: row.get(0),
+            },
+            Err(_) => State { index: IndexState::Behind, equal_as_of: None },
+        };
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), state));
+        state
+    }
+}
+
+/// Brings the tables to this release, and the mirror's triggers onto them. Safe to repeat.
+pub async fn migrate(client: &mut tokio_postgres::Client) -> Result<Vec<i32>, StartError> {
+    let applied =
+        crate::SCHEMA.up(client).await.map_err(|error| StartError::Settings(error.to_string()))?;
+    Mirror::install(&declare(&Settings::default()), client)
+        .await
+        .map_err(|error| StartError::Settings(error.to_string()))?;
+    Ok(applied)
+}
+
+/// What [`migrate`] adds to the tables for the mirror, as text.
+pub fn trigger_sql() -> Result<String, StartError> {
+    declare(&Settings::default())
+        .install_sql("text")
+        .map_err(|error| StartError::Settings(error.to_string()))
+}

@@ -1,0 +1,133 @@
+//! Accounts: signing up, logging in, groups, leaving.
+
+use maud::{Markup, html};
+
+use super::layout;
+use crate::model::{Group, User, WORLD};
+
+/// What the page shows.
+pub struct Account<'a> {
+    pub user: Option<&'a User>,
+    pub groups: &'a [Group],
+    /// People may make accounts for themselves.
+    pub sign_up: bool,
+    pub wrong: Option<String>,
+}
+
+pub fn account(account: &Account<'_>) -> Markup {
+    let main = html! {
+        h1 { @if account.user.is_some() { "Your account" } @else { "Sign up or log in" } }
+        @if let Some(wrong) = &account.wrong { p.alert role="alert" { (sentence(wrong)) } }
+        @match account.user {
+            Some(user) => (own(user, account.groups)),
+            None => (enter(account.sign_up)),
+        }
+    };
+    layout::page("Account", account.user, main)
+}
+
+fn enter(sign_up: bool) -> Markup {
+    html! {
+        @if sign_up {
+            form.panel method="post" action="/account/signup" {
+                h2 { "Sign up" }
+                p { label for="name" { "Name" }
+                    input #name type="text" name="name" required minlength="2" maxlength="30"
+                        pattern="[a-z0-9][a-z0-9_.\\-]{1,29}" autocomplete="username" spellcheck="false"
+                        aria-describedby="name-hint";
+                    span.hint #name-hint { "Small letters, digits, dots, dashes. Everybody sees it." } }
+                p { label for="display_name" { "What people call you (if you like)" }
+                    input #display_name type="text" name="display_name" maxlength="80" autocomplete="nickname"; }
+                button.primary type="submit" { "Sign up" }
+            }
+        }
+        form.panel method="post" action="/account/login" {
+            h2 { "Log in" }
+            p { label for="token" { "Key" }
+                input #token type="text" name="token" required autocomplete="off" spellcheck="false"
+                    aria-describedby="token-hint";
+                span.hint #token-hint { "You were shown it when your account was made." } }
+            button type="submit" { "Log in" }
+        }
+    }
+}
+
+fn own(user: &User, groups: &[Group]) -> Markup {
+    html! {
+        form.panel method="post" action="/account/logout" {
+            p { "You are " strong { (user.name) } "." }
+            button type="submit" { "Log out" }
+        }
+        section.panel aria-labelledby="groups-title" {
+            h2 #groups-title { "Groups" }
+            p.hint { "Notes in a group are seen by its members and by nobody else." }
+            ul.groups {
+                @for group in groups.iter().filter(|group| group.id != WORLD) {
+                    li {
+                        strong { (group.name) } " " code { (group.id) }
+                        @if group.open { " " span.badge { "open" } }
+                        form.inline method="post" action="/account/leave" {
+                            input type="hidden" name="group" value=(group.id);
+                            button type="submit" { "Leave" span.visually-hidden { " " (group.name) } }
+                        }
+                        @if group.own {
+                            form.inline method="post" action="/account/members" {
+                                input type="hidden" name="group" value=(group.id);
+                                label.visually-hidden for={ "member-" (group.id) } { "Who joins " (group.name) }
+                                input #{ "member-" (group.id) } type="text" name="name" required maxlength="30"
+                                    placeholder="Name of somebody" autocomplete="off";
+                                button type="submit" { "Let in" span.visually-hidden { " to " (group.name) } }
+                            }
+                        }
+                    }
+                }
+            }
+            form.inline method="post" action="/account/groups" {
+                label.visually-hidden for="group-name" { "Name of a new group" }
+                input #group-name type="text" name="name" required maxlength="80" placeholder="A new group" autocomplete="off";
+                label.check { input type="checkbox" name="open" value="1"; " Open to all who know its id" }
+                button type="submit" { "Make group" }
+            }
+            form.inline method="post" action="/account/join" {
+                label.visually-hidden for="group-id" { "Id of an open group" }
+                input #group-id type="text" name="group" required maxlength="22" placeholder="Id of an open group" autocomplete="off";
+                button type="submit" { "Join" }
+            }
+        }
+        details.panel {
+            summary { "Change your name, or leave" }
+            form.inline method="post" action="/account/rename" {
+                label.visually-hidden for="new-name" { "New name" }
+                input #new-name type="text" name="name" required minlength="2" maxlength="30" placeholder="New name" autocomplete="off";
+                button type="submit" { "Change name" }
+            }
+            form.inline method="post" action="/account/delete" {
+                label.visually-hidden for="sure" { "Type your name to delete your account" }
+                input #sure type="text" name="name" required maxlength="30" placeholder="Type your name" autocomplete="off";
+                button.danger type="submit" { "Delete account and notes" }
+            }
+        }
+    }
+}
+
+/// The only time that the key is shown.
+pub fn welcome(user: &User, token: &str) -> Markup {
+    let main = html! {
+        section.panel.created aria-labelledby="welcome" {
+            h1 #welcome { "Welcome, " (user.name) }
+            p { "This key logs you in on other devices and in programs. It is shown only now." }
+            div.copyable {
+                label.visually-hidden for="key" { "Your key" }
+                input #key type="text" readonly value=(token) spellcheck="false" autocomplete="off";
+            }
+            p { a.button.primary href="/" { "To the text" } }
+        }
+    };
+    layout::page("Welcome", Some(user), main)
+}
+
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let first: String = letters.next().map(|c| c.to_uppercase().collect()).unwrap_or_default();
+    format!("{first}{}.", letters.as_str())
+}

@@ -1,0 +1,30 @@
+//! Everything that people see of the service: models in, markup out.
+//!
+//! # What is true
+//! - Pure functions. No database, no request: what a page shows is in its model.
+//! - Every value is escaped by the template. Nothing is inline and nothing comes from another host.
+//! - The text and its notes can be read, searched and filtered without scripts. Writing needs them.
+
+mod account;
+mod layout;
+mod margin;
+mod reader;
+mod text;
+
+pub use account::{Account, account, welcome};
+pub use margin::{Margin, Tab, margin};
+pub use reader::reader;
+
+use maud::{Markup, html};
+
+/// Something went wrong.
+pub fn failure(status: u16, detail: &str) -> Markup {
+    let main = html! {
+        section.panel {
+            h1 { @if status == 404 { "Nothing here" } @else { "That did not work" } }
+            p { (detail) }
+            p { a href="/" { "To the text" } }
+        }
+    };
+    layout::page("Not done", None, main)
+}

@@ -1,0 +1,152 @@
+//! Re-indexing on request: of a person, a group, a page, a time, some notes, or everything.
+//!
+//! A re-index changes no row. It asks for a comparison of each note with the index, behind the live
+//! saves; `force` writes what is equal, too.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio_postgres::types::Type;
+
+use crate::error::Refused;
+use crate::id::AnnotationId;
+use crate::save::canonical;
+use crate::service::Annotations;
+
+/// Notes that one request may name.
+pub const MOST_IDS: usize = 1000;
+
+/// What is to be compared.
+#[derive(Clone, Debug)]
+pub enum What {
+    User(String),
+    Group(String),
+    Document(String),
+    /// Changed in this time; the end does not belong to it.
+    Time {
+        since: Option<Timestamp>,
+        until: Option<Timestamp>,
+    },
+    Ids(Vec<AnnotationId>),
+    All,
+}
+
+impl What {
+    /// Where its jobs come from, for people and for measurement.
+    pub fn tag(&self) -> &'static str {
+        match self {
+            Self::User(_) => "reindex_user",
+            Self::Group(_) => "reindex_group",
+            Self::Document(_) => "reindex_document",
+            Self::Time { .. } => "reindex_time",
+            Self::Ids(_) => "reindex_ids",
+            Self::All => "reindex_all",
+        }
+    }
+
+    /// One person, group or page goes before everything.
+    pub fn usual_priority(&self) -> i32 {
+        match self {
+            Self::User(_) | Self::Group(_) | Self::Document(_) => 100,
+            Self::Time { .. } | Self::Ids(_) | Self::All => 1000,
+        }
+    }
+}
+
+/// How far a piece of work has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    pub id: i64,
+    pub tag: String,
+    /// Notes that were asked for.
+    pub rows: i64,
+    /// Of these, how many wait.
+    pub waiting: i64,
+    /// All were asked for.
+    pub finished: bool,
+    pub cancelled: bool,
+}
+
+impl Annotations {
+    /// How many notes are meant.
+    pub async fn count_reindex(&self, what: &What) -> Result<i64, Refused> {
+        let filter = self.filter(what).await?;
+        let sql = "select cardinality(annotations.meant($1, $2, '', 2147483647))::bigint";
+        let row = self.row(sql, &[(&what.tag(), Type::TEXT), (&filter, Type::JSONB)]).await?;
+        Ok(row.get(0))
+    }
+
+    pub async fn reindex(
+        &self,
+        what: &What,
+        priority: Option<i32>,
+        force: bool,
+    ) -> Result<i64, Refused> {
+        let filter = self.filter(what).await?;
+        let priority = priority.unwrap_or(what.usual_priority());
+        if !(2..=1_000_000).contains(&priority) {
+            return Err(Refused::malformed(
+                "a re-index has a priority from 2 on: live saves have 1 and go first",
+            ));
+        }
+        let row = self
+            .row(
+                "select annotations.begin_bulk($1, $2, $3, $4)",
+                &[
+                    (&what.tag(), Type::TEXT),
+                    (&filter, Type::JSONB),
+                    (&priority, Type::INT4),
+                    (&force, Type::BOOL),
+                ],
+            )
+            .await?;
+        self.wake().await;
+        Ok(row.get(0))
+    }
+
+    pub async fn progress(&self, id: i64) -> Result<Progress, Refused> {
+        let sql = "select * from annotations.bulk_progress($1)";
+        let row = self.row(sql, &[(&id, Type::INT8)]).await?;
+        Ok(Progress {
+            id,
+            tag: row.get(0),
+            rows: row.get(1),
+            waiting: row.get(2),
+            finished: row.get(3),
+            cancelled: row.get(4),
+        })
+    }
+
+    /// Stops it. The number is that of jobs that were removed.
+    pub async fn cancel_bulk(&self, id: i64) -> Result<i64, Refused> {
+        let row = self.row("select annotations.cancel_bulk($1)", &[(&id, Type::INT8)]).await?;
+        row.get::<_, Option<i64>>(0).ok_or(Refused::NotFound)
+    }
+
+    /// What the statement looks for. Names become numbers once: a rename in between changes nothing.
+    async fn filter(&self, what: &What) -> Result<Value, Refused> {
+        Ok(match what {
+            What::User(name) => json!({ "user_id": self.user(name).await?.id }),
+            What::Group(id) => {
+                let sql = "select id from annotations.user_group where id = $1";
+                let rows = self.rows(sql, &[(id, Type::TEXT)]).await?;
+                let row = rows.first().ok_or(Refused::NoSuchGroup)?;
+                json!({ "group_id": row.get::<_, String>(0) })
+            }
+            What::Document(url) => {
+                let url = canonical(url)?;
+                let sql = "select id from annotations.document where url = $1";
+                json!({ "document_id": self.row(sql, &[(&url, Type::TEXT)]).await?.get::<_, i64>(0) })
+            }
+            What::Time { since, until } => {
+                json!({ "since": since.map(|at| at.to_string()), "until": until.map(|at| at.to_string()) })
+            }
+            What::Ids(ids) if ids.is_empty() || ids.len() > MOST_IDS => {
+                return Err(Refused::malformed(format!("name 1 to {MOST_IDS} notes")));
+            }
+            What::Ids(ids) => {
+                json!({ "ids": ids.iter().map(AnnotationId::as_str).collect::<Vec<_>>() })
+            }
+            What::All => json!({}),
+        })
+    }
+}

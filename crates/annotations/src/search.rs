@@ -1,0 +1,241 @@
+//! Searching: the index says which notes match, Postgres says what they are and who may see them.
+//!
+//! # What is true
+//! - Nothing is shown that Postgres does not show to this person at this moment: an index that is
+//!   old, restored or wrong can hide something for a while, and can never leak.
+//! - What somebody just saved is among what they find, whatever the index knows: their own rows that
+//!   changed since index and table were last seen equal come from Postgres.
+//! - A search never waits for the index longer than its limit, and not at all while the breaker is
+//!   open. Then Postgres answers alone.
+//!
+//! # What can go wrong
+//! - The index lacks what others saved lately: `behind`. They see it as soon as the index has it.
+//! - The index is down: words are looked for in the newest 20,000 notes of the filter only.
+
+use std::time::Instant;
+
+use jiff::Timestamp;
+
+use crate::error::Refused;
+use crate::find::Reach;
+use crate::id::AnnotationId;
+use crate::index::{self, Hits, Query};
+use crate::mirror::Mirrored;
+use crate::model::{Annotation, Cursor, Filter, Found, IndexState};
+use crate::service::Annotations;
+
+/// The most that one answer has.
+pub const LARGEST_PAGE: usize = 200;
+
+impl Annotations {
+    pub async fn search(
+        &self,
+        viewer: Option<i64>,
+        filter: &Filter,
+        cursor: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Found, Refused> {
+        let limit = limit.clamp(1, LARGEST_PAGE);
+        let Some(mirrored) = &self.0.mirrored else {
+            return self.search_alone(viewer, filter, cursor, limit, IndexState::Down).await;
+        };
+        let groups = self.readable(viewer, filter.group.as_deref()).await?;
+        let query = question(filter, groups, cursor, limit);
+        match self.ask(mirrored, &query).await {
+            Some(hits) => self.shown(mirrored, viewer, filter, cursor, limit, hits).await,
+            None => self.search_alone(viewer, filter, cursor, limit, IndexState::Down).await,
+        }
+    }
+
+    /// By Postgres alone.
+    async fn search_alone(
+        &self,
+        viewer: Option<i64>,
+        filter: &Filter,
+        cursor: Option<&Cursor>,
+        limit: usize,
+        index: IndexState,
+    ) -> Result<Found, Refused> {
+        let reach = Reach { before: cursor, most: limit + 1, ..Reach::default() };
+        let mut rows = self.find(viewer, filter, reach).await?;
+        let more = rows.len() > limit;
+        rows.truncate(limit);
+        let next = rows.last().filter(|_| more).map(Cursor::of);
+        Ok(Found { rows, next, index })
+    }
+
+    /// The index's answer; `None`: it has none, in time.
+    async fn ask(&self, mirrored: &Mirrored, query: &Query) -> Option<Hits> {
+        if !mirrored.breaker.ask(Instant::now()) {
+            return None;
+        }
+        let asking = mirrored.index.search(query);
+        let answer = tokio::time::timeout(self.settings().index_limit, asking).await;
+        let hits = match answer {
+            Ok(Ok(hits)) => Some(hits),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "the index did not answer a search");
+                None
+            }
+            Err(_) => None,
+        };
+        mirrored.breaker.tell(hits.is_some(), Instant::now());
+        hits
+    }
+
+    /// What the index found, as Postgres shows it, with the viewer's own fresh rows.
+    async fn shown(
+        &self,
+        mirrored: &Mirrored,
+        viewer: Option<i64>,
+        filter: &Filter,
+        cursor: Option<&Cursor>,
+        limit: usize,
+        hits: Hits,
+    ) -> Result<Found, Refused> {
+        let state = mirrored.state(self).await;
+        let next = hits.next.as_ref().and_then(place);
+        let among: Vec<String> = hits.hits.into_iter().map(|hit| hit.id).collect();
+        let mut rows = match among.is_empty() {
+            true => Vec::new(),
+            false => {
+                let reach = Reach { among: Some(&among), most: limit, ..Reach::default() };
+                self.find(viewer, filter, reach).await?
+            }
+        };
+        if viewer.is_some() {
+            let since = state.equal_as_of.unwrap_or(Timestamp::UNIX_EPOCH);
+            let reach =
+                Reach { before: cursor, own_since: Some(since), most: limit, ..Reach::default() };
+            let own = self.find(viewer, filter, reach).await?;
+            rows = merged(rows, own, next.as_ref());
+        }
+        let (rows, next) = cut(rows, next, limit);
+        Ok(Found { rows, next, index: state.index })
+    }
+
+    /// The groups that a question may look into.
+    async fn readable(
+        &self,
+        viewer: Option<i64>,
+        group: Option<&str>,
+    ) -> Result<Vec<String>, Refused> {
+        use tokio_postgres::types::Type;
+        let sql = "select case when $2::text is null then annotations.readable($1) \
+                   else annotations.readable_as($1, $2) end";
+        let row = self.row(sql, &[(&viewer, Type::INT8), (&group, Type::TEXT)]).await?;
+        Ok(row.get::<_, Option<Vec<String>>>(0).unwrap_or_default())
+    }
+}
+
+fn question(filter: &Filter, groups: Vec<String>, cursor: Option<&Cursor>, limit: usize) -> Query {
+    Query {
+        url: filter.url.clone(),
+        user: filter.user.clone(),
+        groups: Some(groups),
+        tag: filter.tag.clone(),
+        kind: filter.kind.map(str::to_owned),
+        reference: filter.references.as_ref().map(|id| id.as_str().to_owned()),
+        words: filter.q.clone(),
+        limit,
+        after: cursor.map(|cursor| index::Cursor {
+            updated: cursor.updated_at.as_microsecond(),
+            id: cursor.id.as_str().to_owned(),
+        }),
+    }
+}
+
+fn place(cursor: &index::Cursor) -> Option<Cursor> {
+    let id: AnnotationId = cursor.id.parse().ok()?;
+    Some(Cursor { updated_at: Timestamp::from_microsecond(cursor.updated).ok()?, id })
+}
+
+fn key(row: &Annotation) -> (Timestamp, &str) {
+    (row.updated_at, row.id.as_str())
+}
+
+/// Puts own rows among the found ones, newest first and each once. What lies behind the end of a
+/// full page belongs to the next one.
+fn merged(
+    mut rows: Vec<Annotation>,
+    own: Vec<Annotation>,
+    end: Option<&Cursor>,
+) -> Vec<Annotation> {
+    let on_page =
+        |row: &Annotation| end.is_none_or(|end| key(row) >= (end.updated_at, end.id.as_str()));
+    for row in own {
+        if on_page(&row) && !rows.iter().any(|known| known.id == row.id) {
+            rows.push(row);
+        }
+    }
+    rows.sort_by(|one, other| key(other).cmp(&key(one)));
+    rows
+}
+
+/// A page of at most `limit` rows; what does not fit comes with the next one.
+fn cut(
+    mut rows: Vec<Annotation>,
+    next: Option<Cursor>,
+    limit: usize,
+) -> (Vec<Annotation>, Option<Cursor>) {
+    if rows.len() <= limit {
+        return (rows, next);
+    }
+    rows.truncate(limit);
+    let next = rows.last().map(Cursor::of);
+    (rows, next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Kind;
+
+    fn row(id: u8, at: i64) -> Annotation {
+        Annotation {
+            id: format!("{id:0>22}").parse().expect("an id"),
+            kind: Kind::PageNote,
+            parent: None,
+            root: None,
+            quote: String::new(),
+            selectors: serde_json::Value::Null,
+            text: String::new(),
+            tags: Vec::new(),
+            created_at: Timestamp::UNIX_EPOCH,
+            updated_at: Timestamp::from_microsecond(at).expect("a time"),
+            version: 1,
+            user_id: 1,
+            user_name: String::new(),
+            display_name: String::new(),
+            group: String::new(),
+            group_name: String::new(),
+            url: String::new(),
+            title: String::new(),
+        }
+    }
+
+    fn ids(rows: &[Annotation]) -> Vec<i64> {
+        rows.iter().map(|row| row.updated_at.as_microsecond()).collect()
+    }
+
+    #[test]
+    fn own_rows_stand_where_they_belong_and_once() {
+        let found = vec![row(1, 50), row(2, 30)];
+        let rows = merged(found, vec![row(3, 60), row(1, 50), row(4, 40)], None);
+        assert_eq!(ids(&rows), [60, 50, 40, 30]);
+    }
+
+    #[test]
+    fn own_rows_behind_a_full_page_wait_for_the_next_one() {
+        let end = Cursor::of(&row(2, 30));
+        let rows = merged(vec![row(1, 50), row(2, 30)], vec![row(3, 20)], Some(&end));
+        assert_eq!(ids(&rows), [50, 30]);
+    }
+
+    #[test]
+    fn what_is_cut_off_comes_with_the_next_page() {
+        let (rows, next) = cut(vec![row(1, 50), row(2, 40), row(3, 30)], None, 2);
+        assert_eq!(ids(&rows), [50, 40]);
+        assert_eq!(next, Some(Cursor::of(&row(2, 40))));
+    }
+}

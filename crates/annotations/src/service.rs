@@ -1,0 +1,83 @@
+//! The handle that HTTP, workers and people hang on.
+
+use std::sync::Arc;
+
+use leasehold::Leasehold;
+use leasehold::link::Param;
+use tokio_postgres::Row;
+
+use crate::database::{SCHEMA, Sessions};
+use crate::error::{Refused, StartError, Unavailable};
+use crate::mirror::Mirrored;
+use crate::settings::Settings;
+
+/// Sessions for the statements of requests.
+const SESSIONS: usize = 6;
+
+/// The annotation service on one database and one index. Cheap to clone.
+#[derive(Clone)]
+pub struct Annotations(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) engine: Leasehold,
+    pub(crate) settings: Settings,
+    sessions: Sessions,
+    pub(crate) mirrored: Option<Mirrored>,
+}
+
+impl Annotations {
+    /// Starts the service. The schema must be there: see [`crate::migrate`]. Without an index every
+    /// search is answered by Postgres.
+    pub async fn start(
+        engine: Leasehold,
+        index: Option<crate::Index>,
+        settings: Settings,
+    ) -> Result<Self, StartError> {
+        settings.check()?;
+        let database = engine.database().clone();
+        let session = database
+            .connect()
+            .await
+            .map_err(|error| Unavailable::NoConnection(error.to_string()))?;
+        let status = SCHEMA
+            .status(&session)
+            .await
+            .map_err(|error| StartError::Settings(error.to_string()))?;
+        if status.problem().is_some() {
+            return Err(StartError::NotMigrated);
+        }
+        // Without its triggers a save would make no job, and nobody would notice for a while.
+        let sql = "select count(*) from pg_trigger \
+                   where tgrelid = 'annotations.annotation'::regclass and not tgisinternal";
+        let rows = session.query_typed(sql, &[]).await?;
+        if rows.first().is_none_or(|row| row.get::<_, i64>(0) < 4) {
+            return Err(StartError::NotMigrated);
+        }
+        let sessions = Sessions::new(&database, SESSIONS);
+        let mirrored = index.map(|index| Mirrored::start(&engine, index, &settings));
+        Ok(Self(Arc::new(Inner { engine, settings, sessions, mirrored })))
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    pub fn engine(&self) -> &Leasehold {
+        &self.0.engine
+    }
+
+    /// True when the database answers; for health checks.
+    pub async fn is_healthy(&self) -> bool {
+        self.rows("select 1", &[]).await.is_ok()
+    }
+
+    pub(crate) async fn rows(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Refused> {
+        self.0.sessions.query(sql, params).await
+    }
+
+    /// The answer of a function that always gives one row.
+    pub(crate) async fn row(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, Refused> {
+        let rows = self.rows(sql, params).await?;
+        rows.into_iter().next().ok_or(Refused::NotFound)
+    }
+}

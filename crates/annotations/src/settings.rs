@@ -1,0 +1,131 @@
+//! What an operator can set. Every option has a default that is safe on the open internet.
+
+use std::time::Duration;
+
+use crate::error::StartError;
+use crate::id::Token;
+
+/// How the service behaves.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What links begin with, without a slash at the end.
+    /// Default: `http://127.0.0.1:8081`.
+    pub base_url: String,
+    /// People may make accounts for themselves. Default: off.
+    pub sign_up: bool,
+    /// Pages of these origins, such as `http://localhost:3000`, may use the service from a browser.
+    /// Default: none.
+    pub origins: Vec<String>,
+    pub limits: Limits,
+    /// Who shows it may re-index and move groups. Default: nobody.
+    pub operator_token: Option<Token>,
+    /// How long a search waits for the index before Postgres answers alone. Longer: more answers
+    /// from a slow index. Shorter: fewer people wait for one that is down. Default: 800 ms.
+    pub index_limit: Duration,
+    /// Writes to the index right after the commit, in the process that answered; the job is then
+    /// the safety net. Default: on.
+    pub direct: bool,
+    /// How long after a save its job looks into the index. Default: 60 s.
+    pub verify_after: Duration,
+    /// Jobs that one pass over the index takes. Default: 2500.
+    pub batch: usize,
+    /// Pause between two ranges of the comparison of everything. Default: 10 s.
+    pub check_every: Duration,
+}
+
+/// How much one client may ask for.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Saves a second from one address; 0: no limit. Default: 10.
+    pub saves_per_second: u32,
+    /// Default: 50.
+    pub save_burst: u32,
+    /// Searches and reads a second from one address; 0: no limit. Default: 60.
+    pub reads_per_second: u32,
+    /// Default: 200.
+    pub read_burst: u32,
+    /// How many proxies of yours stand in front. Each adds an address to X-Forwarded-For; with 0 the
+    /// header is ignored, because anybody can write it. Default: 0.
+    pub trusted_proxies: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            base_url: "http://127.0.0.1:8081".to_owned(),
+            sign_up: false,
+            origins: Vec::new(),
+            limits: Limits::default(),
+            operator_token: None,
+            index_limit: Duration::from_millis(800),
+            direct: true,
+            verify_after: Duration::from_secs(60),
+            batch: 2500,
+            check_every: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            saves_per_second: 10,
+            save_burst: 50,
+            reads_per_second: 60,
+            read_burst: 200,
+            trusted_proxies: 0,
+        }
+    }
+}
+
+impl Settings {
+    /// Finds out whether the settings fit together, before anything starts.
+    pub fn check(&self) -> Result<(), StartError> {
+        let bad = |text: String| Err(StartError::Settings(text));
+        if !is_origin(&self.base_url) {
+            return bad(format!(
+                "base URL {:?} is not one; write it as https://notes.example.org",
+                self.base_url
+            ));
+        }
+        for origin in &self.origins {
+            if !is_origin(origin) || origin.matches('/').count() != 2 {
+                return bad(format!(
+                    "{origin:?} is no origin; write it as http://localhost:3000, without a path"
+                ));
+            }
+        }
+        if self.index_limit.is_zero() || self.index_limit > Duration::from_secs(10) {
+            return bad("the index has between 1 ms and 10 s to answer a search".to_owned());
+        }
+        if self.batch == 0 || self.batch > 10_000 {
+            return bad("a pass takes between 1 and 10000 jobs".to_owned());
+        }
+        Ok(())
+    }
+}
+
+fn is_origin(text: &str) -> bool {
+    url::Url::parse(text)
+        .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.host().is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_do_not_fit_are_refused_with_words() {
+        assert!(Settings::default().check().is_ok());
+        let with = |change: &dyn Fn(&mut Settings)| {
+            let mut settings = Settings::default();
+            change(&mut settings);
+            settings.check().err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        assert!(with(&|s| s.base_url = "example.org".into()).contains("https://"));
+        assert!(with(&|s| s.origins = vec!["http://a/b".into()]).contains("without a path"));
+        assert!(with(&|s| s.index_limit = Duration::ZERO).contains("between"));
+        assert!(with(&|s| s.batch = 0).contains("10000"));
+        assert!(with(&|s| s.origins = vec!["http://localhost:3000".into()]).is_empty());
+    }
+}

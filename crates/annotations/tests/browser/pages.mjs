@@ -1,0 +1,49 @@
+// Uses the annotation service as people do, with a real browser: node pages.mjs BASE_URL CONTROL_URL
+//
+// The control URL is another origin: it switches the index off and on, and has a page with our script
+// in it. SCREENSHOTS=folder keeps pictures; a further argument runs only the checks whose name
+// contains it.
+import { launch } from "../../../pastes/tests/browser/browser.mjs";
+import { close, open } from "../../../pastes/tests/browser/watch.mjs";
+import * as elsewhere from "./elsewhere.mjs";
+import * as reading from "./reading.mjs";
+import * as writing from "./writing.mjs";
+
+const [base, control, only = ""] = process.argv.slice(2);
+const limit = 120_000;
+
+function within(promise, name) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`${name} took over ${limit / 1000} s`)), limit);
+  });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
+
+async function order(what) {
+  const signal = AbortSignal.timeout(60_000);
+  const response = await fetch(`${control}/${what}`, { method: "POST", signal });
+  if (!response.ok) throw new Error(`control said ${response.status}`);
+}
+
+const checks = Object.entries({ ...writing, ...reading, ...elsewhere }).filter(([name]) =>
+  name.includes(only),
+);
+let failed = 0;
+const browser = await launch();
+try {
+  for (const [name, check] of checks) {
+    try {
+      const options = { open: (more) => open(browser, base, more), close, base, control, order, browser };
+      await within(check(options), name);
+      console.log(`ok      ${name}`);
+    } catch (error) {
+      failed += 1;
+      console.log(`FAILED  ${name}\n  ${error.stack ?? error}`);
+    }
+  }
+} finally {
+  await browser.close();
+}
+console.log(`${checks.length - failed} of ${checks.length} checks passed`);
+process.exit(failed === 0 && checks.length > 0 ? 0 : 1);

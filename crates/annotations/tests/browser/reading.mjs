@@ -1,0 +1,121 @@
+// Reading: search, filters, keys, a phone, no scripts, an index that is away.
+import { equal, holds, look } from "../../../pastes/tests/browser/watch.mjs";
+import { annotate, card, counts, gone, signUp, texts } from "./steps.mjs";
+
+export async function notes_are_searched_and_filtered({ open, close }) {
+  const watched = await open();
+  const { page } = watched;
+  const name = await signUp(watched);
+  await annotate(page, "Day was dawning", "An early start", "morning");
+  await annotate(page, "Rocinante should stumble", "Poor horse", "animals");
+  const all = (await texts(page)).length;
+  await page.type("#q", "horse poor");
+  await page.keyboard.press("Enter");
+  await gone(page, "An early start");
+  equal(await texts(page), ["Poor horse"], "what has both words");
+  equal(await page.$$eval("mark", (marks) => marks.length), 1, "only its passage is marked");
+  await look(watched, "searched");
+  await page.locator("a[data-drop=q]").click();
+  await card(page, "An early start");
+  equal((await texts(page)).length, all, "everything again");
+  await page.locator("a[data-add=tag][data-value=morning]").click();
+  await gone(page, "Poor horse");
+  await page.locator("a[data-drop=tag]").click();
+  await card(page, "Poor horse");
+  await page.locator(`a[data-add=user][data-value="${name}"]`).click();
+  await page.waitForFunction(() => document.querySelectorAll("#margin .card").length === 2);
+  equal((await texts(page)).sort(), ["An early start", "Poor horse"], "one person's");
+  await page.goBack();
+  await page.waitForFunction((n) => document.querySelectorAll("#margin .card").length === n, {}, all);
+  await page.type("#q", "nothing has these words");
+  await page.keyboard.press("Enter");
+  await page.waitForFunction(() => document.querySelector("#margin .none")?.textContent === "Nothing fits.");
+  return close(watched);
+}
+
+export async function keys_do_what_they_say({ open, close }) {
+  const watched = await open();
+  const { page } = watched;
+  await signUp(watched);
+  await annotate(page, "feeble cries", "Who is it?");
+  await page.click("#title");
+  await page.keyboard.press("j");
+  await page.waitForSelector("#margin .card.chosen");
+  await page.keyboard.press("/");
+  equal(await page.evaluate(() => document.activeElement.id), "q", "the search has the focus");
+  await page.keyboard.press("j");
+  equal(await page.$eval("#q", (it) => it.value), "j", "typing is typing");
+  await page.$eval("#q", (it) => { it.value = ""; it.blur(); });
+  await page.keyboard.press("n");
+  await page.waitForSelector("#compose:not([hidden])");
+  equal(await page.evaluate(() => document.activeElement.id), "compose-text", "writing begins");
+  await page.keyboard.press("Escape");
+  await page.waitForSelector("#compose[hidden]");
+  await page.keyboard.press("?");
+  await page.waitForSelector("#help[open]");
+  await page.keyboard.press("Escape");
+  await page.evaluate(() => document.querySelector("#theme").click());
+  equal(await page.evaluate(() => document.documentElement.dataset.theme), "light", "a theme");
+  await page.reload();
+  equal(await page.evaluate(() => document.documentElement.dataset.theme), "light", "kept");
+  return close(watched);
+}
+
+export async function on_a_phone_the_margin_is_a_sheet({ open, close }) {
+  const watched = await open();
+  const { page } = watched;
+  await signUp(watched);
+  await page.setViewport({ width: 360, height: 740, isMobile: true, hasTouch: true });
+  await page.reload();
+  holds(!(await page.$eval("#notes", (it) => it.checkVisibility({ visibilityProperty: true }))), "closed at first");
+  const key = await annotate(page, "a thicket on his right", "Shade, at last");
+  holds(await page.$eval("#notes", (it) => it.checkVisibility({ visibilityProperty: true })), "it opened for writing");
+  if (process.env.SCREENSHOTS) await page.screenshot({ path: `${process.env.SCREENSHOTS}/sheet-360.png` });
+  await page.locator("#close").click();
+  await page.waitForFunction(() => !document.querySelector("#notes").checkVisibility({ visibilityProperty: true }));
+  if (process.env.SCREENSHOTS) await page.screenshot({ path: `${process.env.SCREENSHOTS}/closed-360.png` });
+  await page.locator(`mark[data-note="${key}"]`).click();
+  await page.waitForFunction(() => document.querySelector("#notes").checkVisibility({ visibilityProperty: true }));
+  await page.waitForSelector(`#note-${key}.chosen`);
+  return close(watched);
+}
+
+export async function without_scripts_everything_can_be_read_and_searched({ open, close, order }) {
+  const writer = await open();
+  await signUp(writer);
+  await annotate(writer.page, "our knight", "Ours!").catch(() => annotate(writer.page, "quitted the inn", "Ours!"));
+  await order("work");
+  await close(writer);
+  const watched = await open({ scripts: false });
+  const { page, base } = watched;
+  await page.goto(`${base}/`);
+  holds((await texts(page)).includes("Ours!"), "the notes are there");
+  holds((await counts(page))[0] > 0, "and counted");
+  await page.type("#q", "ours");
+  await Promise.all([page.waitForNavigation(), page.keyboard.press("Enter")]);
+  holds((await texts(page)).every((it) => /ours/i.test(it)), "and found");
+  await look(watched, "no-scripts");
+  await page.goto(`${base}/account`);
+  await look(watched, "sign-up");
+  return close(watched);
+}
+
+export async function e24_while_the_index_is_away_people_go_on({ open, close, order }) {
+  const watched = await open();
+  const { page } = watched;
+  await signUp(watched);
+  await order("down");
+  try {
+    await annotate(page, "he charged with levelled lance", "During the outage");
+    await page.waitForSelector("#margin .notice.index");
+    await page.reload();
+    await card(page, "During the outage");
+    await look(watched, "index-away");
+    await page.type("#q", "outage");
+    await page.keyboard.press("Enter");
+    await page.waitForFunction(() => document.querySelectorAll("#margin .card").length === 1);
+  } finally {
+    await order("up");
+  }
+  return close(watched);
+}

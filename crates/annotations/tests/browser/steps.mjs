@@ -1,0 +1,78 @@
+// What several checks do.
+
+let people = 0;
+
+/** Makes an account by the page's own form, and goes to the text. */
+export async function signUp(watched, prefix = "reader") {
+  const { page, base } = watched;
+  people += 1;
+  const name = `${prefix}${process.pid}.${people}`;
+  await page.goto(`${base}/account`);
+  await page.locator("#name").fill(name);
+  await Promise.all([page.waitForNavigation(), page.locator("form[action='/account/signup'] button").click()]);
+  await page.goto(`${base}/`);
+  return name;
+}
+
+/** Selects words of the text, as a mouse would. */
+export async function select(page, words) {
+  const found = await page.evaluate((wanted) => {
+    const walker = document.createTreeWalker(document.querySelector("#body"), NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+      const at = walker.currentNode.data.indexOf(wanted);
+      if (at < 0) continue;
+      const range = document.createRange();
+      range.setStart(walker.currentNode, at);
+      range.setEnd(walker.currentNode, at + wanted.length);
+      walker.currentNode.parentElement.scrollIntoView({ block: "center" });
+      getSelection().removeAllRanges();
+      getSelection().addRange(range);
+      return true;
+    }
+    return false;
+  }, words);
+  if (!found) throw new Error(`the text has no ${words}`);
+  await page.waitForSelector("#bar:not([hidden])");
+}
+
+/** Annotates words of the text; gives the key of the note. */
+export async function annotate(page, words, text, tags = "") {
+  await select(page, words);
+  await page.locator("#annotate").click();
+  await page.waitForSelector("#compose:not([hidden])");
+  await page.type("#compose-text", text);
+  if (tags) await page.type("#compose-tags", tags);
+  await page.locator("#compose button[type=submit]").click();
+  return card(page, text);
+}
+
+/** Waits for the note that says this; gives its key. */
+export async function card(page, text) {
+  const found = await page.waitForFunction(
+    (wanted) =>
+      [...document.querySelectorAll("#margin .card")].find(
+        (it) => it.querySelector(".said")?.textContent === wanted,
+      )?.dataset.note,
+    {},
+    text,
+  );
+  return found.jsonValue();
+}
+
+/** Waits until no note says this. */
+export const gone = (page, text) =>
+  page.waitForFunction(
+    (wanted) => ![...document.querySelectorAll("#margin .said")].some((it) => it.textContent === wanted),
+    {},
+    text,
+  );
+
+export const counts = (page) =>
+  page.$$eval("#margin .tabs .count", (all) => all.map((it) => Number(it.textContent)));
+
+export const texts = (page) => page.$$eval("#margin .said", (all) => all.map((it) => it.textContent));
+
+/** Presses a button of a note. */
+export async function press(page, key, does) {
+  await page.locator(`#note-${key} [data-do=${does}]`).click();
+}

@@ -1,0 +1,152 @@
+//! Work on many notes: renames, departures, moves and re-indexing go on in pieces, behind live saves.
+
+use annotations::{AnnotationId, Refused, What};
+
+use crate::rig::{PAGE, Rig, on_page};
+
+/// Many notes of one author, by one statement.
+async fn many(rig: &Rig, author: i64, number: i32) {
+    let sql = "insert into annotations.annotation (id, document_id, user_id, group_id, kind, text) \
+               select substr(replace(gen_random_uuid()::text, '-', ''), 1, 22), \
+                      annotations.document_of($1, ''), $2, '__world__', 'page_note', 'note ' || n \
+               from generate_series(1, $3) n";
+    rig.client.execute(sql, &[&PAGE, &author, &number]).await.unwrap();
+}
+
+/// Jobs of the index, by tag and priority.
+async fn jobs(rig: &Rig) -> Vec<(String, i32, i64)> {
+    let sql = "select tag, priority, count(*) from leasehold.job where name = 'index' \
+               group by tag, priority order by tag, priority";
+    let rows = rig.client.query(sql, &[]).await.unwrap();
+    rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect()
+}
+
+#[tokio::test]
+async fn a12_a_rename_reaches_the_index_in_pieces_while_live_saves_go_on() {
+    let rig = Rig::new().await;
+    let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
+    many(&rig, alba.id, 2500).await;
+    rig.work_all().await;
+    rig.assert_equal().await;
+    rig.notes.rename_user(alba.id, "albathegreat").await.unwrap();
+    // One row and one job; the rows of the notes have not changed yet.
+    assert_eq!(jobs(&rig).await, []);
+    let alba = rig.notes.user("albathegreat").await.unwrap();
+    let saving = async {
+        for number in 0..50 {
+            rig.note(if number % 2 == 0 { &alba } else { &bela }, "live").await;
+        }
+    };
+    tokio::join!(rig.work(), saving);
+    let waiting = jobs(&rig).await;
+    let renamed: i64 = waiting.iter().filter(|job| job.0 == "rename_user").map(|job| job.2).sum();
+    assert!((2500..=2525).contains(&renamed), "{waiting:?}");
+    assert!(waiting.iter().all(|job| job.0 != "rename_user" || job.1 == 100), "{waiting:?}");
+    assert!(
+        waiting.contains(&("storage.create_annotation".to_owned(), 1, 50)) || renamed > 2500,
+        "{waiting:?}"
+    );
+    rig.work_all().await;
+    rig.assert_equal().await;
+    let found = rig.store.as_ref().unwrap().inner_search("albathegreat").await;
+    assert_eq!(found, 200, "a full page under the new name");
+    assert_eq!(rig.store.as_ref().unwrap().inner_search("alba").await, 0, "none under the old one");
+}
+
+#[tokio::test]
+async fn a12_a_departure_empties_table_and_index() {
+    let rig = Rig::new().await;
+    let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
+    many(&rig, alba.id, 1200).await;
+    rig.note(&bela, "stays").await;
+    rig.work_all().await;
+    rig.notes.delete_user(alba.id).await.unwrap();
+    rig.work().await;
+    assert_eq!(rig.count("select count(*) from annotations.annotation").await, 1);
+    rig.work_all().await;
+    rig.assert_equal().await;
+    assert_eq!(rig.texts(None, &on_page()).await, ["stays"]);
+}
+
+#[tokio::test]
+async fn a11_a_reindex_asks_for_what_is_meant_and_changes_no_row() {
+    let rig = Rig::new().await;
+    let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
+    many(&rig, alba.id, 30).await;
+    let one = rig.note(&bela, "x").await;
+    rig.work_all().await;
+    let before = rig.count("select sum(version)::bigint from annotations.annotation").await;
+    let now = jiff::Timestamp::now();
+    let hour = jiff::SignedDuration::from_hours(1);
+    let cases = [
+        (What::User("alba".to_owned()), 30, 100),
+        (What::User("bela".to_owned()), 1, 100),
+        (What::Group(annotations::WORLD.to_owned()), 31, 100),
+        (What::Document(PAGE.to_owned()), 31, 100),
+        (What::Time { since: Some(now - hour), until: None }, 31, 1000),
+        (What::Time { since: None, until: Some(now - hour) }, 0, 1000),
+        (What::Ids(vec![one.id.clone(), AnnotationId::random()]), 1, 1000),
+        (What::All, 31, 1000),
+    ];
+    for (what, number, priority) in cases {
+        assert_eq!(rig.notes.count_reindex(&what).await.unwrap(), number, "{what:?}");
+        assert_eq!(jobs(&rig).await, [], "counting asks for nothing");
+        let id = rig.notes.reindex(&what, None, false).await.unwrap();
+        // The work in pieces alone, so that its jobs can be looked at.
+        rig.client.execute("select annotations.bulk_step($1)", &[&id]).await.unwrap();
+        let wanted = match number {
+            0 => vec![],
+            number => vec![(what.tag().to_owned(), priority, number)],
+        };
+        assert_eq!(jobs(&rig).await, wanted, "{what:?}");
+        let progress = rig.notes.progress(id).await.unwrap();
+        assert_eq!((progress.rows, progress.waiting), (number, number));
+        rig.work_all().await;
+        let progress = rig.notes.progress(id).await.unwrap();
+        assert!(progress.finished && progress.waiting == 0, "{progress:?}");
+    }
+    assert_eq!(rig.count("select sum(version)::bigint from annotations.annotation").await, before);
+    assert!(matches!(
+        rig.notes.reindex(&What::User("nobody".to_owned()), None, false).await,
+        Err(Refused::NotFound)
+    ));
+    assert!(matches!(
+        rig.notes.reindex(&What::All, Some(1), false).await,
+        Err(Refused::Malformed(_))
+    ));
+}
+
+#[tokio::test]
+async fn a_reindex_that_is_cancelled_leaves_no_jobs_behind() {
+    let rig = Rig::new().await;
+    let alba = rig.user("alba").await;
+    many(&rig, alba.id, 20).await;
+    rig.work_all().await;
+    let id = rig.notes.reindex(&What::All, None, true).await.unwrap();
+    rig.client.execute("select annotations.bulk_step($1, 5)", &[&id]).await.unwrap();
+    assert_eq!(rig.notes.cancel_bulk(id).await.unwrap(), 5);
+    rig.work().await;
+    let progress = rig.notes.progress(id).await.unwrap();
+    assert!(progress.cancelled && progress.waiting == 0 && progress.rows == 5, "{progress:?}");
+    assert!(matches!(rig.notes.cancel_bulk(id + 1).await, Err(Refused::NotFound)));
+}
+
+#[tokio::test]
+async fn g5_work_in_pieces_goes_on_where_a_dead_worker_left_it() {
+    let rig = Rig::new().await;
+    let alba = rig.user("alba").await;
+    many(&rig, alba.id, 25).await;
+    rig.work_all().await;
+    rig.notes.rename_user(alba.id, "albathegreat").await.unwrap();
+    let sql = "select annotations.bulk_step(max(id), 10) from annotations.bulk";
+    rig.client.execute(sql, &[]).await.unwrap();
+    assert_eq!(
+        rig.count("select count(*) from annotations.annotation where version = 2").await,
+        10
+    );
+    rig.work().await;
+    assert_eq!(
+        rig.count("select count(*) from annotations.annotation where version = 2").await,
+        25
+    );
+}

@@ -1,0 +1,245 @@
+//! Notes over HTTP, in the W3C's shape.
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::{Site, note, whole};
+use crate::rig::PAGE;
+
+#[tokio::test]
+async fn a_note_goes_round_in_the_shape_of_the_w3c() {
+    let site = Site::new().await;
+    let token = site.token("sophiathefirst").await;
+    let mut new = note("So he can do sums?");
+    new["body"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({ "type": "TextualBody", "value": "math", "purpose": "tagging" }));
+    let made = site.save(&token, &new).await;
+    assert_eq!(made["@context"], "http://www.w3.org/ns/anno.jsonld");
+    assert_eq!(
+        (&made["type"], &made["own"], &made["version"]),
+        (&json!("Annotation"), &json!(true), &json!(1))
+    );
+    assert_eq!(made["creator"]["name"], "sophiathefirst");
+    assert_eq!(made["target"]["selector"], new["target"]["selector"]);
+    assert_eq!(made["body"][1]["value"], "math");
+    let path = format!("/api/annotations/{}", made["key"].as_str().unwrap());
+    assert_eq!(made["id"], json!(site.url(&path)));
+    let read: Value = site.get(&path).send().await.unwrap().json().await.unwrap();
+    assert_eq!(read["own"], json!(false), "nobody in particular reads it");
+
+    let change = json!({ "body": [{ "type": "TextualBody", "value": "He can." }] });
+    let response =
+        site.request(Method::PATCH, &path).bearer_auth(&token).json(&change).send().await.unwrap();
+    let changed: Value = response.json().await.unwrap();
+    assert_eq!((&changed["version"], &changed["body"][0]["value"]), (&json!(2), &json!("He can.")));
+    assert_eq!(changed["body"].as_array().unwrap().len(), 1, "tags were left out");
+
+    let reply = json!({ "replyTo": made["key"], "body": [{ "type": "TextualBody", "value": "Wrongly, in Spanish.", "purpose": "replying" }] });
+    let reply = site.save(&token, &reply).await;
+    assert_eq!(
+        (&reply["motivation"], &reply["references"]),
+        (&json!("replying"), &json!([made["key"]]))
+    );
+
+    let found = site.search(&[("url", PAGE)]).bearer_auth(&token).send().await.unwrap();
+    assert_eq!(found.headers()["x-index"], "ok");
+    let found: Value = found.json().await.unwrap();
+    assert_eq!(found["rows"].as_array().unwrap().len(), 2);
+    assert_eq!(found["counts"], json!({ "annotations": 1, "pageNotes": 0, "replies": 1 }));
+
+    let gone = site.request(Method::DELETE, &path).bearer_auth(&token).send().await.unwrap();
+    assert_eq!(gone.status(), StatusCode::NO_CONTENT);
+    assert_eq!(site.get(&path).send().await.unwrap().status(), StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn h13_a_repeated_request_with_its_key_is_answered_alike() {
+    let site = Site::new().await;
+    let token = site.token("sophia").await;
+    let send = |text: &str| {
+        site.post("/api/annotations")
+            .bearer_auth(&token)
+            .header("Idempotency-Key", "k")
+            .json(&note(text))
+            .send()
+    };
+    let first = send("x").await.unwrap();
+    assert!(first.headers().get("idempotent-replayed").is_none());
+    let first: Value = first.json().await.unwrap();
+    let again = send("x").await.unwrap();
+    assert_eq!(
+        (again.status(), &again.headers()["idempotent-replayed"]),
+        (StatusCode::CREATED, &"true".parse().unwrap())
+    );
+    assert_eq!(again.json::<Value>().await.unwrap()["key"], first["key"]);
+    assert_eq!(send("y").await.unwrap().status(), StatusCode::CONFLICT);
+}
+
+#[tokio::test]
+async fn h9_unknown_hidden_deleted_and_malformed_notes_get_one_answer() {
+    let site = Site::new().await;
+    let (alba, bela) = (site.token("alba").await, site.token("bela").await);
+    let group: Value = site
+        .post("/api/groups")
+        .bearer_auth(&alba)
+        .json(&json!({ "name": "Reading" }))
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
+    let mut secret = note("secret");
+    secret["group"] = group["id"].clone();
+    let hidden = site.save(&alba, &secret).await["key"].as_str().unwrap().to_owned();
+    let deleted = site.save(&alba, &note("x")).await["key"].as_str().unwrap().to_owned();
+    site.request(Method::DELETE, &format!("/api/annotations/{deleted}"))
+        .bearer_auth(&alba)
+        .send()
+        .await
+        .unwrap();
+    let unknown = "0".repeat(22);
+    for method in [Method::GET, Method::PATCH, Method::DELETE] {
+        let mut answers = Vec::new();
+        for key in [hidden.as_str(), &deleted, &unknown, "x", "..%2F..", "%00", "'--"] {
+            let path = format!("/api/annotations/{key}");
+            let mut request = site.request(method.clone(), &path).bearer_auth(&bela);
+            if method == Method::PATCH {
+                request = request.json(&json!({}));
+            }
+            answers.push(whole(request.send().await.unwrap()).await);
+        }
+        assert_eq!(answers[0].0, StatusCode::NOT_FOUND);
+        assert!(answers.windows(2).all(|pair| pair[0] == pair[1]), "{method}: {answers:#?}");
+    }
+}
+
+#[tokio::test]
+async fn people_and_groups_can_be_managed_and_only_ones_own() {
+    let site = Site::new().await;
+    let (alba, bela) = (site.token("alba").await, site.token("bela").await);
+    let profile: Value =
+        site.get("/api/profile").bearer_auth(&alba).send().await.unwrap().json().await.unwrap();
+    assert_eq!(
+        (&profile["user"]["name"], &profile["groups"][0]["id"]),
+        (&json!("alba"), &json!("__world__"))
+    );
+    let group: Value = site
+        .post("/api/groups")
+        .bearer_auth(&alba)
+        .json(&json!({ "name": "Reading" }))
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
+    let members = format!("/api/groups/{}/members", group["id"].as_str().unwrap());
+    let join = |token: &str, body: Value| site.post(&members).bearer_auth(token).json(&body).send();
+    assert_eq!(
+        join(&bela, json!({})).await.unwrap().status(),
+        StatusCode::NOT_FOUND,
+        "it is closed"
+    );
+    assert_eq!(
+        join(&alba, json!({ "name": "bela" })).await.unwrap().status(),
+        StatusCode::NO_CONTENT
+    );
+    let groups: Value =
+        site.get("/api/groups").bearer_auth(&bela).send().await.unwrap().json().await.unwrap();
+    assert_eq!(groups["groups"].as_array().unwrap().len(), 2);
+    let other = site
+        .request(Method::PATCH, "/api/users/alba")
+        .bearer_auth(&bela)
+        .json(&json!({ "name": "x1" }))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(other.status(), StatusCode::FORBIDDEN);
+    let taken = site
+        .request(Method::PATCH, "/api/users/bela")
+        .bearer_auth(&bela)
+        .json(&json!({ "name": "alba" }))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(taken.status(), StatusCode::CONFLICT);
+    let renamed = site
+        .request(Method::PATCH, "/api/users/bela")
+        .bearer_auth(&bela)
+        .json(&json!({ "name": "belathebrave" }))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(renamed.json::<Value>().await.unwrap()["name"], "belathebrave");
+    let gone = site
+        .request(Method::DELETE, "/api/users/belathebrave")
+        .bearer_auth(&bela)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(gone.status(), StatusCode::NO_CONTENT);
+    assert_eq!(
+        site.get("/api/profile").bearer_auth(&bela).send().await.unwrap().status(),
+        StatusCode::UNAUTHORIZED
+    );
+}
+
+#[tokio::test]
+async fn operators_reindex_and_nobody_else() {
+    const OPERATOR: &str = "operator-token-0123456789";
+    let token = annotations::Token::parse(OPERATOR);
+    let site =
+        Site::with(annotations::Settings { operator_token: token, ..crate::rig::settings() }).await;
+    let alba = site.token("alba").await;
+    site.save(&alba, &note("x")).await;
+    let order = |token: &str, body: Value| {
+        site.post("/api/v1/reindex").bearer_auth(token).json(&body).send()
+    };
+    assert_eq!(order(&alba, json!({ "all": true })).await.unwrap().status(), StatusCode::FORBIDDEN);
+    assert_eq!(order(OPERATOR, json!({})).await.unwrap().status(), StatusCode::BAD_REQUEST);
+    assert_eq!(
+        order(OPERATOR, json!({ "all": true, "user": "alba" })).await.unwrap().status(),
+        StatusCode::BAD_REQUEST
+    );
+    let counted: Value = order(OPERATOR, json!({ "user": "alba", "dryRun": true }))
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
+    assert_eq!(counted["rows"], 1);
+    let begun = order(OPERATOR, json!({ "user": "alba" })).await.unwrap();
+    assert_eq!(begun.status(), StatusCode::ACCEPTED);
+    let id = begun.json::<Value>().await.unwrap()["id"].as_str().unwrap().to_owned();
+    site.rig.work_all().await;
+    let path = format!("/api/v1/reindex/{id}");
+    let done: Value =
+        site.get(&path).bearer_auth(OPERATOR).send().await.unwrap().json().await.unwrap();
+    assert_eq!((&done["finished"], &done["waiting"]), (&json!(true), &json!(0)));
+    let cancelled: Value = site
+        .request(Method::DELETE, &path)
+        .bearer_auth(OPERATOR)
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
+    assert_eq!(cancelled["cancelled"], true);
+    let closed = Site::new().await;
+    let hidden = closed
+        .post("/api/v1/reindex")
+        .bearer_auth(OPERATOR)
+        .json(&json!({ "all": true }))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        hidden.status(),
+        StatusCode::NOT_FOUND,
+        "without a token in the settings it is not there"
+    );
+}

@@ -1,0 +1,260 @@
+//! What hostile clients send, and what they get.
+
+use annotations::{Limits, Settings};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use super::{Site, note};
+use crate::rig::{PAGE, settings};
+
+#[tokio::test]
+async fn h1_h2_bodies_that_are_no_notes_are_refused_in_words() {
+    let site = Site::new().await;
+    let token = site.token("sophia").await;
+    let deep = "[".repeat(100_000);
+    let bad = [
+        ("", 400),
+        ("{", 400),
+        ("[]", 400),
+        ("null", 400),
+        (deep.as_str(), 400),
+        (r#"{"target":{"source":"https://a.example/"},"body":[{"value":"\u0000"}]}"#, 422),
+        (r#"{"target":{"source":"https://a.example/"},"body":[{"value":"\ud800"}]}"#, 400),
+        (r#"{"target":{"source":"ftp://a.example/"},"body":[{"value":"x"}]}"#, 422),
+        (r#"{"target":{"source":"https://a.example/"},"surprise":1}"#, 400),
+        (
+            r#"{"target":{"source":"https://a.example/","selector":[{"type":"TextPositionSelector","start":1e999,"end":2}]}}"#,
+            400,
+        ),
+        (
+            r#"{"target":{"source":"https://a.example/","selector":[{"type":"TextPositionSelector","start":5,"end":2}]}}"#,
+            400,
+        ),
+        (r#"{"replyTo":"../../etc/passwd","body":[{"value":"x"}]}"#, 400),
+    ];
+    for (body, status) in bad {
+        let request = site.post("/api/annotations").bearer_auth(&token);
+        let response = request
+            .header("content-type", "application/json")
+            .body(body.to_owned())
+            .send()
+            .await
+            .unwrap();
+        let short: String = body.chars().take(120).collect();
+        assert_eq!(response.status().as_u16(), status, "{short}");
+        let problem: Value = response.json().await.unwrap();
+        assert!(problem["detail"].as_str().unwrap().ends_with('.'), "{problem}");
+    }
+    let large = note(&"x".repeat(900_000));
+    let response =
+        site.post("/api/annotations").bearer_auth(&token).json(&large).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    let form = site.post("/api/annotations").bearer_auth(&token).body("x").send().await.unwrap();
+    assert_eq!(form.status(), StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    assert_eq!(site.rig.count("select count(*) from annotations.annotation").await, 0);
+}
+
+#[tokio::test]
+async fn h3_what_people_write_is_text_on_every_page() {
+    let site = Site::new().await;
+    let token = site.token("sophia").await;
+    let evil = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&";
+    let here = site.url("/");
+    let mut new = note(evil);
+    new["target"]["source"] = json!(here);
+    new["target"]["selector"][0]["exact"] = json!(evil);
+    new["body"].as_array_mut().unwrap().push(json!({ "value": &evil[..40], "purpose": "tagging" }));
+    site.save(&token, &new).await;
+    for path in [
+        "/".to_owned(),
+        format!("/margin?url={here}"),
+        format!("/?q={}", "%3Cscript%3E"),
+        "/?user=%3Cscript%3E&tag=%22%3E".to_owned(),
+    ] {
+        let response =
+            site.get(&path).bearer_auth(&token).header("accept", "text/html").send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+        let policy = response.headers()["content-security-policy"].to_str().unwrap().to_owned();
+        assert!(policy.contains("script-src 'self'") && !policy.contains("unsafe"), "{policy}");
+        let page = response.text().await.unwrap();
+        assert!(!page.contains("<script>alert") && !page.contains("<img src=x"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn h5_questions_are_values_and_never_sql() {
+    let site = Site::new().await;
+    let token = site.token("sophia").await;
+    site.save(&token, &note("100% of 'them'; drop table x -- \\")).await;
+    for evil in [
+        "'; drop table annotations.annotation; --",
+        "%",
+        "_",
+        "\\",
+        "a' or '1'='1",
+        "$1",
+        "*",
+        ".*",
+        "(((((",
+        "\"",
+        "a AND",
+        "-",
+        "\u{202e}",
+    ] {
+        for name in ["q", "user", "group", "tag"] {
+            let response = site.search(&[(name, evil)]).bearer_auth(&token).send().await.unwrap();
+            assert_eq!(response.status(), StatusCode::OK, "{name}={evil}");
+        }
+    }
+    let find = |q: &'static str| {
+        let request = site.search(&[("q", q)]).bearer_auth(&token);
+        async move {
+            request.send().await.unwrap().json::<Value>().await.unwrap()["rows"]
+                .as_array()
+                .unwrap()
+                .len()
+        }
+    };
+    assert_eq!(find("100%").await, 1);
+    assert_eq!(find("1%0").await, 0, "no letter stands for others");
+    assert_eq!(site.rig.count("select count(*) from annotations.annotation").await, 1);
+}
+
+#[tokio::test]
+async fn h17_questions_are_bounded() {
+    let site = Site::new().await;
+    for query in [
+        "limit=0",
+        "limit=201",
+        "limit=-1",
+        "limit=+5",
+        "limit=x",
+        "cursor=x",
+        "kind=x",
+        "references=x",
+        "url=x",
+    ] {
+        let response = site.get(&format!("/api/search?{query}")).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{query}");
+    }
+    let long = "x".repeat(201);
+    let response = site.search(&[("q", long.as_str())]).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+    let response = site.get("/api/search?q=%00").send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn h10_other_sites_cannot_act_with_somebodys_cookie() {
+    let site = Site::new().await;
+    let token = site.token("sophia").await;
+    let cookie = format!("notes={token}");
+    let send = |site_says: &'static str| {
+        site.post("/api/annotations")
+            .header("cookie", cookie.clone())
+            .header("sec-fetch-site", site_says)
+            .json(&note("x"))
+            .send()
+    };
+    assert_eq!(send("cross-site").await.unwrap().status(), StatusCode::FORBIDDEN);
+    assert_eq!(send("same-site").await.unwrap().status(), StatusCode::FORBIDDEN);
+    assert_eq!(send("same-origin").await.unwrap().status(), StatusCode::CREATED);
+    for form in ["signup", "login", "logout", "groups", "delete"] {
+        let response = site
+            .post(&format!("/account/{form}"))
+            .header("cookie", cookie.clone())
+            .header("sec-fetch-site", "cross-site")
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body("name=sophia")
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(response.status(), StatusCode::FORBIDDEN, "{form}");
+    }
+    assert_eq!(
+        site.get("/api/profile").header("cookie", cookie).send().await.unwrap().status(),
+        StatusCode::OK
+    );
+}
+
+#[tokio::test]
+async fn h10_only_origins_of_the_settings_are_let_in_by_a_browser() {
+    let own = "http://localhost:3000";
+    let site = Site::with(Settings { origins: vec![own.to_owned()], ..settings() }).await;
+    let token = site.token("sophia").await;
+    let cookie = format!("notes={token}");
+    for (origin, allowed) in [
+        (own, true),
+        ("http://localhost:3001", false),
+        ("null", false),
+        ("https://localhost:3000", false),
+    ] {
+        let asked = site
+            .request(reqwest::Method::OPTIONS, "/api/annotations")
+            .header("origin", origin)
+            .header("access-control-request-method", "POST")
+            .send()
+            .await
+            .unwrap();
+        let granted = asked
+            .headers()
+            .get("access-control-allow-origin")
+            .map(|it| it.to_str().unwrap().to_owned());
+        assert_eq!(granted.as_deref(), allowed.then_some(origin));
+        let saved = site
+            .post("/api/annotations")
+            .header("origin", origin)
+            .header("sec-fetch-site", "same-site")
+            .header("cookie", cookie.clone())
+            .json(&note("x"))
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(saved.status().is_success(), allowed, "{origin}");
+    }
+    let script = site.get("/embed.js").send().await.unwrap();
+    assert_eq!(script.headers()["cross-origin-resource-policy"], "cross-origin");
+    let closed = Site::new().await;
+    let asked = closed.get("/api/search").header("origin", own).send().await.unwrap();
+    assert!(asked.headers().get("access-control-allow-origin").is_none(), "nobody by default");
+}
+
+#[tokio::test]
+async fn h9_h11_an_address_that_asks_too_often_is_told_when_to_come_back() {
+    let limits = Limits {
+        saves_per_second: 1,
+        save_burst: 2,
+        reads_per_second: 1,
+        read_burst: 3,
+        trusted_proxies: 0,
+    };
+    let site = Site::with(Settings { limits, ..settings() }).await;
+    let mut told = None;
+    for _ in 0..10 {
+        let response = site.search(&[("url", PAGE)]).send().await.unwrap();
+        if response.status() == StatusCode::TOO_MANY_REQUESTS {
+            told =
+                Some(response.headers()["retry-after"].to_str().unwrap().parse::<u64>().unwrap());
+            break;
+        }
+    }
+    assert!(told.is_some_and(|seconds| seconds >= 1));
+}
+
+#[tokio::test]
+async fn h12_tokens_are_in_no_answer_but_their_own() {
+    let site = Site::new().await;
+    let token = site.token("sophia").await;
+    site.save(&token, &note("x")).await;
+    for path in ["/", "/account", "/api/profile", "/api/search", "/openapi.json"] {
+        let answer = site
+            .get(path)
+            .header("cookie", format!("notes={token}"))
+            .header("accept", "text/html")
+            .send()
+            .await
+            .unwrap();
+        assert!(!format!("{:?}", answer.headers()).contains(&token), "{path}");
+        assert!(!answer.text().await.unwrap().contains(&token), "{path}");
+    }
+}

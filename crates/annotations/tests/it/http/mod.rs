@@ -1,0 +1,112 @@
+//! The service as clients meet it: a real listener, real requests.
+
+mod api;
+mod hostile;
+mod pages;
+mod schema;
+
+use std::net::SocketAddr;
+
+use annotations::Settings;
+use annotations::http::ServerLimits;
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::rig::{PAGE, Rig, settings};
+
+/// A service that listens.
+pub struct Site {
+    pub rig: Rig,
+    pub address: SocketAddr,
+    pub http: Client,
+}
+
+impl Site {
+    pub async fn new() -> Self {
+        Self::with(settings()).await
+    }
+
+    pub async fn with(mut settings: Settings) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        settings.base_url = format!("http://{address}");
+        let rig = Rig::with(settings, true).await;
+        let router = annotations::router(rig.notes.clone());
+        let limits = ServerLimits::default();
+        tokio::spawn(annotations::http::serve_within(
+            listener,
+            router,
+            limits,
+            std::future::pending(),
+        ));
+        let http = Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+        Self { rig, address, http }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, self.url(path))
+    }
+
+    pub fn get(&self, path: &str) -> RequestBuilder {
+        self.request(Method::GET, path)
+    }
+
+    pub fn post(&self, path: &str) -> RequestBuilder {
+        self.request(Method::POST, path)
+    }
+
+    /// A search with these values.
+    pub fn search(&self, values: &[(&str, &str)]) -> RequestBuilder {
+        let mut query = url::form_urlencoded::Serializer::new(String::new());
+        query.extend_pairs(values);
+        self.get(&format!("/api/search?{}", query.finish()))
+    }
+
+    /// Makes an account and gives its token.
+    pub async fn token(&self, name: &str) -> String {
+        let response = self.post("/api/users").json(&json!({ "name": name })).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::CREATED);
+        response.json::<Value>().await.unwrap()["token"].as_str().unwrap().to_owned()
+    }
+
+    /// Saves a note and gives the answer.
+    pub async fn save(&self, token: &str, body: &Value) -> Value {
+        let response =
+            self.post("/api/annotations").bearer_auth(token).json(body).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::CREATED);
+        response.json().await.unwrap()
+    }
+}
+
+/// A note about a passage.
+pub fn note(text: &str) -> Value {
+    json!({
+        "@context": "http://www.w3.org/ns/anno.jsonld",
+        "type": "Annotation",
+        "target": {
+            "source": PAGE,
+            "selector": [
+                { "type": "TextQuoteSelector", "exact": "added it up", "prefix": "Don Quixote ", "suffix": "," },
+                { "type": "TextPositionSelector", "start": 12, "end": 23 },
+            ],
+        },
+        "body": [{ "type": "TextualBody", "value": text, "purpose": "commenting" }],
+    })
+}
+
+/// Everything about an answer but when it was given.
+pub async fn whole(response: Response) -> (StatusCode, Vec<(String, String)>, String) {
+    let mut headers: Vec<(String, String)> = response
+        .headers()
+        .iter()
+        .filter(|(name, _)| *name != "date")
+        .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
+        .collect();
+    headers.sort();
+    (response.status(), headers, response.text().await.unwrap())
+}

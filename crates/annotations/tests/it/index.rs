@@ -1,0 +1,154 @@
+//! Search with an index: fresh, behind, down, wrong.
+
+use std::sync::Arc;
+
+use annotations::{Change, Filter, IndexState, Settings};
+
+use crate::rig::{PAGE, Rig, on_page, settings, until};
+
+async fn state(rig: &Rig, viewer: Option<i64>) -> IndexState {
+    rig.notes.search(viewer, &on_page(), None, 50).await.unwrap().index
+}
+
+#[tokio::test]
+async fn a4_an_author_finds_what_the_index_does_not_know_and_others_do_when_it_does() {
+    let rig = Rig::new().await;
+    let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
+    rig.note(&alba, "first words").await;
+    assert_eq!(rig.texts(Some(&alba), &on_page()).await, ["first words"], "one's own, at once");
+    let words = Filter { q: Some("words first".to_owned()), ..Filter::default() };
+    assert_eq!(rig.texts(Some(&alba), &words).await, ["first words"], "by its words, too");
+    assert!(rig.texts(Some(&bela), &on_page()).await.is_empty(), "the index is what others see");
+    rig.work_all().await;
+    assert_eq!(rig.texts(Some(&bela), &on_page()).await, ["first words"]);
+    assert_eq!(rig.texts(None, &words).await, ["first words"]);
+    rig.assert_equal().await;
+    assert_eq!(rig.count("select count(*) from leasehold.job where name = 'index'").await, 0);
+}
+
+#[tokio::test]
+async fn f7_the_direct_path_shows_a_save_to_others_before_its_job_is_due() {
+    let rig = Rig::with(Settings { direct: true, ..settings() }, true).await;
+    let alba = rig.user("alba").await;
+    let note = rig.note(&alba, "seen at once").await;
+    until(async || !rig.texts(None, &on_page()).await.is_empty()).await;
+    let change = Change { text: Some("changed at once".to_owned()), ..Change::default() };
+    rig.notes.update(&alba, &note.id, change).await.unwrap();
+    let words = Filter { q: Some("changed".to_owned()), ..Filter::default() };
+    until(async || !rig.texts(None, &words).await.is_empty()).await;
+    rig.notes.delete(&alba, &note.id).await.unwrap();
+    assert!(rig.texts(None, &on_page()).await.is_empty(), "what is gone is gone");
+    // Jobs are there all the same, and find nothing to do.
+    assert!(rig.count("select count(*) from leasehold.job where name = 'index'").await > 0);
+    rig.work_all().await;
+    rig.assert_equal().await;
+}
+
+#[tokio::test]
+async fn e24_while_the_index_is_down_nothing_fails_and_postgres_answers() {
+    let rig = Rig::with(Settings { direct: true, ..settings() }, true).await;
+    let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
+    rig.note(&alba, "before the outage").await;
+    rig.work_all().await;
+    rig.store.as_ref().unwrap().set_down(true);
+    rig.note(&alba, "during the outage").await;
+    for viewer in [None, Some(&alba), Some(&bela)] {
+        let found = rig.notes.search(viewer.map(|u| u.id), &on_page(), None, 50).await.unwrap();
+        assert_eq!(found.index, IndexState::Down);
+        assert_eq!(found.rows.len(), 2);
+    }
+    let words = Filter { q: Some("OUTAGE during".to_owned()), ..Filter::default() };
+    assert_eq!(rig.texts(None, &words).await, ["during the outage"]);
+    rig.store.as_ref().unwrap().set_down(false);
+    until(async || state(&rig, None).await != IndexState::Down).await;
+    // The mirror left the index alone for a while, too: its jobs come back by themselves.
+    until(async || {
+        rig.work_all().await;
+        rig.count("select count(*) from leasehold.job where name = 'index'").await == 0
+    })
+    .await;
+    rig.assert_equal().await;
+    assert_eq!(rig.texts(None, &on_page()).await.len(), 2);
+}
+
+#[tokio::test]
+async fn e24_an_index_that_hangs_is_waited_for_once_and_then_left_alone() {
+    let mut short = settings();
+    short.index_limit = std::time::Duration::from_millis(50);
+    let rig = Rig::with(short, true).await;
+    let alba = rig.user("alba").await;
+    rig.note(&alba, "x").await;
+    let store = Arc::clone(rig.store.as_ref().unwrap());
+    store.set_hanging(true);
+    for _ in 0..10 {
+        assert_eq!(state(&rig, None).await, IndexState::Down);
+    }
+    assert_eq!(store.asked(), 3, "the breaker opens after three");
+    store.set_hanging(false);
+}
+
+#[tokio::test]
+async fn s2_behind_says_so_and_equal_says_ok() {
+    let rig = Rig::new().await;
+    let alba = rig.user("alba").await;
+    rig.note(&alba, "x").await;
+    rig.work_all().await;
+    assert_eq!(state(&rig, None).await, IndexState::Ok);
+    // A job that has been due for longer than the head start of the direct path.
+    let note = rig.note(&alba, "y").await;
+    let sql =
+        "update leasehold.job set scheduled_at = statement_timestamp() - interval '10 minutes'";
+    rig.client.execute(sql, &[]).await.unwrap();
+    until(async || state(&rig, None).await == IndexState::Behind).await;
+    assert_eq!(rig.notes.read(None, &note.id).await.unwrap().url, PAGE);
+    rig.work_all().await;
+    until(async || state(&rig, None).await == IndexState::Ok).await;
+}
+
+#[tokio::test]
+async fn f14_ghosts_in_the_index_show_nothing() {
+    let rig = Rig::new().await;
+    let alba = rig.user("alba").await;
+    let note = rig.note(&alba, "ghost").await;
+    rig.note(&alba, "alive").await;
+    rig.work_all().await;
+    // Gone from the table, and nobody told the index.
+    let sql = "set session_replication_role = replica";
+    rig.client.batch_execute(sql).await.unwrap();
+    let gone = "delete from annotations.annotation where id = $1";
+    assert_eq!(rig.client.execute(gone, &[&note.id.as_str()]).await.unwrap(), 1);
+    rig.client.batch_execute("reset session_replication_role").await.unwrap();
+    assert_eq!(rig.texts(None, &on_page()).await, ["alive"]);
+    assert_eq!(rig.notes.counts(None, PAGE).await.unwrap().annotations, 1);
+}
+
+#[tokio::test]
+async fn pages_of_an_answer_have_every_note_once_in_order() {
+    for indexed in [false, true] {
+        let rig = Rig::with(settings(), indexed).await;
+        let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
+        for number in 0..25 {
+            rig.note(if number % 3 == 0 { &bela } else { &alba }, &number.to_string()).await;
+        }
+        if indexed {
+            rig.work_all().await;
+        }
+        // Fresh ones of one's own are among them.
+        for number in 25..30 {
+            rig.note(&bela, &number.to_string()).await;
+        }
+        let (mut seen, mut cursor) = (Vec::new(), None);
+        loop {
+            let found =
+                rig.notes.search(Some(bela.id), &on_page(), cursor.as_ref(), 7).await.unwrap();
+            assert!(found.rows.len() <= 7);
+            seen.extend(found.rows.into_iter().map(|row| row.text.parse::<i32>().unwrap()));
+            match found.next {
+                Some(next) => cursor = Some(next),
+                None => break,
+            }
+        }
+        let wanted: Vec<i32> = (0..30).rev().collect();
+        assert_eq!(seen, wanted, "indexed: {indexed}");
+    }
+}

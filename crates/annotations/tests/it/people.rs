@@ -1,0 +1,66 @@
+//! Accounts: tokens, names that stay taken, renames and departures.
+
+use annotations::{Refused, Token};
+
+use crate::rig::{Rig, on_page};
+
+#[tokio::test]
+async fn h8_only_the_hash_of_a_token_is_kept() {
+    let rig = Rig::alone().await;
+    let (user, token) = rig.notes.sign_up("sophia", "Sophia").await.unwrap();
+    assert_eq!(rig.notes.who(&token).await.unwrap(), Some(user));
+    assert_eq!(rig.notes.who(&Token::random()).await.unwrap(), None);
+    let dump: String = rig
+        .client
+        .query_one("select string_agg(t::text, '') from annotations.token t", &[])
+        .await
+        .unwrap()
+        .get(0);
+    assert!(!dump.contains(token.as_str()));
+    let second = rig.notes.new_token("sophia").await.unwrap();
+    rig.notes.forget_token(&token).await.unwrap();
+    assert!(rig.notes.who(&token).await.unwrap().is_none());
+    assert!(rig.notes.who(&second).await.unwrap().is_some());
+    assert!(matches!(rig.notes.new_token("nobody").await, Err(Refused::NotFound)));
+}
+
+#[tokio::test]
+async fn a_name_is_one_persons_before_and_after() {
+    let rig = Rig::alone().await;
+    let (one, other) = (rig.user("one").await, rig.user("other").await);
+    assert!(matches!(rig.notes.sign_up("one", "").await, Err(Refused::NameTaken)));
+    assert!(matches!(rig.notes.rename_user(other.id, "one").await, Err(Refused::NameTaken)));
+    rig.notes.rename_user(one.id, "uno").await.unwrap();
+    assert!(matches!(rig.notes.sign_up("one", "").await, Err(Refused::NameTaken)), "a former name");
+    assert!(matches!(rig.notes.rename_user(other.id, "one").await, Err(Refused::NameTaken)));
+    rig.notes.rename_user(one.id, "one").await.unwrap();
+    assert_eq!(rig.notes.rename_user(one.id, "one").await.unwrap(), None, "no work for nothing");
+    rig.notes.delete_user(one.id).await.unwrap();
+    assert!(matches!(rig.notes.sign_up("one", "").await, Err(Refused::NameTaken)), "of who left");
+    assert!(matches!(rig.notes.sign_up("uno", "").await, Err(Refused::NameTaken)));
+    assert!(matches!(rig.notes.rename_user(one.id, "eins").await, Err(Refused::NotFound)));
+}
+
+#[tokio::test]
+async fn whoever_leaves_can_do_nothing_any_more_and_leaves_nothing_behind() {
+    let rig = Rig::alone().await;
+    let (user, token) = rig.notes.sign_up("sophia", "").await.unwrap();
+    rig.note(&user, "one").await;
+    rig.notes.delete_user(user.id).await.unwrap();
+    assert!(rig.notes.who(&token).await.unwrap().is_none());
+    assert!(rig.texts(None, &on_page()).await.is_empty(), "at once");
+    rig.work().await;
+    assert_eq!(rig.count("select count(*) from annotations.annotation").await, 0);
+}
+
+#[tokio::test]
+async fn readers_see_a_new_name_at_once() {
+    let rig = Rig::alone().await;
+    let user = rig.user("sophia").await;
+    let note = rig.note(&user, "one").await;
+    rig.notes.rename_user(user.id, "sophiathefirst").await.unwrap();
+    assert_eq!(rig.notes.read(None, &note.id).await.unwrap().user_name, "sophiathefirst");
+    let by = |name: &str| annotations::Filter { user: Some(name.to_owned()), ..on_page() };
+    assert_eq!(rig.texts(None, &by("sophiathefirst")).await.len(), 1);
+    assert!(rig.texts(None, &by("sophia")).await.is_empty());
+}

@@ -1,0 +1,78 @@
+//! An outage of two hours: the index is away, people save, and afterwards nothing is missing.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use annotations::{IndexState, Settings};
+use futures_util::StreamExt;
+
+use crate::rig::{Rig, on_page, passage, settings, until};
+
+/// What a busy service gets in that time. `LEASEHOLD_STORY_SAVES` makes it quicker.
+fn saves() -> usize {
+    let given = std::env::var("LEASEHOLD_STORY_SAVES").ok().and_then(|text| text.parse().ok());
+    given.unwrap_or(21_500)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
+    let rig = Arc::new(Rig::with(Settings { direct: true, ..settings() }, true).await);
+    let number = saves();
+    let mut people = Vec::new();
+    for name in 0..10 {
+        people.push(rig.user(&format!("reader{name}")).await);
+    }
+    let store = Arc::clone(rig.store.as_ref().unwrap());
+    store.set_down(true);
+    let worker = annotations::worker(&rig.notes, rig.engine.worker()).unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let worker = tokio::spawn(worker.run_until(async {
+        let _ = stopped.await;
+    }));
+
+    let saved: Vec<_> = futures_util::stream::iter(0..number)
+        .map(|at| {
+            let (rig, author) = (Arc::clone(&rig), people[at % people.len()].clone());
+            async move {
+                let note = rig.notes.create(&author, passage(&format!("note {at}"))).await;
+                let note = note.expect("no save fails").annotation;
+                // Now and then somebody looks at the page, and sees what they just wrote.
+                if at % 100 == 0 {
+                    let own = annotations::Filter { user: Some(author.name.clone()), ..on_page() };
+                    let found = rig.notes.search(Some(author.id), &own, None, 50).await;
+                    let found = found.expect("no search fails");
+                    assert_eq!(found.index, IndexState::Down);
+                    assert!(
+                        found.rows.iter().any(|row| row.id == note.id),
+                        "saved, then disappeared"
+                    );
+                }
+                note.id
+            }
+        })
+        .buffer_unordered(8)
+        .collect()
+        .await;
+    let distinct: HashSet<_> = saved.iter().collect();
+    assert_eq!(distinct.len(), number);
+    let rows = rig.count("select count(*) from annotations.annotation").await;
+    assert_eq!(usize::try_from(rows).unwrap(), number);
+    let jobs = rig.count("select count(*) from leasehold.job where name = 'index'").await;
+    assert_eq!(usize::try_from(jobs).unwrap(), number, "one job a save");
+
+    store.set_down(false);
+    // Their time comes while the worker runs.
+    until(async || {
+        rig.bring_forward().await;
+        rig.count("select count(*) from leasehold.job where name = 'index'").await == 0
+    })
+    .await;
+    rig.assert_equal().await;
+    until(async || {
+        let found = rig.notes.search(None, &on_page(), None, 200).await.unwrap();
+        found.index == IndexState::Ok && found.rows.len() == 200
+    })
+    .await;
+    stop.send(()).unwrap();
+    worker.await.unwrap().unwrap();
+}

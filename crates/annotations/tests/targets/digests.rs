@@ -1,0 +1,190 @@
+//! What a check reads: sums and lists.
+
+use std::collections::BTreeMap;
+
+use leasehold::mirror::{Digest, Held, Range, Write, Written};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use crate::rig::{Kind, Rig, digest_of, each, forced, gone, note, put, write};
+
+fn range(after: Option<&str>, to: Option<&str>) -> Range {
+    Range { after: after.map(str::to_owned), to: to.map(str::to_owned) }
+}
+
+#[tokio::test]
+async fn an_empty_index_adds_up_to_nothing() {
+    each(async |rig| {
+        for range in [range(None, None), range(Some("a"), None), range(None, Some("a"))] {
+            assert_eq!(rig.set.digest(&range).await.unwrap(), Digest::default());
+            assert!(rig.set.list(&range, 5).await.unwrap().is_empty());
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn f8_f9_a_list_is_in_the_order_of_bytes_and_its_ranges_meet() {
+    each(async |rig| {
+        // In no order of any language: bytes decide, as they do in Postgres.
+        let keys = ["", "A", "Z", "a", "aB", "a b", "b", "z", "ä", "é", "風", "🦀", "0", "00", "~"];
+        let keys: Vec<&str> = keys.into_iter().filter(|key| !key.is_empty()).collect();
+        let writes: Vec<Write> = keys.iter().map(|key| put(key, 1, note("", 1))).collect();
+        rig.set.write(&writes).await.unwrap();
+        let mut sorted = keys.clone();
+        sorted.sort_unstable();
+        let listed = rig.set.list(&Range::default(), 100).await.unwrap();
+        assert_eq!(listed.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), sorted);
+        // Ranges that meet have every key once, whichever key they meet at.
+        for middle in &keys {
+            let below = rig.set.digest(&range(None, Some(middle))).await.unwrap();
+            let above = rig.set.digest(&range(Some(middle), None)).await.unwrap();
+            assert_eq!(below.count + above.count, keys.len() as u64, "at {middle}");
+            assert_eq!(below.count, sorted.iter().filter(|key| *key <= middle).count() as u64);
+        }
+        // Between keys, before the first and after the last.
+        for (range, count) in [
+            (range(Some("Y"), Some("aA")), 3),
+            (range(None, Some("!")), 0),
+            (range(Some("\u{10ffff}"), None), 0),
+            (range(Some("z"), Some("a")), 0),
+        ] {
+            assert_eq!(rig.set.digest(&range).await.unwrap().count, count, "{range:?}");
+            assert_eq!(rig.set.list(&range, 9).await.unwrap().len() as u64, count, "{range:?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_list_stops_at_its_size_and_goes_on_after_its_last_key() {
+    each(async |rig| {
+        let writes: Vec<Write> =
+            (0..25).map(|n| put(&format!("k{n:02}"), n + 1, note("", n))).collect();
+        for writes in writes.chunks(7) {
+            rig.set.write(writes).await.unwrap();
+        }
+        write(&rig.set, gone("k03", 99)).await.unwrap();
+        let mut after = None;
+        let mut seen = Vec::new();
+        loop {
+            let page = rig.set.list(&Range { after, to: None }, 10).await.unwrap();
+            if page.is_empty() {
+                break;
+            }
+            after = page.last().map(|(key, _)| key.clone());
+            seen.extend(page);
+        }
+        assert_eq!(seen.len(), 25);
+        assert!(seen.is_sorted_by(|left, right| left.0 < right.0));
+        assert_eq!(seen[3], ("k03".to_owned(), Held { version: 99, deleted: true }));
+        assert_eq!(seen[4], ("k04".to_owned(), Held { version: 5, deleted: false }));
+        assert!(rig.set.list(&Range::default(), 0).await.unwrap().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_list_that_is_longer_than_a_page_is_whole() {
+    each(async |rig| {
+        let writes: Vec<Write> =
+            (0..6_001).map(|n| put(&format!("{n:05}"), 1, note("", 1))).collect();
+        let answers = rig.set.write(&writes).await.unwrap();
+        assert!(answers.iter().all(|answer| *answer == Ok(Written::Stored)));
+        let listed = rig.set.list(&Range::default(), 10_000).await.unwrap();
+        assert_eq!(listed.len(), 6_001);
+        let keys: Vec<String> = (0..6_001).map(|n| format!("{n:05}")).collect();
+        assert_eq!(rig.set.held(&keys).await.unwrap().iter().flatten().count(), 6_001);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn f2_a_deletion_does_not_count_and_is_listed() {
+    each(async |rig| {
+        rig.set.write(&[put("a", 1, note("", 1)), put("b", 1, note("", 1))]).await.unwrap();
+        write(&rig.set, gone("a", 2)).await.unwrap();
+        let digest = rig.set.digest(&Range::default()).await.unwrap();
+        assert_eq!(digest, digest_of([("b", 1)]));
+        assert_eq!(rig.set.list(&Range::default(), 9).await.unwrap().len(), 2);
+    })
+    .await;
+}
+
+/// One change, and whether the batch ends after it.
+#[derive(Clone, Debug)]
+struct Step {
+    write: Write,
+    last: bool,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let key = "[a-c]{1,2}|[äz🦀]";
+    (key, 1..6_i64, 0..10_u8, any::<bool>()).prop_map(|(key, version, dice, last)| {
+        let write = match dice {
+            0..=2 => gone(&key, version),
+            3 => forced(put(&key, version, note("forced", version))),
+            _ => put(&key, version, note("text", version)),
+        };
+        Step { write, last }
+    })
+}
+
+/// What must be there after these steps, by the rules alone.
+fn expected(steps: &[Step]) -> BTreeMap<String, Held> {
+    let mut held: BTreeMap<String, Held> = BTreeMap::new();
+    for Step { write, .. } in steps {
+        let stays = held.get(&write.key).is_some_and(|held| {
+            held.version > write.version || (held.version == write.version && !write.forced)
+        });
+        if !stays {
+            let deleted = write.document.is_none();
+            held.insert(write.key.clone(), Held { version: write.version, deleted });
+        }
+    }
+    held
+}
+
+async fn as_written(rig: &Rig, steps: &[Step], after: Option<String>, to: Option<String>) {
+    let name = rig.targets.create().await.unwrap();
+    let set = rig.targets.open(&name).await.unwrap();
+    for batch in steps.split_inclusive(|step| step.last) {
+        let writes: Vec<Write> = batch.iter().map(|step| step.write.clone()).collect();
+        set.write(&writes).await.unwrap();
+    }
+    let expected = expected(steps);
+    for range in [Range::default(), Range { after, to }] {
+        let within = || expected.iter().filter(|(key, _)| range.contains(key));
+        let alive = within().filter(|(_, held)| !held.deleted);
+        let sum = digest_of(alive.map(|(key, held)| (key.as_str(), held.version)));
+        assert_eq!(set.digest(&range).await.unwrap(), sum, "{range:?}");
+        let list: Vec<_> = within().map(|(key, held)| (key.clone(), *held)).collect();
+        assert_eq!(set.list(&range, 1000).await.unwrap(), list, "{range:?}");
+    }
+    rig.targets.remove(&name).await.unwrap();
+}
+
+fn digest_equals_what_was_written(kind: Kind, cases: u32) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let rig = runtime.block_on(Rig::new(kind));
+    let bound = || proptest::option::of("[a-dä]{0,2}");
+    let mut runner =
+        TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+    runner
+        .run(&(vec(step(), 1..60), bound(), bound()), |(steps, after, to)| {
+            runtime.block_on(as_written(&rig, &steps, after, to));
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn f1_f5_a_digest_equals_what_was_written_into_tantivy() {
+    digest_equals_what_was_written(Kind::Tantivy, 12);
+}
+
+#[test]
+fn f1_f5_a_digest_equals_what_was_written_into_opensearch() {
+    digest_equals_what_was_written(Kind::OpenSearch, 10);
+}

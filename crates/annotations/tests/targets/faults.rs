@@ -1,0 +1,183 @@
+//! OpenSearch down, slow, full, or refusing: what callers are told, and that nothing is believed
+//! that was not said.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use annotations::index::{OpenSearch, OpenSearchSettings, SearchIndex as _};
+use leasehold::mirror::{ItemError, Range, Target, TargetError, Targets as _, Written};
+use leasehold_testing::PrivateOpenSearch;
+use leasehold_testing::opensearch::fresh_prefix;
+use reqwest::StatusCode;
+use serde_json::json;
+
+use crate::gate::{Fault, Gate};
+use crate::rig::{asking, held, living, note, put, write};
+
+/// An index behind a gate, and its first set.
+async fn behind(gate: &Gate, limit: Duration) -> (OpenSearch, Arc<dyn Target>) {
+    let settings =
+        OpenSearchSettings { limit, ..OpenSearchSettings::new(&gate.url, fresh_prefix()) };
+    let index = OpenSearch::new(settings).unwrap();
+    let set = index.open(&index.current().await.unwrap()).await.unwrap();
+    (index, set)
+}
+
+const LONG: Duration = Duration::from_secs(120);
+
+#[tokio::test]
+async fn f11_items_that_fail_say_so_and_the_others_are_stored() {
+    let gate = Gate::open().await;
+    let (_, set) = behind(&gate, LONG).await;
+    let full = json!({ "type": "rejected_execution_exception", "reason": "queue is full" });
+    let mapping = json!({ "type": "mapper_parsing_exception", "reason": "no long" });
+    gate.next("_bulk", Fault::Items(vec![(1, 429, full), (3, 400, mapping)]));
+    let batch: Vec<_> = ["a", "b", "c", "d", "e"].map(|key| put(key, 1, note("", 1))).into();
+    let answers = set.write(&batch).await.unwrap();
+    assert!(matches!(&answers[1], Err(ItemError::Busy(why)) if why.contains("queue is full")));
+    assert!(matches!(&answers[3], Err(ItemError::Refused(why)) if why.contains("no long")));
+    for (at, key) in [(0, "a"), (2, "c"), (4, "e")] {
+        assert_eq!(answers[at], Ok(Written::Stored));
+        assert_eq!(held(&set, key).await, living(1));
+    }
+    assert_eq!(held(&set, "b").await, None);
+}
+
+#[tokio::test]
+async fn f11_a_real_mapping_error_is_refused_with_the_name_of_the_field() {
+    let gate = Gate::open().await;
+    let (index, set) = behind(&gate, LONG).await;
+    write(&set, put("before", 1, note("", 1))).await.unwrap();
+    // Somebody's older index, in which a field has another type.
+    let name = index.create().await.unwrap();
+    let (url, client) = (PrivateOpenSearch::shared().url(), reqwest::Client::new());
+    let gone = client.delete(format!("{url}/{name}")).send().await.unwrap();
+    assert_eq!(gone.status(), StatusCode::OK);
+    let body = json!({
+        "mappings": { "properties": { "user": { "type": "long" }, "key": { "type": "keyword" } } },
+        "aliases": { (format!("{name}-write")): {} },
+    });
+    let made = client.put(format!("{url}/{name}")).header("content-type", "application/json");
+    assert_eq!(made.body(body.to_string()).send().await.unwrap().status(), StatusCode::OK);
+    let other = index.open(&name).await.unwrap();
+    let refused = write(&other, put("a", 1, note("", 1))).await;
+    assert!(
+        matches!(&refused, Err(ItemError::Refused(why)) if why.contains("user")),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn f11_statuses_tell_whether_to_send_less_or_to_wait() {
+    let gate = Gate::open().await;
+    let (index, set) = behind(&gate, LONG).await;
+    let batch = [put("a", 1, note("", 1)), put("b", 1, note("", 1))];
+    gate.next("_bulk", Fault::Status(429, r#"{"error":"slow down"}"#));
+    assert!(matches!(set.write(&batch).await, Err(TargetError::Overloaded(_))));
+    gate.next("_bulk", Fault::Status(413, "too large"));
+    assert!(matches!(set.write(&batch).await, Err(TargetError::Overloaded(_))));
+    gate.next("_bulk", Fault::Status(503, "<html>not now</html>"));
+    assert!(matches!(set.write(&batch).await, Err(TargetError::Down(_))));
+    gate.next("_bulk", Fault::Status(401, "{}"));
+    assert!(matches!(set.write(&batch).await, Err(TargetError::Down(_))));
+    gate.next("_search", Fault::Status(503, "{}"));
+    assert!(matches!(index.search(&asking()).await, Err(TargetError::Down(_))));
+    gate.next("_mget", Fault::Status(429, "{}"));
+    assert!(matches!(set.held(&["a".to_owned()]).await, Err(TargetError::Overloaded(_))));
+    // One document that is too large will always be: the others must not wait for it.
+    gate.next("_bulk", Fault::Status(413, "too large"));
+    let alone = set.write(&batch[..1]).await.unwrap();
+    assert!(matches!(&alone[0], Err(ItemError::Refused(_))));
+    assert_eq!(gate.left(), 0);
+    // Nothing was stored meanwhile, and now everything is.
+    assert_eq!(held(&set, "a").await, None);
+    assert_eq!(set.write(&batch).await.unwrap(), [Ok(Written::Stored), Ok(Written::Stored)]);
+}
+
+#[tokio::test]
+async fn f11_a_server_that_hangs_is_left_after_the_limit() {
+    let gate = Gate::open().await;
+    let (index, set) = behind(&gate, Duration::from_secs(2)).await;
+    gate.next("_bulk", Fault::Hang);
+    let slow = set.write(&[put("a", 1, note("", 1))]).await;
+    assert!(matches!(slow, Err(TargetError::Overloaded(why)) if why.contains("no answer within")));
+    gate.next("_search", Fault::Hang);
+    assert!(index.search(&asking()).await.is_err());
+}
+
+#[tokio::test]
+async fn f11_a_server_that_is_down_is_down_and_says_no_password() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let url = format!("http://sancho:panza-secret@{address}");
+    let index = OpenSearch::new(OpenSearchSettings::new(url, fresh_prefix())).unwrap();
+    let why = index.current().await.unwrap_err();
+    assert!(matches!(&why, TargetError::Down(_)), "{why:?}");
+    assert!(!why.to_string().contains("secret"), "{why}");
+    let set = index.set(&format!("{}-1", "x"));
+    assert!(set.is_err(), "the name of somebody else's index");
+    assert!(index.search(&asking()).await.is_err());
+}
+
+#[tokio::test]
+async fn f7_a_write_whose_answer_was_lost_can_be_sent_again() {
+    let gate = Gate::open().await;
+    let (_, set) = behind(&gate, LONG).await;
+    gate.next("_bulk", Fault::LoseAnswer);
+    let lost = set.write(&[put("a", 1, note("", 1))]).await;
+    assert!(matches!(lost, Err(TargetError::Down(_))), "{lost:?}");
+    // It had been stored, and saying so again is no mistake.
+    assert_eq!(held(&set, "a").await, living(1));
+    assert_eq!(write(&set, put("a", 1, note("", 1))).await, Ok(Written::Newer));
+}
+
+#[tokio::test]
+async fn f11_an_answer_that_makes_no_sense_counts_for_nothing() {
+    let gate = Gate::open().await;
+    let (index, set) = behind(&gate, LONG).await;
+    for nonsense in ["", "<html>", "[]", "{}", r#"{"items":[]}"#, r#"{"docs":[]}"#, "null"] {
+        gate.next("_bulk", Fault::Answer(nonsense));
+        assert!(set.write(&[put("a", 1, note("", 1))]).await.is_err(), "{nonsense}");
+        gate.next("_mget", Fault::Answer(nonsense));
+        assert!(set.held(&["a".to_owned()]).await.is_err(), "{nonsense}");
+        gate.next("_search", Fault::Answer(nonsense));
+        assert!(set.digest(&Range::default()).await.is_err(), "{nonsense}");
+    }
+    let half = r#"{"timed_out":true,"hits":{"hits":[]}}"#;
+    gate.next("_search", Fault::Answer(half));
+    assert!(index.search(&asking()).await.is_err(), "half an answer is none");
+    gate.next("_search", Fault::Answer(r#"{"_shards":{"failed":1},"hits":{"hits":[]}}"#));
+    assert!(set.list(&Range::default(), 5).await.is_err(), "a shard was missing");
+    assert_eq!(gate.left(), 0);
+}
+
+#[tokio::test]
+async fn f14_an_index_that_somebody_deleted_is_made_again_with_its_fields() {
+    let gate = Gate::open().await;
+    let (index, set) = behind(&gate, LONG).await;
+    write(&set, put("a", 1, note("windmills", 1))).await.unwrap();
+    let name = index.current().await.unwrap();
+    let (url, client) = (PrivateOpenSearch::shared().url(), reqwest::Client::new());
+    let delete = async || {
+        let gone = client.delete(format!("{url}/{name}")).send().await.unwrap();
+        assert_eq!(gone.status(), StatusCode::OK);
+    };
+    // Whatever comes first makes it again: a write, a question by id, a sum, a search.
+    delete().await;
+    assert_eq!(write(&set, put("b", 1, note("windmills", 1))).await, Ok(Written::Stored));
+    set.digest(&Range::default()).await.unwrap();
+    assert_eq!(index.search(&asking()).await.unwrap().hits[0].id, "b");
+    let mapping = client.get(format!("{url}/{name}/_mapping")).send().await.unwrap();
+    let mapping: serde_json::Value = mapping.json().await.unwrap();
+    assert_eq!(mapping[&name]["mappings"]["dynamic"], "false", "OpenSearch guessed the fields");
+    delete().await;
+    assert_eq!(held(&set, "b").await, None);
+    delete().await;
+    assert_eq!(set.digest(&Range::default()).await.unwrap().count, 0);
+    delete().await;
+    assert!(index.search(&asking()).await.is_err(), "an empty answer would look like the truth");
+    assert_eq!(held(&set, "b").await, None);
+    assert!(index.search(&asking()).await.unwrap().hits.is_empty());
+    assert_eq!(index.current().await.unwrap(), name);
+}

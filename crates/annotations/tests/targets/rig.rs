@@ -1,0 +1,141 @@
+//! An empty index of each kind, and short ways to write into it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use annotations::index::{
+    OpenSearch, OpenSearchSettings, Query, SearchIndex, TantivyIndex, TantivySettings,
+};
+use leasehold::mirror::{Digest, Held, ItemError, Range, Target, Targets, Write, Written};
+use leasehold_testing::PrivateOpenSearch;
+use leasehold_testing::opensearch::fresh_prefix;
+use serde_json::{Value, json};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Tantivy,
+    OpenSearch,
+}
+
+/// Runs a test on an empty index of each kind.
+pub async fn each(test: impl AsyncFn(Rig)) {
+    for kind in [Kind::Tantivy, Kind::OpenSearch] {
+        // Shown only when the test fails.
+        println!("on {kind:?}");
+        test(Rig::new(kind).await).await;
+    }
+}
+
+pub struct Rig {
+    pub targets: Arc<dyn Targets>,
+    pub search: Arc<dyn SearchIndex>,
+    /// The set that is searched.
+    pub set: Arc<dyn Target>,
+    _dir: Option<TempDir>,
+}
+
+impl Rig {
+    pub async fn new(kind: Kind) -> Self {
+        match kind {
+            Kind::Tantivy => {
+                let dir = TempDir::new();
+                let limit = Duration::from_secs(120);
+                let settings = TantivySettings { limit, ..TantivySettings::new(dir.path()) };
+                let index = TantivyIndex::open(settings).await.unwrap();
+                Self::over(index, Some(dir)).await
+            }
+            Kind::OpenSearch => {
+                let url = PrivateOpenSearch::shared().url();
+                // Of a machine on which everything else is tested at the same time.
+                let limit = Duration::from_secs(120);
+                let settings =
+                    OpenSearchSettings { limit, ..OpenSearchSettings::new(url, fresh_prefix()) };
+                Self::over(OpenSearch::new(settings).unwrap(), None).await
+            }
+        }
+    }
+
+    async fn over(index: impl Targets + SearchIndex + Clone, dir: Option<TempDir>) -> Self {
+        let set = index.open(&index.current().await.unwrap()).await.unwrap();
+        let (targets, search) = (Arc::new(index.clone()), Arc::new(index));
+        Self { targets, search, set, _dir: dir }
+    }
+
+    /// The ids of an answer. What was written is seen, as it is a moment later without asking.
+    pub async fn ids(&self, query: &Query) -> Vec<String> {
+        self.set.digest(&Range::default()).await.unwrap();
+        let hits = self.search.search(query).await.unwrap();
+        hits.hits.into_iter().map(|hit| hit.id).collect()
+    }
+}
+
+pub fn put(key: &str, version: i64, document: Value) -> Write {
+    Write { key: key.to_owned(), version, document: Some(document), forced: false }
+}
+
+pub fn gone(key: &str, version: i64) -> Write {
+    Write { key: key.to_owned(), version, document: None, forced: false }
+}
+
+pub fn forced(write: Write) -> Write {
+    Write { forced: true, ..write }
+}
+
+/// An annotation with this text and the given time of change.
+pub fn note(text: &str, updated: i64) -> Value {
+    json!({
+        "url": "https://example.com/quixote", "user": "sancho", "group": "__world__",
+        "kind": "annotation", "quote": "", "text": text, "tags": [], "parent": null, "root": null,
+        "created": updated, "updated": updated,
+    })
+}
+
+pub fn asking() -> Query {
+    Query { limit: 50, ..Query::default() }
+}
+
+/// Writes one, and answers what became of it.
+pub async fn write(set: &Arc<dyn Target>, write: Write) -> Result<Written, ItemError> {
+    set.write(&[write]).await.unwrap().remove(0)
+}
+
+pub async fn held(set: &Arc<dyn Target>, key: &str) -> Option<Held> {
+    set.held(&[key.to_owned()]).await.unwrap()[0]
+}
+
+pub fn living(version: i64) -> Option<Held> {
+    Some(Held { version, deleted: false })
+}
+
+pub fn deleted(version: i64) -> Option<Held> {
+    Some(Held { version, deleted: true })
+}
+
+pub fn digest_of<'a>(documents: impl IntoIterator<Item = (&'a str, i64)>) -> Digest {
+    let mut digest = Digest::default();
+    for (key, version) in documents {
+        digest.add(key, version);
+    }
+    digest
+}
+
+/// A directory that goes with the test.
+pub struct TempDir(PathBuf);
+
+impl TempDir {
+    pub fn new() -> Self {
+        let name = format!("leasehold-index-{:016x}", rand::random::<u64>());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

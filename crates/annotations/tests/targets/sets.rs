@@ -1,0 +1,106 @@
+//! A second set beside the one that is searched.
+
+use annotations::index::{
+    OpenSearch, OpenSearchSettings, SearchIndex, TantivyIndex, TantivySettings,
+};
+use leasehold::mirror::Targets;
+use leasehold_testing::PrivateOpenSearch;
+use leasehold_testing::opensearch::fresh_prefix;
+
+use crate::rig::TempDir;
+use crate::rig::{asking, each, held, living, note, put, write};
+
+#[tokio::test]
+async fn f12_searches_go_to_another_set_and_back() {
+    each(async |rig| {
+        let old = rig.targets.current().await.unwrap();
+        write(&rig.set, put("old", 1, note("", 1))).await.unwrap();
+        let new = rig.targets.create().await.unwrap();
+        assert_ne!(new, old);
+        let set = rig.targets.open(&new).await.unwrap();
+        write(&set, put("new", 1, note("", 1))).await.unwrap();
+        // Asking both for their sums makes OpenSearch show what was written.
+        let seen = async || {
+            set.digest(&Default::default()).await.unwrap();
+            rig.ids(&asking()).await
+        };
+        assert_eq!(rig.targets.current().await.unwrap(), old);
+        assert_eq!(seen().await, ["old"]);
+        rig.targets.swap(&new).await.unwrap();
+        assert_eq!(rig.targets.current().await.unwrap(), new);
+        assert_eq!(seen().await, ["new"]);
+        // The old one is still written, so that going back loses nothing.
+        write(&rig.set, put("meanwhile", 1, note("", 2))).await.unwrap();
+        rig.targets.swap(&old).await.unwrap();
+        assert_eq!(seen().await, ["meanwhile", "old"]);
+        // Once more is no mistake.
+        rig.targets.swap(&old).await.unwrap();
+        assert_eq!(rig.targets.current().await.unwrap(), old);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn f12_the_set_that_is_searched_cannot_be_removed_and_others_can_be_twice() {
+    each(async |rig| {
+        let current = rig.targets.current().await.unwrap();
+        let other = rig.targets.create().await.unwrap();
+        let why = rig.targets.remove(&current).await.unwrap_err().to_string();
+        assert!(why.contains("swap to another one"), "{why}");
+        rig.targets.remove(&other).await.unwrap();
+        rig.targets.remove(&other).await.unwrap();
+        assert_eq!(rig.targets.current().await.unwrap(), current);
+        assert!(rig.targets.swap(&other).await.is_err(), "searches would find nothing to search");
+        assert_eq!(rig.targets.current().await.unwrap(), current);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sets_have_their_own_documents_and_versions() {
+    each(async |rig| {
+        let other = rig.targets.create().await.unwrap();
+        let other = rig.targets.open(&other).await.unwrap();
+        write(&rig.set, put("a", 5, note("", 1))).await.unwrap();
+        assert_eq!(held(&other, "a").await, None);
+        write(&other, put("a", 2, note("", 1))).await.unwrap();
+        assert_eq!(held(&other, "a").await, living(2));
+        assert_eq!(held(&rig.set, "a").await, living(5));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_name_that_is_none_is_refused_and_reaches_no_file_and_no_index() {
+    each(async |rig| {
+        for name in ["", "..", "../x", "/etc", "_all", "*", "g", "x-1/_close", "g1\0", "ünï"] {
+            assert!(rig.targets.open(name).await.is_err(), "{name:?}");
+            assert!(rig.targets.swap(name).await.is_err(), "{name:?}");
+            // Removing what is not there is fine, and does nothing.
+            rig.targets.remove(name).await.unwrap();
+        }
+        write(&rig.set, put("a", 1, note("", 1))).await.unwrap();
+        assert_eq!(held(&rig.set, "a").await, living(1));
+    })
+    .await;
+}
+
+/// Everything is lost but the engine's own memory of which set is searched: a search that comes first
+/// must not make another one, which would stay empty while that one is filled.
+#[tokio::test]
+async fn f14_after_a_loss_searches_go_to_the_set_that_is_filled_again() {
+    async fn lost(index: impl Targets + SearchIndex, known: &str) {
+        assert!(index.search(&asking()).await.is_err(), "nothing is there to be searched");
+        let set = index.open(known).await.unwrap();
+        write(&set, put("again", 1, note("", 1))).await.unwrap();
+        set.digest(&Default::default()).await.unwrap();
+        assert_eq!(index.search(&asking()).await.unwrap().hits[0].id, "again");
+        assert_eq!(index.current().await.unwrap(), known);
+    }
+    let dir = TempDir::new();
+    let index = TantivyIndex::open(TantivySettings::new(dir.path())).await.unwrap();
+    lost(index, "g1700000000000").await;
+    let prefix = fresh_prefix();
+    let settings = OpenSearchSettings::new(PrivateOpenSearch::shared().url(), prefix.as_str());
+    lost(OpenSearch::new(settings).unwrap(), &format!("{prefix}-1700000000000")).await;
+}

@@ -1,0 +1,8 @@
+//! How every page of ours looks: colours in pairs of light and dark, the frame, and the controls.
+//!
+//! Services put these before their own rules and serve all of it as one file.
+
+/// Colours, fonts, the frame around a page, words.
+pub const FRAME_CSS: &str = include_str!("../assets/frame.css");
+/// Buttons, fields, boxes, dialogs.
+pub const CONTROLS_CSS: &str = include_str!("../assets/controls.css");

@@ -1,0 +1,161 @@
+//! `bench mirror`: how fast an empty search index becomes equal to the table, what is found when the
+//! two differ, and what people notice while the index is away.
+//!
+//! In reading order: [`store`] is the index, with a switch that takes it away; [`rows`] lays
+//! annotations into the table; [`replay`] works the jobs off and checks; [`plant`] makes differences
+//! behind the mirror's back; [`people`] save and search meanwhile.
+//!
+//! # What is true
+//! - The service, its mirror and its worker are those that `leasehold serve` runs. The time of the
+//!   replay runs from the start of the worker until a check of every row has found no difference.
+//! - Durable settings, and nothing is left afterwards.
+
+mod people;
+mod plant;
+mod replay;
+mod rows;
+mod show;
+mod store;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use annotations::{Annotations, Index, Limits, Settings, User};
+use anyhow::{Context, Result};
+use leasehold::Leasehold;
+use leasehold::database::Database;
+use leasehold::mirror::{CheckReport, Mirror};
+
+use super::load::Measured;
+use super::report::{Report, progress};
+use super::scratch::Scratch;
+use super::server::{BenchServer, checkpoint};
+use people::Load;
+use plant::Planted;
+use store::{Kind, Store};
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Annotations that the index lacks
+    #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1_000..=10_000_000))]
+    docs: u64,
+    /// Where documents go
+    #[arg(long, value_enum, default_value_t = Kind::Tantivy)]
+    target: Kind,
+    /// An OpenSearch or Elasticsearch that runs already [default: a private one, from the cache of
+    /// scripts/test]
+    #[arg(long, value_name = "URL", hide_env_values = true)]
+    opensearch_url: Option<String>,
+    /// Where the files of tantivy are put for the run [default: the system's temporary directory]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Saves whose way into the index is timed
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    visible: u64,
+    /// Saves and searches a second each, with the index and without it
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    rate: u32,
+    /// How long people save and search, and how long the index is away
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    seconds: u64,
+}
+
+/// What one run showed.
+struct Outcome {
+    setup: Duration,
+    enqueue: Duration,
+    replay: Duration,
+    check: CheckReport,
+    planted: Planted,
+    visible: Measured,
+    normal: Load,
+    outage: Load,
+    /// From the end of the outage until every save of it was in the index.
+    recovery: Duration,
+    /// The last check of all.
+    last: CheckReport,
+}
+
+/// What everything here works on.
+struct Bench {
+    engine: Leasehold,
+    session: leasehold::database::Session,
+    store: Arc<Store>,
+    mirror: Mirror,
+    service: Annotations,
+    author: User,
+}
+
+pub async fn run(server: &BenchServer, args: &Args) -> Result<Report> {
+    let scratch = Scratch::new(args.dir.as_deref())?;
+    let started = Instant::now();
+    let mut session = Database::new(&server.url)?.connect().await?;
+    annotations::migrate(&mut session).await?;
+    session.batch_execute("set statement_timeout = 0").await?;
+    let bar = progress("laying", args.docs);
+    rows::lay(&session, args.docs, &bar).await?;
+    bar.finish_and_clear();
+    let place = scratch.path().join("index");
+    let store = Arc::new(Store::open(args.target, args.opensearch_url.as_deref(), &place).await?);
+    let bench = Bench::start(server, session, store).await?;
+    checkpoint(&bench.session).await?;
+    let setup = started.elapsed();
+    let outcome = bench.measure(args, setup).await;
+    bench.store.remove().await;
+    Ok(show::report(args, &outcome?))
+}
+
+impl Bench {
+    async fn start(
+        server: &BenchServer,
+        session: leasehold::database::Session,
+        store: Arc<Store>,
+    ) -> Result<Self> {
+        let engine = Leasehold::connect(&server.url).await?;
+        let settings = Settings {
+            // Nobody else is there, and one address does everything.
+            limits: Limits { saves_per_second: 0, reads_per_second: 0, ..Limits::default() },
+            // As short as a run can wait for; what is measured here does not hang on it.
+            verify_after: Duration::from_secs(5),
+            sign_up: true,
+            ..Settings::default()
+        };
+        let mirror = annotations::declare(&settings).targets(store.clone());
+        let mut installing = server.session().await?;
+        Mirror::install(&mirror, &mut installing).await?;
+        let index = Index::new(Arc::clone(&store));
+        let service = Annotations::start(engine.clone(), Some(index), settings).await?;
+        let (author, _) = service.sign_up("bench", "").await?;
+        Ok(Self { engine, session, store, mirror, service, author })
+    }
+
+    async fn measure(&self, args: &Args, setup: Duration) -> Result<Outcome> {
+        let (enqueue, replay, check) = replay::run(self, args.docs).await.context("the replay")?;
+        let planted = plant::run(self).await.context("planted differences")?;
+        let working = replay::Working::start(self)?;
+        let visible = people::visible(self, args.visible).await.context("saves to be seen")?;
+        let time = Duration::from_secs(args.seconds);
+        let normal = people::run(self, args.rate, time).await.context("people, with the index")?;
+        self.store.take_away();
+        let outage = people::run(self, args.rate, time).await;
+        self.store.bring_back();
+        let outage = outage.context("people, without the index")?;
+        let back = Instant::now();
+        let last = replay::until_equal(self).await.context("after the outage")?;
+        let recovery = back.elapsed();
+        working.stop().await?;
+        Ok(Outcome {
+            setup,
+            enqueue,
+            replay,
+            check,
+            planted,
+            visible,
+            normal,
+            outage,
+            recovery,
+            last,
+        })
+    }
+}

@@ -1,0 +1,112 @@
+//! The annotation service of `leasehold dev`: a text to annotate, beside a private server.
+
+use std::net::SocketAddr;
+
+use annotations::{Annotations, NewAnnotation, Settings};
+use clap::Args;
+use leasehold::Leasehold;
+use tokio::net::TcpListener;
+
+use super::server::Server;
+use super::services::{Service, Stopping};
+use crate::exit::Failure;
+use crate::serve;
+use crate::serve::annotations::{IndexOptions, LISTEN, answering, start, working};
+
+#[derive(Args, Debug)]
+pub struct Options {
+    /// Where the annotation service listens. Default: 127.0.0.1:8081, or a free port when that is
+    /// taken
+    #[arg(long, value_name = "ADDRESS:PORT", env = "LEASEHOLD_ANNOTATIONS_LISTEN")]
+    annotations_listen: Option<SocketAddr>,
+    /// Pages of these origins may use it from a browser, with commas between them
+    #[arg(
+        long,
+        env = "LEASEHOLD_ANNOTATIONS_ORIGINS",
+        value_name = "ORIGINS",
+        value_delimiter = ','
+    )]
+    annotations_origins: Vec<String>,
+    /// Starts no annotation service
+    #[arg(long, conflicts_with = "annotations_listen")]
+    no_annotations: bool,
+}
+
+impl Options {
+    /// Beside a private server only: a database of your own gets no tables that you did not ask for.
+    pub fn wanted(&self, server: &Server) -> bool {
+        !self.no_annotations && matches!(server, Server::Private { .. })
+    }
+
+    pub async fn start(
+        &self,
+        engine: &Leasehold,
+        server: &Server,
+        demo: bool,
+        stopping: &Stopping,
+    ) -> Result<Vec<Service>, Failure> {
+        let listener = self.listener().await?;
+        let url = format!("http://{}", serve::reachable(listener.local_addr()?));
+        let mut settings = Settings {
+            base_url: url,
+            sign_up: true,
+            origins: self.annotations_origins.clone(),
+            ..Settings::default()
+        };
+        // On one machine nobody has to be slowed down.
+        settings.limits.saves_per_second = 0;
+        settings.limits.reads_per_second = 0;
+        let index = match server {
+            Server::Private { postgres, .. } => {
+                IndexOptions::in_dir(postgres.dir().join("annotations-index"))
+            }
+            Server::Named { .. } => IndexOptions::default(),
+        };
+        let notes = start(engine.clone(), &index, settings).await?;
+        if demo {
+            show(&notes).await?;
+        }
+        Ok(vec![answering(&notes, listener, stopping), working(&notes, stopping)?])
+    }
+
+    async fn listener(&self) -> Result<TcpListener, Failure> {
+        match (self.annotations_listen, LISTEN.parse::<SocketAddr>()) {
+            (Some(address), _) => serve::listen(address).await,
+            (None, Ok(usual)) => match TcpListener::bind(usual).await {
+                Ok(listener) => Ok(listener),
+                // Somebody else's; any other will do.
+                Err(_) => serve::listen(SocketAddr::new(usual.ip(), 0)).await,
+            },
+            (None, Err(error)) => Err(Failure::failed(error)),
+        }
+    }
+}
+
+/// Three notes to begin with, once.
+async fn show(notes: &Annotations) -> Result<(), Failure> {
+    const NAME: &str = "sophiathefirst";
+    if notes.user(NAME).await.is_ok() {
+        return Ok(());
+    }
+    let (author, _) = notes.sign_up(NAME, "").await?;
+    let url = format!("{}/", notes.settings().base_url);
+    for (quote, text) in [
+        ("Don Quixote added it up", "Out of his mind, and still good at sums?"),
+        (
+            "if he spoiled the leather of the shoes you paid for, you have damaged that of his body",
+            "An eye for an eye, in leather",
+        ),
+        ("closer than a lizard", "They do hide well"),
+    ] {
+        let selectors = vec![serde_json::json!({ "type": "TextQuoteSelector", "exact": quote })];
+        let new = NewAnnotation {
+            url: url.clone(),
+            quote: quote.to_owned(),
+            selectors,
+            text: text.to_owned(),
+            ..NewAnnotation::default()
+        };
+        notes.create(&author, new).await?;
+    }
+    Ok(())
+}

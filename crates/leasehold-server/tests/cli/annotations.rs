@@ -1,0 +1,101 @@
+//! `leasehold annotations`, `leasehold reindex`, and annotations in `leasehold serve`.
+
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use super::support::{LIMIT, Place};
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[tokio::test]
+async fn people_and_groups_are_made_renamed_moved_and_deleted_in_the_terminal() {
+    let place = Place::new().await;
+    let ran = place.run(&["annotations", "users", "add", "sophia"]).await.expect(5);
+    assert!(ran.stderr.contains("leasehold migrate up --service annotations"), "{}", ran.stderr);
+    place.run(&["migrate", "up", "--service", "annotations"]).await.expect(0);
+    place.run(&["migrate", "status", "--service", "annotations"]).await.expect(0);
+    let sql = place.run(&["migrate", "sql", "--service", "annotations"]).await.expect(0);
+    assert!(
+        sql.stdout.contains("create trigger") || sql.stdout.contains("create or replace trigger")
+    );
+    let token = place.run(&["annotations", "users", "add", "sophia"]).await.expect(0).stdout;
+    assert_eq!(token.trim().len(), 44, "a token and nothing else: {token}");
+    let more = place.run(&["annotations", "users", "token", "sophia", "--json"]).await.expect(0);
+    assert!(serde_json::from_str::<Value>(&more.stdout).is_ok(), "{}", more.stdout);
+    place.run(&["annotations", "users", "add", "sophia"]).await.expect(5);
+    place.run(&["annotations", "users", "add", "No Good"]).await.expect(2);
+    place.run(&["annotations", "users", "rename", "sophia", "sophiathefirst"]).await.expect(0);
+    place.run(&["annotations", "users", "rename", "sophia", "x1"]).await.expect(3);
+    let add = ["annotations", "groups", "add", "Reading", "--owner", "sophiathefirst"];
+    let one = place.run(&add).await.expect(0).stdout.trim().to_owned();
+    let two = place.run(&add).await.expect(0).stdout.trim().to_owned();
+    place.run(&["annotations", "groups", "join", &one, "sophiathefirst"]).await.expect(0);
+    place.run(&["annotations", "groups", "move", &one, &two]).await.expect(0);
+    place.run(&["annotations", "groups", "move", &one, &two]).await.expect(3);
+    place.run(&["annotations", "users", "delete", "sophiathefirst"]).await.expect(4);
+    place.run(&["annotations", "users", "delete", "sophiathefirst", "--yes"]).await.expect(0);
+    place.run(&["annotations", "users", "delete", "sophiathefirst", "--yes"]).await.expect(3);
+}
+
+#[tokio::test]
+async fn a_note_is_saved_searched_and_compared_again_through_serve() {
+    let place = Place::new().await;
+    place.run(&["migrate", "up", "--service", "annotations"]).await.expect(0);
+    let token = place.run(&["annotations", "users", "add", "sophia"]).await.expect(0).stdout;
+    let folder = std::env::temp_dir().join(format!("lh-notes-{}", uuid::Uuid::new_v4().simple()));
+    let listen = format!("127.0.0.1:{}", free_port());
+    let args =
+        ["serve", "--annotations-listen", &listen, "--annotations-index", folder.to_str().unwrap()];
+    let mut child = place.command(&args).stderr(Stdio::inherit()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let reading = async {
+        let mut said = String::new();
+        loop {
+            let line = lines.next_line().await.unwrap().expect("ready before the end");
+            if line == "ready" {
+                return said;
+            }
+            said.push_str(&line);
+        }
+    };
+    let said = tokio::time::timeout(LIMIT, reading).await.expect("ready in time");
+    assert!(said.contains(&listen) && !said.contains("pastes"), "{said}");
+
+    let url = format!("http://{listen}");
+    let note =
+        json!({ "target": { "source": "https://example.com/" }, "body": [{ "value": "hello" }] });
+    let http = reqwest::Client::new();
+    let saved =
+        http.post(format!("{url}/api/annotations")).bearer_auth(token.trim()).json(&note).send();
+    assert_eq!(saved.await.unwrap().status(), 201);
+    let asking = async {
+        loop {
+            let found = http.get(format!("{url}/api/search?q=hello")).send().await.unwrap();
+            let found: Value = found.json().await.unwrap();
+            if found["rows"].as_array().unwrap().len() == 1 {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, asking).await.expect("others find it");
+    let counted = place.run(&["reindex", "--user", "sophia", "--dry-run"]).await.expect(0);
+    assert!(counted.stdout.contains("1 notes would be compared"), "{}", counted.stdout);
+    let done = place.run(&["reindex", "--all", "--watch"]).await.expect(0);
+    assert!(done.stdout.contains("is done: 1 notes compared"), "{}", done.stdout);
+    place.run(&["reindex"]).await.expect(2);
+    place.run(&["reindex", "--all", "--user", "sophia"]).await.expect(2);
+    place.run(&["reindex", "--status", "12345"]).await.expect(3);
+
+    let pid = child.id().expect("it runs").to_string();
+    assert!(
+        std::process::Command::new("kill").args(["-s", "TERM", &pid]).status().unwrap().success()
+    );
+    let ended = tokio::time::timeout(LIMIT, child.wait()).await.expect("an end in time").unwrap();
+    assert_eq!(ended.code(), Some(0));
+    let _ = std::fs::remove_dir_all(folder);
+}

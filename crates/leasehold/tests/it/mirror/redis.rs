@@ -1,0 +1,87 @@
+//! A hash in Redis as the store of a mirror, with a real one.
+
+use std::sync::Arc;
+
+use ::redis::AsyncCommands;
+use leasehold::mirror::{Held, Mirror, Range, RedisHash, Target, Tombstone, Write, Written};
+use leasehold_testing::PrivateRedis;
+use serde_json::json;
+
+use super::notes::{Margin, bare};
+
+fn write(key: &str, version: i64, document: Option<serde_json::Value>, forced: bool) -> Write {
+    Write { key: key.to_owned(), version, document, forced }
+}
+
+fn store(server: &PrivateRedis) -> Arc<RedisHash> {
+    RedisHash::new(&server.url(), "notes").expect("a store")
+}
+
+#[tokio::test]
+async fn a_hash_keeps_what_is_newer_and_remembers_deletions() {
+    let server = PrivateRedis::start().expect("Redis");
+    let store = store(&server);
+    let keys = ["a".to_owned(), "b".to_owned()];
+    assert_eq!(store.held(&keys).await.expect("held"), [None, None]);
+    let said = |writes: Vec<Write>| {
+        let store = Arc::clone(&store);
+        async move {
+            let answers = store.write(&writes).await.expect("written");
+            answers.into_iter().map(|answer| answer.expect("taken")).collect::<Vec<_>>()
+        }
+    };
+    assert_eq!(
+        said(vec![write("a", 2, Some(json!({"n": 2})), false), write("b", 1, None, false)]).await,
+        [Written::Stored, Written::Stored]
+    );
+    assert_eq!(
+        said(vec![
+            write("a", 1, Some(json!({"n": 1})), false),
+            write("a", 2, Some(json!({"n": 0})), false),
+            write("b", 1, Some(json!({})), false),
+            write("a", 2, Some(json!({"n": 3})), true),
+        ])
+        .await,
+        [Written::Newer, Written::Newer, Written::Newer, Written::Stored]
+    );
+    let held = [Held { version: 2, deleted: false }, Held { version: 1, deleted: true }];
+    assert_eq!(store.held(&keys).await.expect("held"), held.map(Some));
+    let everything = Range::default();
+    assert_eq!(store.digest(&everything).await.expect("a digest").count, 1);
+    assert_eq!(store.list(&everything, 10).await.expect("a list").len(), 2);
+    let after = Range { after: Some("a".into()), to: Some("b".into()) };
+    assert_eq!(store.list(&after, 10).await.expect("a list"), [("b".to_owned(), held[1])]);
+    for (version, left) in [(9, 2), (1, 1)] {
+        let old = [Tombstone { key: "b".into(), version }, Tombstone { key: "a".into(), version }];
+        store.forget(&old).await.expect("forgotten");
+        assert_eq!(store.list(&everything, 10).await.expect("a list").len(), left);
+    }
+    let mut client = server.connect().await.expect("a connection");
+    assert_eq!(client.hget::<_, _, String>("notes", "a").await.expect("a field"), "2 {\"n\":3}");
+}
+
+#[tokio::test]
+async fn a_redis_that_forgot_everything_is_filled_by_the_check() {
+    let (margin, mut server) = (Margin::new().await, PrivateRedis::start().expect("Redis"));
+    let mirror: Mirror = bare().range(100).target(store(&server));
+    margin.write_many(1, 2500).await;
+    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").done, 2500);
+    let report = mirror.check_once(&margin.engine).await.expect("a check");
+    assert!(report.is_equal() && report.rows == 2500, "{report:?}");
+    server.kill().expect("dead");
+    margin.sql("update margin.note set body = 'meanwhile' where id < 'n00010'").await;
+    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").done, 0);
+    server.restart().expect("Redis, empty");
+    // The connection that was lost is noticed by whoever asks next.
+    let mut report = mirror.check_once(&margin.engine).await;
+    for _ in 0..5 {
+        if report.is_err() {
+            report = mirror.check_once(&margin.engine).await;
+        }
+    }
+    assert_eq!(report.expect("a check").differences, 2500);
+    margin.due().await;
+    let mirror: Mirror = bare().range(100).target(store(&server));
+    mirror.pass_once(&margin.engine).await.expect("a pass");
+    assert!(mirror.check_once(&margin.engine).await.expect("a check").is_equal());
+}

@@ -1,0 +1,26 @@
+use std::time::Duration;
+
+use leasehold::Leasehold;
+use leasehold::mirror::{Mirror, RedisHash};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let leasehold = Leasehold::connect_and_migrate(&std::env::var("DATABASE_URL")?).await?;
+    let mirror = Mirror::new("books.redis", "books")
+        .key("isbn")
+        // What a book looks like in Redis. It may join other tables; who is left out is gone.
+        .document(
+            "select b.isbn, b.version, jsonb_build_object('title', b.title, 'author', a.name)
+               from books b join authors a on a.id = b.author
+              where b.isbn = any($1)",
+        )
+        // Looked at this long after a change, by which time it has usually been written.
+        .verify_after(Duration::from_secs(1))
+        .target(RedisHash::new(&std::env::var("REDIS_URL")?, "books")?);
+    // Adds the column `version`, the triggers that raise it and make jobs, and an index in the order
+    // of the store, where they are missing.
+    Mirror::install(&mirror, &mut *leasehold.pool().get().await?).await?;
+    let stop = async { drop(tokio::signal::ctrl_c().await) };
+    leasehold.worker().mirror(mirror).run_until(stop).await?;
+    Ok(())
+}
