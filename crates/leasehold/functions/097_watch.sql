@@ -383,12 +383,13 @@ set search_path = leasehold, pg_temp set enable_seqscan = off as $$
 $$;
 
 -- A series for a chart: one row a step, the oldest first. Flows are added up, other values are the
--- mean of the step. Null: nobody measured. `of_subject` null: all of them together.
+-- mean of the step. Null: nobody measured. `minutes` says how many minutes of the step were measured, so
+-- that a step that has just begun can be shown by the minute. `of_subject` null: all of them together.
 create or replace function leasehold.series(
     of_kind text, of_metrics text[], of_subject text default null,
     back interval default interval '30 minutes', step interval default interval '1 minute'
 )
-returns table (at timestamptz, value double precision)
+returns table (at timestamptz, value double precision, minutes bigint)
 language sql stable security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
     with span as (
@@ -406,10 +407,10 @@ set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $
     ), binned as (
         select date_bin(step, i.at, timestamptz '2000-01-01Z') as at,
                case when bool_or(i.flow) then sum(i.value) else avg(i.value) end as value,
-               max(i.sampled) as sampled
+               max(i.sampled) as sampled, count(*) as minutes
           from minute i group by 1
     )
-    select s.at, coalesce(b.value, case when b.sampled = 1 then 0 end)
+    select s.at, coalesce(b.value, case when b.sampled = 1 then 0 end), coalesce(b.minutes, 0)
       from span cross join lateral
            generate_series(span.last - back + step, span.last, step) as s (at)
       left join binned b on b.at = s.at

@@ -24,19 +24,14 @@ const DECLARE_EVERY: Duration = Duration::from_secs(3600);
 #[command(next_help_heading = "Alarms")]
 pub struct AlarmOptions {
     /// Sends alarms to this URL as signed POSTs; the secret is in LEASEHOLD_HTTP_SECRET
-    #[arg(
-        long = "alarm-webhook",
-        env = "LEASEHOLD_ALARM_WEBHOOK",
-        value_name = "URL",
-        hide_env_values = true
-    )]
-    webhook: Option<String>,
+    #[arg(long, env = "LEASEHOLD_ALARM_WEBHOOK", value_name = "URL", hide_env_values = true)]
+    alarm_webhook: Option<String>,
     /// Runs this command for each alarm, with the alarm as JSON on standard input. No shell runs
-    #[arg(long = "alarm-command", env = "LEASEHOLD_ALARM_COMMAND", value_name = "COMMAND")]
-    command: Option<String>,
+    #[arg(long, env = "LEASEHOLD_ALARM_COMMAND", value_name = "COMMAND")]
+    alarm_command: Option<String>,
     /// Lets --alarm-webhook use plain http, any port and private addresses
-    #[arg(long = "alarm-private-network", env = "LEASEHOLD_ALARM_PRIVATE_NETWORK", value_parser = clap::builder::BoolishValueParser::new(), num_args = 0..=1, default_missing_value = "true", default_value = "false")]
-    private_network: bool,
+    #[arg(long, env = "LEASEHOLD_ALARM_PRIVATE_NETWORK", value_parser = clap::builder::BoolishValueParser::new(), num_args = 0..=1, default_missing_value = "true", default_value = "false")]
+    alarm_private_network: bool,
 }
 
 /// The ways that were asked for.
@@ -48,11 +43,11 @@ pub struct Ways {
 impl AlarmOptions {
     /// Everything that can be wrong with them is said here. `None`: nobody is to be told.
     pub fn ways(&self) -> Result<Option<Ways>, Failure> {
-        let webhook = match &self.webhook {
-            Some(url) => Some(Arc::new(receiver_for_alarms(url, self.private_network)?)),
+        let webhook = match &self.alarm_webhook {
+            Some(url) => Some(Arc::new(receiver_for_alarms(url, self.alarm_private_network)?)),
             None => None,
         };
-        let command = match &self.command {
+        let command = match &self.alarm_command {
             Some(command) => Some(Arc::new(command_for_alarms(command)?)),
             None => None,
         };

@@ -43,11 +43,11 @@ const TOKEN_VARIABLE: &str = "LEASEHOLD_CONSOLE_TOKEN";
 pub struct ConsoleOptions {
     /// Where the console and /metrics listen. Other machines reach it only when a token is in
     /// LEASEHOLD_CONSOLE_TOKEN. Default: 127.0.0.1:8090, or a free port when that is taken
-    #[arg(long = "console", env = "LEASEHOLD_CONSOLE", value_name = "ADDRESS:PORT")]
-    listen: Option<SocketAddr>,
+    #[arg(long, env = "LEASEHOLD_CONSOLE", value_name = "ADDRESS:PORT")]
+    console: Option<SocketAddr>,
     /// Starts no console
-    #[arg(long = "no-console", conflicts_with = "listen")]
-    none: bool,
+    #[arg(long, conflicts_with = "console")]
+    no_console: bool,
 }
 
 #[derive(clap::Args, Debug)]
@@ -70,7 +70,7 @@ leasehold serve and leasehold dev have it too. It measures nothing itself: a wor
 pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     crate::worker::start_logging();
     let out = common.out();
-    if args.options.none {
+    if args.options.no_console {
         return Err(Failure::usage(
             "--no-console goes with other commands; this one is the console",
         ));
@@ -107,11 +107,11 @@ pub struct Bound {
 impl ConsoleOptions {
     /// Takes the address. `None`: no console is wanted.
     pub async fn bind(&self) -> Result<Option<Bound>, Failure> {
-        if self.none {
+        if self.no_console {
             return Ok(None);
         }
         let keeper = Gatekeeper::new(address::environment(TOKEN_VARIABLE))?;
-        let listener = match (self.listen, LISTEN.parse::<SocketAddr>()) {
+        let listener = match (self.console, LISTEN.parse::<SocketAddr>()) {
             (Some(wanted), _) => {
                 keeper.may_listen(wanted)?;
                 crate::serve::listen(wanted).await?

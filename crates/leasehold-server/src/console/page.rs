@@ -119,7 +119,7 @@ fn frame(title: &str, main: &Markup) -> Markup {
                 main.wide #main tabindex="-1" { (main) }
                 footer {
                     p {
-                        "Every number is of the last minute's sample. "
+                        "Queues and charts are measured once a minute. "
                         a href="/console/api/overview" { "JSON" } " · " a href="/metrics" { "Metrics" }
                     }
                 }

@@ -105,7 +105,7 @@ async fn charts(client: &Client, range: Range) -> Result<Vec<Series>, tokio_post
     ];
     let mut charts = Vec::new();
     for (name, title, unit, kind, metrics, empty) in wanted {
-        let sql = "select value from leasehold.series($1, $2, null, make_interval(mins => $3), \
+        let sql = "select value, minutes from leasehold.series($1, $2, null, make_interval(mins => $3), \
                    make_interval(mins => $4))";
         let (back, step) = (range.minutes().cast_signed(), range.step().cast_signed());
         let params = [
@@ -116,8 +116,11 @@ async fn charts(client: &Client, range: Range) -> Result<Vec<Series>, tokio_post
         ];
         let rows = client.query_typed(sql, &params).await?;
         // Counts are shown by the minute, so that the three ranges can be compared.
-        let scale = if unit == "a minute" { f64::from(range.step()) } else { 1.0 };
-        let values = rows.iter().map(|row| row.get::<_, Option<f64>>(0).map(|value| value / scale));
+        let flow = unit == "a minute";
+        let values = rows.iter().map(|row| {
+            let minutes = if flow { row.get::<_, i64>(1).max(1) as f64 } else { 1.0 };
+            row.get::<_, Option<f64>>(0).map(|value| value / minutes)
+        });
         charts.push(Series { name, title, unit, values: values.collect(), empty });
     }
     let mirrors = "select exists (select from leasehold.mirror)";

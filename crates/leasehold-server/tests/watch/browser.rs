@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Half an hour of two queues, a worker and a mirror, all of it measured.
 async fn traffic(tower: &Tower) {
     tower.sql("select leasehold.watch_queue('annotations', 'ann', of_max_length => 1000)").await;
-    tower.sql("select leasehold.declare_mirror('annotations.index', 'public.notes', 'id', 'text', 'version', 'notes', 'index', 'id', '1 minute', '1 day', '1 minute', 1000, 2500)").await;
+    tower.sql("select leasehold.declare_mirror('annotations.index', 'public.notes', 'id', 'text', 'version', 'annotations', 'index', 'id', '1 minute', '1 day', '1 minute', 1000, 2500)").await;
     for minute in 0..40_u32 {
         for (queue, jobs, done) in
             [("annotations", 20 + (minute * 7) % 15, 18 + (minute * 5) % 17), ("mail", 3, 3)]

@@ -19,7 +19,7 @@ async fn an_alarm_is_listed_shown_acknowledged_and_silenced_with_a_reason() {
     let list = run(&["list"]).await.expect(0);
     list.prints("expired_jobs").prints("open");
     let id = run(&["list", "--json"]).await.json()["alarms"][0]["id"].as_str().unwrap().to_owned();
-    run(&["show", &id]).await.expect(0).prints("they are kept");
+    run(&["show", &id]).await.expect(0).prints("is kept");
     run(&["ack", &id]).await.expect(2).says("a reason is missing");
     run(&["ack", &id, "--why", "on it"]).await.expect(0).prints("acknowledged");
     run(&["show", &id]).await.expect(0).prints("on it").prints("acknowledged");

@@ -170,3 +170,52 @@ async fn what_people_wrote_is_shown_and_never_run() {
     let page = tower.get("/console").await.text().await.unwrap();
     assert!(page.contains("&lt;script&gt;alert(1)") && !page.contains("<script>alert"), "{page}");
 }
+
+#[tokio::test]
+async fn i7_the_figures_that_are_shown_are_those_of_the_tables() {
+    let tower = Tower::start().await;
+    let place = &tower.place;
+    // Jobs in every state, in two queues, different numbers of each.
+    for (queue, ready, running, dead, done) in [("mail", 5, 2, 3, 4), ("hooks", 1, 3, 0, 2)] {
+        for _ in 0..done {
+            place.done(queue, "send").await;
+        }
+        for _ in 0..dead {
+            place.dead(queue, "send", "refused").await;
+        }
+        for _ in 0..running {
+            place.running(queue, "send").await;
+        }
+        for _ in 0..ready {
+            place.job(queue, "send").await;
+        }
+        tower.sql(&format!("insert into leasehold.job (queue, name, scheduled_at) values ('{queue}', 'later', now() + interval '1 hour')")).await;
+        tower.sql(&format!("insert into leasehold.job (queue, name, scheduled_at, attempts) values ('{queue}', 'again', now() + interval '1 hour', 2)")).await;
+        tower.sql(&format!("insert into leasehold.job (queue, name, expires_at) values ('{queue}', 'late', now())")).await;
+    }
+    tower.sql("select leasehold.expire_jobs()").await;
+    tower.a_minute_passes().await;
+    let overview: Value = tower.get("/console/api/overview").await.json().await.unwrap();
+    let metrics = tower.metrics().await;
+    for queue in overview["queues"].as_array().unwrap() {
+        let name = queue["name"].as_str().unwrap();
+        for (state, rows) in [
+            ("ready", "leasehold.job where not held and scheduled_at <= now()"),
+            ("running", "leasehold.job where held"),
+            ("scheduled", "leasehold.job where not held and scheduled_at > now() and attempts = 0"),
+            ("retrying", "leasehold.job where not held and scheduled_at > now() and attempts > 0"),
+            ("dead", "leasehold.dead_job where cause <> 'expired'"),
+            ("expired", "leasehold.dead_job where cause = 'expired'"),
+        ] {
+            let there =
+                place.number(&format!("select count(*) from {rows} and queue = '{name}'")).await;
+            assert_eq!(queue[state].as_f64(), Some(there as f64), "{name} {state} in the overview");
+            let line =
+                format!("leasehold_queue_jobs{{queue=\"{name}\",state=\"{state}\"}} {there}\n");
+            assert!(metrics.contains(&line), "{line} is not in:\n{metrics}");
+        }
+        let done = place.number(&format!("select coalesce(sum(cardinality(job_ids)), 0)::bigint from leasehold.history where queue = '{name}'")).await;
+        assert_eq!(queue["completed_last_minute"].as_f64(), Some(done as f64), "{name} completed");
+    }
+    assert_eq!(overview["queues"].as_array().unwrap().len(), 2);
+}

@@ -15,6 +15,7 @@ mod console;
 mod metrics;
 mod prometheus;
 mod receiver;
+mod services;
 mod stories;
 #[path = "../cli/support.rs"]
 #[allow(dead_code, reason = "shared with the other tests, which use more of it")]

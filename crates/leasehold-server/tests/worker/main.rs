@@ -10,6 +10,7 @@
 mod command_line;
 mod exec;
 mod http;
+mod logs;
 mod receiver;
 mod stop;
 mod support;

@@ -241,7 +241,8 @@ impl Judging<'_> {
             // Before that nobody knows whether it is too little.
             if watch.watched_for >= watch.over && *completed < watch.min_completed {
                 let summary = format!(
-                    "{completed} jobs of queue {queue} completed within {}, at least {} should have: its workers or its producers have stopped",
+                    "{} of queue {queue} completed within {}, at least {} should have: its workers or its producers have stopped",
+                    jobs(*completed),
                     span(watch.over),
                     watch.min_completed
                 );
@@ -284,7 +285,8 @@ impl Judging<'_> {
         }
         if *expired_kept > 0.0 {
             let summary = format!(
-                "{expired_kept} jobs of queue {queue} were not started before they expired; they are kept: leasehold jobs list --state expired"
+                "{} of queue {queue} expired before it was started, and is kept: leasehold jobs list --state expired --queue {queue}",
+                jobs(*expired_kept)
             );
             self.up(Rule::ExpiredJobs, queue, *expired_kept, 0.0, summary);
         }
@@ -297,14 +299,16 @@ impl Judging<'_> {
         let dead = watch.map_or(self.defaults.max_dead, |watch| watch.max_dead);
         if dead > 0.0 && *died >= dead {
             let summary = format!(
-                "{died} jobs of queue {queue} died within 15 minutes; look at: leasehold dead list"
+                "{} of queue {queue} died within 15 minutes; look at: leasehold dead list",
+                jobs(*died)
             );
             self.up(Rule::DeadLettersGrowing, queue, *died, dead, summary);
         }
         let most = watch.map_or(self.defaults.max_lost, |watch| watch.max_lost);
         if most > 0.0 && *lost >= most {
             let summary = format!(
-                "{lost} jobs of queue {queue} lost their worker within 15 minutes: workers die or stall"
+                "{} of queue {queue} lost a worker within 15 minutes: workers die or stall",
+                jobs(*lost)
             );
             self.up(Rule::LeaseLosses, queue, *lost, most, summary);
         }
@@ -319,6 +323,10 @@ impl Judging<'_> {
     fn up(&mut self, rule: Rule, subject: &str, value: f64, threshold: f64, summary: String) {
         self.found.push(Finding { rule, subject: subject.to_owned(), value, threshold, summary });
     }
+}
+
+fn jobs(count: f64) -> String {
+    if count == 1.0 { "1 job".to_owned() } else { format!("{count} jobs") }
 }
 
 /// Seconds in words.

@@ -7,6 +7,7 @@
 //! - A worker needs the database and nothing else: no leader, no session lock, no NOTIFY.
 //! - It uses four connections of its own (claim, finish, renew, tidy), plus one to listen on when
 //!   the database is reached directly, plus one for each loop and each watchdog of its sweeps.
+//! - Whoever takes the sample of a minute opens one more for it, and closes it again.
 //!
 //! # What can go wrong
 //! - The process dies: its leases run out, other workers get the jobs.

@@ -45,7 +45,7 @@
 
   const ask = async () => {
     if (paused || document.hidden) return;
-    if (busy()) return say("waiting", "waiting for you");
+    if (busy()) return say("waiting", "waiting");
     try {
       const answer = await fetch(live.dataset.from, {
         headers: { accept: "text/html" },

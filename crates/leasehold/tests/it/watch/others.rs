@@ -105,7 +105,7 @@ async fn judged_as(sql: &Sql, metric: &str, value: f64) {
 }
 
 #[tokio::test]
-async fn s3_a_mirror_that_differs_for_too_long_is_said() {
+async fn a_mirror_that_differs_for_too_long_is_said() {
     let sql = Sql::new().await;
     run(
         &sql.client,

@@ -1,0 +1,77 @@
+//! `leasehold dev` and `leasehold serve` measure, show and watch by themselves.
+
+use std::process::Stdio;
+
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Child;
+
+use crate::support::{LIMIT, Place};
+
+/// Starts a command and gives the address of its console.
+async fn start(place: &Place, args: &[&str]) -> (Child, String) {
+    let args = [args, &["--console", "127.0.0.1:0"]].concat();
+    let mut child = place.command(&args).stderr(Stdio::inherit()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let reading = async {
+        let mut url = String::new();
+        loop {
+            let line = lines.next_line().await.unwrap().expect("ready before the end");
+            if let Some(place) = line.strip_prefix("console") {
+                url = place.trim().trim_end_matches("/console").to_owned();
+            } else if line == "ready" {
+                return url;
+            }
+        }
+    };
+    let url = tokio::time::timeout(LIMIT, reading).await.expect("ready in time");
+    (child, url)
+}
+
+async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let asking = async {
+        while !so().await {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    assert!(tokio::time::timeout(LIMIT, asking).await.is_ok(), "never: {what}");
+}
+
+#[tokio::test]
+async fn dev_takes_its_samples_and_shows_them() {
+    let place = Place::new().await;
+    place.job("mail", "send").await;
+    let (_dev, url) = start(&place, &["dev", "--no-pastes"]).await;
+    let overview = async || -> Value {
+        reqwest::get(format!("{url}/console/api/overview")).await.unwrap().json().await.unwrap()
+    };
+    until("a sample", async || !overview().await["sampled_at"].is_null()).await;
+    assert_eq!(overview().await["queues"][0]["name"], "mail");
+    let metrics = reqwest::get(format!("{url}/metrics")).await.unwrap().text().await.unwrap();
+    assert!(
+        metrics.contains("leasehold_queue_jobs{queue=\"mail\",state=\"ready\"} 1\n"),
+        "{metrics}"
+    );
+}
+
+#[tokio::test]
+async fn serve_watches_its_queue_and_sends_it_a_canary_that_its_worker_completes() {
+    let place = Place::new().await;
+    place.run(&["migrate", "up", "--service", "pastes"]).await.expect(0);
+    let store = std::env::temp_dir().join(format!("lh-watch-{}", uuid::Uuid::new_v4().simple()));
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let listen = format!("127.0.0.1:{port}");
+    let args = ["serve", "--listen", &listen, "--store", store.to_str().unwrap()];
+    let (_serve, url) = start(&place, &args).await;
+    let done = "select count(*) from leasehold.finished_job \
+                 where name = 'leasehold.canary' and queue = 'pastes'";
+    until("a canary", async || place.number(done).await > 0).await;
+    let watched = "select count(*) from leasehold.watch where queue = 'pastes' and not off";
+    assert_eq!(place.number(watched).await, 1);
+    let page = reqwest::get(format!("{url}/console")).await.unwrap();
+    assert_eq!(page.status(), 200);
+    // The address of the service itself does not lead there.
+    let public = reqwest::get(format!("http://{listen}/metrics")).await.unwrap();
+    assert_eq!(public.status(), 404);
+    std::fs::remove_dir_all(&store).unwrap();
+}
