@@ -28,6 +28,7 @@ mod id;
 pub mod index;
 mod mirror;
 mod model;
+mod pace;
 pub mod pages;
 mod people;
 mod reindex;

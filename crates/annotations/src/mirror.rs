@@ -12,6 +12,7 @@ use crate::breaker::Breaker;
 use crate::error::StartError;
 use crate::index::SearchIndex;
 use crate::model::IndexState;
+use crate::pace::Pace;
 use crate::service::Annotations;
 use crate::settings::Settings;
 
@@ -71,6 +72,7 @@ pub(crate) struct Mirrored {
     pub mirror: Option<Mirror>,
     direct: Option<DirectWriter>,
     pub breaker: Breaker,
+    pub pace: Pace,
     known: Mutex<Option<(Instant, State)>>,
 }
 
@@ -100,6 +102,7 @@ impl Mirrored {
             mirror,
             direct,
             breaker: Breaker::default(),
+            pace: Pace::default(),
             known: Mutex::new(None),
         }
     }

@@ -5,8 +5,8 @@
 //!   old, restored or wrong can hide something for a while, and can never leak.
 //! - What somebody just saved is among what they find, whatever the index knows: their own rows that
 //!   changed since index and table were last seen equal come from Postgres.
-//! - A search never waits for the index longer than its limit, and not at all while the breaker is
-//!   open. Then Postgres answers alone.
+//! - A search does not wait for an index that is much slower than usual, and does not ask while the
+//!   breaker is open. Then Postgres answers alone.
 //!
 //! # What can go wrong
 //! - The index lacks what others saved lately: `behind`. They see it as soon as the index has it.
@@ -40,10 +40,14 @@ impl Annotations {
             return self.search_alone(viewer, filter, cursor, limit, IndexState::Down).await;
         };
         let groups = self.readable(viewer, filter.group.as_deref()).await?;
-        let query = question(filter, groups, cursor, limit);
-        match self.ask(mirrored, &query).await {
-            Some(hits) => self.shown(mirrored, viewer, filter, cursor, limit, hits).await,
-            None => self.search_alone(viewer, filter, cursor, limit, IndexState::Down).await,
+        let settings = self.settings();
+        let patience = mirrored.pace.patience(settings.index_patience, settings.index_limit);
+        // On its own: whether the index answers at all is of interest when nobody waits any more.
+        let (this, query) = (self.clone(), question(filter, groups, cursor, limit));
+        let asking = tokio::spawn(async move { this.ask(&query).await });
+        match tokio::time::timeout(patience, asking).await {
+            Ok(Ok(Some(hits))) => self.shown(mirrored, viewer, filter, cursor, limit, hits).await,
+            _ => self.search_alone(viewer, filter, cursor, limit, IndexState::Down).await,
         }
     }
 
@@ -65,14 +69,19 @@ impl Annotations {
     }
 
     /// The index's answer; `None`: it has none, in time.
-    async fn ask(&self, mirrored: &Mirrored, query: &Query) -> Option<Hits> {
-        if !mirrored.breaker.ask(Instant::now()) {
+    async fn ask(&self, query: &Query) -> Option<Hits> {
+        let mirrored = self.0.mirrored.as_ref()?;
+        let started = Instant::now();
+        if !mirrored.breaker.ask(started) {
             return None;
         }
         let asking = mirrored.index.search(query);
         let answer = tokio::time::timeout(self.settings().index_limit, asking).await;
         let hits = match answer {
-            Ok(Ok(hits)) => Some(hits),
+            Ok(Ok(hits)) => {
+                mirrored.pace.saw(started.elapsed());
+                Some(hits)
+            }
             Ok(Err(error)) => {
                 tracing::debug!(%error, "the index did not answer a search");
                 None

@@ -22,6 +22,12 @@ pub struct Settings {
     /// How long a search waits for the index before Postgres answers alone. Longer: more answers
     /// from a slow index. Shorter: fewer people wait for one that is down. Default: 800 ms.
     pub index_limit: Duration,
+    /// The least time that a search waits for the index before Postgres answers alone; an index that
+    /// usually takes longer is waited for four times as long as usual. Longer: a slow moment of the
+    /// index does not show. Shorter: an outage does not show.
+    ///
+    /// Default: 25 ms.
+    pub index_patience: Duration,
     /// Writes to the index right after the commit, in the process that answered; the job is then
     /// the safety net. Default: on.
     pub direct: bool,
@@ -58,6 +64,7 @@ impl Default for Settings {
             limits: Limits::default(),
             operator_token: None,
             index_limit: Duration::from_millis(800),
+            index_patience: Duration::from_millis(25),
             direct: true,
             verify_after: Duration::from_secs(60),
             batch: 2500,

