@@ -79,9 +79,10 @@ begin
     -- Who changes a mirrored table makes jobs; who passes them on reads rows and asks the store.
     grant execute on function
         leasehold.mirror_changed(text, text[]), leasehold.mirror_removed(text, text[], bigint[]),
-        leasehold.mirror_revived(text, text[]),
-        leasehold.mirror_reindex(text, text[], text, int, boolean)
+        leasehold.mirror_revived(text, text[])
         to leasehold_producer, leasehold_worker;
+    grant execute on function leasehold.mirror_reindex(text, text[], text, int, boolean)
+        to leasehold_producer, leasehold_worker, leasehold_operator;
     grant execute on function
         leasehold.fingerprint(text, bigint),
         leasehold.declare_mirror(text, text, text, text, text, text, text, text, interval, interval,
@@ -125,8 +126,7 @@ begin
         leasehold.run_sweep(text, text), leasehold.pause_sweep(text, text, text),
         leasehold.resume_sweep(text, text), leasehold.redrive_sweep(text, text[], text, int),
         leasehold.take_watch(text), leasehold.note_watch(text, bigint),
-        leasehold.order_mirror(text, text, text),
-        leasehold.mirror_reindex(text, text[], text, int, boolean)
+        leasehold.order_mirror(text, text, text)
         to leasehold_operator;
     if not pg_has_role('leasehold_operator', 'leasehold_viewer', 'member') then
         grant leasehold_viewer to leasehold_operator;
