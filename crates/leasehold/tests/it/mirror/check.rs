@@ -42,7 +42,7 @@ async fn every_kind_of_drift_is_found_noted_and_mended() {
     let mirror = margin.mirror().range(10);
     let report = mirror.check_once(&margin.engine).await.expect("a check");
     assert_eq!((report.rows, report.differences, report.repairs), (50, 5, 5));
-    assert_eq!(report.equal_as_of.is_some(), true, "as of the round before");
+    assert!(report.equal_as_of.is_some(), "as of the round before");
     for (kind, n) in [("missing", 1), ("stale", 1), ("ghost", 3)] {
         let noted =
             format!("select count(*) from leasehold.mirror_difference where kind = '{kind}'");
