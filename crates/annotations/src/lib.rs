@@ -41,7 +41,7 @@ pub use database::SCHEMA;
 pub use error::{Refused, StartError, Unavailable};
 pub use http::router;
 pub use id::{AnnotationId, BadId, Token};
-pub use mirror::{Index, NAME as MIRROR, declare, migrate, trigger_sql};
+pub use mirror::{Index, NAME as MIRROR, QUEUE, declare, migrate, trigger_sql};
 pub use model::{
     Annotation, Change, Counts, Cursor, Filter, Found, Group, IndexState, Kind, NewAnnotation,
     Saved, User, WORLD,

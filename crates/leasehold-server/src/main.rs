@@ -8,8 +8,10 @@
 
 #![forbid(unsafe_code)]
 
+mod alarms;
 mod bench;
 mod cli;
+mod console;
 mod dev;
 mod doctor;
 mod exit;
@@ -52,7 +54,10 @@ Examples:
 async fn main() -> ExitCode {
     let Cli { command, common } = Cli::parse();
     // Workers and services log more, and say so themselves.
-    if !matches!(command, cli::Command::Worker(_) | cli::Command::Serve(_)) {
+    if !matches!(
+        command,
+        cli::Command::Worker(_) | cli::Command::Serve(_) | cli::Command::Console(_)
+    ) {
         init_tracing();
     }
     let handles_signals = command.handles_signals();

@@ -172,6 +172,28 @@ const MOMENTS: &[(&str, &[&str])] = &[
     ("sweep_failure", &["failed_at", "retry_at", "dead_at"]),
     ("duty", &["ran_at"]),
     ("queue", &["paused_at"]),
+    (
+        "mirror",
+        &[
+            "rebuild_started_at",
+            "rebuild_ended_at",
+            "check_due_at",
+            "check_busy_until",
+            "round_started_at",
+            "checked_at",
+            "oldest_difference",
+            "equal_as_of",
+        ],
+    ),
+    ("mirror_gone", &["gone_at"]),
+    ("mirror_difference", &["first_seen", "last_seen", "repaired_at"]),
+    ("tally", &["at"]),
+    ("watch", &["since"]),
+    (
+        "alarm",
+        &["raised_at", "cleared_at", "seen_at", "acknowledged_at", "silenced_until", "notified_at"],
+    ),
+    ("alarm_receiver", &["seen_at"]),
 ];
 
 /// Whether [`TestEngine::advance`] moves a column, such as `job.scheduled_at`.

@@ -56,10 +56,17 @@ begin
         )
         select f.id from finished f;
     else
+        -- Without history nothing else would tell that the queue is alive.
         return query
-        delete from leasehold.job j
-         where j.id = any (ids) and j.lease_generation = generation and j.held
-        returning j.id;
+        with finished as (
+            delete from leasehold.job j
+             where j.id = any (ids) and j.lease_generation = generation and j.held
+            returning j.id, j.queue, j.tag
+        ), counted as (
+            insert into leasehold.tally (queue, tag, what, n)
+            select f.queue, f.tag, 'completed', count(*) from finished f group by f.queue, f.tag
+        )
+        select f.id from finished f;
     end if;
     if settling then
         perform leasehold.settle(generation, ids);
@@ -87,6 +94,12 @@ begin
         delete from leasehold.job j
          where j.id = any (ids) and j.lease_generation = generation and j.held
         returning j.*
+    ), counted as (
+        insert into leasehold.tally (queue, tag, what, n)
+        select d.queue, d.tag, w.what, count(*)
+          from dead d cross join unnest(case when why = 'lost' then '{buried,lost}'::text[]
+                                             else '{buried}' end) as w (what)
+         group by d.queue, d.tag, w.what
     )
     insert into leasehold.dead_job
         (id, enqueued_at, scheduled_at, expires_at, lease_generation, priority, attempts,
@@ -160,6 +173,7 @@ begin
                scheduled_at = statement_timestamp() + coalesce(
                    after, leasehold.backoff(j.attempts, settings.backoff_base, settings.backoff_cap))
          where j.id = job_id and j.lease_generation = generation and j.held;
+        insert into leasehold.tally (queue, tag, what, n) values (mine.queue, mine.tag, 'retried', 1);
         verdict := 'retry';
     end if;
     perform leasehold.settle(generation);
@@ -288,6 +302,10 @@ begin
                array_agg(f.attempts), array_agg(f.enqueued_at), array_agg(f.kwargs)
           from finished f group by f.queue
         having coalesce((select q.keep_history from leasehold.queue q where q.name = f.queue), true)
+    ), counted as (
+        insert into leasehold.tally (queue, tag, what, n)
+        select f.queue, f.tag, 'completed', count(*) from finished f group by f.queue, f.tag
+        having not coalesce((select q.keep_history from leasehold.queue q where q.name = f.queue), true)
     )
     select count(*) into completed from finished;
     return completed;

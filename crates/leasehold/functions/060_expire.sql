@@ -36,7 +36,10 @@ begin
                    last_error = 'the worker was lost: its lease ran out'
              where j.id in (select id from free)
                and j.lease_generation = gone.lease_generation and j.held
-            returning j.id
+            returning j.id, j.queue, j.tag
+        ), counted as (
+            insert into leasehold.tally (queue, tag, what, n)
+            select r.queue, r.tag, 'lost', count(*) from returned r group by r.queue, r.tag
         )
         select coalesce(array_agg(r.id), '{}') into taken from returned r;
         total := total + cardinality(taken);
@@ -167,6 +170,9 @@ begin
                  order by f.id for update skip locked))
            and not j.held and j.expires_at <= statement_timestamp()
         returning j.*
+    ), counted as (
+        insert into leasehold.tally (queue, tag, what, n)
+        select g.queue, g.tag, 'expired', count(*) from gone g group by g.queue, g.tag
     )
     insert into leasehold.dead_job
         (id, enqueued_at, scheduled_at, expires_at, lease_generation, priority, attempts,

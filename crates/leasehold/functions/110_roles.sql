@@ -76,6 +76,9 @@ begin
         to leasehold_worker, leasehold_housekeeper;
     grant select, update, delete on leasehold.sweep_failure to leasehold_worker, leasehold_housekeeper;
 
+    -- Whoever carries the word of an alarm says that it does.
+    grant execute on function leasehold.declare_alarm_receiver(text) to leasehold_worker;
+
     -- Who changes a mirrored table makes jobs; who passes them on reads rows and asks the store.
     grant execute on function
         leasehold.mirror_changed(text, text[]), leasehold.mirror_removed(text, text[], bigint[]),
@@ -109,7 +112,9 @@ begin
         leasehold.return_strays(bigint, bigint), leasehold.walk_jobs(interval, int),
         leasehold.prune(int, interval, interval), leasehold.extend_history(int),
         leasehold.drop_history(interval),
-        leasehold.fire_schedule(text, timestamptz, timestamptz, bigint, boolean)
+        leasehold.fire_schedule(text, timestamptz, timestamptz, bigint, boolean),
+        leasehold.sample_due(), leasehold.take_sample(), leasehold.alarm_snapshot(timestamptz),
+        leasehold.apply_alarms(timestamptz, jsonb)
         to leasehold_housekeeper;
     grant select, insert, update, delete on leasehold.schedule to leasehold_housekeeper;
     grant select on leasehold.schema_version to leasehold_worker, leasehold_housekeeper,
@@ -123,6 +128,10 @@ begin
         leasehold.run_sweep(text, text), leasehold.pause_sweep(text, text, text),
         leasehold.resume_sweep(text, text), leasehold.redrive_sweep(text, text[], text, int),
         leasehold.take_watch(text), leasehold.note_watch(text, bigint),
+        leasehold.acknowledge_alarm(bigint, text, text), leasehold.test_alarm(text),
+        leasehold.silence_alarm(bigint, interval, text, text),
+        leasehold.watch_queue(text, text, boolean, bigint, interval, bigint, text[], interval, bigint, bigint),
+        leasehold.unwatch_queue(text, text),
         leasehold.order_mirror(text, text, text)
         to leasehold_operator;
     if not pg_has_role('leasehold_operator', 'leasehold_viewer', 'member') then
@@ -138,6 +147,10 @@ begin
         leasehold.schedule, leasehold.audit, leasehold.sweep, leasehold.sweep_state,
         leasehold.mirror, leasehold.mirror_state, leasehold.mirror_gone, leasehold.mirror_difference
         to leasehold_viewer;
+    grant select on leasehold.measure, leasehold.measure_hour, leasehold.watch, leasehold.alarm,
+        leasehold.alarm_state, leasehold.alarm_receiver to leasehold_viewer;
+    grant execute on function leasehold.latest(), leasehold.mirror_numbers(),
+        leasehold.series(text, text[], text, interval, interval) to leasehold_viewer;
     grant select (sweep, key, claim, attempts, failed_at, retry_at, dead_at)
         on leasehold.sweep_failure to leasehold_viewer;
     grant select (id, queue, name, tag, priority, enqueued_at, scheduled_at, expires_at, attempts,

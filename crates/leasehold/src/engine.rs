@@ -8,6 +8,7 @@ use tokio_postgres::types::Type;
 use crate::database::Database;
 use crate::error::{ConnectError, EnqueueError, SchemaError};
 use crate::job::Job;
+use crate::measure::process::Process;
 use crate::migrate;
 use crate::queue::enqueue::{
     Draft, ENQUEUE, ENQUEUE_AND_WAKE, EnqueueOn, Enqueued, Values, read_answer,
@@ -25,6 +26,7 @@ struct Inner {
     timeline: i32,
     system_id: String,
     wakes: Wakes,
+    process: Arc<Process>,
 }
 
 const WAKE: &str = "select leasehold.wake($1)";
@@ -71,6 +73,7 @@ impl Leasehold {
             system_id: row.get(1),
             database,
             wakes: Wakes::default(),
+            process: Arc::default(),
         })))
     }
 
@@ -82,6 +85,11 @@ impl Leasehold {
     /// that hold every connection cannot keep leases from being renewed.
     pub fn pool(&self) -> &deadpool_postgres::Pool {
         &self.0.pool
+    }
+
+    /// What this process counted.
+    pub(crate) fn process(&self) -> &Arc<Process> {
+        &self.0.process
     }
 
     /// The timeline of the server as of the connect; it grows with every failover.
@@ -168,7 +176,12 @@ impl EnqueueOn for &Leasehold {
                 {
                     tokio::time::sleep(patience.next_wait()).await;
                 }
-                answer => return answer,
+                answer => {
+                    if answer.as_ref().is_ok_and(|stored| stored.is_new()) {
+                        self.0.process.enqueued(&draft.queue, &draft.name);
+                    }
+                    return answer;
+                }
             }
         }
     }

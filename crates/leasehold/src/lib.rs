@@ -10,10 +10,12 @@
 //! 5. [`once`]: effects that must not repeat. [`schedule`]: jobs that the clock enqueues.
 //! 6. [`sweep`]: rows of your own table, claimed through a status column.
 //! 7. [`mirror`]: a second store that is kept equal to a table of yours.
-//! 8. [`migrate`], [`database`]: the schema and the sessions.
+//! 8. [`measure`]: what the engine knows of itself; [`alarm`]: what is wrong.
+//! 9. [`migrate`], [`database`]: the schema and the sessions.
 
 #![forbid(unsafe_code)]
 
+pub mod alarm;
 #[cfg(feature = "chaos")]
 pub mod chaos;
 pub mod database;
@@ -23,6 +25,7 @@ pub mod events;
 pub mod housekeeping;
 pub mod job;
 pub mod link;
+pub mod measure;
 pub mod migrate;
 pub mod mirror;
 pub mod once;

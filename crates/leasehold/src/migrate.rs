@@ -41,6 +41,7 @@ pub const FUNCTIONS: &[(&str, &str)] = &[
     ("sweep", include_str!("../functions/095_sweep.sql")),
     ("mirror", include_str!("../functions/096_mirror.sql")),
     ("watch", include_str!("../functions/097_watch.sql")),
+    ("alarms", include_str!("../functions/098_alarms.sql")),
     ("views", include_str!("../functions/100_views.sql")),
     ("roles", include_str!("../functions/110_roles.sql")),
 ];

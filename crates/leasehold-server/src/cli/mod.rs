@@ -5,6 +5,8 @@
 //! (what a job looks like and what became of it).
 
 pub mod address;
+mod alarm_entry;
+mod alarms;
 mod annotations;
 mod common;
 mod db;
@@ -40,7 +42,7 @@ pub use common::Common;
 pub use db::Db;
 
 use crate::exit::Failure;
-use crate::{bench, dev, doctor, serve, worker};
+use crate::{bench, console, dev, doctor, serve, worker};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -51,6 +53,8 @@ pub enum Command {
     Serve(Box<serve::Args>),
     /// Runs jobs
     Worker(worker::Args),
+    /// Shows what goes on and what is wrong, and tells whoever wants to know
+    Console(console::Args),
     /// Enqueues a job
     Enqueue(enqueue::Args),
     /// Looks at jobs, lets them run now, ends them
@@ -71,6 +75,9 @@ pub enum Command {
     /// Looks at mirrors of tables of yours, has them compared and rebuilt
     #[command(subcommand)]
     Mirrors(mirrors::Command),
+    /// Looks at alarms, and says what is expected of queues
+    #[command(subcommand)]
+    Alarms(alarms::Command),
     /// Looks at worker processes
     #[command(subcommand)]
     Workers(workers::Command),
@@ -102,7 +109,10 @@ pub enum Command {
 impl Command {
     /// True for commands that stop in order when they are told to; the others just end.
     pub fn handles_signals(&self) -> bool {
-        matches!(self, Self::Dev(_) | Self::Serve(_) | Self::Worker(_) | Self::Bench(_))
+        matches!(
+            self,
+            Self::Dev(_) | Self::Serve(_) | Self::Console(_) | Self::Worker(_) | Self::Bench(_)
+        )
     }
 
     pub async fn run(self, common: &Common) -> Result<ExitCode, Failure> {
@@ -110,6 +120,7 @@ impl Command {
             Self::Dev(args) => dev::run(args, common).await,
             Self::Serve(args) => serve::run(*args, common).await,
             Self::Worker(args) => worker::run(args, common).await,
+            Self::Console(args) => console::run(args, common).await,
             Self::Enqueue(args) => enqueue::run(args, common).await,
             Self::Jobs(command) => jobs::run(command, common).await,
             Self::Dead(command) => dead::run(command, common).await,
@@ -117,6 +128,7 @@ impl Command {
             Self::Schedules(command) => schedules::run(command, common).await,
             Self::Sweeps(command) => sweeps::run(command, common).await,
             Self::Mirrors(command) => mirrors::run(command, common).await,
+            Self::Alarms(command) => alarms::run(command, common).await,
             Self::Workers(command) => workers::run(command, common).await,
             Self::Paste(args) => paste::run(args, common).await,
             Self::Pastes(command) => moderation::run(command, common).await,

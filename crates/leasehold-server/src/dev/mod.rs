@@ -43,6 +43,10 @@ pub struct Args {
     pasting: pasting::Options,
     #[command(flatten)]
     annotating: annotating::Annotating,
+    #[command(flatten)]
+    console: crate::console::ConsoleOptions,
+    #[command(flatten)]
+    alarms: crate::alarms::AlarmOptions,
 }
 
 const HELP: &str = "\
@@ -109,6 +113,12 @@ async fn serve(args: &Args, out: Out, server: &Server, signals: Signals) -> Resu
     });
     if annotating {
         services.extend(args.annotating.start(&engine, server, args.demo, &stopping).await?);
+    }
+    if let Some(console) = args.console.bind().await? {
+        services.push(console.service(&engine, &stopping));
+    }
+    if let Some(ways) = args.alarms.ways()? {
+        services.push(ways.service(&engine, &stopping).await?);
     }
     announce(out, server, &place, applied.len(), &services, link.as_deref())?;
     services::run_all(services, stopper, signals).await

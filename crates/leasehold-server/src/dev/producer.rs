@@ -18,6 +18,8 @@ const TEMPLATES: [&str; 3] = ["welcome", "order-confirmed", "password-reset"];
 
 /// Enqueues a little every few hundred milliseconds. A database that is away for a moment is waited for.
 pub async fn produce(engine: Leasehold, stopping: Stopping) -> Result<(), Failure> {
+    let queues = ["demo.mail", "demo.hooks"];
+    tokio::spawn(engine.canary(queues).run_until(stopping.clone().asked()));
     let mut order: u64 = rand::random_range(10_000..90_000);
     loop {
         let wait = Duration::from_millis(rand::random_range(100..500));

@@ -227,17 +227,25 @@ pub async fn start(
     index: &IndexOptions,
     settings: Settings,
 ) -> Result<Annotations, Failure> {
-    Ok(Annotations::start(engine, index.open().await?, settings).await?)
+    let notes = Annotations::start(engine, index.open().await?, settings).await?;
+    super::watch(notes.engine(), annotations::QUEUE, &BULK).await?;
+    Ok(notes)
 }
+
+/// Work that is long on purpose.
+const BULK: [&str; 5] = ["reindex_*", "rename_user", "delete_user", "move_group", "mirror.repair"];
 
 /// The part that answers requests.
 pub fn answering(notes: &Annotations, listener: TcpListener, stopping: &Stopping) -> Service {
     let router = annotations::router(notes.clone());
     let (stop, hurry) = (stopping.clone(), stopping.clone());
+    // As long as notes can be made here, their queue hears of it.
+    let canary = notes.engine().canary([annotations::QUEUE]).run_until(stopping.clone().asked());
     Service::new("annotations", format!("{}/", notes.settings().base_url), async move {
         let serving = annotations::http::serve(listener, router, stop.asked());
+        let serving = async { tokio::join!(serving, canary) };
         tokio::select! {
-            () = serving => {}
+            _ = serving => {}
             () = hurry.hurried() => {}
         }
         Ok(())

@@ -18,9 +18,12 @@ use std::process::ExitCode;
 use leasehold::Leasehold;
 use pastes::{Pastes, Settings, StartError, Store};
 use tokio::net::TcpListener;
+use tokio_postgres::types::{ToSql, Type};
 
 use self::annotations::AnnotationOptions;
+use crate::alarms;
 use crate::cli::Common;
+use crate::console;
 use crate::dev::services::{self, Service, Stopping};
 use crate::dev::signals::Signals;
 use crate::exit::{Code, Failure};
@@ -51,6 +54,10 @@ pub struct Args {
     pastes: PasteOptions,
     #[command(flatten)]
     annotations: AnnotationOptions,
+    #[command(flatten)]
+    console: console::ConsoleOptions,
+    #[command(flatten)]
+    alarms: alarms::AlarmOptions,
 }
 
 /// A service.
@@ -87,6 +94,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         }
         false => None,
     };
+    let (ways, console) = (args.alarms.ways()?, args.console.bind().await?);
     // Before connecting: a stop while the database is slow to answer counts.
     let mut signals = Signals::catch()?;
     let starting = async {
@@ -108,19 +116,24 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         let notes = match notes {
             true => {
                 let options = &args.annotations;
-                let notes = annotations::start(engine, &options.index, notes_settings).await?;
+                let notes =
+                    annotations::start(engine.clone(), &options.index, notes_settings).await?;
                 Some((notes, listen(options.listen).await?))
             }
             false => None,
         };
-        Ok::<_, Failure>((pastes, notes))
+        Ok::<_, Failure>((engine, pastes, notes))
     };
-    let (pastes, notes) = tokio::select! {
+    let (engine, pastes, notes) = tokio::select! {
         started = starting => started?,
         () = signals.next() => return Ok(Code::Interrupted.into()),
     };
     let (stopper, stopping) = services::stopping();
     let mut running = Vec::new();
+    running.extend(console.map(|console| console.service(&engine, &stopping)));
+    if let Some(ways) = ways {
+        running.push(ways.service(&engine, &stopping).await?);
+    }
     if let Some((pastes, listener)) = pastes {
         running.push(answering(&pastes, listener, &stopping));
         if !args.no_worker {
@@ -156,7 +169,24 @@ fn nothing_to_serve() -> Failure {
 
 /// The service on a database whose schemas are there.
 pub async fn start(engine: Leasehold, store: Store, settings: Settings) -> Result<Pastes, Failure> {
-    Ok(Pastes::start(engine, store, settings).await?)
+    let pastes = Pastes::start(engine, store, settings).await?;
+    watch(pastes.engine(), "pastes", &[]).await?;
+    Ok(pastes)
+}
+
+/// The most jobs that wait before somebody is told, without those of bulk tags.
+const MOST_WAITING: i64 = 10_000;
+
+/// Has a queue watched: an alarm is raised when nothing gets done in it, or too much waits. What a
+/// person has said about the queue goes before this.
+async fn watch(engine: &Leasehold, queue: &str, bulk_tags: &[&str]) -> Result<(), Failure> {
+    let client = engine.pool().get().await.map_err(Failure::failed)?;
+    let sql = "select leasehold.watch_queue($1, 'leasehold serve', true, of_max_length => $2, \
+               of_bulk_tags => $3)";
+    let params: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&queue, Type::TEXT), (&MOST_WAITING, Type::INT8), (&bulk_tags, Type::TEXT_ARRAY)];
+    client.query_typed(sql, &params).await?;
+    Ok(())
 }
 
 pub async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
@@ -173,10 +203,13 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
 pub fn answering(pastes: &Pastes, listener: TcpListener, stopping: &Stopping) -> Service {
     let router = pastes::router(pastes.clone());
     let (stop, hurry) = (stopping.clone(), stopping.clone());
+    // As long as pastes can be made here, their queue hears of it.
+    let canary = pastes.engine().canary(["pastes"]).run_until(stopping.clone().asked());
     Service::new("pastes", format!("{}/", pastes.settings().base_url), async move {
         let serving = pastes::http::serve(listener, router, stop.asked());
+        let serving = async { tokio::join!(serving, canary) };
         tokio::select! {
-            () = serving => {}
+            _ = serving => {}
             () = hurry.hurried() => {}
         }
         Ok(())

@@ -113,11 +113,7 @@ fn programs(args: &Args) -> Result<Vec<(String, Way)>, Failure> {
     if args.exec.is_empty() {
         return Ok(Vec::new());
     }
-    let warden = Warden::start().unwrap_or_else(|error| {
-        tracing::warn!(%error, "no warden; commands would outlive a worker that is killed");
-        Warden::default()
-    });
-    let warden = Arc::new(warden);
+    let warden = warden();
     let mut programs = Vec::new();
     for text in &args.exec {
         let (name, command) = named("--exec", text, "COMMAND")?;
@@ -129,6 +125,13 @@ fn programs(args: &Args) -> Result<Vec<(String, Way)>, Failure> {
         programs.push((name.to_owned(), Way::Exec(Program { words, warden: Arc::clone(&warden) })));
     }
     Ok(programs)
+}
+
+fn warden() -> Arc<Warden> {
+    Arc::new(Warden::start().unwrap_or_else(|error| {
+        tracing::warn!(%error, "no warden; commands would outlive a worker that is killed");
+        Warden::default()
+    }))
 }
 
 /// Splits a command line, and makes sure that there is such a program.
@@ -153,6 +156,31 @@ fn words(name: &str, command: &str) -> Result<Vec<String>, Failure> {
     Ok(words)
 }
 
+/// How long the receiver of an alarm may take for its whole answer.
+const ALARM_LIMIT: Duration = Duration::from_secs(10);
+
+/// Where alarms go by HTTP, under the rules for jobs.
+pub fn receiver_for_alarms(url: &str, private_network: bool) -> Result<Receiver, Failure> {
+    let rules = if private_network { Rules::PRIVATE_NETWORK } else { Rules::STRICT };
+    let url = rules
+        .check_url(url)
+        .map_err(|why| Failure::usage(format!("--alarm-webhook: the URL {why}")))?;
+    let secret = Arc::new(Secret::new(environment(SECRET_VARIABLE)).map_err(Failure::usage)?);
+    Ok(Receiver { url, client: client(rules)?, secret, limit: ALARM_LIMIT })
+}
+
+/// What runs for each alarm.
+pub fn command_for_alarms(command: &str) -> Result<Program, Failure> {
+    Ok(Program { words: words("leasehold.alarm", command)?, warden: warden() })
+}
+
+fn client(rules: Rules) -> Result<reqwest::Client, Failure> {
+    http::client(Gate::new(rules, Arc::new(SystemLookup))).map_err(|error| {
+        Failure::failed(http::causes("there is no HTTP client", &error))
+            .hint("if it lacks root certificates, install the package ca-certificates")
+    })
+}
+
 fn receivers(args: &Args) -> Result<Vec<(String, Way)>, Failure> {
     if args.http.is_empty() {
         return Ok(Vec::new());
@@ -168,10 +196,7 @@ fn receivers(args: &Args) -> Result<Vec<(String, Way)>, Failure> {
     };
     let secret = Secret::new(environment(SECRET_VARIABLE)).map_err(Failure::usage)?;
     let secret = Arc::new(secret);
-    let client = http::client(Gate::new(rules, Arc::new(SystemLookup))).map_err(|error| {
-        Failure::failed(http::causes("there is no HTTP client", &error))
-            .hint("if it lacks root certificates, install the package ca-certificates")
-    })?;
+    let client = client(rules)?;
     let mut receivers = Vec::new();
     for text in &args.http {
         let (name, url) = named("--http", text, "URL")?;

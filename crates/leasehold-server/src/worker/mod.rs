@@ -34,6 +34,10 @@ use crate::exit::Failure;
 use crate::text::parse_duration;
 use mapping::{Plan, Way};
 
+pub use exec::Program;
+pub use http::Receiver;
+pub use mapping::{command_for_alarms, receiver_for_alarms};
+
 #[derive(clap::Args, Debug)]
 #[command(after_help = after_help())]
 pub struct Args {
@@ -187,9 +191,13 @@ pub fn start_logging() {
     use std::io::IsTerminal;
     let level = tracing_subscriber::EnvFilter::try_from_env("LEASEHOLD_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let _ = tracing_subscriber::fmt()
+    let logging = tracing_subscriber::fmt()
         .with_env_filter(level)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .try_init();
+        .with_ansi(std::io::stderr().is_terminal());
+    // For collectors: one object a line, with the fields of the job that it is about.
+    let _ = match crate::cli::address::environment("LEASEHOLD_LOG_FORMAT").as_deref() {
+        Some("json") => logging.json().flatten_event(true).try_init(),
+        _ => logging.try_init(),
+    };
 }

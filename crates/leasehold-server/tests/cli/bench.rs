@@ -58,6 +58,50 @@ async fn a_small_sweep_deletes_from_s3_too() {
     assert!(swept.get("limit_rows_per_s").is_none(), "{swept}");
 }
 
+const MIRROR: &[&str] = &[
+    "seconds",
+    "docs_per_s",
+    "check_seconds",
+    "save_visible_p50_ms",
+    "save_visible_p99_ms",
+    "saves_p99_ms",
+    "reads_p99_ms",
+    "outage_saves_p99_ms",
+    "outage_reads_p99_ms",
+    "recovery_seconds",
+];
+
+/// An empty index becomes equal, differences made behind its back are mended and nothing else is
+/// written, and an outage refuses nobody.
+async fn small_mirror(target: &str) {
+    let few = ["--visible", "3", "--seconds", "2", "--rate", "10"];
+    let args = [&["mirror", "--docs", "2000", "--target", target], &few[..]].concat();
+    let mirrored = bench(&args).await;
+    has_numbers(&mirrored, MIRROR);
+    for (field, value) in [
+        ("docs", 2000),
+        ("check_rows", 2000),
+        ("differences", 0),
+        ("planted_found", 30),
+        ("planted_written", 30),
+        ("planted_left", 0),
+        ("refused", 0),
+        ("last_differences", 0),
+    ] {
+        assert_eq!(mirrored[field], value, "{field} in {mirrored}");
+    }
+}
+
+#[tokio::test]
+async fn f11_f14_a_small_index_in_a_directory_becomes_equal_and_may_be_away() {
+    small_mirror("tantivy").await;
+}
+
+#[tokio::test]
+async fn f11_f14_a_small_index_in_opensearch_becomes_equal_and_may_be_away() {
+    small_mirror("opensearch").await;
+}
+
 #[tokio::test]
 async fn our_service_is_measured_without_the_others() {
     let small = ["--services", "leasehold", "--seconds", "0.2", "--warm-up", "0.05"];

@@ -4,6 +4,7 @@
 //! `run_once` that does all the work and says what it did, and a tick.
 
 mod expire;
+mod measure;
 mod prune;
 
 use std::collections::HashMap;
@@ -13,12 +14,17 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 
 pub(crate) use expire::{ExpireLeases, walk_jobs};
+use measure::Measuring;
 pub(crate) use prune::Prune;
 
+use crate::engine::Leasehold;
 use crate::error::CallError;
 use crate::events::{Event, Events};
 use crate::link::Link;
 use crate::schedule::{self, Schedule};
+
+/// How long a call may take.
+const CALL_LIMIT: Duration = Duration::from_secs(30);
 
 /// How often to tidy, and what to keep.
 #[derive(Clone, Debug)]
@@ -32,6 +38,8 @@ pub struct HousekeepingConfig {
     pub keep_history: Duration,
     /// How long dead jobs are kept; `None`: until someone redrives or removes them. Default: `None`.
     pub keep_dead: Option<Duration>,
+    /// Whether to measure and to raise alarms, once a minute for the whole fleet. Default: yes.
+    pub measure: bool,
 }
 
 impl Default for HousekeepingConfig {
@@ -41,11 +49,13 @@ impl Default for HousekeepingConfig {
             prune_every: Duration::from_secs(10),
             keep_history: Duration::from_secs(7 * 24 * 60 * 60),
             keep_dead: None,
+            measure: true,
         }
     }
 }
 
 pub(crate) struct Housekeeper {
+    engine: Leasehold,
     link: Link,
     config: HousekeepingConfig,
     schedules: Vec<Schedule>,
@@ -55,21 +65,24 @@ pub(crate) struct Housekeeper {
 
 impl Housekeeper {
     pub(crate) fn new(
-        link: Link,
+        engine: Leasehold,
         config: HousekeepingConfig,
         schedules: Vec<Schedule>,
         events: Events,
         wakes: Arc<HashMap<String, Arc<Notify>>>,
     ) -> Self {
-        Self { link, config, schedules, events, wakes }
+        let link = Link::new(engine.database().clone(), CALL_LIMIT);
+        Self { engine, link, config, schedules, events, wakes }
     }
 
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut leases = ExpireLeases::default();
         let mut prune = Prune::new(&self.config);
         let mut prune_at = Instant::now();
+        let mut measuring = Measuring::default();
         loop {
             if let Err(error) = self.tick(&mut leases).await {
+                self.engine.process().failed("housekeeping", &error);
                 tracing::debug!(%error, "housekeeping failed; trying again at the next tick");
             } else if Instant::now() >= prune_at {
                 prune_at = Instant::now() + jittered(self.config.prune_every);
@@ -78,6 +91,9 @@ impl Housekeeper {
                     Ok(_) => {}
                     Err(error) => tracing::debug!(%error, "pruning failed; trying again later"),
                 }
+            }
+            if self.config.measure {
+                measuring.tick(&self.link, &self.engine).await;
             }
             tokio::select! {
                 () = tokio::time::sleep(jittered(self.config.expire_every)) => {}
@@ -93,6 +109,7 @@ impl Housekeeper {
         }
         let expired = leases.run_once(&self.link).await?;
         if expired.returned + expired.buried > 0 {
+            self.engine.process().rescued(expired.returned, expired.buried);
             tracing::info!(returned = expired.returned, buried = expired.buried, "leases expired");
             self.events
                 .send(|| Event::Expired { returned: expired.returned, buried: expired.buried });
@@ -104,6 +121,7 @@ impl Housekeeper {
         }
         for (schedule, job) in fired {
             tracing::info!(schedule, job.id = job.0, "a schedule fired");
+            self.engine.process().fired(&schedule);
             self.events.send(|| Event::ScheduleFired { schedule, job });
         }
         let walked = walk_jobs(&self.link).await?;

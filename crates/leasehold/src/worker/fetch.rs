@@ -90,11 +90,13 @@ impl Fetch {
                 free = self.free_slots() => free,
             };
             let rescan = !woken && Instant::now() >= lanes.rescan_at();
+            let began = Instant::now();
             let found = if rescan {
                 self.rescan(&mut lanes, &mut turn, free).await
             } else {
                 self.read_on(&mut lanes, free).await
             };
+            self.note(&found, began.elapsed());
             let pause = match found {
                 Ok(Found::Jobs) => {
                     (empty_polls, woken) = (0, false);
@@ -129,6 +131,19 @@ impl Fetch {
                 () = self.wake.notified() => woken = true,
             }
         }
+    }
+
+    fn note(&self, found: &Result<Found, CallError>, took: Duration) {
+        let process = self.crew.engine.process();
+        let result = match found {
+            Ok(Found::Jobs) => "hit",
+            Ok(Found::NothingNew | Found::Nothing) => "empty",
+            Err(error) => {
+                process.failed("claim", error);
+                "error"
+            }
+        };
+        process.fetched(&self.queue, result, took);
     }
 
     /// Waits until at least one slot is free, and a moment longer for a worthwhile number.

@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use tokio::sync::mpsc;
@@ -18,6 +18,7 @@ use crate::error::CallError;
 use crate::events::{Event, Events};
 use crate::job::{Generation, JobId};
 use crate::link::{Link, Patience};
+use crate::measure::process::Process;
 use crate::queue::finish::{self, Fate, Finished, Verdict};
 
 /// Results that wait to be recorded. When it is full, handlers keep their slots.
@@ -34,6 +35,7 @@ pub(crate) struct Finisher {
     pub(crate) link: Arc<Link>,
     pub(crate) book: Arc<Book>,
     pub(crate) events: Events,
+    pub(crate) process: Arc<Process>,
 }
 
 impl Finisher {
@@ -42,12 +44,12 @@ impl Finisher {
         let mut taken = Vec::with_capacity(BACKLOG);
         while decisions.recv_many(&mut taken, BACKLOG).await > 0 {
             self.linger(&mut decisions, &mut taken).await;
-            let mut completing: HashMap<Generation, Vec<JobId>> = HashMap::new();
+            let mut completing: HashMap<Generation, Vec<Arc<Attempt>>> = HashMap::new();
             let mut put_off: HashMap<Generation, Vec<(Arc<Attempt>, Verdict)>> = HashMap::new();
             let mut others = Vec::new();
             for Decision { attempt, verdict } in taken.drain(..) {
                 if verdict == Verdict::Complete {
-                    completing.entry(attempt.job.generation).or_default().push(attempt.job.id);
+                    completing.entry(attempt.job.generation).or_default().push(attempt);
                 } else if matches!(verdict, Verdict::PutOff { .. }) {
                     put_off.entry(attempt.job.generation).or_default().push((attempt, verdict));
                 } else {
@@ -56,7 +58,9 @@ impl Finisher {
             }
             // All statements go out at once on one session; the server answers in order.
             let completes = join_all(
-                completing.into_iter().map(|(generation, ids)| self.complete(generation, ids)),
+                completing
+                    .into_iter()
+                    .map(|(generation, attempts)| self.complete(generation, attempts)),
             );
             let put_off = join_all(
                 put_off.into_iter().map(|(generation, jobs)| self.put_off(generation, jobs)),
@@ -83,8 +87,10 @@ impl Finisher {
         }
     }
 
-    async fn complete(&self, generation: Generation, mut ids: Vec<JobId>) {
-        let count = ids.len();
+    async fn complete(&self, generation: Generation, attempts: Vec<Arc<Attempt>>) {
+        let mut ids: Vec<JobId> = attempts.iter().map(|attempt| attempt.job.id).collect();
+        let mut lost: HashSet<JobId> = HashSet::new();
+        let (count, began) = (ids.len(), Instant::now());
         let mut patience = Patience::default();
         loop {
             // In the lease's own order the database can see at a glance that it is all of them.
@@ -101,6 +107,9 @@ impl Finisher {
                     for id in ids {
                         let kept = done.contains(&id.0);
                         let outcome = if kept { Finished::Completed } else { Finished::Lost };
+                        if !kept {
+                            lost.insert(id);
+                        }
                         self.report(id, generation, outcome);
                     }
                     break;
@@ -113,7 +122,10 @@ impl Finisher {
                         match fate {
                             Fate::Held => again.push(id),
                             Fate::Finished => self.report(id, generation, Finished::Completed),
-                            Fate::Lost => self.report(id, generation, Finished::Lost),
+                            Fate::Lost => {
+                                lost.insert(id);
+                                self.report(id, generation, Finished::Lost);
+                            }
                         }
                     }
                     if again.is_empty() {
@@ -123,6 +135,11 @@ impl Finisher {
                 }
             }
         }
+        self.process.completed(count, began.elapsed());
+        self.process.finished(attempts.iter().map(|attempt| {
+            let kept = !lost.contains(&attempt.job.id);
+            (attempt, if kept { Finished::Completed } else { Finished::Lost })
+        }));
         self.book.close(generation, count);
     }
 
@@ -135,11 +152,14 @@ impl Finisher {
             match finish::put_off(&self.link, &off, generation).await {
                 Ok(done) => {
                     let done: HashSet<i64> = done.into_iter().collect();
+                    let outcome = |attempt: &Attempt| match done.contains(&attempt.job.id.0) {
+                        true => Finished::Snoozed,
+                        false => Finished::Lost,
+                    };
+                    self.process
+                        .finished(jobs.iter().map(|(attempt, _)| (attempt, outcome(attempt))));
                     for (attempt, _) in jobs.drain(..) {
-                        let id = attempt.job.id;
-                        let kept = done.contains(&id.0);
-                        let outcome = if kept { Finished::Snoozed } else { Finished::Lost };
-                        self.report(id, generation, outcome);
+                        self.report(attempt.job.id, generation, outcome(&attempt));
                     }
                 }
                 Err(error) => {
@@ -161,7 +181,7 @@ impl Finisher {
         self.book.close(generation, count);
     }
 
-    async fn finish(&self, attempt: &Attempt, verdict: &Verdict) {
+    async fn finish(&self, attempt: &Arc<Attempt>, verdict: &Verdict) {
         let (id, generation) = (attempt.job.id, attempt.job.generation);
         let mut patience = Patience::default();
         let mut verdict = verdict.clone();
@@ -213,6 +233,7 @@ impl Finisher {
                 }
             }
         };
+        self.process.finished([(attempt, outcome)]);
         self.report(id, generation, outcome);
         self.book.close(generation, 1);
     }
@@ -225,6 +246,7 @@ impl Finisher {
         generation: Generation,
         patience: &mut Patience,
     ) -> Vec<(JobId, Fate)> {
+        self.process.failed("finish", error);
         tracing::warn!(%error, %generation, jobs = ids.len(), "a finish had no answer; asking what became of it");
         // Our own idea of the lease does not matter: as long as nobody took the job, its result counts,
         // and only the database knows that.

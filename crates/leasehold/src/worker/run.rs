@@ -132,7 +132,9 @@ impl Crew {
             return self.decide(attempt, Verdict::Release).await;
         };
         self.vitals.busy.fetch_add(1, Ordering::Relaxed);
-        let outcome = AssertUnwindSafe(run(Arc::clone(&attempt))).catch_unwind().await;
+        let span = span(&attempt);
+        let running = AssertUnwindSafe(run(Arc::clone(&attempt))).catch_unwind();
+        let outcome = tracing::Instrument::instrument(running, span).await;
         self.vitals.busy.fetch_sub(1, Ordering::Relaxed);
         let verdict = outcome.unwrap_or_else(|panic| after_panic(&*panic));
         self.decide(attempt, verdict).await;
@@ -183,10 +185,27 @@ impl Crew {
             return;
         }
         let verdict = weigh(&attempt, verdict);
+        if matches!(verdict, Verdict::Retry { .. } | Verdict::Bury { .. }) {
+            // A handler that was given up at its limit never gets here; the keeper says that.
+            span(&attempt)
+                .in_scope(|| tracing::info!("the attempt failed; see: leasehold jobs show"));
+        }
         // The finisher outlives every task; when it is gone, the process is ending and the lease
         // brings the job back.
         let _ = self.decisions.send(Decision { attempt, verdict }).await;
     }
+}
+
+/// Every line that a handler logs carries these. Arguments and errors may hold secrets: they are in the
+/// database, for those who may read them.
+fn span(attempt: &Attempt) -> tracing::Span {
+    tracing::info_span!(
+        "job",
+        job.id = attempt.job.id.0,
+        job.name = &*attempt.job.name,
+        job.queue = &*attempt.queue,
+        job.attempt = attempt.job.attempts,
+    )
 }
 
 /// What a request to stop makes of the handler's answer.

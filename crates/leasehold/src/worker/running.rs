@@ -10,12 +10,15 @@ use tokio_util::task::TaskTracker;
 
 use super::builder::WorkerBuilder;
 use super::context::StopReason;
-use super::{book, fetch, finisher, keeper, registry, run};
+use super::outcome::Outcome;
+use super::{book, fetch, finisher, handler, keeper, registry, run};
 use crate::engine::Leasehold;
 use crate::error::WorkerError;
 use crate::events::Event;
 use crate::housekeeping::Housekeeper;
 use crate::link::Link;
+use crate::measure::canary;
+use crate::measure::process::Process;
 use crate::mirror::{Checker, MirrorError};
 use crate::queue::finish::Verdict;
 use crate::sweep::{Prepared, Sweep, SweepError, Sweeper, Watchdog};
@@ -43,7 +46,7 @@ impl Running {
         let WorkerBuilder {
             engine,
             name,
-            runners,
+            mut runners,
             schedules,
             sweeps,
             mirrors,
@@ -56,6 +59,12 @@ impl Running {
             ..
         } = builder;
         let database = engine.database().clone();
+        if !runs_no_jobs && !queues.is_empty() {
+            // Whoever works a queue can say that it is worked.
+            runners
+                .entry(canary::NAME.to_owned())
+                .or_insert_with(|| handler::untyped_runner(|_| async { Ok(Outcome::Done) }));
+        }
         let names: Arc<[String]> = runners.keys().cloned().collect();
         let (stop, stopped) = watch::channel(false);
         let sweeps = prepare(&engine, sweeps).await?;
@@ -111,6 +120,7 @@ impl Running {
             link: Arc::new(Link::new(database.clone(), CALL_LIMIT)),
             book,
             events: events.clone(),
+            process: Arc::clone(engine.process()),
         };
         let finisher = tokio::spawn(finisher.run(decided));
 
@@ -120,11 +130,14 @@ impl Running {
         for (queue, slots) in &queues {
             let wake = Arc::new(Notify::new());
             wakes.insert(queue.clone(), Arc::clone(&wake));
+            let (queue_name, free): (Arc<str>, _) =
+                (queue.as_str().into(), Arc::new(Semaphore::new(*slots)));
+            engine.process().works(&queue_name, *slots, &free);
             let fetch = fetch::Fetch {
-                queue: queue.as_str().into(),
+                queue: queue_name,
                 worker: Arc::clone(&worker),
                 names: Arc::clone(&names),
-                slots: Arc::new(Semaphore::new(*slots)),
+                slots: free,
                 total: *slots,
                 batch: queue_batch(&link, queue).await,
                 poll,
@@ -136,7 +149,8 @@ impl Running {
         }
         let wakes = Arc::new(wakes);
         if !database.is_pooled() {
-            loops.spawn(listen(database.clone(), Arc::clone(&wakes), stopped.clone()));
+            let process = Arc::clone(engine.process());
+            loops.spawn(listen(database.clone(), Arc::clone(&wakes), process, stopped.clone()));
         }
         let (tidying, mut sweeping) = (&loops, Vec::new());
         for (sweep, prepared) in sweeps {
@@ -166,8 +180,7 @@ impl Running {
             }
         }
         if let Some(config) = housekeeping {
-            let link = Link::new(database, CALL_LIMIT);
-            let keeper = Housekeeper::new(link, config, schedules, events, wakes);
+            let keeper = Housekeeper::new(engine, config, schedules, events, wakes);
             loops.spawn(keeper.run(stopped));
         }
         loops.close();
@@ -285,6 +298,7 @@ async fn queue_batch(link: &Link, queue: &str) -> usize {
 async fn listen(
     database: crate::database::Database,
     wakes: Arc<HashMap<String, Arc<Notify>>>,
+    process: Arc<Process>,
     mut stop: watch::Receiver<bool>,
 ) {
     let mut patience = crate::link::Patience::default();
@@ -298,12 +312,14 @@ async fn listen(
         match listening.await {
             Ok((_session, ended)) => {
                 patience.reset();
+                process.listens(true);
                 // What was enqueued before we listened would wait for a poll.
                 wakes.values().for_each(|wake| wake.notify_one());
                 tokio::select! {
                     _ = ended => {}
                     _ = stop.wait_for(|stop| *stop) => return,
                 }
+                process.listens(false);
             }
             Err(error) => tracing::debug!(%error, "cannot listen for wake-ups; polling"),
         }

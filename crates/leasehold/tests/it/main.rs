@@ -38,4 +38,5 @@ mod sql;
 mod support;
 mod sweep;
 mod walk;
+mod watch;
 mod worker;

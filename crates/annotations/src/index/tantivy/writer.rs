@@ -24,7 +24,9 @@ use super::fields::Fields;
 use super::snapshot::Snapshot;
 use crate::index::document::Checked;
 
-pub type Answer = Result<Vec<Result<Written, ItemError>>, TargetError>;
+/// What became of each write of one caller.
+pub type Answers = Vec<Result<Written, ItemError>>;
+pub type Answer = Result<Answers, TargetError>;
 
 /// A segment is written when it has grown to this, or at a commit.
 const MEMORY: usize = 32 << 20;
@@ -105,7 +107,7 @@ impl Writer {
         fields: &Fields,
         before: &Snapshot,
         changes: &[Waiting],
-    ) -> tantivy::Result<(Vec<Vec<Result<Written, ItemError>>>, bool)> {
+    ) -> tantivy::Result<(Vec<Answers>, bool)> {
         let mut writer = match self.open.take() {
             Some(writer) => writer,
             None => open(index)?,

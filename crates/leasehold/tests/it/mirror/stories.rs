@@ -4,7 +4,7 @@ use super::notes::Margin;
 use crate::rig::{run, until};
 
 #[tokio::test]
-async fn a13_after_an_outage_nothing_is_missing_stale_or_a_ghost() {
+async fn f11_after_an_outage_nothing_is_missing_stale_or_a_ghost() {
     let margin = Margin::new().await;
     margin.write_many(1, 500).await;
     margin.pass().await;

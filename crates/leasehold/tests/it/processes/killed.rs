@@ -110,7 +110,7 @@ async fn a18_a_worker_whose_keeper_dies_stops_its_handlers_and_ends_with_an_erro
     let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
     tables(&client).await;
     engine.enqueue_many((0..3).map(|n| Note { n })).await.expect("enqueued");
-    queue_settings(&client, "lease = '1 second'").await;
+    queue_settings(&client, "lease = '5 seconds'").await;
     // At its first renewal: its handlers run by then.
     let mut worker = Process::start("hold", &database, "keeper.renew=panic");
     let status = worker.ended().await;

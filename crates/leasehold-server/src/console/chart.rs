@@ -1,0 +1,216 @@
+//! A line over time, as SVG. Pure: values in, markup out.
+//!
+//! Where nobody measured there is a gap: a line drawn across it would be made up.
+
+use maud::{Markup, html};
+
+const WIDTH: f64 = 360.0;
+const HEIGHT: f64 = 150.0;
+const LEFT: f64 = 38.0;
+const RIGHT: f64 = 6.0;
+const TOP: f64 = 8.0;
+const BOTTOM: f64 = 20.0;
+
+/// What a chart shows.
+pub struct Chart<'a> {
+    /// The oldest first, in equal steps up to now.
+    pub values: &'a [Option<f64>],
+    /// How far back the first one is.
+    pub minutes: u32,
+    /// What the chart says, for those who do not see it.
+    pub label: &'a str,
+}
+
+impl Chart<'_> {
+    pub fn svg(&self) -> Markup {
+        let top = nice_top(self.values.iter().flatten().copied().fold(0.0, f64::max));
+        let parts = segments(self.values, top);
+        let floor = HEIGHT - BOTTOM;
+        html! {
+            svg.chart viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(self.label) {
+                @for share in [0.0, 0.5, 1.0] {
+                    line.grid x1=(LEFT) x2=(WIDTH - RIGHT) y1=(y(share * top, top)) y2=(y(share * top, top)) {}
+                    text.axis x=(LEFT - 5.0) y=(y(share * top, top) + 3.5) text-anchor="end" {
+                        (short(share * top))
+                    }
+                }
+                @for (share, anchor) in [(0.0, "start"), (0.5, "middle"), (1.0, "end")] {
+                    text.axis x=(x(share)) y=(HEIGHT - 5.0) text-anchor=(anchor) {
+                        (ago(f64::from(self.minutes) * (1.0 - share)))
+                    }
+                }
+                @for part in &parts {
+                    path.area d=(area(part, floor)) {}
+                    path.line d=(line(part)) {}
+                    @if let [(at, value)] = part[..] { circle.dot cx=(at) cy=(value) r="2" {} }
+                }
+                (self.hints())
+            }
+        }
+    }
+
+    /// The number under the pointer, without a script.
+    fn hints(&self) -> Markup {
+        let count = self.values.len();
+        let wide = (WIDTH - LEFT - RIGHT) / count.max(1) as f64;
+        html! {
+            @for (place, value) in self.values.iter().enumerate() {
+                @let share = place as f64 / count.saturating_sub(1).max(1) as f64;
+                rect.hint x=(round(x(share) - wide / 2.0)) y=(TOP) width=(round(wide)) height=(HEIGHT - TOP - BOTTOM) {
+                    title {
+                        (ago(f64::from(self.minutes) * (1.0 - share))) ": "
+                        @match value { Some(value) => (exact(*value)), None => "not measured" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn x(share: f64) -> f64 {
+    round(LEFT + share * (WIDTH - LEFT - RIGHT))
+}
+
+fn y(value: f64, top: f64) -> f64 {
+    round(HEIGHT - BOTTOM - value / top * (HEIGHT - BOTTOM - TOP))
+}
+
+fn round(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
+}
+
+/// The parts between the gaps, as places on the sheet.
+fn segments(values: &[Option<f64>], top: f64) -> Vec<Vec<(f64, f64)>> {
+    let last = values.len().saturating_sub(1).max(1) as f64;
+    let mut parts: Vec<Vec<(f64, f64)>> = vec![Vec::new()];
+    for (place, value) in values.iter().enumerate() {
+        match (value, parts.last_mut()) {
+            (Some(value), Some(part)) => part.push((x(place as f64 / last), y(*value, top))),
+            (None, Some(part)) if !part.is_empty() => parts.push(Vec::new()),
+            _ => {}
+        }
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+fn line(part: &[(f64, f64)]) -> String {
+    let places: Vec<String> = part.iter().map(|(x, y)| format!("{x} {y}")).collect();
+    format!("M{}", places.join("L"))
+}
+
+fn area(part: &[(f64, f64)], floor: f64) -> String {
+    match (part.first(), part.last()) {
+        (Some((first, _)), Some((last, _))) => {
+            format!("{}L{last} {floor}L{first} {floor}Z", line(part))
+        }
+        _ => String::new(),
+    }
+}
+
+/// The next round number: 1, 2 or 5 and zeros.
+fn nice_top(highest: f64) -> f64 {
+    if highest <= 2.0 {
+        return 2.0;
+    }
+    let unit = 10f64.powf(highest.log10().floor());
+    let top = [1.0, 2.0, 5.0, 10.0].into_iter().map(|step| step * unit).find(|top| *top >= highest);
+    top.unwrap_or(highest)
+}
+
+/// A number in a few characters.
+pub fn short(value: f64) -> String {
+    let (value, unit) = match value {
+        value if value >= 1e9 => (value / 1e9, "G"),
+        value if value >= 1e6 => (value / 1e6, "M"),
+        value if value >= 1e4 => (value / 1e3, "k"),
+        value => (value, ""),
+    };
+    format!("{}{unit}", round(value))
+}
+
+/// A number with its thousands apart.
+pub fn exact(value: f64) -> String {
+    if value.fract().abs() > 0.05 && value < 100.0 {
+        return round(value).to_string();
+    }
+    let digits = format!("{:.0}", value);
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn ago(minutes: f64) -> String {
+    match minutes.round() as u32 {
+        0 => "now".to_owned(),
+        minutes if minutes >= 120 && minutes % 60 == 0 => format!("{} h ago", minutes / 60),
+        minutes if minutes >= 120 => format!("{:.1} h ago", f64::from(minutes) / 60.0),
+        minutes => format!("{minutes} min ago"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_stays_a_gap() {
+        let parts = segments(&[Some(1.0), Some(2.0), None, None, Some(0.0)], 2.0);
+        assert_eq!(parts.len(), 2);
+        assert_eq!(parts[0], [(38.0, 69.0), (117.0, 8.0)]);
+        assert_eq!(parts[1], [(354.0, 130.0)]);
+        assert_eq!(segments(&[None, None], 2.0), Vec::<Vec<(f64, f64)>>::new());
+        assert_eq!(segments(&[], 2.0).len(), 0);
+    }
+
+    #[test]
+    fn the_highest_value_fits_and_the_scale_is_round() {
+        for (highest, top) in [
+            (0.0, 2.0),
+            (2.0, 2.0),
+            (3.0, 5.0),
+            (5.0, 5.0),
+            (21.0, 50.0),
+            (100.0, 100.0),
+            (101.0, 200.0),
+        ] {
+            assert_eq!(nice_top(highest), top, "{highest}");
+        }
+    }
+
+    #[test]
+    fn a_line_and_its_area_end_where_they_should() {
+        let part = [(1.0, 2.0), (3.0, 4.0)];
+        assert_eq!(line(&part), "M1 2L3 4");
+        assert_eq!(area(&part, 9.0), "M1 2L3 4L3 9L1 9Z");
+    }
+
+    #[test]
+    fn numbers_are_short_on_the_axis_and_exact_under_the_pointer() {
+        assert_eq!(
+            [0.0, 0.5, 999.0, 9999.0, 12_345.0, 2e6].map(short),
+            ["0", "0.5", "999", "9999", "12.3k", "2M"]
+        );
+        assert_eq!(
+            [0.0, 1234.0, 1_234_567.0].map(exact),
+            ["0", "1\u{202f}234", "1\u{202f}234\u{202f}567"]
+        );
+        assert_eq!(exact(1.25), "1.3");
+    }
+
+    #[test]
+    fn a_chart_says_what_it_shows_and_nothing_of_it_is_inline_style() {
+        let values: Vec<Option<f64>> = (0..30).map(|n| Some(f64::from(n))).collect();
+        let chart = Chart { values: &values, minutes: 30, label: "Jobs <in> \"queues\"" };
+        let svg = chart.svg().into_string();
+        assert!(svg.contains("aria-label=\"Jobs &lt;in&gt; &quot;queues&quot;\""), "{svg}");
+        assert!(!svg.contains("style=") && !svg.contains("<script"));
+        assert_eq!(svg.matches("<rect").count(), 30);
+        assert!(svg.contains("30 min ago") && svg.contains(">now<"));
+    }
+}

@@ -1,0 +1,251 @@
+//! The addresses of the console, and `/metrics`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use axum::{Form, Router};
+use leasehold::Leasehold;
+use leasehold::measure::text::CONTENT_TYPE;
+use maud::Markup;
+use serde::Deserialize;
+use tokio_postgres::types::Type;
+
+use super::auth::{Entry, Gatekeeper, comes_from_here};
+use super::model::Range;
+use super::{assets, page, read};
+use crate::text::parse_duration;
+
+#[derive(Clone)]
+struct Console {
+    engine: Leasehold,
+    keeper: Arc<Gatekeeper>,
+}
+
+/// How long a change may take.
+const LIMIT: Duration = Duration::from_secs(5);
+/// The most that a form of ours sends.
+const FORM_BYTES: usize = 8 * 1024;
+
+pub fn router(engine: Leasehold, keeper: Gatekeeper) -> Router {
+    let console = Console { engine, keeper: Arc::new(keeper) };
+    let guarded = Router::new()
+        .route("/", get(|| async { Redirect::to("/console") }))
+        .route("/console", get(overview))
+        .route("/console/live", get(live))
+        .route("/console/api/overview", get(json))
+        .route("/console/alarms/{id}", post(act))
+        .route("/metrics", get(metrics))
+        .layer(axum::middleware::from_fn_with_state(console.clone(), admit));
+    Router::new()
+        .route(
+            "/console/login",
+            get(|| async { html(StatusCode::OK, &page::login(false)) }).post(login),
+        )
+        .route("/console/assets/{name}", get(asset))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .merge(guarded)
+        .layer(axum::extract::DefaultBodyLimit::max(FORM_BYTES))
+        .layer(axum::middleware::map_response(guard))
+        .with_state(console)
+}
+
+/// Lets in who may look, and lets forms change something only when they are ours.
+async fn admit(State(console): State<Console>, request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    match console.keeper.admit(headers) {
+        Entry::Open => {}
+        Entry::Stranger => {
+            let text = "this console answers to localhost only; other names need a token\n";
+            return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
+        }
+        Entry::Closed if wants_html(headers) && request.method().is_safe() => {
+            return Redirect::to("/console/login").into_response();
+        }
+        Entry::Closed => {
+            let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
+            return (
+                StatusCode::UNAUTHORIZED,
+                challenge,
+                "show the token: Authorization: Bearer …\n",
+            )
+                .into_response();
+        }
+    }
+    if !request.method().is_safe() && !comes_from_here(headers) {
+        return (StatusCode::FORBIDDEN, "this came from another page\n").into_response();
+    }
+    next.run(request).await
+}
+
+fn wants_html(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    accept.is_some_and(|accept| accept.contains("text/html"))
+}
+
+/// Every answer carries these.
+async fn guard(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    let fixed = [
+        (header::CONTENT_SECURITY_POLICY, page::CONTENT_SECURITY_POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "same-origin"),
+        (header::HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ];
+    for (name, value) in fixed {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+fn html(status: StatusCode, page: &Markup) -> Response {
+    let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
+    (status, kind, page.clone().into_string()).into_response()
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    range: Option<String>,
+}
+
+async fn overview(State(console): State<Console>, Query(asked): Query<Asked>) -> Response {
+    let range = Range::of(asked.range.as_deref());
+    match read::overview(&console.engine, range).await {
+        Ok(overview) => html(StatusCode::OK, &page::overview(&overview)),
+        Err(why) => html(StatusCode::SERVICE_UNAVAILABLE, &page::unreachable(&why, range.word())),
+    }
+}
+
+async fn live(State(console): State<Console>, Query(asked): Query<Asked>) -> Response {
+    match read::overview(&console.engine, Range::of(asked.range.as_deref())).await {
+        Ok(overview) => html(StatusCode::OK, &page::live(&overview)),
+        Err(why) => html(StatusCode::SERVICE_UNAVAILABLE, &page::trouble(&why)),
+    }
+}
+
+async fn json(State(console): State<Console>, Query(asked): Query<Asked>) -> Response {
+    match read::overview(&console.engine, Range::of(asked.range.as_deref())).await {
+        Ok(overview) => axum::Json(overview).into_response(),
+        Err(why) => {
+            let body = axum::Json(serde_json::json!({ "v": 1, "error": why }));
+            (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
+        }
+    }
+}
+
+async fn metrics(State(console): State<Console>) -> Response {
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], console.engine.metrics().await).into_response()
+}
+
+async fn asset(Path(name): Path<String>) -> Response {
+    match assets::asset(&name) {
+        Some((bytes, kind)) => {
+            let headers =
+                [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, assets::CACHE_CONTROL)];
+            (headers, bytes).into_response()
+        }
+        None => (StatusCode::NOT_FOUND, "there is no such file\n").into_response(),
+    }
+}
+
+#[derive(Deserialize)]
+struct Shown {
+    token: String,
+}
+
+async fn login(
+    State(console): State<Console>,
+    headers: HeaderMap,
+    Form(shown): Form<Shown>,
+) -> Response {
+    if !comes_from_here(&headers) {
+        return (StatusCode::FORBIDDEN, "this came from another page\n").into_response();
+    }
+    match console.keeper.cookie_for(shown.token.trim()) {
+        Some(cookie) => ([(header::SET_COOKIE, cookie)], Redirect::to("/console")).into_response(),
+        None => html(StatusCode::UNAUTHORIZED, &page::login(true)),
+    }
+}
+
+#[derive(Deserialize)]
+struct Act {
+    act: String,
+    why: String,
+    #[serde(rename = "for")]
+    how_long: Option<String>,
+}
+
+async fn act(
+    State(console): State<Console>,
+    Path(id): Path<i64>,
+    Form(form): Form<Act>,
+) -> Response {
+    let why = form.why.trim();
+    if why.is_empty() || why.chars().count() > 500 {
+        return html(
+            StatusCode::BAD_REQUEST,
+            &page::message("A reason is missing", "Say why in at most 500 characters."),
+        );
+    }
+    let how_long = match form.act.as_str() {
+        "ack" => None,
+        "silence" => match form.how_long.as_deref().map(parse_duration) {
+            Some(Ok(time)) => Some(time.as_secs_f64()),
+            _ => {
+                return html(
+                    StatusCode::BAD_REQUEST,
+                    &page::message("Not understood", "Say for how long."),
+                );
+            }
+        },
+        _ => {
+            return html(
+                StatusCode::BAD_REQUEST,
+                &page::message("Not understood", "Acknowledge or silence."),
+            );
+        }
+    };
+    let changing = change(&console.engine, id, how_long, why);
+    match tokio::time::timeout(LIMIT, changing).await {
+        Ok(Ok(true)) => Redirect::to("/console").into_response(),
+        Ok(Ok(false)) => {
+            html(StatusCode::CONFLICT, &page::message("It is over", "This alarm is no longer up."))
+        }
+        Ok(Err(why)) => html(StatusCode::SERVICE_UNAVAILABLE, &page::message("Not done", &why)),
+        Err(_) => html(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &page::message("Not done", "The database did not answer in time."),
+        ),
+    }
+}
+
+async fn change(
+    engine: &Leasehold,
+    id: i64,
+    how_long: Option<f64>,
+    why: &str,
+) -> Result<bool, String> {
+    const ACTOR: &str = "console";
+    let client = engine.pool().get().await.map_err(|error| error.to_string())?;
+    let (id, actor, why) =
+        ((&id as _, Type::INT8), (&ACTOR as _, Type::TEXT), (&why as _, Type::TEXT));
+    let rows = match how_long {
+        None => {
+            client
+                .query_typed("select leasehold.acknowledge_alarm($1, $2, $3)", &[id, actor, why])
+                .await
+        }
+        Some(seconds) => {
+            let sql = "select leasehold.silence_alarm($1, make_interval(secs => $4), $2, $3)";
+            client.query_typed(sql, &[id, actor, why, (&seconds, Type::FLOAT8)]).await
+        }
+    };
+    let rows = rows.map_err(|error| leasehold::error::describe(&error))?;
+    Ok(rows.first().is_some_and(|row| row.get(0)))
+}

@@ -1,0 +1,144 @@
+//! The console: what goes on, what is wrong, and what to do about it, on one page.
+//!
+//! In reading order: this file starts it; [`auth`] says who may look; [`http`] answers; [`read`] asks
+//! the database and [`model`] holds the answer; [`page`] and [`panels`] draw it, one file a panel;
+//! [`chart`] is the drawing itself.
+//!
+//! # What is true
+//! - It listens on an address of its own, on this machine only unless there is a token: a proxy in
+//!   front of a service must not lead the world here.
+//! - Every number comes from the last sample: however long a queue is, looking at it costs the same.
+//! - Whatever changes something says who did it and why, and is kept.
+
+mod assets;
+mod auth;
+mod chart;
+mod http;
+mod model;
+mod page;
+mod panels;
+mod read;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use leasehold::Leasehold;
+use tokio::net::TcpListener;
+
+use crate::alarms;
+use crate::cli::{Common, address};
+use crate::dev::services::{self, Service, Stopping};
+use crate::dev::signals::Signals;
+use crate::exit::{Code, Failure};
+use auth::Gatekeeper;
+
+/// Where it listens when nobody says.
+const LISTEN: &str = "127.0.0.1:8090";
+/// Holds the token.
+const TOKEN_VARIABLE: &str = "LEASEHOLD_CONSOLE_TOKEN";
+
+/// Options of every command that has a console.
+#[derive(clap::Args, Debug, Default)]
+#[command(next_help_heading = "Console")]
+pub struct ConsoleOptions {
+    /// Where the console and /metrics listen. Other machines reach it only when a token is in
+    /// LEASEHOLD_CONSOLE_TOKEN. Default: 127.0.0.1:8090, or a free port when that is taken
+    #[arg(long = "console", env = "LEASEHOLD_CONSOLE", value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// Starts no console
+    #[arg(long = "no-console", conflicts_with = "listen")]
+    none: bool,
+}
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = HELP)]
+pub struct Args {
+    #[command(flatten)]
+    options: ConsoleOptions,
+    #[command(flatten)]
+    alarms: alarms::AlarmOptions,
+}
+
+const HELP: &str = "\
+Examples:
+  leasehold console
+  LEASEHOLD_CONSOLE_TOKEN=… leasehold console --console 0.0.0.0:8090 --alarm-webhook https://example.com/alarms
+
+The page is at /console, the same as JSON at /console/api/overview, numbers for a scraper at /metrics. \
+leasehold serve and leasehold dev have it too. It measures nothing itself: a worker does.";
+
+pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
+    crate::worker::start_logging();
+    let out = common.out();
+    if args.options.none {
+        return Err(Failure::usage(
+            "--no-console goes with other commands; this one is the console",
+        ));
+    }
+    let ways = args.alarms.ways()?;
+    let bound = args.options.bind().await?;
+    let mut signals = Signals::catch()?;
+    let engine = tokio::select! {
+        engine = common.engine() => engine?,
+        () = signals.next() => return Ok(Code::Interrupted.into()),
+    };
+    let (stopper, stopping) = services::stopping();
+    let mut running = Vec::new();
+    running.extend(bound.map(|bound| bound.service(&engine, &stopping)));
+    if let Some(ways) = ways {
+        running.push(ways.service(&engine, &stopping).await?);
+    }
+    for service in &running {
+        out.print(&service.line())?;
+    }
+    out.print("ready")?;
+    let hurried = services::run_all(running, stopper, signals).await?;
+    out.note("stopped");
+    Ok(if hurried { Code::Interrupted.into() } else { ExitCode::SUCCESS })
+}
+
+/// An address that is ours, and who may look there.
+pub struct Bound {
+    listener: TcpListener,
+    keeper: Gatekeeper,
+    url: String,
+}
+
+impl ConsoleOptions {
+    /// Takes the address. `None`: no console is wanted.
+    pub async fn bind(&self) -> Result<Option<Bound>, Failure> {
+        if self.none {
+            return Ok(None);
+        }
+        let keeper = Gatekeeper::new(address::environment(TOKEN_VARIABLE))?;
+        let listener = match (self.listen, LISTEN.parse::<SocketAddr>()) {
+            (Some(wanted), _) => {
+                keeper.may_listen(wanted)?;
+                crate::serve::listen(wanted).await?
+            }
+            (None, Ok(usual)) => match TcpListener::bind(usual).await {
+                Ok(listener) => listener,
+                // Somebody else's; any other will do.
+                Err(_) => crate::serve::listen(SocketAddr::new(usual.ip(), 0)).await?,
+            },
+            (None, Err(error)) => return Err(Failure::failed(error)),
+        };
+        let url = format!("http://{}/console", crate::serve::reachable(listener.local_addr()?));
+        Ok(Some(Bound { listener, keeper, url }))
+    }
+}
+
+impl Bound {
+    /// The part that answers.
+    pub fn service(self, engine: &Leasehold, stopping: &Stopping) -> Service {
+        let router = http::router(engine.clone(), self.keeper);
+        let (stop, hurry) = (stopping.clone(), stopping.clone());
+        Service::new("console", self.url, async move {
+            tokio::select! {
+                () = pastes::http::serve(self.listener, router, stop.asked()) => {}
+                () = hurry.hurried() => {}
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,171 @@
+//! What the page shows, and what `/console/api/overview` answers: the same.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+/// How far back the charts go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Range {
+    #[serde(rename = "30m")]
+    HalfHour,
+    #[serde(rename = "3h")]
+    Hours,
+    #[serde(rename = "24h")]
+    Day,
+}
+
+impl Range {
+    pub const ALL: [Self; 3] = [Self::HalfHour, Self::Hours, Self::Day];
+
+    pub fn of(text: Option<&str>) -> Self {
+        Self::ALL.into_iter().find(|range| Some(range.word()) == text).unwrap_or(Self::HalfHour)
+    }
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::HalfHour => "30m",
+            Self::Hours => "3h",
+            Self::Day => "24h",
+        }
+    }
+
+    pub fn says(self) -> &'static str {
+        match self {
+            Self::HalfHour => "30 minutes",
+            Self::Hours => "3 hours",
+            Self::Day => "24 hours",
+        }
+    }
+
+    pub fn minutes(self) -> u32 {
+        match self {
+            Self::HalfHour => 30,
+            Self::Hours => 180,
+            Self::Day => 1440,
+        }
+    }
+
+    /// Minutes of one point.
+    pub fn step(self) -> u32 {
+        match self {
+            Self::HalfHour => 1,
+            Self::Hours => 3,
+            Self::Day => 15,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub struct Overview {
+    pub v: u8,
+    pub now: Timestamp,
+    /// The minute of the last sample; none: nothing has been measured for a quarter of an hour.
+    pub sampled_at: Option<Timestamp>,
+    pub health: Health,
+    pub range: Range,
+    pub charts: Vec<Series>,
+    pub alarms: Vec<Alarm>,
+    pub queues: Vec<Queue>,
+    pub workers: Vec<Worker>,
+    pub sweeps: Vec<Sweep>,
+    pub mirrors: Vec<Mirror>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    Well,
+    Alarmed,
+    /// Nobody measures: then nobody knows.
+    Unknown,
+    /// There is nothing yet.
+    Empty,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Health {
+    pub state: State,
+    pub sentence: String,
+    pub facts: String,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Series {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub unit: &'static str,
+    /// The oldest first; null: nobody measured.
+    pub values: Vec<Option<f64>>,
+    /// What to say when there is nothing to draw.
+    #[serde(skip)]
+    pub empty: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Alarm {
+    pub id: String,
+    pub rule: String,
+    pub subject: String,
+    pub state: String,
+    pub summary: String,
+    pub raised_at: Timestamp,
+    pub acknowledged_by: Option<String>,
+    pub acknowledged_why: Option<String>,
+    pub silenced_until: Option<Timestamp>,
+    pub silenced_by: Option<String>,
+    pub silenced_why: Option<String>,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct Queue {
+    pub name: String,
+    pub ready: f64,
+    pub running: f64,
+    pub scheduled: f64,
+    pub retrying: f64,
+    pub dead: f64,
+    pub expired: f64,
+    pub oldest_ready_age_seconds: f64,
+    pub workers: f64,
+    pub paused: bool,
+    pub completed_last_minute: f64,
+    pub watched: bool,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Worker {
+    pub name: String,
+    pub host: String,
+    pub pid: i32,
+    pub version: String,
+    pub state: String,
+    pub queues: Vec<String>,
+    pub slots: i32,
+    pub busy: i32,
+    pub started_at: Timestamp,
+    pub last_seen_at: Timestamp,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Sweep {
+    pub name: String,
+    pub table: String,
+    pub state: String,
+    pub next_run_at: Timestamp,
+    pub finished: i64,
+    pub failing: i64,
+    pub dead: i64,
+    pub reset: i64,
+    pub stuck: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Mirror {
+    pub name: String,
+    pub phase: Option<String>,
+    pub rows_checked: Option<i64>,
+    pub repaired: Option<i64>,
+    pub differences: Option<i64>,
+    pub oldest_difference_age_seconds: Option<f64>,
+    pub equal_as_of: Option<Timestamp>,
+}

@@ -1,0 +1,38 @@
+//! Sweeps over other people's tables.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use super::{moment, number};
+use crate::console::model::Sweep;
+
+pub fn panel(sweeps: &[Sweep], now: Timestamp) -> Markup {
+    html! { @if !sweeps.is_empty() { (super::panel("sweeps", "Sweeps", &html! {
+        div.scroll tabindex="0" role="region" aria-labelledby="sweeps-title" {
+            table {
+                thead { tr {
+                    th scope="col" { "Sweep" }
+                    th scope="col" { "State" }
+                    th scope="col" { "Next run" }
+                    th.n scope="col" { "Finished" }
+                    th.n scope="col" { "Failing" }
+                    th.n scope="col" { "Set aside" }
+                    th.n scope="col" { "Brought back" }
+                    th.n scope="col" { "Stuck" }
+                } }
+                tbody { @for sweep in sweeps {
+                    tr {
+                        th scope="row" { (sweep.name) " " span.hint { (sweep.table) } }
+                        td { span.badge { (sweep.state) } }
+                        td { (moment(sweep.next_run_at, now)) }
+                        td.n { (number(sweep.finished as f64)) }
+                        td.n { (number(sweep.failing as f64)) }
+                        td.n { (number(sweep.dead as f64)) }
+                        td.n { (number(sweep.reset as f64)) }
+                        td.n { (number(sweep.stuck)) }
+                    }
+                } }
+            }
+        }
+    })) } }
+}

@@ -1,0 +1,237 @@
+//! Asking the database for everything on the page: the last sample, and rows that people named.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use leasehold::Leasehold;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use super::model::{Alarm, Mirror, Overview, Queue, Range, Series, Sweep, Worker};
+use super::panels::health;
+
+/// How long all of it may take.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Reads everything, or says in words why not.
+pub async fn overview(engine: &Leasehold, range: Range) -> Result<Overview, String> {
+    let reading = async {
+        let client = engine.pool().get().await.map_err(|error| error.to_string())?;
+        read(&client, range).await.map_err(|error| leasehold::error::describe(&error))
+    };
+    let limit = LIMIT.as_secs();
+    tokio::time::timeout(LIMIT, reading)
+        .await
+        .map_err(|_| format!("the database did not answer within {limit} s"))?
+}
+
+async fn read(client: &Client, range: Range) -> Result<Overview, tokio_postgres::Error> {
+    let now: Timestamp =
+        match client.query_typed("select statement_timestamp()", &[]).await?.first() {
+            Some(row) => row.get(0),
+            None => Timestamp::now(),
+        };
+    let latest = Latest::read(client).await?;
+    let mut overview = Overview {
+        v: 1,
+        now,
+        sampled_at: latest.at,
+        health: health::unknown(),
+        range,
+        charts: charts(client, range).await?,
+        alarms: alarms(client).await?,
+        queues: queues(client, &latest).await?,
+        workers: workers(client).await?,
+        sweeps: sweeps(client, &latest).await?,
+        mirrors: mirrors(client).await?,
+    };
+    overview.health = health::of(&overview);
+    Ok(overview)
+}
+
+/// The last sample: metrics by kind and subject.
+struct Latest {
+    at: Option<Timestamp>,
+    values: BTreeMap<(String, String), BTreeMap<String, f64>>,
+}
+
+impl Latest {
+    async fn read(client: &Client) -> Result<Self, tokio_postgres::Error> {
+        let sql = "select at, kind, subject, metric, value from leasehold.latest() \
+                   where kind in ('queue', 'sweep', 'database') limit 20000";
+        let rows = client.query_typed(sql, &[]).await?;
+        let mut values: BTreeMap<(String, String), BTreeMap<String, f64>> = BTreeMap::new();
+        for row in &rows {
+            let subject = values.entry((row.get(1), row.get(2))).or_default();
+            subject.insert(row.get(3), row.get(4));
+        }
+        Ok(Self { at: rows.first().map(|row| row.get(0)), values })
+    }
+
+    fn of(&self, kind: &str, subject: &str, metric: &str) -> f64 {
+        let known = self.values.get(&(kind.to_owned(), subject.to_owned()));
+        known.and_then(|metrics| metrics.get(metric)).copied().unwrap_or(0.0)
+    }
+}
+
+async fn charts(client: &Client, range: Range) -> Result<Vec<Series>, tokio_postgres::Error> {
+    let synced = ["synced_missing", "synced_different", "synced_deleted", "forced"];
+    let wanted: [(&str, &str, &str, &str, &[&str], &str); 3] = [
+        (
+            "queue_length",
+            "Queue length",
+            "jobs",
+            "queue",
+            &["length"],
+            "Nothing has been measured yet.",
+        ),
+        (
+            "jobs_completed",
+            "Jobs completed",
+            "a minute",
+            "queue",
+            &["completed"],
+            "Nothing has been measured yet.",
+        ),
+        (
+            "rows_reindexed",
+            "Rows re-indexed",
+            "a minute",
+            "mirror",
+            &synced,
+            "No mirror is at work here.",
+        ),
+    ];
+    let mut charts = Vec::new();
+    for (name, title, unit, kind, metrics, empty) in wanted {
+        let sql = "select value from leasehold.series($1, $2, null, make_interval(mins => $3), \
+                   make_interval(mins => $4))";
+        let (back, step) = (range.minutes().cast_signed(), range.step().cast_signed());
+        let params = [
+            (&kind as _, Type::TEXT),
+            (&metrics as _, Type::TEXT_ARRAY),
+            (&back as _, Type::INT4),
+            (&step as _, Type::INT4),
+        ];
+        let rows = client.query_typed(sql, &params).await?;
+        // Counts are shown by the minute, so that the three ranges can be compared.
+        let scale = if unit == "a minute" { f64::from(range.step()) } else { 1.0 };
+        let values = rows.iter().map(|row| row.get::<_, Option<f64>>(0).map(|value| value / scale));
+        charts.push(Series { name, title, unit, values: values.collect(), empty });
+    }
+    let mirrors = "select exists (select from leasehold.mirror)";
+    let mirrored = client.query_typed(mirrors, &[]).await?.first().is_some_and(|row| row.get(0));
+    if !mirrored && let Some(last) = charts.last_mut() {
+        last.values.clear();
+    }
+    Ok(charts)
+}
+
+async fn alarms(client: &Client) -> Result<Vec<Alarm>, tokio_postgres::Error> {
+    let sql = "select * from leasehold.alarm_state where cleared_at is null \
+               order by state = 'silenced', raised_at desc limit 100";
+    let rows = client.query_typed(sql, &[]).await?;
+    Ok(rows
+        .iter()
+        .map(|row| Alarm {
+            id: row.get::<_, i64>("id").to_string(),
+            rule: row.get("rule"),
+            subject: row.get("subject"),
+            state: row.get("state"),
+            summary: row.get("summary"),
+            raised_at: row.get("raised_at"),
+            acknowledged_by: row.get("acknowledged_by"),
+            acknowledged_why: row.get("acknowledged_why"),
+            silenced_until: row.get("silenced_until"),
+            silenced_by: row.get("silenced_by"),
+            silenced_why: row.get("silenced_why"),
+        })
+        .collect())
+}
+
+async fn queues(client: &Client, latest: &Latest) -> Result<Vec<Queue>, tokio_postgres::Error> {
+    let sql = "select queue from leasehold.watch where not off limit 10000";
+    let rows = client.query_typed(sql, &[]).await?;
+    let watched: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    let names = latest.values.keys().filter(|(kind, _)| kind == "queue").map(|(_, name)| name);
+    let mut queues: Vec<Queue> = names
+        .map(|name| {
+            let of = |metric| latest.of("queue", name, metric);
+            Queue {
+                name: name.clone(),
+                ready: of("ready"),
+                running: of("running"),
+                scheduled: of("scheduled"),
+                retrying: of("retrying"),
+                dead: of("dead"),
+                expired: of("expired_kept"),
+                oldest_ready_age_seconds: of("oldest_ready_age"),
+                workers: of("workers"),
+                paused: of("paused") > 0.0,
+                completed_last_minute: of("completed"),
+                watched: watched.contains(name),
+            }
+        })
+        .collect();
+    // The engine's own queue comes last, and only when it has something to say.
+    queues.retain(|queue| queue.name != leasehold::alarm::QUEUE || queue.ready + queue.dead > 0.0);
+    queues.truncate(200);
+    Ok(queues)
+}
+
+async fn workers(client: &Client) -> Result<Vec<Worker>, tokio_postgres::Error> {
+    let sql = "select * from leasehold.worker_state where state <> 'stopped' \
+               order by state, name, started_at desc limit 200";
+    let rows = client.query_typed(sql, &[]).await?;
+    Ok(rows
+        .iter()
+        .map(|row| Worker {
+            name: row.get("name"),
+            host: row.get("host"),
+            pid: row.get("pid"),
+            version: row.get("version"),
+            state: row.get("state"),
+            queues: row.get("queues"),
+            slots: row.get("slots"),
+            busy: row.get("busy"),
+            started_at: row.get("started_at"),
+            last_seen_at: row.get("last_seen_at"),
+        })
+        .collect())
+}
+
+async fn sweeps(client: &Client, latest: &Latest) -> Result<Vec<Sweep>, tokio_postgres::Error> {
+    let sql = "select * from leasehold.sweep_state order by name limit 200";
+    let rows = client.query_typed(sql, &[]).await?;
+    Ok(rows
+        .iter()
+        .map(|row| Sweep {
+            name: row.get("name"),
+            table: row.get("table_name"),
+            state: row.get("state"),
+            next_run_at: row.get("next_run_at"),
+            finished: row.get("rows_finished"),
+            failing: row.get("failing"),
+            dead: row.get("dead"),
+            reset: row.get("rows_reset"),
+            stuck: latest.of("sweep", row.get("name"), "stuck"),
+        })
+        .collect())
+}
+
+async fn mirrors(client: &Client) -> Result<Vec<Mirror>, tokio_postgres::Error> {
+    let rows = client.query_typed("select * from leasehold.mirror_numbers()", &[]).await?;
+    Ok(rows
+        .iter()
+        .map(|row| Mirror {
+            name: row.get("name"),
+            phase: row.get("phase"),
+            rows_checked: row.get("rows_checked"),
+            repaired: row.get("repaired"),
+            differences: row.get("differences"),
+            oldest_difference_age_seconds: row.get("oldest_difference_age"),
+            equal_as_of: row.get("equal_as_of"),
+        })
+        .collect())
+}

@@ -1,0 +1,71 @@
+//! The console, seen with a real browser: `browser/console.mjs` looks, this makes things happen.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::post;
+use tokio::net::TcpListener;
+use tokio::process::Command;
+
+use crate::tower::Tower;
+
+/// For all checks together.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Half an hour of two queues, a worker and a mirror, all of it measured.
+async fn traffic(tower: &Tower) {
+    tower.sql("select leasehold.watch_queue('annotations', 'ann', of_max_length => 1000)").await;
+    tower.sql("select leasehold.declare_mirror('annotations.index', 'public.notes', 'id', 'text', 'version', 'notes', 'index', 'id', '1 minute', '1 day', '1 minute', 1000, 2500)").await;
+    for minute in 0..40_u32 {
+        for (queue, jobs, done) in
+            [("annotations", 20 + (minute * 7) % 15, 18 + (minute * 5) % 17), ("mail", 3, 3)]
+        {
+            tower.sql(&format!("insert into leasehold.job (queue, name) select '{queue}', 'index' from generate_series(1, {jobs})")).await;
+            tower.sql(&format!("with c as (select array_agg(id) as ids, max(lease_generation) as g from leasehold.claim('w/1', '{queue}', {done})) select leasehold.complete_many(c.ids, c.g) from c where c.g is not null")).await;
+        }
+        tower.sql(&format!("insert into leasehold.tally (queue, tag, what, n, subject) values ('annotations', 'storage.create_annotation', 'synced_missing', {}, 'annotations.index')", (minute * 3) % 9)).await;
+        tower.a_minute_passes().await;
+    }
+    tower.sql("select leasehold.register_worker('w/1', 'indexer', 'host-1', 4711, '0.1.0', array['annotations', 'mail'], '{}', 8, 3, false)").await;
+    tower.sql("update leasehold.mirror set rows_checked = 12840, repaired_total = 3, equal_as_of = now() - interval '40 seconds'").await;
+    tower.a_minute_passes().await;
+}
+
+async fn trouble(tower: &Tower) {
+    tower.sql("insert into leasehold.job (queue, name, expires_at) values ('mail', 'late', now()); select leasehold.expire_jobs()").await;
+    tower.a_minute_passes().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h3_h10_people_can_use_the_console_with_a_real_browser() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/watch/browser");
+    let packages =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../pastes/tests/browser/node_modules");
+    assert!(
+        packages.join("puppeteer-core").is_dir(),
+        "run scripts/test --prepare, which installs it"
+    );
+    let tower = Arc::new(Tower::start().await);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let control = format!("http://{}", listener.local_addr().unwrap());
+    let (one, other) = (Arc::clone(&tower), Arc::clone(&tower));
+    let router = Router::new()
+        .route("/traffic", post(move || async move { traffic(&one).await }))
+        .route("/trouble", post(move || async move { trouble(&other).await }));
+    let controlling = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+
+    let mut script = Command::new("node");
+    script.arg("console.mjs").args([&tower.url, &control]).current_dir(&folder);
+    script.stdin(Stdio::null()).kill_on_drop(true);
+    let output = tokio::time::timeout(LIMIT, script.output())
+        .await
+        .expect("the browser is done in time")
+        .expect("node is installed: apt-get install nodejs");
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "see above for what the browser found");
+    controlling.abort();
+}

@@ -1,0 +1,104 @@
+// Uses the console as people do, with a real browser: node console.mjs BASE_URL CONTROL_URL
+// The browser, and what must hold on every page, are those of the paste pages.
+// SCREENSHOTS=folder keeps pictures of what was seen.
+import { launch } from "../../../../pastes/tests/browser/browser.mjs";
+import { close, equal, holds, look, open } from "../../../../pastes/tests/browser/watch.mjs";
+
+const [base, control] = process.argv.slice(2);
+
+async function tell(what) {
+  const answer = await fetch(`${control}/${what}`, { method: "POST", signal: AbortSignal.timeout(60_000) });
+  if (!answer.ok) throw new Error(`control said ${answer.status} to ${what}`);
+}
+
+const text = (page, selector) => page.$eval(selector, (element) => element.textContent.trim());
+
+const checks = {
+  async nothing_yet(browser) {
+    const watched = await open(browser, base);
+    await watched.page.goto(`${base}/console`);
+    equal(await text(watched.page, "h1"), "Nobody measures.", "the first word");
+    holds((await text(watched.page, ".health p")).includes("Start a worker"), "it says what to do");
+    await look(watched, "empty");
+    await close(watched);
+  },
+
+  async a_busy_day(browser) {
+    await tell("traffic");
+    const watched = await open(browser, base);
+    const { page } = watched;
+    await page.goto(`${base}/console`);
+    equal(await text(page, "h1"), "All is well.", "the first word");
+    const lines = await page.$$eval(".chart .line", (paths) => paths.map((path) => path.getAttribute("d").split("L").length));
+    holds(lines.length >= 3 && lines.every((points) => points > 20), `lines through the minutes: ${lines}`);
+    const queues = await page.$$eval("[data-queue]", (rows) => rows.map((row) => row.dataset.queue));
+    equal(queues, ["annotations", "mail"], "the queues");
+    holds((await text(page, "#mirrors")).includes("Equal"), "the mirror says since when it is equal");
+    await look(watched, "well");
+    for (const range of ["3h", "24h"]) {
+      await page.goto(`${base}/console?range=${range}`);
+      equal((await page.$$(".chart")).length, 3, `charts of ${range}`);
+    }
+    await look(watched, "day");
+    await close(watched);
+  },
+
+  async an_alarm_appears_by_itself_and_is_acknowledged(browser) {
+    const watched = await open(browser, base);
+    const { page } = watched;
+    await page.goto(`${base}/console`);
+    equal(await page.$(".alarm"), null, "alarms before");
+    await tell("trouble");
+    await page.waitForSelector(".alarm[data-rule=expired_jobs]");
+    equal(await text(page, "h1"), "One alarm is up.", "the first word");
+    await look(watched, "alarm");
+    await page.click(".alarm summary");
+    await page.type(".alarm input[name=why]", "looking at it <b>now</b>");
+    // It waits for whoever types: two rounds later the words are still there.
+    await page.waitForFunction(() => document.querySelector("#pulse").dataset.state === "waiting");
+    equal(await page.$eval(".alarm input[name=why]", (field) => field.value), "looking at it <b>now</b>", "what was typed");
+    await look(watched, "form");
+    await Promise.all([page.waitForNavigation(), page.click("button[value=ack]")]);
+    equal(await text(page, ".alarm .badge"), "acknowledged", "the state");
+    holds((await text(page, ".alarm")).includes("looking at it <b>now</b>"), "the reason, as it was written");
+    await close(watched);
+  },
+
+  async the_pulse_stops_and_the_theme_changes(browser) {
+    const watched = await open(browser, base);
+    const { page } = watched;
+    await page.goto(`${base}/console`);
+    await page.click("#pulse");
+    equal(await text(page, "#pulse"), "paused", "the pulse");
+    await page.click("#theme");
+    equal(await page.$eval("html", (root) => root.dataset.theme), "light", "the theme");
+    await page.reload();
+    equal(await page.$eval("html", (root) => root.dataset.theme), "light", "the theme after a reload");
+    await close(watched);
+  },
+
+  async without_scripts_it_is_all_there(browser) {
+    const watched = await open(browser, base, { scripts: false });
+    await watched.page.goto(`${base}/console`);
+    holds((await watched.page.$$(".chart")).length >= 2, "charts");
+    equal(await watched.page.$eval("#pulse", (button) => button.hidden), true, "no pulse");
+    await close(watched);
+  },
+};
+
+const browser = await launch();
+let failed = 0;
+try {
+  for (const [name, check] of Object.entries(checks)) {
+    try {
+      await check(browser);
+      console.log(`ok      ${name}`);
+    } catch (error) {
+      failed += 1;
+      console.log(`FAILED  ${name}\n  ${error.stack}`);
+    }
+  }
+} finally {
+  await browser.close();
+}
+process.exitCode = failed > 0 ? 1 : 0;

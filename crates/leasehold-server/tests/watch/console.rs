@@ -1,0 +1,172 @@
+//! The console over HTTP: who may look, what one sees, what one may change.
+
+use reqwest::header::{ACCEPT, COOKIE, HOST, ORIGIN, SET_COOKIE};
+use reqwest::redirect::Policy;
+use reqwest::{Client, StatusCode};
+use serde_json::Value;
+
+use crate::support::Place;
+use crate::tower::Tower;
+
+const TOKEN: &str = "a token of these tests";
+
+/// Sends a form as a browser does.
+trait Posting {
+    fn form(self, fields: &[(&str, &str)]) -> Self;
+}
+
+impl Posting for reqwest::RequestBuilder {
+    fn form(self, fields: &[(&str, &str)]) -> Self {
+        let encode = |text: &str| text.replace(' ', "+");
+        let pairs: Vec<String> =
+            fields.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
+        let kind = "application/x-www-form-urlencoded";
+        self.header(reqwest::header::CONTENT_TYPE, kind).body(pairs.join("&"))
+    }
+}
+
+fn client() -> Client {
+    Client::builder().redirect(Policy::none()).build().unwrap()
+}
+
+#[tokio::test]
+async fn the_overview_is_the_same_for_people_and_programs() {
+    let tower = Tower::start().await;
+    let empty: Value = tower.get("/console/api/overview").await.json().await.unwrap();
+    assert_eq!((&empty["v"], &empty["health"]["state"]), (&1.into(), &"unknown".into()));
+    assert!(tower.get("/console").await.text().await.unwrap().contains("Nobody measures."));
+    tower.place.job("mail", "send").await;
+    tower.place.done("mail", "send").await;
+    tower.sql("select leasehold.register_worker('w/1', 'smith', 'forge', 7, '0.1', array['mail'], '{}', 4, 1, false)").await;
+    tower.a_minute_passes().await;
+    let overview: Value = tower.get("/console/api/overview?range=3h").await.json().await.unwrap();
+    assert_eq!(overview["health"]["state"], "well");
+    assert_eq!(overview["range"], "3h");
+    let queue = &overview["queues"][0];
+    assert_eq!(
+        (&queue["name"], &queue["ready"], &queue["completed_last_minute"]),
+        (&"mail".into(), &1.0.into(), &1.0.into())
+    );
+    let charts = overview["charts"].as_array().unwrap();
+    let names: Vec<&str> = charts.iter().map(|chart| chart["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["queue_length", "jobs_completed", "rows_reindexed"]);
+    let page = tower.get("/console").await.text().await.unwrap();
+    for words in ["All is well.", "mail", "smith", "forge", "No mirror is at work here."] {
+        assert!(page.contains(words), "{words:?} is not in:\n{page}");
+    }
+    assert!(!page.contains("style=") && !page.contains("<script>"), "nothing is inline");
+}
+
+#[tokio::test]
+async fn h10_answers_are_guarded_and_nothing_is_kept() {
+    let tower = Tower::start().await;
+    for path in ["/console", "/console/api/overview", "/metrics", "/console/login", "/nowhere"] {
+        let answer = tower.get(path).await;
+        let header = |name: &str| answer.headers()[name].to_str().unwrap().to_owned();
+        assert!(header("content-security-policy").starts_with("default-src 'none'"), "{path}");
+        assert_eq!(header("x-content-type-options"), "nosniff", "{path}");
+        assert_eq!(header("cache-control"), "no-store", "{path}");
+    }
+}
+
+#[tokio::test]
+async fn names_that_are_not_of_this_machine_get_nothing() {
+    let tower = Tower::start().await;
+    for path in ["/console", "/console/live", "/console/api/overview", "/metrics"] {
+        let answer = client()
+            .get(format!("{}{path}", tower.url))
+            .header(HOST, "evil.example")
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(answer.status(), StatusCode::MISDIRECTED_REQUEST, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn with_a_token_every_address_asks_for_it() {
+    let tower = Tower::with(
+        Place::new().await,
+        &[],
+        &[("LEASEHOLD_CONSOLE_TOKEN", TOKEN.replace(' ', "-").as_str())],
+    )
+    .await;
+    let token = TOKEN.replace(' ', "-");
+    let at = |path: &str| format!("{}{path}", tower.url);
+    for path in ["/console", "/console/live", "/console/api/overview", "/metrics"] {
+        assert_eq!(tower.get(path).await.status(), StatusCode::UNAUTHORIZED, "{path}");
+        let shown = client().get(at(path)).bearer_auth(&token).send().await.unwrap();
+        assert_eq!(shown.status(), StatusCode::OK, "{path}");
+        let wrong = client().get(at(path)).bearer_auth("wrong").send().await.unwrap();
+        assert_eq!(wrong.status(), StatusCode::UNAUTHORIZED, "{path}");
+    }
+    let posted = client()
+        .post(at("/console/alarms/1"))
+        .form(&[("act", "ack"), ("why", "x")])
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(posted.status(), StatusCode::UNAUTHORIZED);
+    // A person is led to the log-in, and by the token to the page.
+    let person = client().get(at("/console")).header(ACCEPT, "text/html").send().await.unwrap();
+    assert_eq!(
+        (person.status(), person.headers()["location"].to_str().unwrap()),
+        (StatusCode::SEE_OTHER, "/console/login")
+    );
+    let wrong =
+        client().post(at("/console/login")).form(&[("token", "wrong")]).send().await.unwrap();
+    assert_eq!(wrong.status(), StatusCode::UNAUTHORIZED);
+    let right =
+        client().post(at("/console/login")).form(&[("token", &token)]).send().await.unwrap();
+    assert_eq!(right.status(), StatusCode::SEE_OTHER);
+    let cookie =
+        right.headers()[SET_COOKIE].to_str().unwrap().split(';').next().unwrap().to_owned();
+    let page = client().get(at("/console")).header(COOKIE, cookie).send().await.unwrap();
+    assert_eq!(page.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn an_alarm_is_acknowledged_by_our_own_form_and_by_no_other() {
+    let tower = Tower::start().await;
+    tower.sql("insert into leasehold.job (name, expires_at) values ('late', now()); select leasehold.expire_jobs()").await;
+    tower.a_minute_passes().await;
+    let id = tower.place.number("select id from leasehold.alarm").await;
+    let place = format!("{}/console/alarms/{id}", tower.url);
+    let post = async |act: &str, why: &str, origin: &str| {
+        let form = [("act", act), ("why", why), ("for", "1h")];
+        client().post(&place).header(ORIGIN, origin).form(&form).send().await.unwrap().status()
+    };
+    assert_eq!(post("ack", "mine", "http://evil.example").await, StatusCode::FORBIDDEN);
+    assert_eq!(post("ack", "mine", "null").await, StatusCode::FORBIDDEN);
+    assert_eq!(post("ack", " ", &tower.url).await, StatusCode::BAD_REQUEST);
+    assert_eq!(post("explode", "why", &tower.url).await, StatusCode::BAD_REQUEST);
+    let state = "select state from leasehold.alarm_state";
+    assert_eq!(tower.texts(state).await, ["open"]);
+    assert_eq!(post("ack", "mine", &tower.url).await, StatusCode::SEE_OTHER);
+    assert_eq!(tower.texts(state).await, ["acknowledged"]);
+    assert_eq!(post("silence", "quiet", &tower.url).await, StatusCode::SEE_OTHER);
+    assert_eq!(tower.texts(state).await, ["silenced"]);
+    assert_eq!(
+        tower
+            .texts(
+                "select actor || ' ' || action || ' ' || detail from leasehold.audit order by at"
+            )
+            .await
+            .len(),
+        2
+    );
+    tower.sql("delete from leasehold.dead_job").await;
+    tower.a_minute_passes().await;
+    assert_eq!(post("ack", "late", &tower.url).await, StatusCode::CONFLICT);
+}
+
+#[tokio::test]
+async fn what_people_wrote_is_shown_and_never_run() {
+    let tower = Tower::start().await;
+    let nasty = "<script>alert(1)</script>";
+    tower.sql(&format!("insert into leasehold.job (queue, name, tag, expires_at) values ('{nasty}', '{nasty}', '{nasty}', now()); select leasehold.expire_jobs()")).await;
+    tower.sql(&format!("select leasehold.register_worker('w/1', '{nasty}', 'h', 1, '0', array['{nasty}'], '{{}}', 1, 0, false)")).await;
+    tower.a_minute_passes().await;
+    let page = tower.get("/console").await.text().await.unwrap();
+    assert!(page.contains("&lt;script&gt;alert(1)") && !page.contains("<script>alert"), "{page}");
+}

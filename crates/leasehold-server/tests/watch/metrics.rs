@@ -1,0 +1,156 @@
+//! `/metrics`, read as strictly as a scraper would, and the alert rules that name its metrics.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use leasehold::measure::names::{self, Kind};
+use leasehold::{Job, JobError};
+use serde::{Deserialize, Serialize};
+
+use crate::prometheus::parse;
+use crate::tower::Tower;
+
+#[derive(Job, Serialize, Deserialize)]
+#[job(name = "note", queue = "mail")]
+struct Note {
+    fails: bool,
+}
+
+async fn handle(note: Note) -> Result<(), JobError> {
+    if note.fails { Err(JobError::permanent("it cannot")) } else { Ok(()) }
+}
+
+/// A database where everything that is measured has a value, and the text of a process that worked.
+async fn full() -> (Tower, String) {
+    use leasehold::Enqueue;
+    let tower = Tower::start().await;
+    let worker = tower.engine.worker().handle(handle).without_housekeeping();
+    let mut events = worker.events().subscribe();
+    for fails in [false, false, true] {
+        Note { fails }.enqueue(&tower.engine).await.unwrap();
+    }
+    let three = async move {
+        let mut ends = 0;
+        while ends < 3 {
+            let event = events.recv().await.unwrap();
+            ends += usize::from(matches!(event, leasehold::events::Event::Finished { .. }));
+        }
+    };
+    worker.run_until(three).await.unwrap();
+    tower.sql("select leasehold.declare_mirror('notes.index', 'public.notes', 'id', 'text', 'version', 'notes', 'index', 'id', '1 minute', '1 day', '1 minute', 1000, 2500); insert into leasehold.tally (queue, tag, what, n, subject) values ('notes', 't', 'synced_missing', 3, 'notes.index')").await;
+    tower.sql("select leasehold.declare_sweep('shelf', 'public.shelf', 'id', 'bigint', 'due', 'status', 'NEW', 'BUSY', 'DONE', 'taken_at', 'claim', 10, 5, '2 hours', '1 minute', 1000, null, null, '1 minute', null)").await;
+    tower.sql("insert into leasehold.job (name, expires_at, queue, tag) values ('late', now(), 'odd \"\\ queue', E'two\\nlines'); select leasehold.expire_jobs()").await;
+    tower.a_minute_passes().await;
+    let text = tower.engine.metrics().await;
+    (tower, text)
+}
+
+#[tokio::test]
+async fn the_text_is_what_a_strict_scraper_accepts() {
+    let (tower, own) = full().await;
+    let families = parse(&own).unwrap_or_else(|error| panic!("{error}\n{own}"));
+    let value = |name: &str, labels: &[(&str, &str)]| {
+        let samples = families.iter().flat_map(|family| &family.samples);
+        let found = samples.filter(|sample| {
+            sample.name == name
+                && labels
+                    .iter()
+                    .all(|(name, value)| sample.labels.get(*name).is_some_and(|have| have == value))
+        });
+        found.map(|sample| sample.value).sum::<f64>()
+    };
+    for (name, labels, expected) in [
+        ("leasehold_jobs_enqueued_total", &[("queue", "mail"), ("kind", "note")][..], 3.0),
+        ("leasehold_jobs_finished_total", &[("queue", "mail"), ("outcome", "completed")], 2.0),
+        ("leasehold_jobs_finished_total", &[("kind", "note"), ("outcome", "dead")], 1.0),
+        ("leasehold_job_duration_seconds_count", &[("outcome", "completed")], 2.0),
+        ("leasehold_job_wait_seconds_count", &[("queue", "mail")], 3.0),
+        ("leasehold_job_latency_seconds_count", &[("queue", "mail")], 2.0),
+        ("leasehold_queue_jobs", &[("queue", "mail"), ("state", "dead")], 1.0),
+        ("leasehold_queue_jobs", &[("queue", "odd \"\\ queue"), ("state", "expired")], 1.0),
+        ("leasehold_tag_last_minute_jobs", &[("tag", "two\nlines"), ("event", "expired")], 1.0),
+        ("leasehold_queue_last_minute_jobs", &[("queue", "mail"), ("event", "completed")], 2.0),
+        (
+            "leasehold_mirror_last_minute_rows",
+            &[("mirror", "notes.index"), ("event", "synced_missing")],
+            3.0,
+        ),
+        ("leasehold_alarm", &[("rule", "expired_jobs"), ("state", "open")], 1.0),
+        ("leasehold_database_up", &[], 1.0),
+        ("leasehold_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0),
+    ] {
+        assert_eq!(value(name, labels), expected, "{name} {labels:?}\n{own}");
+    }
+    let age = value("leasehold_sample_age_seconds", &[]);
+    assert!((60.0..240.0).contains(&age), "{age}");
+    // The process that only shows has the same numbers of the sample.
+    let shown = tower.metrics().await;
+    let other = parse(&shown).unwrap_or_else(|error| panic!("{error}\n{shown}"));
+    let queues = |families: &[crate::prometheus::Family]| {
+        families.iter().find(|family| family.name == "leasehold_queue_jobs").unwrap().samples.len()
+    };
+    assert_eq!(queues(&families), queues(&other));
+}
+
+#[tokio::test]
+async fn every_metric_that_is_written_is_in_the_list_with_its_kind_and_help() {
+    let (_tower, text) = full().await;
+    for family in parse(&text).unwrap() {
+        let known = names::ALL.iter().find(|metric| metric.name == family.name);
+        let known = known.unwrap_or_else(|| panic!("{} is not in the list", family.name));
+        let kind = match known.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        assert_eq!((family.kind.as_str(), family.help.as_str()), (kind, known.help));
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_is_away_leaves_the_counts_of_the_process() {
+    let tower = Tower::start().await;
+    tower.sql("alter schema leasehold rename to elsewhere").await;
+    let text = tower.metrics().await;
+    let families = parse(&text).unwrap();
+    let up = families.iter().find(|family| family.name == "leasehold_database_up").unwrap();
+    assert_eq!(up.samples[0].value, 0.0);
+    assert!(families.iter().any(|family| family.name == "leasehold_fetch_duration_seconds"));
+    let page = tower.get("/console").await;
+    assert_eq!(page.status(), 503);
+    assert!(page.text().await.unwrap().contains("The database does not answer."));
+}
+
+/// Names of metrics in a text.
+fn mentioned(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_lowercase() && c != '_');
+    words.filter(|word| word.starts_with("leasehold_")).map(str::to_owned).collect()
+}
+
+#[test]
+fn alert_rules_and_docs_name_metrics_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let exists = |word: &str| {
+        names::ALL.iter().any(|metric| {
+            metric.name == word
+                || (metric.kind == Kind::Histogram
+                    && ["_bucket", "_sum", "_count"]
+                        .iter()
+                        .any(|end| word.strip_suffix(end) == Some(metric.name)))
+        })
+    };
+    for file in ["deploy/prometheus/leasehold.rules.yml", "docs/metrics.md"] {
+        let text = std::fs::read_to_string(root.join(file)).expect(file);
+        let words = mentioned(&text);
+        assert!(words.len() > 5, "{file} names hardly any");
+        for word in words {
+            assert!(exists(&word), "{file} names {word}, which does not exist");
+        }
+    }
+    // And nobody forgets to write a metric down.
+    let docs = std::fs::read_to_string(root.join("docs/metrics.md")).unwrap();
+    let words = mentioned(&docs);
+    for metric in names::ALL {
+        assert!(words.contains(metric.name), "docs/metrics.md does not name {}", metric.name);
+    }
+}

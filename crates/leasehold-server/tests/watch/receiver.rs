@@ -1,0 +1,55 @@
+//! A receiver of alarms on loopback: keeps what it is sent.
+
+use axum::Router;
+use axum::http::HeaderMap;
+use axum::routing::post;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+/// What came in: the headers and the job.
+pub struct Word {
+    pub headers: HeaderMap,
+    pub body: String,
+    pub job: Value,
+}
+
+impl Word {
+    /// `raised completion_rate_low mail`
+    pub fn text(&self) -> String {
+        let field = |name: &str| self.job["kwargs"][name].as_str().unwrap_or_default().to_owned();
+        format!("{} {} {}", field("event"), field("rule"), field("subject"))
+    }
+}
+
+pub struct Receiver {
+    pub url: String,
+    words: mpsc::UnboundedReceiver<Word>,
+}
+
+impl Receiver {
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/alarms", listener.local_addr().unwrap());
+        let (keep, words) = mpsc::unbounded_channel();
+        let take = post(move |headers: HeaderMap, body: String| async move {
+            let job = serde_json::from_str(&body).unwrap();
+            keep.send(Word { headers, body, job }).unwrap();
+        });
+        tokio::spawn(async move {
+            axum::serve(listener, Router::new().route("/alarms", take)).await.unwrap();
+        });
+        Self { url, words }
+    }
+
+    /// The next word, with the time limit in one place.
+    pub async fn next(&mut self) -> Word {
+        let next = tokio::time::timeout(crate::support::LIMIT, self.words.recv());
+        next.await.expect("a word in time").expect("the receiver runs")
+    }
+
+    /// What else came, without waiting.
+    pub fn rest(&mut self) -> Vec<String> {
+        std::iter::from_fn(|| self.words.try_recv().ok()).map(|word| word.text()).collect()
+    }
+}

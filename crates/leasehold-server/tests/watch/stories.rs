@@ -1,0 +1,257 @@
+//! The table of faults, row by row: each raises its alarms and no others, is seen wherever one can
+//! look, is told once, and goes when it is mended.
+//!
+//! | fault | alarm |
+//! |---|---|
+//! | consumer stops | completion rate |
+//! | producer stops | completion rate |
+//! | both stop | completion rate |
+//! | producer outpaces consumer | queue length |
+//! | stuck jobs | queue length in the end, expired jobs in the end, even if a single job sticks |
+
+use leasehold_testing::TestDatabase;
+
+use crate::receiver::Receiver;
+use crate::tower::{SECRET, Tower};
+
+const QUEUE: &str = "annotations";
+const LOW: &str = "completion_rate_low annotations";
+const LONG: &str = "queue_length_high annotations";
+const EXPIRED: &str = "expired_jobs annotations";
+
+/// A service with a producer and a consumer that can be stopped.
+struct Story {
+    tower: Tower,
+    receiver: Receiver,
+    producing: bool,
+    consuming: bool,
+}
+
+impl Story {
+    /// Everything runs, and has for a while.
+    async fn begin() -> Self {
+        let receiver = Receiver::start().await;
+        let tower = Tower::telling(&receiver).await;
+        let watch = ["alarms", "watch", QUEUE, "--min-completed", "1", "--over", "10m"];
+        let more = ["--max-length", "100", "--max-age", "1h"];
+        tower.place.run(&[&watch[..], &more].concat()).await.expect(0);
+        let mut story = Self { tower, receiver, producing: true, consuming: true };
+        story.minutes(12).await;
+        assert_eq!(story.tower.ever().await, Vec::<String>::new(), "all is well");
+        story
+    }
+
+    async fn minutes(&mut self, count: usize) {
+        for _ in 0..count {
+            self.minute().await;
+        }
+    }
+
+    /// What happens in a minute.
+    async fn minute(&mut self) {
+        if self.producing {
+            self.produce(3, "storage.create_annotation").await;
+            // As the producer's process does while it lives.
+            self.tower.engine.canary([QUEUE]).send_once().await.unwrap();
+        }
+        if self.consuming {
+            let alive = format!(
+                "select leasehold.register_worker('w/1', 'w', 'host', 1, '0', array['{QUEUE}'], '{{}}', 1, 0, false)"
+            );
+            self.tower.sql(&alive).await;
+            self.consume(1000).await;
+        } else {
+            self.tower.sql("delete from leasehold.worker where name = 'w'").await;
+        }
+        self.tower.a_minute_passes().await;
+    }
+
+    async fn produce(&self, jobs: u32, tag: &str) {
+        let sql = format!(
+            "insert into leasehold.job (queue, name, tag) select '{QUEUE}', 'index', '{tag}' from generate_series(1, {jobs})"
+        );
+        self.tower.sql(&sql).await;
+    }
+
+    /// Completes up to so many jobs that can run; those called `stuck` fail instead.
+    async fn consume(&self, most: u32) {
+        let sql = format!(
+            "select id, lease_generation, name from leasehold.claim('w/1', '{QUEUE}', {most})"
+        );
+        let client = &self.tower.place.client;
+        for row in client.query(&sql, &[]).await.unwrap() {
+            let (id, generation, name): (i64, i64, String) = (row.get(0), row.get(1), row.get(2));
+            let end = match name.as_str() {
+                "stuck" => {
+                    format!("select leasehold.fail({id}, {generation}, 'it sticks', '2 minutes')")
+                }
+                _ => format!("select leasehold.complete({id}::bigint, {generation}::bigint)"),
+            };
+            self.tower.sql(&end).await;
+        }
+    }
+
+    /// The alarm is in the table, in the metrics, in the list and was told, and no other is.
+    async fn raised(&mut self, alarm: &str) {
+        let (rule, subject) = alarm.split_once(' ').unwrap();
+        assert!(self.tower.up().await.contains(&alarm.to_owned()), "{:?}", self.tower.up().await);
+        let line =
+            format!("leasehold_alarm{{rule=\"{rule}\",subject=\"{subject}\",state=\"open\"}} 1\n");
+        let metrics = self.tower.metrics().await;
+        assert!(metrics.contains(&line), "{line} is not in:\n{metrics}");
+        let list = self.tower.place.run(&["alarms", "list", "--json"]).await.expect(0).json();
+        let listed: Vec<String> = list["alarms"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|alarm| {
+                format!(
+                    "{} {}",
+                    alarm["rule"].as_str().unwrap(),
+                    alarm["subject"].as_str().unwrap()
+                )
+            })
+            .collect();
+        assert!(listed.contains(&alarm.to_owned()), "{listed:?}");
+        self.told(&format!("raised {alarm}")).await;
+    }
+
+    /// And it is gone everywhere.
+    async fn cleared(&mut self, alarm: &str) {
+        assert!(!self.tower.up().await.contains(&alarm.to_owned()));
+        let rule = alarm.split(' ').next().unwrap();
+        assert!(!self.tower.metrics().await.contains(&format!("leasehold_alarm{{rule=\"{rule}\"")));
+        let list = self.tower.place.run(&["alarms", "list", "--json"]).await.expect(0);
+        assert!(!list.stdout.contains(rule), "{}", list.stdout);
+        self.told(&format!("cleared {alarm}")).await;
+    }
+
+    async fn told(&mut self, text: &str) {
+        let word = self.receiver.next().await;
+        assert_eq!(word.text(), text);
+        let header = |name: &str| word.headers[name].to_str().unwrap().to_owned();
+        let expected = signature(&header("leasehold-timestamp"), &word.body);
+        assert_eq!(header("leasehold-signature"), expected, "signed as every job is");
+    }
+
+    /// Nothing else was ever wrong, and nobody was told of anything else.
+    async fn end(mut self, alarms: &[&str]) {
+        assert_eq!(self.tower.ever().await, alarms);
+        assert_eq!(self.tower.up().await, Vec::<String>::new());
+        assert_eq!(self.receiver.rest(), Vec::<String>::new());
+        let _: &TestDatabase = &self.tower.place.database;
+    }
+}
+
+fn signature(timestamp: &str, body: &str) -> String {
+    use hmac::{Hmac, KeyInit, Mac};
+    let mut mac = Hmac::<sha2::Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
+    mac.update(format!("{timestamp}.{body}").as_bytes());
+    let code: String =
+        mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("v1={code}")
+}
+
+#[tokio::test]
+async fn consumer_stops_raises_the_completion_rate_alarm() {
+    let mut story = Story::begin().await;
+    story.consuming = false;
+    story.minutes(9).await;
+    assert_eq!(story.tower.ever().await, Vec::<String>::new(), "not yet");
+    story.minutes(1).await;
+    story.raised(LOW).await;
+    story.minutes(3).await;
+    story.consuming = true;
+    story.minutes(1).await;
+    story.cleared(LOW).await;
+    story.end(&[LOW]).await;
+}
+
+#[tokio::test]
+async fn producer_stops_raises_the_completion_rate_alarm() {
+    let mut story = Story::begin().await;
+    story.producing = false;
+    story.minutes(10).await;
+    story.raised(LOW).await;
+    story.producing = true;
+    story.minutes(1).await;
+    story.cleared(LOW).await;
+    story.end(&[LOW]).await;
+}
+
+#[tokio::test]
+async fn both_stop_raises_the_completion_rate_alarm() {
+    let mut story = Story::begin().await;
+    (story.producing, story.consuming) = (false, false);
+    story.minutes(10).await;
+    story.raised(LOW).await;
+    story.consuming = true;
+    story.minutes(2).await;
+    assert_eq!(story.tower.up().await, [LOW], "there is nothing to complete yet");
+    story.producing = true;
+    story.minutes(1).await;
+    story.cleared(LOW).await;
+    story.end(&[LOW]).await;
+}
+
+#[tokio::test]
+async fn producer_outpaces_consumer_raises_the_queue_length_alarm() {
+    let mut story = Story::begin().await;
+    // A re-index is long on purpose.
+    story.produce(500, "reindex_user").await;
+    story.consuming = false;
+    let alive = format!(
+        "select leasehold.register_worker('w/1', 'w', 'host', 1, '0', array['{QUEUE}'], '{{}}', 1, 0, false)"
+    );
+    for _ in 0..4 {
+        story.produce(30, "storage.create_annotation").await;
+        story.consume(5).await;
+        story.minute().await;
+        story.tower.sql(&alive).await;
+    }
+    story.raised(LONG).await;
+    story.consuming = true;
+    story.minutes(1).await;
+    story.cleared(LONG).await;
+    story.end(&[LONG]).await;
+}
+
+#[tokio::test]
+async fn stuck_jobs_raise_the_queue_length_alarm_and_in_the_end_the_expired_jobs_alarm() {
+    let mut story = Story::begin().await;
+    let stuck = "insert into leasehold.job (queue, name, max_attempts, expires_at) \
+         select 'annotations', 'stuck', 1000, now() + interval '20 minutes' from generate_series(1, 110)";
+    story.tower.sql(stuck).await;
+    story.minutes(1).await;
+    story.raised(LONG).await;
+    // The others go on; these come back again and again, until their time is over.
+    story.minutes(20).await;
+    assert_eq!(story.tower.up().await, [LONG]);
+    story.tower.sql("select leasehold.expire_jobs()").await;
+    story.minutes(1).await;
+    // The words of one minute may overtake each other; the alarms do not.
+    assert_eq!(story.tower.up().await, [EXPIRED]);
+    let mut told = [story.receiver.next().await.text(), story.receiver.next().await.text()];
+    told.sort();
+    assert_eq!(told, [format!("cleared {LONG}"), format!("raised {EXPIRED}")]);
+    // They are kept, and brought back when what they stumbled over is mended.
+    story.tower.sql("select leasehold.redrive(array(select id from leasehold.dead_job), 'ann'); update leasehold.job set name = 'index' where name = 'stuck'").await;
+    story.minutes(1).await;
+    story.cleared(EXPIRED).await;
+    story.end(&[EXPIRED, LONG]).await;
+}
+
+#[tokio::test]
+async fn stuck_jobs_a_single_one_raises_the_expired_jobs_alarm() {
+    let mut story = Story::begin().await;
+    story.tower.sql("insert into leasehold.job (queue, name, max_attempts, expires_at) values ('annotations', 'stuck', 1000, now() + interval '3 minutes')").await;
+    story.minutes(3).await;
+    assert_eq!(story.tower.ever().await, Vec::<String>::new());
+    story.tower.sql("select leasehold.expire_jobs()").await;
+    story.minutes(1).await;
+    story.raised(EXPIRED).await;
+    story.tower.sql("delete from leasehold.dead_job").await;
+    story.minutes(1).await;
+    story.cleared(EXPIRED).await;
+    story.end(&[EXPIRED]).await;
+}

@@ -1,0 +1,88 @@
+//! A database with a running `leasehold console`, and time that passes when a test says so.
+
+use std::process::Stdio;
+
+use leasehold::Leasehold;
+use leasehold::measure;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Child;
+
+use crate::clock::age;
+use crate::receiver::Receiver;
+use crate::support::{LIMIT, Place};
+
+pub const SECRET: &str = "the secret of these tests";
+
+pub struct Tower {
+    pub place: Place,
+    pub engine: Leasehold,
+    /// `http://127.0.0.1:1234`
+    pub url: String,
+    _child: Child,
+}
+
+impl Tower {
+    pub async fn start() -> Self {
+        Self::with(Place::new().await, &[], &[]).await
+    }
+
+    /// With somebody to tell.
+    pub async fn telling(receiver: &Receiver) -> Self {
+        let args = ["--alarm-webhook", &receiver.url, "--alarm-private-network"];
+        Self::with(Place::new().await, &args, &[("LEASEHOLD_HTTP_SECRET", SECRET)]).await
+    }
+
+    pub async fn with(place: Place, args: &[&str], env: &[(&str, &str)]) -> Self {
+        let mut command = place.command(&[&["console", "--console", "127.0.0.1:0"], args].concat());
+        let mut child = command.envs(env.iter().copied()).stderr(Stdio::inherit()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let reading = async {
+            let mut url = String::new();
+            loop {
+                let line = lines.next_line().await.unwrap().expect("ready before the end");
+                if let Some(place) = line.strip_prefix("console") {
+                    url = place.trim().trim_end_matches("/console").to_owned();
+                } else if line == "ready" {
+                    return url;
+                }
+            }
+        };
+        let url = tokio::time::timeout(LIMIT, reading).await.expect("ready in time");
+        let engine = Leasehold::connect(&place.database.url()).await.unwrap();
+        Self { place, engine, url, _child: child }
+    }
+
+    pub async fn sql(&self, text: &str) {
+        self.place.client.batch_execute(text).await.expect(text);
+    }
+
+    /// A minute passes, and its sample is taken and judged. Living workers stay alive.
+    pub async fn a_minute_passes(&self) {
+        age(&self.place.client, "1 minute").await;
+        let sampled = measure::sample(&self.place.client).await.unwrap();
+        assert!(sampled.is_some(), "a minute has passed");
+    }
+
+    /// Alarms that are up, as `rule subject`.
+    pub async fn up(&self) -> Vec<String> {
+        self.texts("select rule || ' ' || subject from leasehold.alarm where cleared_at is null order by 1").await
+    }
+
+    /// Alarms that ever were.
+    pub async fn ever(&self) -> Vec<String> {
+        self.texts("select distinct rule || ' ' || subject from leasehold.alarm order by 1").await
+    }
+
+    pub async fn texts(&self, sql: &str) -> Vec<String> {
+        let rows = self.place.client.query(sql, &[]).await.expect(sql);
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    pub async fn get(&self, path: &str) -> reqwest::Response {
+        reqwest::get(format!("{}{path}", self.url)).await.unwrap()
+    }
+
+    pub async fn metrics(&self) -> String {
+        self.get("/metrics").await.text().await.unwrap()
+    }
+}

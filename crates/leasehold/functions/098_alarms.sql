@@ -1,0 +1,297 @@
+-- Alarms: what is known is read here, what is wrong is decided by the library (`alarm/rules.rs`), and
+-- what came of it is written here.
+
+-- What the rules look at, as of the last sample: one statement, one snapshot. Null: there is no sample
+-- that is recent enough to judge by.
+create or replace function leasehold.alarm_snapshot(of_sample timestamptz)
+returns jsonb
+language plpgsql stable security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    quarter interval := interval '15 minutes';
+begin
+    return (
+    with latest as materialized (
+        select m.kind, m.subject, m.metric, m.value
+          from leasehold.measure m where m.at = of_sample and not m.flow
+    ), gauge as materialized (
+        select l.subject as queue, jsonb_object_agg(l.metric, l.value) as v
+          from latest l where l.kind = 'queue' group by l.subject
+    ), recent as materialized (
+        select m.at, m.subject as queue, m.metric, m.value
+          from leasehold.measure m
+         where m.at > of_sample - greatest(quarter, (select max(w.over) from leasehold.watch w where not w.off))
+           and m.at <= of_sample and m.kind = 'queue'
+           and m.metric in ('completed', 'buried', 'lost', 'ready', 'workers')
+    ), sums as (
+        select r.queue,
+               sum(r.value) filter (where r.metric = 'completed'
+                   and r.at > of_sample - coalesce(w.over, quarter)) as completed,
+               sum(r.value) filter (where r.metric = 'buried' and r.at > of_sample - quarter) as died,
+               sum(r.value) filter (where r.metric = 'lost' and r.at > of_sample - quarter) as lost
+          from recent r left join leasehold.watch w on w.queue = r.queue and not w.off
+         group by r.queue
+    ), starved as (
+        -- For how many of the last five minutes jobs could have run and nobody was there.
+        select a.queue, count(*) as minutes
+          from recent a join recent b on b.queue = a.queue and b.at = a.at
+         where a.metric = 'ready' and a.value > 0 and b.metric = 'workers' and b.value = 0
+           and a.at > of_sample - interval '5 minutes'
+         group by a.queue
+    )
+    select jsonb_build_object(
+        'sample', of_sample,
+        'queues', coalesce((select jsonb_agg(jsonb_build_object(
+            'queue', g.queue,
+            'paused', (g.v ->> 'paused')::float8 > 0,
+            'length', (g.v ->> 'watched_length')::float8,
+            'oldest_ready_age', (g.v ->> 'oldest_ready_age')::float8,
+            'expired_kept', (g.v ->> 'expired_kept')::float8,
+            'completed', coalesce(s.completed, 0),
+            'died', coalesce(s.died, 0),
+            'lost', coalesce(s.lost, 0),
+            'starved_minutes', coalesce(t.minutes, 0),
+            'watch', case when w.queue is not null then jsonb_build_object(
+                'off', w.off,
+                'min_completed', w.min_completed,
+                'over', extract(epoch from w.over),
+                'max_length', w.max_length,
+                'max_age', extract(epoch from w.max_age),
+                'max_dead', w.max_dead,
+                'max_lost', w.max_lost,
+                'watched_for', extract(epoch from of_sample + interval '1 minute' - w.since)) end
+            ) order by g.queue)
+            from gauge g
+            left join sums s on s.queue = g.queue
+            left join starved t on t.queue = g.queue
+            left join leasehold.watch w on w.queue = g.queue), '[]'),
+        'sweeps', coalesce((select jsonb_agg(jsonb_build_object(
+            'sweep', l.subject, 'stuck', l.stuck, 'dead', l.dead) order by l.subject)
+            from (select subject, max(value) filter (where metric = 'stuck') as stuck,
+                         max(value) filter (where metric = 'dead') as dead
+                    from latest where kind = 'sweep' group by subject) l), '[]'),
+        'mirrors', coalesce((select jsonb_agg(jsonb_build_object(
+            'mirror', l.subject, 'differences', coalesce(l.differences, 0),
+            'oldest_difference_age', coalesce(l.age, 0)) order by l.subject)
+            from (select subject, max(value) filter (where metric = 'differences') as differences,
+                         max(value) filter (where metric = 'oldest_difference_age') as age
+                    from latest where kind = 'mirror' group by subject) l), '[]'),
+        'oldest_xact_age', coalesce((select value from latest
+            where kind = 'database' and metric = 'oldest_xact_age'), 0),
+        'open', coalesce((select jsonb_agg(jsonb_build_object('rule', a.rule, 'subject', a.subject))
+            from leasehold.alarm a where a.cleared_at is null), '[]'))
+     where exists (select from latest));
+end $$;
+
+-- Writes down what the rules found: raises what is new, clears what is over, and tells whoever wants
+-- to know, all or nothing. `up` is a list of {rule, subject, value, threshold, summary}.
+-- Answers what changed. Nothing does when a later sample has been taken: the judge slept.
+create or replace function leasehold.apply_alarms(of_sample timestamptz, up jsonb)
+returns table (change text, rule text, subject text, summary text)
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set jit = off as $$
+#variable_conflict use_column
+declare
+    entry leasehold.alarm;
+    found_now record;
+begin
+    -- One judge at a time, and the last sample's.
+    perform from leasehold.duty d
+      where d.name = 'measure' and d.ran_at = of_sample + interval '1 minute' for update;
+    if not found then
+        return;
+    end if;
+    for found_now in
+        select u.rule, u.subject, u.value, u.threshold, u.summary
+          from jsonb_to_recordset(up) as u (rule text, subject text, value float8, threshold float8, summary text)
+         order by u.rule, u.subject
+    loop
+        update leasehold.alarm a
+           set value = found_now.value, threshold = found_now.threshold, summary = found_now.summary,
+               seen_at = statement_timestamp()
+         where a.rule = found_now.rule and a.subject = found_now.subject and a.cleared_at is null
+        returning * into entry;
+        if not found then
+            -- Somebody may have asked for quiet about this before it went away and came back.
+            insert into leasehold.alarm as a
+                (rule, subject, value, threshold, summary, silenced_until, silenced_by, silenced_why)
+            select found_now.rule, found_now.subject, found_now.value, found_now.threshold,
+                   found_now.summary, s.silenced_until, s.silenced_by, s.silenced_why
+              from (select) one left join lateral (
+                select o.silenced_until, o.silenced_by, o.silenced_why from leasehold.alarm o
+                 where o.rule = found_now.rule and o.subject = found_now.subject
+                   and o.silenced_until > statement_timestamp()
+                 order by o.silenced_until desc limit 1) s on true
+            returning * into entry;
+            change := 'raised';
+            rule := entry.rule; subject := entry.subject; summary := entry.summary;
+            return next;
+        end if;
+        -- Also when a silence has ended and it still holds.
+        if entry.notified_at is null and entry.acknowledged_at is null
+           and coalesce(entry.silenced_until <= statement_timestamp(), true) then
+            update leasehold.alarm a set notified_at = statement_timestamp() where a.id = entry.id;
+            perform leasehold.tell_alarm(entry, 'raised');
+        end if;
+    end loop;
+    for entry in
+        update leasehold.alarm a set cleared_at = statement_timestamp()
+         where a.cleared_at is null
+           and not exists (select from jsonb_to_recordset(up) as u (rule text, subject text)
+                            where u.rule = a.rule and u.subject = a.subject)
+        returning *
+    loop
+        change := 'cleared';
+        rule := entry.rule; subject := entry.subject; summary := entry.summary;
+        return next;
+        if entry.notified_at is not null then
+            perform leasehold.tell_alarm(entry, 'cleared');
+        end if;
+    end loop;
+end $$;
+
+-- Enqueues the word to everyone who is there to carry it. Answers how many that are.
+-- Only for the functions here.
+create or replace function leasehold.tell_alarm(entry leasehold.alarm, event text)
+returns int
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    with told as (
+        insert into leasehold.job (name, queue, tag, kwargs, max_attempts, expires_at)
+        select r.job_name, 'leasehold.alarms', 'leasehold.alarm', jsonb_strip_nulls(jsonb_build_object(
+                   'event', event, 'alarm', entry.id, 'rule', entry.rule, 'subject', entry.subject,
+                   'value', entry.value, 'threshold', entry.threshold, 'summary', entry.summary,
+                   'raised_at', entry.raised_at, 'cleared_at', entry.cleared_at)),
+               100, statement_timestamp() + interval '7 days'
+          from leasehold.alarm_receiver r
+         where r.seen_at > statement_timestamp() - interval '7 days'
+        returning 1)
+    select count(*)::int from told
+$$;
+
+-- A process says that it carries the word in jobs of this name.
+create or replace function leasehold.declare_alarm_receiver(of_job_name text)
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    insert into leasehold.alarm_receiver as r (job_name) values (of_job_name)
+    on conflict (job_name) do update set seen_at = statement_timestamp()
+$$;
+
+-- Sends a word that says that it is only a test. Answers how many carry it; 0: nobody would be told.
+create or replace function leasehold.test_alarm(actor text)
+returns int
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    entry leasehold.alarm;
+begin
+    entry.id := 0;
+    entry.rule := 'test';
+    entry.subject := actor;
+    entry.value := 0;
+    entry.threshold := 0;
+    entry.summary := 'this is a test by ' || actor || '; nothing is wrong';
+    entry.raised_at := statement_timestamp();
+    insert into leasehold.audit (actor, action, subject) values (actor, 'test', 'alarms');
+    return leasehold.tell_alarm(entry, 'test');
+end $$;
+
+-- Somebody has seen an alarm and looks after it. False: there is no open alarm of that number.
+create or replace function leasehold.acknowledge_alarm(of_id bigint, actor text, why text)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    update leasehold.alarm a
+       set acknowledged_at = statement_timestamp(), acknowledged_by = actor, acknowledged_why = why
+     where a.id = of_id and a.cleared_at is null;
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'acknowledge', 'alarm ' || of_id, why);
+    return true;
+end $$;
+
+-- Nobody is told of this alarm for a while, even when it goes away and comes back; zero ends a
+-- silence. False: there is no alarm of that number.
+create or replace function leasehold.silence_alarm(of_id bigint, how_long interval, actor text, why text)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    update leasehold.alarm a
+       set silenced_until = case when how_long > interval '0' then statement_timestamp() + how_long end,
+           silenced_by = case when how_long > interval '0' then actor end,
+           silenced_why = case when how_long > interval '0' then why end
+      from leasehold.alarm named
+     where named.id = of_id and a.rule = named.rule and a.subject = named.subject
+       and (a.id = of_id or a.silenced_until > statement_timestamp());
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, case when how_long > interval '0' then 'silence' else 'end silence' end,
+            'alarm ' || of_id, concat_ws(': ', how_long::text, why));
+    return true;
+end $$;
+
+-- Sets what is expected of a queue; null leaves a setting as it is, a length of -1 and an age of 0 turn
+-- theirs off. What a service declares gives way to
+-- what a person has said before. True: something was set.
+create or replace function leasehold.watch_queue(
+    of_queue text, actor text, by_service boolean default false,
+    of_min_completed bigint default null, of_over interval default null,
+    of_max_length bigint default null, of_bulk_tags text[] default null,
+    of_max_age interval default null, of_max_dead bigint default null, of_max_lost bigint default null
+)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    insert into leasehold.watch as w
+        (queue, changed_by, min_completed, over, max_length, bulk_tags, max_age, max_dead, max_lost)
+    values (of_queue, actor, coalesce(of_min_completed, 1), coalesce(of_over, interval '10 minutes'),
+            nullif(greatest(of_max_length, -1), -1), coalesce(of_bulk_tags, '{reindex_*}'),
+            nullif(greatest(of_max_age, interval '0'), interval '0'),
+            coalesce(of_max_dead, 10), coalesce(of_max_lost, 10))
+    on conflict (queue) do update
+        set min_completed = coalesce(of_min_completed, w.min_completed),
+            over = coalesce(of_over, w.over),
+            max_length = nullif(greatest(coalesce(of_max_length, w.max_length), -1), -1),
+            bulk_tags = coalesce(of_bulk_tags, w.bulk_tags),
+            max_age = nullif(greatest(coalesce(of_max_age, w.max_age), interval '0'), interval '0'),
+            max_dead = coalesce(of_max_dead, w.max_dead),
+            max_lost = coalesce(of_max_lost, w.max_lost),
+            off = false, changed_by = actor,
+            since = case when w.off then statement_timestamp() else w.since end
+      where not by_service;
+    if not found then
+        return false;
+    end if;
+    if not by_service then
+        insert into leasehold.audit (actor, action, subject) values (actor, 'watch', 'queue ' || of_queue);
+    end if;
+    return true;
+end $$;
+
+-- Expects nothing of a queue any more. False: nothing was.
+create or replace function leasehold.unwatch_queue(of_queue text, actor text)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    -- The row stays: a service that declares its watch at every start must not undo this.
+    update leasehold.watch w set off = true, changed_by = actor where w.queue = of_queue and not w.off;
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject) values (actor, 'unwatch', 'queue ' || of_queue);
+    return true;
+end $$;
+
+-- Alarms with their state in words.
+create or replace view leasehold.alarm_state as
+select a.id, a.rule, a.subject,
+       case when a.cleared_at is not null then 'cleared'
+            when a.silenced_until > statement_timestamp() then 'silenced'
+            when a.acknowledged_at is not null then 'acknowledged'
+            else 'open' end as state,
+       a.raised_at, a.cleared_at, a.seen_at, a.value, a.threshold, a.summary, a.acknowledged_at,
+       a.acknowledged_by, a.acknowledged_why, a.silenced_until, a.silenced_by, a.silenced_why,
+       a.notified_at
+  from leasehold.alarm a;

@@ -1,0 +1,337 @@
+//! The rules: from what was measured to what is wrong. Pure.
+//!
+//! # What is true
+//! - One fault, one alarm. A queue whose completions are watched says by [`Rule::CompletionRateLow`]
+//!   that nobody works it; that its jobs grow old follows from it and is not said again.
+//! - A paused queue completes nothing and its jobs grow old, because somebody wanted that and signed it.
+//!   How long it gets and what expires in it are said all the same.
+//! - An alarm about a level is cleared when the value is a tenth below its threshold: around the
+//!   threshold it would come and go with every sample.
+
+use serde::{Deserialize, Serialize};
+
+/// What can be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rule {
+    /// Fewer jobs completed than expected: the consumer stopped, or the producer, or both.
+    CompletionRateLow,
+    /// More jobs wait than expected: they come faster than they go, or they are stuck.
+    QueueLengthHigh,
+    /// Jobs were not started before they expired. They are kept.
+    ExpiredJobs,
+    /// A job that could run has waited too long.
+    OldestReadyAge,
+    /// Jobs are given up, one after the other.
+    DeadLettersGrowing,
+    /// Jobs could run and no worker is there.
+    NoWorkers,
+    /// Workers die or stall under their jobs.
+    LeaseLosses,
+    /// A transaction has been open for so long that Postgres cannot clean up after the queue.
+    VacuumHeldBack,
+    /// A mirror has differed from its source for too long.
+    MirrorDifferenceAge,
+    /// Rows of a sweep are in nobody's hands.
+    SweepStuckRows,
+}
+
+impl Rule {
+    pub const ALL: [Self; 10] = [
+        Self::CompletionRateLow,
+        Self::QueueLengthHigh,
+        Self::ExpiredJobs,
+        Self::OldestReadyAge,
+        Self::DeadLettersGrowing,
+        Self::NoWorkers,
+        Self::LeaseLosses,
+        Self::VacuumHeldBack,
+        Self::MirrorDifferenceAge,
+        Self::SweepStuckRows,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::CompletionRateLow => "completion_rate_low",
+            Self::QueueLengthHigh => "queue_length_high",
+            Self::ExpiredJobs => "expired_jobs",
+            Self::OldestReadyAge => "oldest_ready_age",
+            Self::DeadLettersGrowing => "dead_letters_growing",
+            Self::NoWorkers => "no_workers",
+            Self::LeaseLosses => "lease_losses",
+            Self::VacuumHeldBack => "vacuum_held_back",
+            Self::MirrorDifferenceAge => "mirror_difference_age",
+            Self::SweepStuckRows => "sweep_stuck_rows",
+        }
+    }
+}
+
+/// What the rules look at: the last sample and the minutes before it. Ages are in seconds.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Snapshot {
+    pub queues: Vec<QueueView>,
+    pub sweeps: Vec<SweepView>,
+    pub mirrors: Vec<MirrorView>,
+    /// How long the oldest transaction that holds back cleaning has been open.
+    pub oldest_xact_age: f64,
+    /// Alarms that are up.
+    pub open: Vec<Open>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Open {
+    pub rule: String,
+    pub subject: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct QueueView {
+    pub queue: String,
+    pub paused: bool,
+    /// Jobs that wait or run, without the bulk tags.
+    pub length: f64,
+    pub oldest_ready_age: f64,
+    pub expired_kept: f64,
+    /// Within the watch's time.
+    pub completed: f64,
+    /// Within a quarter of an hour.
+    pub died: f64,
+    pub lost: f64,
+    /// Of the last five minutes: those in which jobs could run and nobody was there.
+    pub starved_minutes: f64,
+    pub watch: Option<Watch>,
+}
+
+/// What somebody expects of a queue.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Watch {
+    pub off: bool,
+    pub min_completed: f64,
+    pub over: f64,
+    pub max_length: Option<f64>,
+    pub max_age: Option<f64>,
+    pub max_dead: f64,
+    pub max_lost: f64,
+    /// For how long it has been so.
+    pub watched_for: f64,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct SweepView {
+    pub sweep: String,
+    pub stuck: f64,
+    pub dead: f64,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct MirrorView {
+    pub mirror: String,
+    pub differences: f64,
+    pub oldest_difference_age: f64,
+}
+
+/// What holds where nobody said otherwise.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Defaults {
+    /// Of queues that are not watched. Seconds.
+    pub max_age: f64,
+    pub max_dead: f64,
+    pub max_lost: f64,
+    /// Seconds.
+    pub max_xact_age: f64,
+    /// Seconds.
+    pub max_difference_age: f64,
+    pub starved_minutes: f64,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self {
+            max_age: 3600.0,
+            max_dead: 10.0,
+            max_lost: 10.0,
+            max_xact_age: 900.0,
+            max_difference_age: 600.0,
+            starved_minutes: 5.0,
+        }
+    }
+}
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    pub rule: Rule,
+    pub subject: String,
+    pub value: f64,
+    pub threshold: f64,
+    pub summary: String,
+}
+
+/// Everything that is wrong.
+pub fn judge(snapshot: &Snapshot, defaults: &Defaults) -> Vec<Finding> {
+    let judging = Judging { snapshot, defaults, found: Vec::new() };
+    judging.run()
+}
+
+struct Judging<'a> {
+    snapshot: &'a Snapshot,
+    defaults: &'a Defaults,
+    found: Vec<Finding>,
+}
+
+impl Judging<'_> {
+    fn run(mut self) -> Vec<Finding> {
+        for queue in &self.snapshot.queues {
+            self.flow(queue);
+            self.length(queue);
+            self.losses(queue);
+        }
+        for sweep in &self.snapshot.sweeps {
+            let stuck = sweep.stuck + sweep.dead;
+            if stuck > 0.0 {
+                let summary = match (sweep.stuck > 0.0, sweep.dead > 0.0) {
+                    (true, false) => format!(
+                        "{} rows of sweep {} are in nobody's hands and were not brought back; does a worker keep house?",
+                        sweep.stuck, sweep.sweep
+                    ),
+                    (false, _) => format!(
+                        "{} rows of sweep {} were set aside; look at: leasehold sweeps dead {}",
+                        sweep.dead, sweep.sweep, sweep.sweep
+                    ),
+                    (true, true) => format!(
+                        "{} rows of sweep {} are in nobody's hands, {} were set aside",
+                        sweep.stuck, sweep.sweep, sweep.dead
+                    ),
+                };
+                self.up(Rule::SweepStuckRows, &sweep.sweep, stuck, 0.0, summary);
+            }
+        }
+        for mirror in &self.snapshot.mirrors {
+            let (age, most) = (mirror.oldest_difference_age, self.defaults.max_difference_age);
+            if self.above(Rule::MirrorDifferenceAge, &mirror.mirror, age, most) {
+                let summary = format!(
+                    "mirror {} has differed from its source for {}; {} rows differ",
+                    mirror.mirror,
+                    span(age),
+                    mirror.differences
+                );
+                self.up(Rule::MirrorDifferenceAge, &mirror.mirror, age, most, summary);
+            }
+        }
+        let (age, most) = (self.snapshot.oldest_xact_age, self.defaults.max_xact_age);
+        if self.above(Rule::VacuumHeldBack, "", age, most) {
+            let summary = format!(
+                "a transaction has been open for {}: dead rows cannot be removed and claims will slow down",
+                span(age)
+            );
+            self.up(Rule::VacuumHeldBack, "", age, most, summary);
+        }
+        self.found
+    }
+
+    /// Whether jobs get done.
+    fn flow(&mut self, view: &QueueView) {
+        let QueueView { queue, completed, oldest_ready_age: age, .. } = view;
+        if view.paused {
+            return;
+        }
+        let watch = view.watch.as_ref().filter(|watch| !watch.off);
+        let rated = watch.filter(|watch| watch.min_completed > 0.0);
+        if let Some(watch) = rated {
+            // Before that nobody knows whether it is too little.
+            if watch.watched_for >= watch.over && *completed < watch.min_completed {
+                let summary = format!(
+                    "{completed} jobs of queue {queue} completed within {}, at least {} should have: its workers or its producers have stopped",
+                    span(watch.over),
+                    watch.min_completed
+                );
+                let least = watch.min_completed;
+                return self.up(Rule::CompletionRateLow, queue, *completed, least, summary);
+            }
+        } else if view.starved_minutes >= self.defaults.starved_minutes {
+            let summary = format!("queue {queue} has jobs that could run and no worker");
+            let minutes = view.starved_minutes;
+            return self.up(
+                Rule::NoWorkers,
+                queue,
+                minutes,
+                self.defaults.starved_minutes,
+                summary,
+            );
+        }
+        let most = match watch {
+            Some(watch) => watch.max_age,
+            None => Some(self.defaults.max_age),
+        };
+        if let Some(most) = most
+            && self.above(Rule::OldestReadyAge, queue, *age, most)
+        {
+            let summary = format!("a job of queue {queue} has been ready for {}", span(*age));
+            self.up(Rule::OldestReadyAge, queue, *age, most, summary);
+        }
+    }
+
+    /// Whether jobs pile up.
+    fn length(&mut self, view: &QueueView) {
+        let QueueView { queue, length, expired_kept, .. } = view;
+        let watch = view.watch.as_ref().filter(|watch| !watch.off);
+        if let Some(most) = watch.and_then(|watch| watch.max_length)
+            && self.above(Rule::QueueLengthHigh, queue, *length, most)
+        {
+            let summary =
+                format!("{} jobs are in queue {queue}, at most {most} should be", length.round());
+            self.up(Rule::QueueLengthHigh, queue, *length, most, summary);
+        }
+        if *expired_kept > 0.0 {
+            let summary = format!(
+                "{expired_kept} jobs of queue {queue} were not started before they expired; they are kept: leasehold jobs list --state expired"
+            );
+            self.up(Rule::ExpiredJobs, queue, *expired_kept, 0.0, summary);
+        }
+    }
+
+    /// Whether jobs, or workers, are lost.
+    fn losses(&mut self, view: &QueueView) {
+        let QueueView { queue, died, lost, .. } = view;
+        let watch = view.watch.as_ref().filter(|watch| !watch.off);
+        let dead = watch.map_or(self.defaults.max_dead, |watch| watch.max_dead);
+        if dead > 0.0 && *died >= dead {
+            let summary = format!(
+                "{died} jobs of queue {queue} died within 15 minutes; look at: leasehold dead list"
+            );
+            self.up(Rule::DeadLettersGrowing, queue, *died, dead, summary);
+        }
+        let most = watch.map_or(self.defaults.max_lost, |watch| watch.max_lost);
+        if most > 0.0 && *lost >= most {
+            let summary = format!(
+                "{lost} jobs of queue {queue} lost their worker within 15 minutes: workers die or stall"
+            );
+            self.up(Rule::LeaseLosses, queue, *lost, most, summary);
+        }
+    }
+
+    fn above(&self, rule: Rule, subject: &str, value: f64, most: f64) -> bool {
+        let open = |open: &Open| open.rule == rule.as_str() && open.subject == subject;
+        let most = if self.snapshot.open.iter().any(open) { most * 0.9 } else { most };
+        value > most
+    }
+
+    fn up(&mut self, rule: Rule, subject: &str, value: f64, threshold: f64, summary: String) {
+        self.found.push(Finding { rule, subject: subject.to_owned(), value, threshold, summary });
+    }
+}
+
+/// Seconds in words.
+pub fn span(seconds: f64) -> String {
+    let whole = seconds.max(0.0).round() as u64;
+    match whole {
+        0..120 => format!("{whole} s"),
+        120..7200 => format!("{} min", whole / 60),
+        7200..172_800 => format!("{} h", whole / 3600),
+        _ => format!("{} days", whole / 86_400),
+    }
+}
+
+#[cfg(test)]
+#[path = "rules_tests.rs"]
+mod tests;

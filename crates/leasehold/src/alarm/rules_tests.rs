@@ -1,0 +1,136 @@
+use super::*;
+
+fn watch() -> Watch {
+    Watch {
+        off: false,
+        min_completed: 1.0,
+        over: 600.0,
+        max_length: Some(100.0),
+        max_age: Some(1800.0),
+        max_dead: 10.0,
+        max_lost: 10.0,
+        watched_for: 86_400.0,
+    }
+}
+
+/// A queue in good health.
+fn queue() -> QueueView {
+    QueueView {
+        queue: "mail".to_owned(),
+        completed: 10.0,
+        length: 5.0,
+        oldest_ready_age: 2.0,
+        watch: Some(watch()),
+        ..QueueView::default()
+    }
+}
+
+fn rules(snapshot: &Snapshot) -> Vec<(Rule, String)> {
+    judge(snapshot, &Defaults::default())
+        .into_iter()
+        .map(|found| (found.rule, found.subject))
+        .collect()
+}
+
+fn of(view: QueueView) -> Vec<Rule> {
+    let snapshot = Snapshot { queues: vec![view], ..Snapshot::default() };
+    rules(&snapshot).into_iter().map(|(rule, _)| rule).collect()
+}
+
+#[test]
+fn nothing_is_wrong_with_nothing() {
+    assert_eq!(rules(&Snapshot::default()), []);
+    assert_eq!(of(queue()), []);
+}
+
+#[test]
+fn a_queue_that_completes_too_little_is_said_once() {
+    let silent =
+        QueueView { completed: 0.0, oldest_ready_age: 1e6, starved_minutes: 5.0, ..queue() };
+    assert_eq!(of(silent.clone()), [Rule::CompletionRateLow]);
+    // Nobody knows yet.
+    let young = Watch { watched_for: 599.0, max_age: None, ..watch() };
+    assert_eq!(of(QueueView { watch: Some(young), ..silent.clone() }), []);
+    // Somebody wanted it.
+    assert_eq!(of(QueueView { paused: true, ..silent.clone() }), []);
+    // Nobody watches: then its age, or that nobody is there, tells.
+    assert_eq!(of(QueueView { watch: None, ..silent.clone() }), [Rule::NoWorkers]);
+    let served = QueueView { watch: None, starved_minutes: 4.0, ..silent.clone() };
+    assert_eq!(of(served), [Rule::OldestReadyAge]);
+    let off = Watch { off: true, ..watch() };
+    assert_eq!(of(QueueView { watch: Some(off), ..silent }), [Rule::NoWorkers]);
+}
+
+#[test]
+fn as_many_as_expected_are_enough() {
+    assert_eq!(of(QueueView { completed: 1.0, ..queue() }), []);
+    let four = Watch { min_completed: 4.0, ..watch() };
+    let view = QueueView { completed: 3.0, watch: Some(four), ..queue() };
+    assert_eq!(of(view), [Rule::CompletionRateLow]);
+}
+
+#[test]
+fn a_level_is_left_a_tenth_below_where_it_was_met() {
+    let judged = |length: f64, up: bool| {
+        let open = match up {
+            true => vec![Open { rule: "queue_length_high".into(), subject: "mail".into() }],
+            false => Vec::new(),
+        };
+        let view = QueueView { length, ..queue() };
+        rules(&Snapshot { queues: vec![view], open, ..Snapshot::default() }).len()
+    };
+    assert_eq!([judged(100.0, false), judged(101.0, false)], [0, 1]);
+    assert_eq!([judged(95.0, true), judged(90.0, true)], [1, 0]);
+}
+
+#[test]
+fn a_single_expired_job_is_an_alarm_even_in_a_paused_or_unwatched_queue() {
+    for view in
+        [queue(), QueueView { paused: true, ..queue() }, QueueView { watch: None, ..queue() }]
+    {
+        assert_eq!(of(QueueView { expired_kept: 1.0, ..view }), [Rule::ExpiredJobs]);
+    }
+}
+
+#[test]
+fn deaths_and_losses_count_from_their_threshold_on() {
+    assert_eq!(of(QueueView { died: 9.0, lost: 9.0, ..queue() }), []);
+    let both = QueueView { died: 10.0, lost: 10.0, ..queue() };
+    assert_eq!(of(both.clone()), [Rule::DeadLettersGrowing, Rule::LeaseLosses]);
+    let unwatched = QueueView { watch: None, ..both.clone() };
+    assert_eq!(of(unwatched), [Rule::DeadLettersGrowing, Rule::LeaseLosses]);
+    let off = Watch { max_dead: 0.0, max_lost: 0.0, ..watch() };
+    assert_eq!(of(QueueView { watch: Some(off), ..both }), []);
+}
+
+#[test]
+fn what_is_not_a_queue_has_its_rules_too() {
+    let sick = Snapshot {
+        sweeps: vec![
+            SweepView { sweep: "a".to_owned(), stuck: 1.0, dead: 0.0 },
+            SweepView { sweep: "b".to_owned(), stuck: 0.0, dead: 2.0 },
+            SweepView { sweep: "c".to_owned(), ..SweepView::default() },
+        ],
+        mirrors: vec![
+            MirrorView { mirror: "i".to_owned(), differences: 3.0, oldest_difference_age: 601.0 },
+            MirrorView { mirror: "j".to_owned(), differences: 3.0, oldest_difference_age: 600.0 },
+        ],
+        oldest_xact_age: 901.0,
+        ..Snapshot::default()
+    };
+    let expected = [
+        (Rule::SweepStuckRows, "a"),
+        (Rule::SweepStuckRows, "b"),
+        (Rule::MirrorDifferenceAge, "i"),
+        (Rule::VacuumHeldBack, ""),
+    ];
+    assert_eq!(rules(&sick), expected.map(|(rule, subject)| (rule, subject.to_owned())));
+}
+
+#[test]
+fn every_rule_has_one_word_everywhere() {
+    for rule in Rule::ALL {
+        let json = serde_json::to_value(rule).expect("a word");
+        assert_eq!(json, rule.as_str());
+    }
+}

@@ -1,0 +1,257 @@
+//! All numbers in one text: those of the last sample, which are the same in every process, and those
+//! of this one.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio_postgres::Client;
+
+use super::names;
+use super::text::{Block, Text};
+use crate::engine::Leasehold;
+use crate::error::CallError;
+
+/// How long the database may take before a scrape goes without it.
+const LIMIT: Duration = Duration::from_secs(2);
+
+struct Sample {
+    now: Timestamp,
+    values: Vec<Value>,
+    schema: i32,
+    /// (rule, subject, state)
+    alarms: Vec<(String, String, String)>,
+    missed: Vec<(String, i64)>,
+}
+
+struct Value {
+    at: Timestamp,
+    kind: String,
+    subject: String,
+    metric: String,
+    flow: bool,
+    value: f64,
+}
+
+impl Leasehold {
+    /// Everything that is measured, in the form that Prometheus reads. A database that is away makes
+    /// the text shorter, not absent.
+    pub async fn metrics(&self) -> String {
+        let read = async {
+            let client = self.client().await.ok()?;
+            read(&client).await.ok()
+        };
+        let sample = tokio::time::timeout(LIMIT, read).await.ok().flatten();
+        let mut text = Text::default();
+        let schema = sample.as_ref().map_or(String::new(), |sample| sample.schema.to_string());
+        let version = env!("CARGO_PKG_VERSION");
+        text.block(names::BUILD_INFO, |block| {
+            block.line(&[("version", version), ("schema_version", &schema)], 1.0);
+        });
+        text.block(names::DATABASE_UP, |block| {
+            block.line(&[], f64::from(u8::from(sample.is_some())));
+        });
+        self.of_process(&mut text, sample.as_ref());
+        if let Some(sample) = &sample {
+            of_sample(&mut text, sample);
+        }
+        text.finish()
+    }
+
+    fn of_process(&self, text: &mut Text, sample: Option<&Sample>) {
+        let process = self.process();
+        let inside = process.inside();
+        text.block(names::LISTEN_CONNECTED, |block| {
+            block.line(&[], f64::from(u8::from(process.is_listening())));
+        });
+        text.block(names::JOBS_ENQUEUED, |block| {
+            for ((queue, kind), count) in sorted(&inside.enqueued) {
+                block.line(&[("queue", queue), ("kind", kind)], *count as f64);
+            }
+        });
+        let ends = sorted(&inside.finished);
+        text.block(names::JOBS_FINISHED, |block| {
+            for (end, histogram) in &ends {
+                let labels =
+                    [("queue", &*end.queue), ("kind", &*end.name), ("outcome", end.outcome)];
+                block.line(&labels, histogram.count as f64);
+            }
+        });
+        text.block(names::JOBS_RESCUED, |block| {
+            for (count, reason) in process.rescued.iter().zip(["returned", "buried"]) {
+                let count = count.load(std::sync::atomic::Ordering::Relaxed);
+                block.line(&[("reason", reason)], count as f64);
+            }
+        });
+        text.block(names::FETCHES, |block| {
+            for ((queue, result), count) in sorted(&inside.fetches) {
+                block.line(&[("queue", queue), ("result", result)], *count as f64);
+            }
+        });
+        text.block(names::CRON_FIRES, |block| {
+            for (schedule, count) in sorted(&inside.fired) {
+                block.line(&[("schedule", schedule), ("result", "fired")], *count as f64);
+            }
+            for (schedule, count) in sample.iter().flat_map(|sample| &sample.missed) {
+                block.line(&[("schedule", schedule), ("result", "missed")], *count as f64);
+            }
+        });
+        text.block(names::DB_ERRORS, |block| {
+            for ((operation, class), count) in sorted(&inside.errors) {
+                block.line(&[("op", operation), ("class", class)], *count as f64);
+            }
+        });
+        text.block(names::JOB_WAIT, |block| {
+            for (queue, histogram) in sorted(&inside.waits) {
+                block.histogram(&[("queue", queue)], histogram);
+            }
+        });
+        text.block(names::JOB_DURATION, |block| {
+            for (end, histogram) in &ends {
+                let labels =
+                    [("queue", &*end.queue), ("kind", &*end.name), ("outcome", end.outcome)];
+                block.histogram(&labels, histogram);
+            }
+        });
+        text.block(names::JOB_LATENCY, |block| {
+            for (queue, histogram) in sorted(&inside.latencies) {
+                block.histogram(&[("queue", queue)], histogram);
+            }
+        });
+        text.block(names::FETCH_DURATION, |block| block.histogram(&[], &inside.fetching));
+        text.block(names::COMPLETE_DURATION, |block| block.histogram(&[], &inside.completing));
+        text.block(names::COMPLETE_BATCH, |block| block.histogram(&[], &inside.batches));
+        let mut slots: HashMap<&str, (usize, usize)> = HashMap::new();
+        for (queue, total, free) in &inside.slots {
+            if let Some(free) = free.upgrade() {
+                let (all, busy) = slots.entry(queue).or_default();
+                *all += total;
+                *busy += total.saturating_sub(free.available_permits());
+            }
+        }
+        for (metric, busy) in [(names::WORKER_SLOTS, false), (names::WORKER_SLOTS_BUSY, true)] {
+            text.block(metric, |block| {
+                for (queue, (all, used)) in sorted(&slots) {
+                    let value = if busy { *used } else { *all };
+                    block.line(&[("queue", queue)], value as f64);
+                }
+            });
+        }
+    }
+}
+
+fn of_sample(text: &mut Text, sample: &Sample) {
+    let Sample { now, values, alarms, .. } = sample;
+    text.block(names::SAMPLE_AGE, |block| {
+        if let Some(first) = values.first() {
+            block.line(&[], now.duration_since(first.at).as_secs_f64());
+        }
+    });
+    let of = |kind: &'static str, flow: bool| {
+        values.iter().filter(move |value| value.kind == kind && value.flow == flow)
+    };
+    text.block(names::QUEUE_JOBS, |block| {
+        for value in of("queue", false) {
+            let state = match value.metric.as_str() {
+                "expired_kept" => "expired",
+                state @ ("ready" | "running" | "scheduled" | "retrying" | "dead") => state,
+                _ => continue,
+            };
+            block.line(&[("queue", &value.subject), ("state", state)], value.value);
+        }
+    });
+    let one = |text: &mut Text, metric, kind: &'static str, label: &str, wanted: &str| {
+        text.block(metric, |block: &mut Block<'_>| {
+            for value in of(kind, false).filter(|value| value.metric == wanted) {
+                block.line(&[(label, &value.subject)], value.value);
+            }
+        });
+    };
+    one(text, names::QUEUE_LENGTH, "queue", "queue", "watched_length");
+    one(text, names::QUEUE_OLDEST, "queue", "queue", "oldest_ready_age");
+    one(text, names::QUEUE_PAUSED, "queue", "queue", "paused");
+    one(text, names::QUEUE_WORKERS, "queue", "queue", "workers");
+    let flows = |text: &mut Text, metric, kind: &'static str, label: &str| {
+        text.block(metric, |block: &mut Block<'_>| {
+            for value in of(kind, true) {
+                block.line(&[(label, &value.subject), ("event", &value.metric)], value.value);
+            }
+        });
+    };
+    flows(text, names::QUEUE_EVENTS, "queue", "queue");
+    text.block(names::TAG_EVENTS, |block| {
+        for value in of("tag", true) {
+            let (queue, tag) = value.subject.split_once('/').unwrap_or((&value.subject, ""));
+            block.line(&[("queue", queue), ("tag", tag), ("event", &value.metric)], value.value);
+        }
+    });
+    one(text, names::DEAD_TUPLES, "database", "table", "dead_tuples");
+    one(text, names::TABLE_BYTES, "database", "table", "bytes");
+    text.block(names::OLDEST_XACT, |block| {
+        for value in of("database", false).filter(|value| value.metric == "oldest_xact_age") {
+            block.line(&[], value.value);
+        }
+    });
+    text.block(names::SWEEP_ROWS, |block| {
+        for value in of("sweep", false) {
+            if let Some(result) = value.metric.strip_suffix("_total") {
+                block.line(&[("sweep", &value.subject), ("result", result)], value.value);
+            }
+        }
+    });
+    text.block(names::SWEEP_NOW, |block| {
+        for value in of("sweep", false).filter(|value| !value.metric.ends_with("_total")) {
+            block.line(&[("sweep", &value.subject), ("state", &value.metric)], value.value);
+        }
+    });
+    one(text, names::MIRROR_CHECKED, "mirror", "mirror", "rows_checked");
+    one(text, names::MIRROR_REPAIRED, "mirror", "mirror", "repaired");
+    one(text, names::MIRROR_DIFFERENCES, "mirror", "mirror", "differences");
+    one(text, names::MIRROR_OLDEST, "mirror", "mirror", "oldest_difference_age");
+    one(text, names::MIRROR_EQUAL_AGE, "mirror", "mirror", "equal_age");
+    flows(text, names::MIRROR_EVENTS, "mirror", "mirror");
+    text.block(names::ALARM, |block| {
+        for (rule, subject, state) in alarms {
+            block.line(&[("rule", rule), ("subject", subject), ("state", state)], 1.0);
+        }
+    });
+}
+
+async fn read(client: &Client) -> Result<Sample, CallError> {
+    let facts = "select statement_timestamp(), \
+                 coalesce((select max(version) from leasehold.schema_version), 0)";
+    let facts = client.query_typed(facts, &[]).await?;
+    let latest = "select at, kind, subject, metric, flow, value from leasehold.latest() \
+                  order by kind, subject, metric limit 50000";
+    let latest = client.query_typed(latest, &[]).await?;
+    let alarms = "select rule, subject, state from leasehold.alarm_state \
+                  where cleared_at is null order by rule, subject limit 1000";
+    let alarms = client.query_typed(alarms, &[]).await?;
+    let missed = "select name, missed_slots from leasehold.schedule \
+                  where missed_slots > 0 order by name limit 1000";
+    let missed = client.query_typed(missed, &[]).await?;
+    Ok(Sample {
+        now: facts.first().map_or_else(Timestamp::now, |row| row.get(0)),
+        schema: facts.first().map_or(0, |row| row.get(1)),
+        values: latest
+            .iter()
+            .map(|row| Value {
+                at: row.get(0),
+                kind: row.get(1),
+                subject: row.get(2),
+                metric: row.get(3),
+                flow: row.get(4),
+                value: row.get(5),
+            })
+            .collect(),
+        alarms: alarms.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect(),
+        missed: missed.iter().map(|row| (row.get(0), row.get(1))).collect(),
+    })
+}
+
+/// In the same order at every scrape.
+fn sorted<K: Ord, V>(map: &HashMap<K, V>) -> Vec<(&K, &V)> {
+    let mut entries: Vec<_> = map.iter().collect();
+    entries.sort_by_key(|(key, _)| *key);
+    entries
+}

@@ -1,0 +1,221 @@
+//! What this process does, counted as it happens.
+//!
+//! # What is true
+//! - Counting is done where many jobs end at once, with one lock for all of them.
+//! - No label comes from a job's arguments, and there are at most so many lines: a program that makes
+//!   up names gets one line for those beyond.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tokio::sync::Semaphore;
+
+use crate::queue::finish::Finished;
+use crate::worker::Attempt;
+
+/// Upper bounds of the histograms, in seconds.
+pub const BUCKETS: [f64; 18] = [
+    0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 30.0, 60.0,
+    300.0, 1800.0,
+];
+/// Lines of one metric. Beyond them everything goes under `(others)`.
+const MOST: usize = 1000;
+
+/// How often values fell into each bucket.
+#[derive(Clone, Debug, Default)]
+pub struct Histogram {
+    pub counts: [u64; BUCKETS.len()],
+    pub count: u64,
+    pub sum: f64,
+}
+
+impl Histogram {
+    pub fn add(&mut self, value: f64) {
+        let value = value.max(0.0);
+        if let Some(place) = BUCKETS.iter().position(|bound| value <= *bound)
+            && let Some(count) = self.counts.get_mut(place)
+        {
+            *count += 1;
+        }
+        self.count += 1;
+        self.sum += value;
+    }
+}
+
+/// How one kind of attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct End {
+    pub queue: Arc<str>,
+    pub name: Arc<str>,
+    pub outcome: &'static str,
+}
+
+/// Counts of one process. Hangs on the engine's handle.
+#[derive(Debug, Default)]
+pub struct Process {
+    pub(crate) inside: Mutex<Inside>,
+    listening: AtomicBool,
+    pub(crate) rescued: [AtomicU64; 2],
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Inside {
+    pub(crate) enqueued: HashMap<(Arc<str>, Arc<str>), u64>,
+    pub(crate) finished: HashMap<End, Histogram>,
+    pub(crate) waits: HashMap<Arc<str>, Histogram>,
+    pub(crate) latencies: HashMap<Arc<str>, Histogram>,
+    pub(crate) fetches: HashMap<(Arc<str>, &'static str), u64>,
+    pub(crate) fired: HashMap<Arc<str>, u64>,
+    pub(crate) errors: HashMap<(&'static str, &'static str), u64>,
+    pub(crate) fetching: Histogram,
+    pub(crate) completing: Histogram,
+    pub(crate) batches: Histogram,
+    pub(crate) slots: Vec<(Arc<str>, usize, Weak<Semaphore>)>,
+}
+
+impl Process {
+    pub(crate) fn inside(&self) -> MutexGuard<'_, Inside> {
+        // Whatever a panic left is a count like any other.
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn enqueued(&self, queue: &str, name: &str) {
+        let mut inside = self.inside();
+        let room = inside.enqueued.len() < MOST;
+        let key = (Arc::from(queue), Arc::from(name));
+        if room || inside.enqueued.contains_key(&key) {
+            *inside.enqueued.entry(key).or_default() += 1;
+        } else {
+            *inside.enqueued.entry((others(), others())).or_default() += 1;
+        }
+    }
+
+    /// Attempts whose end is recorded.
+    pub(crate) fn finished<'a>(
+        &self,
+        ends: impl IntoIterator<Item = (&'a Arc<Attempt>, Finished)>,
+    ) {
+        let (clock, now) = (Timestamp::now(), Instant::now());
+        let mut inside = self.inside();
+        for (attempt, outcome) in ends {
+            let ran = attempt.started.get().map(|at| now.saturating_duration_since(*at));
+            let ran = ran.unwrap_or_default().as_secs_f64();
+            let end = End {
+                queue: Arc::clone(&attempt.queue),
+                name: Arc::clone(&attempt.job.name),
+                outcome: word(outcome),
+            };
+            let room = inside.finished.len() < MOST;
+            let known = room || inside.finished.contains_key(&end);
+            let end = if known { end } else { End { queue: others(), name: others(), ..end } };
+            inside.finished.entry(end).or_default().add(ran);
+            if inside.waits.len() >= MOST && !inside.waits.contains_key(&attempt.queue) {
+                continue;
+            }
+            let since = |moment: Timestamp| clock.duration_since(moment).as_secs_f64();
+            let waited = since(attempt.job.scheduled_at.to_timestamp()) - ran;
+            inside.waits.entry(Arc::clone(&attempt.queue)).or_default().add(waited);
+            if outcome == Finished::Completed {
+                let whole = since(attempt.job.enqueued_at.to_timestamp());
+                inside.latencies.entry(Arc::clone(&attempt.queue)).or_default().add(whole);
+            }
+        }
+    }
+
+    /// A complete of so many jobs took so long.
+    pub(crate) fn completed(&self, jobs: usize, took: Duration) {
+        let mut inside = self.inside();
+        inside.completing.add(took.as_secs_f64());
+        inside.batches.add(jobs as f64);
+    }
+
+    pub(crate) fn fetched(&self, queue: &Arc<str>, result: &'static str, took: Duration) {
+        let mut inside = self.inside();
+        *inside.fetches.entry((Arc::clone(queue), result)).or_default() += 1;
+        inside.fetching.add(took.as_secs_f64());
+    }
+
+    pub(crate) fn fired(&self, schedule: &str) {
+        let mut inside = self.inside();
+        if inside.fired.len() < MOST || inside.fired.contains_key(schedule) {
+            *inside.fired.entry(Arc::from(schedule)).or_default() += 1;
+        }
+    }
+
+    pub(crate) fn rescued(&self, returned: i32, buried: i32) {
+        for (count, more) in self.rescued.iter().zip([returned, buried]) {
+            count.fetch_add(u64::try_from(more).unwrap_or(0), Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn failed(&self, operation: &'static str, error: &crate::error::CallError) {
+        use crate::error::CallError;
+        let class = match error {
+            CallError::TimedOut(_) => "timeout",
+            CallError::Connect(_) => "connect",
+            CallError::Database(error) if error.as_db_error().is_some() => "refused",
+            CallError::Database(_) => "connection",
+        };
+        *self.inside().errors.entry((operation, class)).or_default() += 1;
+    }
+
+    pub(crate) fn works(&self, queue: &Arc<str>, slots: usize, free: &Arc<Semaphore>) {
+        let mut inside = self.inside();
+        inside.slots.retain(|(_, _, free)| free.strong_count() > 0);
+        inside.slots.push((Arc::clone(queue), slots, Arc::downgrade(free)));
+    }
+
+    pub(crate) fn listens(&self, listens: bool) {
+        self.listening.store(listens, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_listening(&self) -> bool {
+        self.listening.load(Ordering::Relaxed)
+    }
+}
+
+fn others() -> Arc<str> {
+    Arc::from("(others)")
+}
+
+fn word(outcome: Finished) -> &'static str {
+    match outcome {
+        Finished::Completed => "completed",
+        Finished::Retried => "retried",
+        Finished::Snoozed => "snoozed",
+        Finished::Cancelled => "cancelled",
+        Finished::Buried => "dead",
+        Finished::Released => "interrupted",
+        Finished::Lost => "lost",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_counts_each_value_once_and_the_largest_nowhere_but_in_the_whole() {
+        let mut histogram = Histogram::default();
+        for value in [0.0, 0.005, 0.006, 1e9, -1.0] {
+            histogram.add(value);
+        }
+        assert_eq!(histogram.counts[..3], [3, 1, 0]);
+        assert_eq!(histogram.counts.iter().sum::<u64>(), 4);
+        assert_eq!(histogram.count, 5);
+    }
+
+    #[test]
+    fn names_that_never_end_share_a_line() {
+        let process = Process::default();
+        for n in 0..5000 {
+            process.enqueued("q", &format!("name {n}"));
+        }
+        let inside = process.inside();
+        assert_eq!(inside.enqueued.len(), MOST + 1);
+        assert_eq!(inside.enqueued.values().sum::<u64>(), 5000);
+    }
+}

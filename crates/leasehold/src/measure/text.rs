@@ -1,0 +1,121 @@
+//! The text that a scraper reads: one block a metric, with its help and its kind.
+//!
+//! Written by hand: the format is a page, and what it must not do (two blocks of one name, a label
+//! that breaks its line) is tested.
+
+use super::names::{Kind, Metric};
+use super::process::{BUCKETS, Histogram};
+
+/// What the answer is.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A text under construction. Metrics without a line are left out.
+#[derive(Default)]
+pub struct Text(String);
+
+/// A label and its value.
+pub type Label<'a> = (&'a str, &'a str);
+
+impl Text {
+    /// One block: everything about one metric.
+    pub fn block(&mut self, metric: Metric, lines: impl FnOnce(&mut Block<'_>)) {
+        let mut block = Block { metric, lines: String::new(), text: std::marker::PhantomData };
+        lines(&mut block);
+        if block.lines.is_empty() {
+            return;
+        }
+        let kind = match metric.kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        self.0.push_str(&format!(
+            "# HELP {name} {help}\n# TYPE {name} {kind}\n{lines}",
+            name = metric.name,
+            help = metric.help,
+            lines = block.lines
+        ));
+    }
+
+    pub fn finish(self) -> String {
+        self.0
+    }
+}
+
+/// The lines of one metric.
+pub struct Block<'a> {
+    metric: Metric,
+    lines: String,
+    text: std::marker::PhantomData<&'a ()>,
+}
+
+impl Block<'_> {
+    pub fn line(&mut self, labels: &[Label<'_>], value: f64) {
+        self.write("", labels, None, value);
+    }
+
+    pub fn histogram(&mut self, labels: &[Label<'_>], histogram: &Histogram) {
+        let mut below = 0;
+        for (bound, count) in BUCKETS.iter().zip(histogram.counts) {
+            below += count;
+            self.write("_bucket", labels, Some(&bound.to_string()), below as f64);
+        }
+        self.write("_bucket", labels, Some("+Inf"), histogram.count as f64);
+        self.write("_sum", labels, None, histogram.sum);
+        self.write("_count", labels, None, histogram.count as f64);
+    }
+
+    fn write(&mut self, suffix: &str, labels: &[Label<'_>], bound: Option<&str>, value: f64) {
+        self.lines.push_str(self.metric.name);
+        self.lines.push_str(suffix);
+        let labels = labels.iter().copied().chain(bound.map(|bound| ("le", bound)));
+        let labels: Vec<String> =
+            labels.map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
+        if !labels.is_empty() {
+            self.lines.push_str(&format!("{{{}}}", labels.join(",")));
+        }
+        self.lines.push_str(&format!(" {value}\n"));
+    }
+}
+
+/// A value that stays on its line and inside its quotes.
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::names;
+    use super::*;
+
+    #[test]
+    fn a_block_has_its_help_its_kind_and_its_lines() {
+        let mut text = Text::default();
+        text.block(names::QUEUE_JOBS, |block| {
+            block.line(&[("queue", "a\"b\\c\nd"), ("state", "ready")], 3.0);
+        });
+        text.block(names::QUEUE_PAUSED, |_| {});
+        let expected = "# HELP leasehold_queue_jobs Jobs by state, as of the last sample.\n\
+            # TYPE leasehold_queue_jobs gauge\n\
+            leasehold_queue_jobs{queue=\"a\\\"b\\\\c\\nd\",state=\"ready\"} 3\n";
+        assert_eq!(text.finish(), expected);
+    }
+
+    #[test]
+    fn a_histogram_counts_up_to_all_of_them() {
+        let mut histogram = Histogram::default();
+        [0.004, 0.2, 4000.0].into_iter().for_each(|value| histogram.add(value));
+        let mut text = Text::default();
+        text.block(names::JOB_WAIT, |block| block.histogram(&[("queue", "q")], &histogram));
+        let text = text.finish();
+        for line in [
+            "leasehold_job_wait_seconds_bucket{queue=\"q\",le=\"0.005\"} 1\n",
+            "leasehold_job_wait_seconds_bucket{queue=\"q\",le=\"0.25\"} 2\n",
+            "leasehold_job_wait_seconds_bucket{queue=\"q\",le=\"1800\"} 2\n",
+            "leasehold_job_wait_seconds_bucket{queue=\"q\",le=\"+Inf\"} 3\n",
+            "leasehold_job_wait_seconds_count{queue=\"q\"} 3\n",
+        ] {
+            assert!(text.contains(line), "{line} is not in:\n{text}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What becomes of a finding: raised once, told once, silenced, acknowledged, cleared.
+
+use leasehold::alarm;
+
+use super::{a_minute_passes, age, up};
+use crate::sql::{Sql, all, one, run};
+
+async fn receiver(sql: &Sql) {
+    run(&sql.client, "select leasehold.declare_alarm_receiver('leasehold.alarm.webhook')").await;
+}
+
+/// What was sent: events in order.
+async fn told(sql: &Sql) -> Vec<String> {
+    let text = "select kwargs ->> 'event' || ' ' || (kwargs ->> 'rule') from leasehold.job \
+                 where queue = 'leasehold.alarms' and kwargs ->> 'subject' <> 'leasehold.alarms' order by id";
+    all(&sql.client, text, &[]).await
+}
+
+/// One job that was not started in time.
+async fn an_expired_job(sql: &Sql) {
+    run(&sql.client, "insert into leasehold.job (name, expires_at) values ('late', now())").await;
+    run(&sql.client, "select leasehold.expire_jobs()").await;
+}
+
+async fn the_alarm(sql: &Sql) -> i64 {
+    one(&sql.client, "select id from leasehold.alarm where cleared_at is null", &[]).await
+}
+
+#[tokio::test]
+async fn an_alarm_is_raised_once_told_once_and_cleared_by_itself() {
+    let sql = Sql::new().await;
+    receiver(&sql).await;
+    assert_eq!(a_minute_passes(&sql).await.changes, []);
+    an_expired_job(&sql).await;
+    let raised = a_minute_passes(&sql).await.changes;
+    assert_eq!(raised.len(), 1);
+    assert!(raised[0].raised && raised[0].rule == "expired_jobs" && raised[0].subject == "default");
+    assert_eq!(a_minute_passes(&sql).await.changes, [], "it is up already");
+    assert_eq!(up(&sql.client).await, ["expired_jobs default"]);
+    run(&sql.client, "select leasehold.redrive(array(select id from leasehold.dead_job), 'ann')")
+        .await;
+    let cleared = a_minute_passes(&sql).await.changes;
+    assert!(cleared.len() == 1 && !cleared[0].raised, "{cleared:?}");
+    assert_eq!(up(&sql.client).await, Vec::<String>::new());
+    assert_eq!(told(&sql).await, ["raised expired_jobs", "cleared expired_jobs"]);
+}
+
+#[tokio::test]
+async fn without_anybody_to_tell_nothing_piles_up() {
+    let sql = Sql::new().await;
+    an_expired_job(&sql).await;
+    a_minute_passes(&sql).await;
+    assert_eq!(told(&sql).await, Vec::<String>::new());
+    assert_eq!(one::<i32>(&sql.client, "select leasehold.test_alarm('ann')", &[]).await, 0);
+    receiver(&sql).await;
+    assert_eq!(one::<i32>(&sql.client, "select leasehold.test_alarm('ann')", &[]).await, 1);
+    assert_eq!(told(&sql).await, ["test test"]);
+    run(&sql.client, "update leasehold.alarm_receiver set seen_at = now() - interval '8 days'")
+        .await;
+    assert_eq!(one::<i32>(&sql.client, "select leasehold.test_alarm('ann')", &[]).await, 0);
+}
+
+#[tokio::test]
+async fn a_silenced_alarm_tells_nobody_until_the_silence_ends() {
+    let sql = Sql::new().await;
+    receiver(&sql).await;
+    an_expired_job(&sql).await;
+    a_minute_passes(&sql).await;
+    let id = the_alarm(&sql).await;
+    run(&sql.client, &format!("select leasehold.silence_alarm({id}, '1 hour', 'ann', 'known')"))
+        .await;
+    // It goes and comes back: still silent.
+    run(&sql.client, "delete from leasehold.dead_job").await;
+    a_minute_passes(&sql).await;
+    an_expired_job(&sql).await;
+    a_minute_passes(&sql).await;
+    assert_eq!(up(&sql.client).await, ["expired_jobs default"]);
+    assert_eq!(told(&sql).await, ["raised expired_jobs", "cleared expired_jobs"]);
+    let why: String =
+        one(&sql.client, "select silenced_why from leasehold.alarm where cleared_at is null", &[])
+            .await;
+    assert_eq!(why, "known");
+    // The silence is over, the alarm is not.
+    age(&sql.client, "1 hour").await;
+    a_minute_passes(&sql).await;
+    assert_eq!(told(&sql).await.len(), 3);
+    // And one that nobody heard of ends in silence.
+    run(&sql.client, "delete from leasehold.dead_job").await;
+    a_minute_passes(&sql).await;
+    assert_eq!(told(&sql).await.len(), 4);
+}
+
+#[tokio::test]
+async fn an_acknowledged_alarm_says_by_whom_and_why() {
+    let sql = Sql::new().await;
+    an_expired_job(&sql).await;
+    a_minute_passes(&sql).await;
+    let id = the_alarm(&sql).await;
+    let done: bool =
+        one(&sql.client, "select leasehold.acknowledge_alarm($1, 'ann', 'on it')", &[&id]).await;
+    assert!(done);
+    let state = "select state || ' ' || acknowledged_by || ' ' || acknowledged_why from leasehold.alarm_state";
+    assert_eq!(one::<String>(&sql.client, state, &[]).await, "acknowledged ann on it");
+    run(&sql.client, "delete from leasehold.dead_job").await;
+    a_minute_passes(&sql).await;
+    let again: bool =
+        one(&sql.client, "select leasehold.acknowledge_alarm($1, 'ann', 'late')", &[&id]).await;
+    assert!(!again, "it is over");
+    let audit: Vec<String> =
+        all(&sql.client, "select action || ' ' || subject from leasehold.audit", &[]).await;
+    assert_eq!(audit, [format!("acknowledge alarm {id}")]);
+}
+
+#[tokio::test]
+async fn a_judge_that_slept_changes_nothing() {
+    let sql = Sql::new().await;
+    an_expired_job(&sql).await;
+    let sampled = a_minute_passes(&sql).await;
+    assert_eq!(up(&sql.client).await, ["expired_jobs default"]);
+    // An earlier sample, when all was well, judged only now.
+    let before = sampled.minute - jiff::SignedDuration::from_mins(1);
+    assert_eq!(alarm::evaluate(&sql.client, before).await.unwrap(), []);
+    let sql_text = "select count(*) from leasehold.apply_alarms($1, '[]')";
+    assert_eq!(one::<i64>(&sql.client, sql_text, &[&before]).await, 0);
+    assert_eq!(up(&sql.client).await, ["expired_jobs default"]);
+}
+
+#[tokio::test]
+async fn a_service_declares_a_watch_and_a_person_has_the_last_word() {
+    let sql = Sql::new().await;
+    let declare = "select leasehold.watch_queue('mail', 'service', true, of_max_length => 7)";
+    assert!(one::<bool>(&sql.client, declare, &[]).await);
+    assert!(!one::<bool>(&sql.client, declare, &[]).await);
+    run(&sql.client, "select leasehold.watch_queue('mail', 'ann', of_max_length => 9)").await;
+    run(&sql.client, declare).await;
+    let length = "select max_length from leasehold.watch";
+    assert_eq!(one::<i64>(&sql.client, length, &[]).await, 9);
+    assert!(one::<bool>(&sql.client, "select leasehold.unwatch_queue('mail', 'ann')", &[]).await);
+    assert!(!one::<bool>(&sql.client, declare, &[]).await);
+    assert!(one::<bool>(&sql.client, "select off from leasehold.watch", &[]).await);
+    run(&sql.client, "select leasehold.watch_queue('mail', 'ann', of_max_length => -1)").await;
+    let off: Option<i64> = one(&sql.client, length, &[]).await;
+    assert_eq!(off, None);
+}

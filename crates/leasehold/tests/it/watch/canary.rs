@@ -1,0 +1,48 @@
+//! The canary: sent by producers, completed by every worker.
+
+use leasehold::{Finished, JobError};
+
+use super::{a_minute_passes, value};
+use crate::rig;
+use crate::sql::{Sql, one, run};
+use crate::support::{Note, engine};
+
+async fn nothing(_: Note) -> Result<(), JobError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_worker_completes_the_canary_of_its_queues() {
+    let sql = Sql::new().await;
+    let engine = engine(&sql.database).await;
+    let mut worker = rig::run(engine.worker().handle(nothing).without_housekeeping());
+    assert_eq!(engine.canary(["default"]).send_once().await.unwrap(), 1);
+    assert_eq!(worker.next_end().await, Finished::Completed);
+    worker.stop().await;
+    a_minute_passes(&sql).await;
+    assert_eq!(value(&sql.client, "queue", "default", "completed").await, 1.0);
+    assert_eq!(value(&sql.client, "tag", "default/leasehold.canary", "completed").await, 1.0);
+}
+
+#[tokio::test]
+async fn one_canary_waits_however_many_producers_there_are_and_however_long_nobody_comes() {
+    let sql = Sql::new().await;
+    let (one_producer, other) = (engine(&sql.database).await, engine(&sql.database).await);
+    let mut sent = 0;
+    for _ in 0..3 {
+        sent += one_producer.canary(["default"]).send_once().await.unwrap();
+        sent += other.canary(["default"]).send_once().await.unwrap();
+        run(
+            &sql.client,
+            "update leasehold.idempotency_key set holds_until = now() - interval '1 minute'",
+        )
+        .await;
+    }
+    assert_eq!(sent, 1);
+    assert_eq!(sql.count("job").await, 1);
+    // When it was completed and its minute is over, the next one comes.
+    run(&sql.client, "delete from leasehold.job").await;
+    assert_eq!(other.canary(["default"]).send_once().await.unwrap(), 1);
+    let tag: String = one(&sql.client, "select tag from leasehold.job", &[]).await;
+    assert_eq!(tag, "leasehold.canary");
+}

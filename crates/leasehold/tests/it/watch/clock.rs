@@ -1,0 +1,31 @@
+//! Time passes by moving rows.
+
+use tokio_postgres::Client;
+
+/// Makes everything older.
+pub async fn age(client: &Client, by: &str) {
+    let age = format!("interval '{by}'");
+    // In two steps: in one the rows would meet each other on the way.
+    for step in [format!("{age} + interval '1000 days'"), "- interval '1000 days'".to_owned()] {
+        run(client, &format!("update leasehold.measure set at = at - ({step})")).await;
+        run(client, &format!("update leasehold.measure_hour set at = at - ({step})")).await;
+    }
+    for (table, columns) in [
+        ("duty", "ran_at"),
+        ("tally", "at"),
+        ("history", "finished_at"),
+        ("watch", "since"),
+        ("dead_job", "died_at expires_at"),
+        ("job", "enqueued_at scheduled_at expires_at"),
+        ("idempotency_key", "holds_until created_at"),
+        ("alarm", "raised_at cleared_at seen_at silenced_until acknowledged_at notified_at"),
+    ] {
+        let set: Vec<String> =
+            columns.split(' ').map(|column| format!("{column} = {column} - {age}")).collect();
+        run(client, &format!("update leasehold.{table} set {}", set.join(", "))).await;
+    }
+}
+
+async fn run(client: &Client, sql: &str) {
+    client.batch_execute(sql).await.expect(sql);
+}

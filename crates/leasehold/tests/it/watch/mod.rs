@@ -1,0 +1,42 @@
+//! Measures and alarms. Time passes by moving rows, never by waiting.
+
+mod alarms;
+mod canary;
+mod clock;
+mod others;
+mod sample;
+
+use leasehold::measure::{self, Sampled};
+use tokio_postgres::Client;
+
+pub use clock::age;
+
+use crate::sql::{Sql, all, one, run};
+
+/// Moves everything that has a time a minute back, as if a minute had passed, and takes the sample.
+pub async fn a_minute_passes(sql: &Sql) -> Sampled {
+    age(&sql.client, "1 minute").await;
+    measure::sample(&sql.client).await.expect("a sample").expect("a minute has passed")
+}
+
+/// Alarms that are up, as `rule subject`.
+pub async fn up(client: &Client) -> Vec<String> {
+    let sql =
+        "select rule || ' ' || subject from leasehold.alarm where cleared_at is null order by 1";
+    all(client, sql, &[]).await
+}
+
+/// A value of the last sample; NaN when there is none.
+pub async fn value(client: &Client, kind: &str, subject: &str, metric: &str) -> f64 {
+    let sql = "select coalesce((select value from leasehold.latest() \
+               where kind = $1 and subject = $2 and metric = $3), 'NaN')";
+    one(client, sql, &[&kind, &subject, &metric]).await
+}
+
+/// A worker that is alive at this moment.
+pub async fn a_worker(client: &Client, queue: &str) {
+    let sql = format!(
+        "select leasehold.register_worker('w/1', 'w', 'host', 1, '0', array['{queue}'], '{{}}', 1, 0, false)"
+    );
+    run(client, &sql).await;
+}

@@ -1,0 +1,221 @@
+//! Every rule beyond the five stories: raised, and cleared when it is mended.
+
+use super::{a_minute_passes, a_worker, age, up, value};
+use crate::sql::{Sql, claim, run};
+
+async fn minutes(sql: &Sql, count: usize) {
+    for _ in 0..count {
+        a_minute_passes(sql).await;
+    }
+}
+
+#[tokio::test]
+async fn a_job_that_waits_too_long_in_an_unwatched_queue_is_said() {
+    let sql = Sql::new().await;
+    let id = sql.enqueue(1).await[0];
+    age(&sql.client, "59 minutes").await;
+    a_worker(&sql.client, "default").await;
+    a_minute_passes(&sql).await;
+    assert_eq!(up(&sql.client).await, ["oldest_ready_age default"]);
+    // A paused queue makes its jobs wait on purpose.
+    run(&sql.client, "select leasehold.pause('default', 'ann', 'a move')").await;
+    a_minute_passes(&sql).await;
+    assert_eq!(up(&sql.client).await, Vec::<String>::new());
+    run(&sql.client, "select leasehold.resume('default', 'ann')").await;
+    a_minute_passes(&sql).await;
+    assert_eq!(up(&sql.client).await, ["oldest_ready_age default"]);
+    let claimed = claim(&sql.client, "w", 1).await;
+    assert_eq!(claimed.ids, [id]);
+    a_minute_passes(&sql).await;
+    assert_eq!(up(&sql.client).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn dead_letters_that_grow_are_said_until_a_quarter_of_an_hour_without() {
+    let sql = Sql::new().await;
+    for _ in 0..10 {
+        let (id, generation) = sql.running().await;
+        run(&sql.client, &format!("select leasehold.bury({id}, {generation}, 'no')")).await;
+    }
+    a_minute_passes(&sql).await;
+    assert_eq!(up(&sql.client).await, ["dead_letters_growing default"]);
+    minutes(&sql, 13).await;
+    assert_eq!(up(&sql.client).await, ["dead_letters_growing default"]);
+    minutes(&sql, 2).await;
+    assert_eq!(up(&sql.client).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_queue_with_jobs_and_without_workers_is_said_after_five_minutes() {
+    let sql = Sql::new().await;
+    sql.enqueue(1).await;
+    minutes(&sql, 4).await;
+    assert_eq!(up(&sql.client).await, Vec::<String>::new());
+    minutes(&sql, 1).await;
+    assert_eq!(up(&sql.client).await, ["no_workers default"]);
+    a_worker(&sql.client, "default").await;
+    minutes(&sql, 1).await;
+    assert_eq!(up(&sql.client).await, Vec::<String>::new());
+    assert_eq!(value(&sql.client, "queue", "default", "workers").await, 1.0);
+}
+
+#[tokio::test]
+async fn workers_that_die_under_their_jobs_are_said() {
+    let sql = Sql::new().await;
+    a_worker(&sql.client, "default").await;
+    sql.enqueue(10).await;
+    let claimed = claim(&sql.client, "w", 10).await;
+    sql.overdue(claimed.generation).await;
+    run(&sql.client, "select leasehold.expire_leases()").await;
+    a_minute_passes(&sql).await;
+    assert_eq!(up(&sql.client).await, ["lease_losses default"]);
+    // The jobs get done; the losses grow old.
+    run(&sql.client, "delete from leasehold.job").await;
+    minutes(&sql, 15).await;
+    assert_eq!(up(&sql.client).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_transaction_that_holds_back_vacuum_is_said() {
+    let sql = Sql::new().await;
+    let old = sql.actor().await;
+    run(&old, "begin isolation level repeatable read; select 1 from leasehold.queue").await;
+    a_minute_passes(&sql).await;
+    let age_now = value(&sql.client, "database", "", "oldest_xact_age").await;
+    assert!(age_now > 0.0 && age_now < 900.0, "{age_now}");
+    assert_eq!(up(&sql.client).await, Vec::<String>::new());
+    // Its start cannot be moved; what was measured can.
+    judged_as(&sql, "oldest_xact_age", 901.0).await;
+    assert_eq!(up(&sql.client).await, ["vacuum_held_back "]);
+    run(&old, "commit").await;
+    a_minute_passes(&sql).await;
+    assert_eq!(up(&sql.client).await, Vec::<String>::new());
+    assert_eq!(value(&sql.client, "database", "", "oldest_xact_age").await, 0.0);
+}
+
+/// Judges the last sample again with another value in it.
+async fn judged_as(sql: &Sql, metric: &str, value: f64) {
+    let sampled = a_minute_passes(sql).await;
+    let text = format!(
+        "update leasehold.measure set value = {value} where metric = '{metric}' and at = '{}'",
+        sampled.minute
+    );
+    run(&sql.client, &text).await;
+    leasehold::alarm::evaluate(&sql.client, sampled.minute).await.unwrap();
+}
+
+#[tokio::test]
+async fn s3_a_mirror_that_differs_for_too_long_is_said() {
+    let sql = Sql::new().await;
+    run(
+        &sql.client,
+        "select leasehold.declare_mirror('notes.index', 'public.notes', 'id', 'text', 'version', 'notes', \
+             'index', 'id', '1 minute', '1 day', '1 minute', 1000, 2500)",
+    )
+    .await;
+    a_minute_passes(&sql).await;
+    assert_eq!(up(&sql.client).await, Vec::<String>::new());
+    assert_eq!(value(&sql.client, "mirror", "notes.index", "differences").await, 0.0);
+    run(
+        &sql.client,
+        "insert into leasehold.mirror_difference (mirror, key, kind, first_seen) \
+         values ('notes.index', 'a', 'missing', now() - interval '9 minutes'), ('notes.index', 'b', 'stale', now())",
+    )
+    .await;
+    a_minute_passes(&sql).await;
+    assert_eq!(up(&sql.client).await, Vec::<String>::new());
+    assert_eq!(value(&sql.client, "mirror", "notes.index", "differences").await, 2.0);
+    run(
+        &sql.client,
+        "update leasehold.mirror_difference set first_seen = first_seen - interval '2 minutes'",
+    )
+    .await;
+    a_minute_passes(&sql).await;
+    assert_eq!(up(&sql.client).await, ["mirror_difference_age notes.index"]);
+    run(&sql.client, "delete from leasehold.mirror_difference where key = 'a'").await;
+    a_minute_passes(&sql).await;
+    assert_eq!(up(&sql.client).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_a_mirror_did_is_counted_by_outcome_and_tag() {
+    let sql = Sql::new().await;
+    for (tag, what, n) in [
+        ("storage.create_annotation", "synced_missing", 2),
+        ("storage.create_annotation", "completed_up_to_date", 5),
+        ("reindex_user", "completed_up_to_date", 7),
+    ] {
+        run(&sql.client, &format!("insert into leasehold.tally (queue, tag, what, n, subject) values ('notes', '{tag}', '{what}', {n}, 'notes.index')")).await;
+    }
+    a_minute_passes(&sql).await;
+    assert_eq!(value(&sql.client, "mirror", "notes.index", "completed_up_to_date").await, 12.0);
+    assert_eq!(value(&sql.client, "mirror", "notes.index", "synced_missing").await, 2.0);
+    assert_eq!(
+        value(&sql.client, "tag", "notes.index/reindex_user", "completed_up_to_date").await,
+        7.0
+    );
+    assert!(value(&sql.client, "queue", "notes", "synced_missing").await.is_nan());
+}
+
+#[tokio::test]
+async fn rows_of_a_sweep_that_nobody_brings_back_are_said() {
+    let sql = Sql::new().await;
+    run(
+        &sql.client,
+        "create table public.shelf (id bigint primary key, due timestamptz not null default now(), \
+             status text not null default 'NEW', taken_at timestamptz, claim bigint); \
+         insert into public.shelf (id) select generate_series(1, 5)",
+    )
+    .await;
+    run(
+        &sql.client,
+        "select leasehold.declare_sweep('shelf', 'public.shelf', 'id', 'bigint', 'due', 'status', 'NEW', \
+             'BUSY', 'DONE', 'taken_at', 'claim', 10, 5, '2 hours', '1 minute', 1000, null, null, '1 minute', null)",
+    )
+    .await;
+    run(&sql.client, "update public.shelf set status = 'BUSY', claim = 7, taken_at = now() - interval '1 hour' where id < 3").await;
+    a_minute_passes(&sql).await;
+    assert_eq!(value(&sql.client, "sweep", "shelf", "claimed").await, 2.0);
+    assert_eq!(up(&sql.client).await, Vec::<String>::new());
+    run(&sql.client, "update public.shelf set taken_at = now() - interval '3 hours' where id = 1")
+        .await;
+    a_minute_passes(&sql).await;
+    assert_eq!(value(&sql.client, "sweep", "shelf", "stuck").await, 1.0);
+    assert_eq!(up(&sql.client).await, ["sweep_stuck_rows shelf"]);
+    // The watchdog brings it back.
+    run(
+        &sql.client,
+        "update public.shelf set status = 'NEW', claim = null, taken_at = null where id = 1",
+    )
+    .await;
+    a_minute_passes(&sql).await;
+    assert_eq!(up(&sql.client).await, Vec::<String>::new());
+    // One that was set aside is said too.
+    run(&sql.client, "insert into leasehold.sweep_failure (sweep, key, claim, attempts, last_error, dead_at) values ('shelf', '2', 7, 5, 'no', now())").await;
+    run(&sql.client, "update public.shelf set taken_at = now() - interval '3 hours' where id = 2")
+        .await;
+    a_minute_passes(&sql).await;
+    assert_eq!(value(&sql.client, "sweep", "shelf", "stuck").await, 0.0, "it has its reason");
+    assert_eq!(up(&sql.client).await, ["sweep_stuck_rows shelf"]);
+    // A table that is gone does not end the measuring.
+    run(&sql.client, "drop table public.shelf; delete from leasehold.sweep_failure").await;
+    a_minute_passes(&sql).await;
+    assert_eq!(up(&sql.client).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn sweeps_count_their_rows_by_the_minute() {
+    let sql = Sql::new().await;
+    run(
+        &sql.client,
+        "select leasehold.declare_sweep('gone', 'public.nothing', 'id', 'bigint', 'due', 'status', 'NEW', \
+             'BUSY', 'DONE', 'taken_at', 'claim', 10, 5, '2 hours', '1 minute', 1000, null, null, '1 minute', null)",
+    )
+    .await;
+    a_minute_passes(&sql).await;
+    run(&sql.client, "select leasehold.count_sweep('gone', 400, 390, 10, 0)").await;
+    a_minute_passes(&sql).await;
+    assert_eq!(value(&sql.client, "sweep", "gone", "finished").await, 390.0);
+    a_minute_passes(&sql).await;
+    assert_eq!(value(&sql.client, "sweep", "gone", "finished").await, 0.0);
+}

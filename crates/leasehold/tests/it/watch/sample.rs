@@ -1,0 +1,270 @@
+//! The sample of a minute: who takes it, what it holds, how long it is kept.
+
+use leasehold::measure;
+
+use super::{a_minute_passes, a_worker, age, up, value};
+use crate::sql::{Sql, all, claim, one, run};
+
+#[tokio::test]
+async fn one_of_many_takes_the_sample_of_a_minute() {
+    let sql = Sql::new().await;
+    let mut asking = Vec::new();
+    for _ in 0..8 {
+        let actor = sql.actor().await;
+        asking.push(tokio::spawn(async move { measure::sample(&actor).await.unwrap().is_some() }));
+    }
+    let mut takers = 0;
+    for asked in asking {
+        takers += usize::from(crate::sql::joined(asked).await);
+    }
+    assert_eq!(takers, 1);
+    // The minute may have turned meanwhile; a second look within it finds nothing to do.
+    age(&sql.client, "1 minute").await;
+    assert!(one::<bool>(&sql.client, "select leasehold.sample_due()", &[]).await);
+    while measure::sample(&sql.client).await.unwrap().is_some() {}
+    assert_eq!(measure::sample(&sql.client).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_sampler_that_dies_leaves_the_minute_to_the_next() {
+    let sql = Sql::new().await;
+    let dying = sql.actor().await;
+    run(&dying, "begin; select leasehold.take_sample()").await;
+    // Taken, so nobody waits for it.
+    assert_eq!(measure::sample(&sql.client).await.unwrap(), None);
+    drop(dying);
+    crate::sql::until(
+        &sql.client,
+        "select count(*) = 0 from pg_stat_activity where query like 'begin; select leasehold.take%'",
+        &[],
+    )
+    .await;
+    assert!(measure::sample(&sql.client).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_minute_holds_what_happened_in_it_by_queue_and_tag() {
+    let sql = Sql::new().await;
+    a_worker(&sql.client, "default").await;
+    run(&sql.client, "update leasehold.queue set max_lost = 2, backoff_base = interval '1 hour'")
+        .await;
+    for (tag, jobs) in [("api", 3), ("bulk", 2)] {
+        let text = format!(
+            "insert into leasehold.job (name, tag) select 'note', '{tag}' from generate_series(1, {jobs})"
+        );
+        run(&sql.client, &text).await;
+    }
+    // One batch of two tags, completed whole.
+    let five = claim(&sql.client, "w", 5).await;
+    let ids = format!("{:?}", five.ids);
+    run(&sql.client, &format!("select leasehold.complete_many(array{ids}, {})", five.generation))
+        .await;
+    // One retried, one buried, one lost, one that expired, one cancelled.
+    for end in ["fail({id}, {generation}, 'no')", "bury({id}, {generation}, 'no')"] {
+        let (id, generation) = sql.running().await;
+        let call =
+            end.replace("{id}", &id.to_string()).replace("{generation}", &generation.to_string());
+        run(&sql.client, &format!("select leasehold.{call}")).await;
+    }
+    let (_, generation) = sql.running().await;
+    sql.overdue(generation).await;
+    run(&sql.client, "select leasehold.expire_leases()").await;
+    run(&sql.client, "insert into leasehold.job (name, expires_at) values ('late', now())").await;
+    run(&sql.client, "select leasehold.expire_jobs()").await;
+    let id = sql.enqueue(1).await[0];
+    run(&sql.client, &format!("select leasehold.cancel({id}, 'ann')")).await;
+    a_minute_passes(&sql).await;
+    for (kind, subject, metric, expected) in [
+        ("queue", "default", "completed", 5.0),
+        ("tag", "default/api", "completed", 3.0),
+        ("tag", "default/bulk", "completed", 2.0),
+        ("queue", "default", "retried", 1.0),
+        ("queue", "default", "buried", 1.0),
+        ("queue", "default", "lost", 1.0),
+        ("queue", "default", "expired", 1.0),
+        ("queue", "default", "cancelled", 1.0),
+        ("queue", "default", "retrying", 1.0),
+        ("queue", "default", "ready", 1.0),
+        ("queue", "default", "length", 2.0),
+        ("queue", "default", "dead", 1.0),
+        ("queue", "default", "expired_kept", 1.0),
+        ("queue", "default", "workers", 1.0),
+        ("queue", "default", "paused", 0.0),
+        ("database", "", "sampled", 1.0),
+    ] {
+        assert_eq!(value(&sql.client, kind, subject, metric).await, expected, "{subject} {metric}");
+    }
+    let age = value(&sql.client, "queue", "default", "oldest_ready_age").await;
+    assert!((60.0..3600.0).contains(&age), "{age}");
+    // The next minute is another one.
+    a_minute_passes(&sql).await;
+    assert!(value(&sql.client, "queue", "default", "completed").await.is_nan());
+    assert_eq!(up(&sql.client).await, ["expired_jobs default"]);
+}
+
+#[tokio::test]
+async fn completions_count_without_history_too() {
+    let sql = Sql::new().await;
+    run(&sql.client, "update leasehold.queue set keep_history = false").await;
+    let (id, generation) = sql.running().await;
+    run(&sql.client, &format!("select leasehold.complete({id}::bigint, {generation})")).await;
+    let id = sql.enqueue(1).await[0];
+    run(&sql.client, &format!("select leasehold.complete_waiting(array[{id}::bigint])")).await;
+    assert_eq!(sql.count("history").await, 0);
+    a_minute_passes(&sql).await;
+    assert_eq!(value(&sql.client, "queue", "default", "completed").await, 2.0);
+}
+
+#[tokio::test]
+async fn what_was_committed_late_is_counted_in_its_minute() {
+    let sql = Sql::new().await;
+    let slow = sql.actor().await;
+    run(
+        &slow,
+        "begin; insert into leasehold.history (outcome, queue, lease_generation, job_ids, names, tags, \
+         attempts, enqueued_at, kwargs) values ('completed', 'default', 1, '{1}', '{note}', '{\"\"}', '{1}', \
+         array[now()], array['{}'::jsonb])",
+    )
+    .await;
+    a_minute_passes(&sql).await;
+    assert!(value(&sql.client, "queue", "default", "completed").await.is_nan());
+    run(&slow, "commit").await;
+    // As old as the minute that was sampled.
+    run(
+        &sql.client,
+        "update leasehold.history set finished_at = finished_at - interval '1 minute'",
+    )
+    .await;
+    a_minute_passes(&sql).await;
+    let completed: f64 = one(
+        &sql.client,
+        "select sum(value) from leasehold.measure where metric = 'completed' and kind = 'queue'",
+        &[],
+    )
+    .await;
+    assert_eq!(completed, 1.0);
+}
+
+#[tokio::test]
+async fn a_minute_is_read_by_its_index_and_not_by_reading_a_day() {
+    let sql = Sql::new().await;
+    run(
+        &sql.client,
+        "insert into leasehold.history (finished_at, outcome, queue, lease_generation, job_ids, names, tags, attempts, enqueued_at, kwargs) \
+         select now() - interval '1 second' * i, 'completed', 'default', i, array[i], '{note}', '{a}', '{1}', array[now()], array['{}'::jsonb] \
+           from generate_series(86400, 1, -1) i",
+    )
+    .await;
+    run(&sql.client, "vacuum analyze leasehold.history_rest").await;
+    let plan: Vec<String> = {
+        run(&sql.client, "set enable_seqscan = off").await;
+        all(
+            &sql.client,
+            "explain (analyze, buffers, costs off, timing off) select tags from leasehold.history \
+             where finished_at >= now() - interval '3 minutes' and finished_at < now()",
+            &[],
+        )
+        .await
+    };
+    let plan = plan.join("\n");
+    assert!(plan.contains("history_rest_finished_at_idx"), "{plan}");
+    let pages: i64 =
+        one(&sql.client, "select pg_relation_size('leasehold.history_rest') / 8192", &[]).await;
+    let read: i64 = plan
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Buffers: shared hit="))
+        .and_then(|rest| rest.split(' ').next()?.parse().ok())
+        .expect("buffers");
+    assert!(read * 5 < pages, "{read} of {pages} pages for three minutes of a day:\n{plan}");
+}
+
+#[tokio::test]
+async fn bulk_work_does_not_count_into_the_watched_length() {
+    let sql = Sql::new().await;
+    run(
+        &sql.client,
+        "select leasehold.watch_queue('default', 'ann', of_bulk_tags => '{reindex_*,import}')",
+    )
+    .await;
+    for (tag, jobs) in [("api", 3), ("reindex_user", 5), ("import", 7), ("important", 1)] {
+        run(&sql.client, &format!("insert into leasehold.job (name, tag) select 'note', '{tag}' from generate_series(1, {jobs})")).await;
+    }
+    a_minute_passes(&sql).await;
+    assert_eq!(value(&sql.client, "queue", "default", "length").await, 16.0);
+    assert_eq!(value(&sql.client, "queue", "default", "watched_length").await, 4.0);
+}
+
+#[tokio::test]
+async fn a_tag_a_job_makes_a_bounded_number_of_lines() {
+    let sql = Sql::new().await;
+    run(&sql.client, "insert into leasehold.job (name, tag) select 'note', 'user ' || i from generate_series(1, 500) i").await;
+    let all_of_them = claim(&sql.client, "w", 400).await;
+    run(
+        &sql.client,
+        &format!(
+            "select leasehold.complete_many(array{:?}, {})",
+            all_of_them.ids, all_of_them.generation
+        ),
+    )
+    .await;
+    a_minute_passes(&sql).await;
+    let lines: i64 =
+        one(&sql.client, "select count(*) from leasehold.latest() where kind = 'tag'", &[]).await;
+    assert!(lines <= 62, "{lines} lines");
+    let done: f64 = one(
+        &sql.client,
+        "select sum(value) from leasehold.latest() where kind = 'tag' and metric = 'completed'",
+        &[],
+    )
+    .await;
+    assert_eq!(done, 400.0);
+}
+
+#[tokio::test]
+async fn hours_outlive_minutes_and_both_go_in_the_end() {
+    let sql = Sql::new().await;
+    let (id, generation) = sql.running().await;
+    run(&sql.client, &format!("select leasehold.complete({id}::bigint, {generation})")).await;
+    a_minute_passes(&sql).await;
+    // The next sample is in another hour, so this one is rolled up.
+    age(&sql.client, "2 hours").await;
+    assert!(measure::sample(&sql.client).await.unwrap().is_some());
+    let rolled = "select coalesce(sum(value), 0)::float8 from leasehold.measure_hour where kind = 'queue' and metric = 'completed'";
+    assert_eq!(one::<f64>(&sql.client, rolled, &[]).await, 1.0);
+    age(&sql.client, "25 hours").await;
+    assert!(measure::sample(&sql.client).await.unwrap().is_some());
+    let old = "select count(*) from leasehold.measure where at < now() - interval '24 hours'";
+    assert_eq!(one::<i64>(&sql.client, old, &[]).await, 0);
+    assert_eq!(one::<f64>(&sql.client, rolled, &[]).await, 1.0);
+    assert_eq!(sql.count("tally").await, 0);
+    age(&sql.client, "91 days").await;
+    assert!(measure::sample(&sql.client).await.unwrap().is_some());
+    assert_eq!(one::<f64>(&sql.client, rolled, &[]).await, 0.0);
+}
+
+#[tokio::test]
+async fn a_series_has_a_gap_where_nobody_measured_and_zero_where_nothing_happened() {
+    let sql = Sql::new().await;
+    let (id, generation) = sql.running().await;
+    run(&sql.client, &format!("select leasehold.complete({id}::bigint, {generation})")).await;
+    a_minute_passes(&sql).await;
+    a_minute_passes(&sql).await;
+    let series: Vec<Option<f64>> = all(
+        &sql.client,
+        "select value from leasehold.series('queue', '{completed}', back => '30 minutes')",
+        &[],
+    )
+    .await;
+    assert_eq!(series.len(), 29, "the current minute is not over");
+    let measured: Vec<f64> = series.iter().rev().take(2).rev().flatten().copied().collect();
+    // The minute may turn between the sample and the question.
+    assert!(measured == [1.0, 0.0] || measured == [0.0], "{series:?}");
+    assert!(series.iter().take(25).all(Option::is_none), "{series:?}");
+    let wide: Vec<Option<f64>> = all(
+        &sql.client,
+        "select value from leasehold.series('queue', '{completed}', 'default', '24 hours', '5 minutes')",
+        &[],
+    )
+    .await;
+    assert_eq!(wide.into_iter().flatten().sum::<f64>(), 1.0);
+}
