@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn e24_opens_after_three_failures_and_lets_one_probe_through() {
+    fn opens_after_three_failures_and_lets_one_probe_through() {
         let (breaker, start) = (Breaker::default(), Instant::now());
         for _ in 0..FAILURES {
             assert!(breaker.ask(start));

@@ -41,8 +41,9 @@ pub fn worker<S: Send + Sync + 'static>(
         .handle(move |job: Bulk, ctx: Ctx| work(working.clone(), job, ctx))
         .handle(move |_: Purge| tidy(purging.clone()))
         .schedule(purge);
-    Ok(match &annotations.0.mirrored {
-        Some(mirrored) => builder.mirror(mirrored.mirror.clone()),
+    let mirror = annotations.0.mirrored.as_ref().and_then(|mirrored| mirrored.mirror.clone());
+    Ok(match mirror {
+        Some(mirror) => builder.mirror(mirror),
         None => builder,
     })
 }

@@ -24,6 +24,9 @@ const DIRECT: usize = 1024;
 /// How long a look at the mirror's state counts.
 const FRESH: Duration = Duration::from_secs(1);
 
+/// How long the start waits for the index.
+const START_LIMIT: Duration = Duration::from_secs(5);
+
 /// What goes into the index. One statement, one snapshot; a key that it leaves out is gone.
 const DOCUMENT: &str = include_str!("../queries/document.sql");
 
@@ -31,12 +34,19 @@ const DOCUMENT: &str = include_str!("../queries/document.sql");
 #[derive(Clone)]
 pub struct Index {
     search: Arc<dyn SearchIndex>,
-    targets: Arc<dyn Targets>,
+    /// `None`: another process writes.
+    targets: Option<Arc<dyn Targets>>,
 }
 
 impl Index {
     pub fn new<T: SearchIndex + Targets>(store: Arc<T>) -> Self {
-        Self { search: Arc::clone(&store) as _, targets: store }
+        Self { search: Arc::clone(&store) as _, targets: Some(store) }
+    }
+
+    /// Only asked, because another process writes: this one must not take index jobs that it could
+    /// only put off.
+    pub fn read_only(self) -> Self {
+        Self { targets: None, ..self }
     }
 }
 
@@ -57,7 +67,8 @@ pub fn declare(settings: &Settings) -> Mirror {
 /// The index, with what is needed to ask it and to write to it.
 pub(crate) struct Mirrored {
     pub index: Arc<dyn SearchIndex>,
-    pub mirror: Mirror,
+    /// `None`: another process writes.
+    pub mirror: Option<Mirror>,
     direct: Option<DirectWriter>,
     pub breaker: Breaker,
     known: Mutex<Option<(Instant, State)>>,
@@ -72,9 +83,18 @@ pub(crate) struct State {
 }
 
 impl Mirrored {
-    pub fn start(engine: &Leasehold, index: Index, settings: &Settings) -> Self {
-        let mirror = declare(settings).targets(index.targets);
-        let direct = settings.direct.then(|| mirror.direct_writer(engine));
+    pub async fn start(engine: &Leasehold, index: Index, settings: &Settings) -> Self {
+        // A new index is made now, not by the first search. One that is down is left alone.
+        if let Some(targets) = &index.targets {
+            match tokio::time::timeout(START_LIMIT, targets.current()).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "the search index does not answer yet"),
+                Err(_) => tracing::warn!("the search index does not answer yet"),
+            }
+        }
+        let mirror = index.targets.map(|targets| declare(settings).targets(targets));
+        let direct =
+            mirror.as_ref().filter(|_| settings.direct).map(|mirror| mirror.direct_writer(engine));
         Self {
             index: index.search,
             mirror,

@@ -54,7 +54,10 @@ impl Annotations {
             return Err(StartError::NotMigrated);
         }
         let sessions = Sessions::new(&database, SESSIONS);
-        let mirrored = index.map(|index| Mirrored::start(&engine, index, &settings));
+        let mirrored = match index {
+            Some(index) => Some(Mirrored::start(&engine, index, &settings).await),
+            None => None,
+        };
         Ok(Self(Arc::new(Inner { engine, settings, sessions, mirrored })))
     }
 

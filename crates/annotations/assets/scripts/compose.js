@@ -68,7 +68,11 @@
   });
   one("#page-note").hidden = false;
   one("#page-note").addEventListener("click", () => begin(null));
-  one("[data-cancel]", form).addEventListener("click", end);
+  one("[data-cancel]", form).addEventListener("click", () => {
+    end();
+    // Not left in a field that nobody sees: keys would go there.
+    one("#page-note").focus();
+  });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     send(form, async () => {

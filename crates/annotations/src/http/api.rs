@@ -6,7 +6,7 @@ use leasehold_http::headers::{IDEMPOTENCY_KEY, REPLAYED, text};
 use leasehold_http::undisturbed;
 
 use super::errors::Failure;
-use super::web::{Answer, Shared, answer, empty, id_in, query};
+use super::web::{Answer, Shared, answer, empty, given, id_in, query};
 use super::wire::{AnnotationJson, ChangeAnnotation, CreateAnnotation, SearchAnswer};
 use crate::id::AnnotationId;
 use crate::model::{Cursor, Filter, Kind};
@@ -123,7 +123,7 @@ pub async fn delete(State(web): State<Shared>, request: Request) -> Answer {
 pub async fn search(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
     let filter = filter_in(&request)?;
-    let limit = match query(&request, "limit") {
+    let limit = match given(&request, "limit") {
         None => PAGE,
         Some(text) => text
             .parse()
@@ -131,7 +131,7 @@ pub async fn search(State(web): State<Shared>, request: Request) -> Answer {
             .filter(|limit| (1..=LARGEST_PAGE).contains(limit) && !text.starts_with('+'))
             .ok_or_else(|| Failure::malformed("limit is a number from 1 to 200."))?,
     };
-    let cursor = match query(&request, "cursor") {
+    let cursor = match given(&request, "cursor") {
         None => None,
         Some(text) => Some(
             Cursor::decode(&text)
@@ -166,7 +166,7 @@ pub fn filter_in(request: &Request) -> Result<Filter, Failure> {
         }
         None => None,
     };
-    let kind = match query(request, "kind") {
+    let kind = match given(request, "kind") {
         Some(word) => Some(
             Kind::of(&word)
                 .ok_or_else(|| Failure::malformed("kind is annotation, page_note or reply."))?
@@ -174,7 +174,7 @@ pub fn filter_in(request: &Request) -> Result<Filter, Failure> {
         ),
         None => None,
     };
-    let references = match query(request, "references") {
+    let references = match given(request, "references") {
         Some(text) => Some(
             text.parse::<AnnotationId>()
                 .map_err(|_| Failure::malformed("references is the key of a note."))?,

@@ -208,12 +208,16 @@ pub fn id_in(request: &Request, before: usize) -> Result<AnnotationId, Failure> 
     segment(request, before)?.parse().map_err(|_| Failure::Refused(Refused::NotFound))
 }
 
-/// A value of the query; an empty one says nothing.
+/// A value of the query; an empty one says nothing, as a form sends it.
 pub fn query(request: &Request, name: &str) -> Option<String> {
+    given(request, name).filter(|value| !value.is_empty())
+}
+
+/// A value of the query, whatever it is.
+pub fn given(request: &Request, name: &str) -> Option<String> {
     url::form_urlencoded::parse(request.uri().query()?.as_bytes())
         .find(|(found, _)| found == name)
         .map(|(_, value)| value.into_owned())
-        .filter(|value| !value.is_empty())
 }
 
 pub fn answer(status: StatusCode, value: &impl Serialize) -> Answer {

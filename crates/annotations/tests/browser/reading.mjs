@@ -100,7 +100,7 @@ export async function without_scripts_everything_can_be_read_and_searched({ open
   return close(watched);
 }
 
-export async function e24_while_the_index_is_away_people_go_on({ open, close, order }) {
+export async function while_the_index_is_away_people_go_on({ open, close, order }) {
   const watched = await open();
   const { page } = watched;
   await signUp(watched);

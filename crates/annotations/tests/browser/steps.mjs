@@ -6,6 +6,7 @@ let people = 0;
 export async function signUp(watched, prefix = "reader") {
   const { page, base } = watched;
   people += 1;
+  await page.setViewport({ width: 1280, height: 820 });
   const name = `${prefix}${process.pid}.${people}`;
   await page.goto(`${base}/account`);
   await page.locator("#name").fill(name);
@@ -17,19 +18,24 @@ export async function signUp(watched, prefix = "reader") {
 /** Selects words of the text, as a mouse would. */
 export async function select(page, words) {
   const found = await page.evaluate((wanted) => {
-    const walker = document.createTreeWalker(document.querySelector("#body"), NodeFilter.SHOW_TEXT);
-    while (walker.nextNode()) {
-      const at = walker.currentNode.data.indexOf(wanted);
-      if (at < 0) continue;
-      const range = document.createRange();
-      range.setStart(walker.currentNode, at);
-      range.setEnd(walker.currentNode, at + wanted.length);
-      walker.currentNode.parentElement.scrollIntoView({ block: "center" });
-      getSelection().removeAllRanges();
-      getSelection().addRange(range);
-      return true;
-    }
-    return false;
+    const body = document.querySelector("#body");
+    const start = body.textContent.indexOf(wanted);
+    if (start < 0) return false;
+    // Marks may stand between the words.
+    const place = (at) => {
+      const walker = document.createTreeWalker(body, NodeFilter.SHOW_TEXT);
+      while (walker.nextNode()) {
+        if (at <= walker.currentNode.data.length) return [walker.currentNode, at];
+        at -= walker.currentNode.data.length;
+      }
+    };
+    const range = document.createRange();
+    range.setStart(...place(start));
+    range.setEnd(...place(start + wanted.length));
+    range.startContainer.parentElement.scrollIntoView({ block: "center" });
+    getSelection().removeAllRanges();
+    getSelection().addRange(range);
+    return true;
   }, words);
   if (!found) throw new Error(`the text has no ${words}`);
   await page.waitForSelector("#bar:not([hidden])");

@@ -1,5 +1,6 @@
 // Writing notes: by selecting, about the page, replies, edits, deletions.
 import { equal, holds, look } from "../../../pastes/tests/browser/watch.mjs";
+import { pictures } from "./pictures.mjs";
 import { annotate, card, counts, gone, press, select, signUp, texts } from "./steps.mjs";
 
 export async function a_selected_passage_is_annotated_marked_and_found_again({ open, close }) {
@@ -26,6 +27,7 @@ export async function a_selected_passage_is_annotated_marked_and_found_again({ o
   await page.reload();
   equal(await page.$$eval(`mark[data-note="${key}"]`, (all) => all.map((it) => it.textContent).join("")), marked, "after a reload");
   await look(watched, "annotated");
+  await pictures(page, "reader");
   return close(watched);
 }
 

@@ -22,7 +22,7 @@ async fn jobs(rig: &Rig) -> Vec<(String, i32, i64)> {
 }
 
 #[tokio::test]
-async fn a12_a_rename_reaches_the_index_in_pieces_while_live_saves_go_on() {
+async fn f10_a_rename_reaches_the_index_in_pieces_while_live_saves_go_on() {
     let rig = Rig::new().await;
     let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
     many(&rig, alba.id, 2500).await;
@@ -54,7 +54,7 @@ async fn a12_a_rename_reaches_the_index_in_pieces_while_live_saves_go_on() {
 }
 
 #[tokio::test]
-async fn a12_a_departure_empties_table_and_index() {
+async fn a_departure_empties_table_and_index() {
     let rig = Rig::new().await;
     let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
     many(&rig, alba.id, 1200).await;
@@ -69,7 +69,7 @@ async fn a12_a_departure_empties_table_and_index() {
 }
 
 #[tokio::test]
-async fn a11_a_reindex_asks_for_what_is_meant_and_changes_no_row() {
+async fn a_reindex_asks_for_what_is_meant_and_changes_no_row() {
     let rig = Rig::new().await;
     let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
     many(&rig, alba.id, 30).await;
@@ -132,7 +132,7 @@ async fn a_reindex_that_is_cancelled_leaves_no_jobs_behind() {
 }
 
 #[tokio::test]
-async fn g5_work_in_pieces_goes_on_where_a_dead_worker_left_it() {
+async fn work_in_pieces_goes_on_where_a_dead_worker_left_it() {
     let rig = Rig::new().await;
     let alba = rig.user("alba").await;
     many(&rig, alba.id, 25).await;

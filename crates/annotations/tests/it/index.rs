@@ -11,7 +11,7 @@ async fn state(rig: &Rig, viewer: Option<i64>) -> IndexState {
 }
 
 #[tokio::test]
-async fn a4_an_author_finds_what_the_index_does_not_know_and_others_do_when_it_does() {
+async fn an_author_finds_what_the_index_does_not_know_and_others_do_when_it_does() {
     let rig = Rig::new().await;
     let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
     rig.note(&alba, "first words").await;
@@ -27,7 +27,7 @@ async fn a4_an_author_finds_what_the_index_does_not_know_and_others_do_when_it_d
 }
 
 #[tokio::test]
-async fn f7_the_direct_path_shows_a_save_to_others_before_its_job_is_due() {
+async fn the_direct_path_shows_a_save_to_others_before_its_job_is_due() {
     let rig = Rig::with(Settings { direct: true, ..settings() }, true).await;
     let alba = rig.user("alba").await;
     let note = rig.note(&alba, "seen at once").await;
@@ -45,7 +45,7 @@ async fn f7_the_direct_path_shows_a_save_to_others_before_its_job_is_due() {
 }
 
 #[tokio::test]
-async fn e24_while_the_index_is_down_nothing_fails_and_postgres_answers() {
+async fn f11_while_the_index_is_down_nothing_fails_and_postgres_answers() {
     let rig = Rig::with(Settings { direct: true, ..settings() }, true).await;
     let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
     rig.note(&alba, "before the outage").await;
@@ -72,7 +72,7 @@ async fn e24_while_the_index_is_down_nothing_fails_and_postgres_answers() {
 }
 
 #[tokio::test]
-async fn e24_an_index_that_hangs_is_waited_for_once_and_then_left_alone() {
+async fn f11_an_index_that_hangs_is_waited_for_once_and_then_left_alone() {
     let mut short = settings();
     short.index_limit = std::time::Duration::from_millis(50);
     let rig = Rig::with(short, true).await;
@@ -88,7 +88,7 @@ async fn e24_an_index_that_hangs_is_waited_for_once_and_then_left_alone() {
 }
 
 #[tokio::test]
-async fn s2_behind_says_so_and_equal_says_ok() {
+async fn behind_says_so_and_equal_says_ok() {
     let rig = Rig::new().await;
     let alba = rig.user("alba").await;
     rig.note(&alba, "x").await;

@@ -98,8 +98,13 @@ impl Rig {
 
     /// Makes every job due, as if its time had come.
     pub async fn bring_forward(&self) {
-        let sql =
-            "update leasehold.job set scheduled_at = least(scheduled_at, statement_timestamp())";
+        // Jobs that a worker has in its hands are left alone.
+        let sql = "with waiting as (\
+                       select id from leasehold.job \
+                       where not held and scheduled_at > statement_timestamp() \
+                       for update skip locked) \
+                   update leasehold.job j set scheduled_at = statement_timestamp() \
+                   from waiting w where j.id = w.id";
         self.client.execute(sql, &[]).await.unwrap();
     }
 

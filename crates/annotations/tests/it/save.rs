@@ -29,7 +29,7 @@ async fn a_note_is_stored_as_it_was_written_and_found_on_its_page() {
 }
 
 #[tokio::test]
-async fn j1_a_save_commits_with_its_job_or_not_at_all() {
+async fn a_save_commits_with_its_job_or_not_at_all() {
     let rig = Rig::alone().await;
     let sophia = rig.user("sophia").await;
     let note = rig.note(&sophia, "one").await;
@@ -62,7 +62,7 @@ async fn j1_a_save_commits_with_its_job_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn f13_every_change_raises_the_version_and_says_where_it_came_from() {
+async fn every_change_raises_the_version_and_says_where_it_came_from() {
     let rig = Rig::alone().await;
     let sophia = rig.user("sophia").await;
     let note = rig.note(&sophia, "one").await;

@@ -8,10 +8,11 @@ use futures_util::StreamExt;
 
 use crate::rig::{Rig, on_page, passage, settings, until};
 
-/// What a busy service gets in that time. `LEASEHOLD_STORY_SAVES` makes it quicker.
+/// What a busy service gets in that time: 21,500. A tenth of it without optimisation, where a pass
+/// over the index takes ten times as long; `LEASEHOLD_STORY_SAVES` says otherwise.
 fn saves() -> usize {
     let given = std::env::var("LEASEHOLD_STORY_SAVES").ok().and_then(|text| text.parse().ok());
-    given.unwrap_or(21_500)
+    given.unwrap_or(if cfg!(debug_assertions) { 2_150 } else { 21_500 })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,12 +62,17 @@ async fn f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
     assert_eq!(usize::try_from(jobs).unwrap(), number, "one job a save");
 
     store.set_down(false);
-    // Their time comes while the worker runs.
-    until(async || {
-        rig.bring_forward().await;
-        rig.count("select count(*) from leasehold.job where name = 'index'").await == 0
-    })
-    .await;
+    // Their time comes while the worker runs. As long as fewer and fewer wait, it is not stuck.
+    let mut waiting = i64::MAX;
+    while waiting > 0 {
+        let before = waiting;
+        until(async || {
+            rig.bring_forward().await;
+            waiting = rig.count("select count(*) from leasehold.job where name = 'index'").await;
+            waiting < before || waiting == 0
+        })
+        .await;
+    }
     rig.assert_equal().await;
     until(async || {
         let found = rig.notes.search(None, &on_page(), None, 200).await.unwrap();

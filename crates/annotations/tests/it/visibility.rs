@@ -52,7 +52,7 @@ async fn both(story: impl AsyncFn(&Rig)) {
 }
 
 #[tokio::test]
-async fn h14_notes_of_a_group_are_for_its_members_only() {
+async fn notes_of_a_group_are_for_its_members_only() {
     both(async |rig| {
         let (alba, bela, carl) =
             (rig.user("alba").await, rig.user("bela").await, rig.user("carl").await);
@@ -79,7 +79,7 @@ async fn h14_notes_of_a_group_are_for_its_members_only() {
 }
 
 #[tokio::test]
-async fn h14_strangers_cannot_answer_change_or_join_what_they_cannot_see() {
+async fn strangers_cannot_answer_change_or_join_what_they_cannot_see() {
     both(async |rig| {
         let (alba, carl) = (rig.user("alba").await, rig.user("carl").await);
         let group = rig.notes.make_group(alba.id, "Reading", false).await.unwrap();
@@ -116,7 +116,7 @@ async fn h14_strangers_cannot_answer_change_or_join_what_they_cannot_see() {
 }
 
 #[tokio::test]
-async fn h14_whoever_leaves_a_group_sees_nothing_of_it_any_more() {
+async fn whoever_leaves_a_group_sees_nothing_of_it_any_more() {
     both(async |rig| {
         let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
         let group = rig.notes.make_group(alba.id, "Reading", true).await.unwrap();
@@ -133,7 +133,7 @@ async fn h14_whoever_leaves_a_group_sees_nothing_of_it_any_more() {
 }
 
 #[tokio::test]
-async fn h14_a_note_that_moves_to_another_group_leaves_its_former_readers() {
+async fn a_note_that_moves_to_another_group_leaves_its_former_readers() {
     both(async |rig| {
         let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
         let group = rig.notes.make_group(alba.id, "Reading", false).await.unwrap();
@@ -156,7 +156,7 @@ async fn h14_a_note_that_moves_to_another_group_leaves_its_former_readers() {
 }
 
 #[tokio::test]
-async fn h14_replies_of_others_keep_a_conversation_where_it_is() {
+async fn replies_of_others_keep_a_conversation_where_it_is() {
     let rig = Rig::alone().await;
     let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
     let group = rig.notes.make_group(alba.id, "Reading", true).await.unwrap();
@@ -173,7 +173,7 @@ async fn h14_replies_of_others_keep_a_conversation_where_it_is() {
 }
 
 #[tokio::test]
-async fn h14_a_group_that_moves_into_another_is_read_by_the_other_from_that_commit_on() {
+async fn a_group_that_moves_into_another_is_read_by_the_other_from_that_commit_on() {
     both(async |rig| {
         let (alba, bela, carl) =
             (rig.user("alba").await, rig.user("bela").await, rig.user("carl").await);
@@ -219,7 +219,7 @@ async fn h14_a_group_that_moves_into_another_is_read_by_the_other_from_that_comm
 }
 
 #[tokio::test]
-async fn h14_nothing_of_somebody_who_left_can_be_seen_before_it_is_removed() {
+async fn nothing_of_somebody_who_left_can_be_seen_before_it_is_removed() {
     both(async |rig| {
         let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
         let note = rig.note(&alba, "a secret").await;

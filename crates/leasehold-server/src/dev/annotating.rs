@@ -14,7 +14,7 @@ use crate::serve;
 use crate::serve::annotations::{IndexOptions, LISTEN, answering, start, working};
 
 #[derive(Args, Debug)]
-pub struct Options {
+pub struct Annotating {
     /// Where the annotation service listens. Default: 127.0.0.1:8081, or a free port when that is
     /// taken
     #[arg(long, value_name = "ADDRESS:PORT", env = "LEASEHOLD_ANNOTATIONS_LISTEN")]
@@ -32,7 +32,7 @@ pub struct Options {
     no_annotations: bool,
 }
 
-impl Options {
+impl Annotating {
     /// Beside a private server only: a database of your own gets no tables that you did not ask for.
     pub fn wanted(&self, server: &Server) -> bool {
         !self.no_annotations && matches!(server, Server::Private { .. })

@@ -42,7 +42,7 @@ pub struct Args {
     #[command(flatten)]
     pasting: pasting::Options,
     #[command(flatten)]
-    annotating: annotating::Options,
+    annotating: annotating::Annotating,
     #[command(flatten)]
     console: crate::console::ConsoleOptions,
     #[command(flatten)]

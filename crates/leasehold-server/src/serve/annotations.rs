@@ -26,24 +26,26 @@ pub const LISTEN: &str = "127.0.0.1:8081";
 #[command(next_help_heading = "Annotations")]
 pub struct AnnotationOptions {
     /// The address that annotations listen on
-    #[arg(long = "annotations-listen", env = "LEASEHOLD_ANNOTATIONS_LISTEN", value_name = "ADDRESS:PORT", default_value = LISTEN)]
+    #[arg(id = "annotations_listen", long = "annotations-listen", env = "LEASEHOLD_ANNOTATIONS_LISTEN", value_name = "ADDRESS:PORT", default_value = LISTEN)]
     pub listen: SocketAddr,
     #[command(flatten)]
     pub index: IndexOptions,
     /// What links begin with, such as https://notes.example.org. Default: http:// and the address
     /// that is listened on
     #[arg(
+        id = "annotations_base_url",
         long = "annotations-base-url",
         env = "LEASEHOLD_ANNOTATIONS_BASE_URL",
         value_name = "URL"
     )]
     base_url: Option<String>,
     /// People may make accounts for themselves [default: false]
-    #[arg(long = "annotations-sign-up", env = "LEASEHOLD_ANNOTATIONS_SIGN_UP", value_name = "YES", num_args = 0..=1, default_missing_value = "true", value_parser = BoolishValueParser::new())]
+    #[arg(id = "annotations_sign_up", long = "annotations-sign-up", env = "LEASEHOLD_ANNOTATIONS_SIGN_UP", value_name = "YES", num_args = 0..=1, default_missing_value = "true", value_parser = BoolishValueParser::new())]
     sign_up: Option<bool>,
     /// Pages of these origins may use the service from a browser, such as http://localhost:3000;
     /// with commas between them
     #[arg(
+        id = "annotations_origins",
         long = "annotations-origins",
         env = "LEASEHOLD_ANNOTATIONS_ORIGINS",
         value_name = "ORIGINS",
@@ -52,6 +54,7 @@ pub struct AnnotationOptions {
     origins: Vec<String>,
     /// Saves a second from one address; 0: no limit [default: 10]
     #[arg(
+        id = "annotations_saves_per_second",
         long = "annotations-saves-per-second",
         env = "LEASEHOLD_ANNOTATIONS_SAVES_PER_SECOND",
         value_name = "NUMBER"
@@ -59,6 +62,7 @@ pub struct AnnotationOptions {
     saves_per_second: Option<u32>,
     /// Saves at once from one address [default: 50]
     #[arg(
+        id = "annotations_save_burst",
         long = "annotations-save-burst",
         env = "LEASEHOLD_ANNOTATIONS_SAVE_BURST",
         value_name = "NUMBER"
@@ -66,6 +70,7 @@ pub struct AnnotationOptions {
     save_burst: Option<u32>,
     /// Searches and reads a second from one address; 0: no limit [default: 60]
     #[arg(
+        id = "annotations_reads_per_second",
         long = "annotations-reads-per-second",
         env = "LEASEHOLD_ANNOTATIONS_READS_PER_SECOND",
         value_name = "NUMBER"
@@ -73,6 +78,7 @@ pub struct AnnotationOptions {
     reads_per_second: Option<u32>,
     /// Searches and reads at once from one address [default: 200]
     #[arg(
+        id = "annotations_read_burst",
         long = "annotations-read-burst",
         env = "LEASEHOLD_ANNOTATIONS_READ_BURST",
         value_name = "NUMBER"
@@ -81,6 +87,7 @@ pub struct AnnotationOptions {
     /// How many proxies of yours stand in front and add to X-Forwarded-For; with 0 the header is
     /// ignored [default: 0]
     #[arg(
+        id = "annotations_trusted_proxies",
         long = "annotations-trusted-proxies",
         env = "LEASEHOLD_ANNOTATIONS_TRUSTED_PROXIES",
         value_name = "NUMBER"
@@ -89,6 +96,7 @@ pub struct AnnotationOptions {
     /// Who shows it may re-index; 16 to 128 characters. Put it into the environment: everyone on the
     /// machine can read a command line [default: nobody]
     #[arg(
+        id = "annotations_operator_token",
         long = "annotations-operator-token",
         env = "LEASEHOLD_ANNOTATIONS_OPERATOR_TOKEN",
         hide_env_values = true,
@@ -96,20 +104,25 @@ pub struct AnnotationOptions {
     )]
     operator_token: Option<String>,
     /// How long a search waits for the index before Postgres answers alone [default: 800ms]
-    #[arg(long = "annotations-index-limit", env = "LEASEHOLD_ANNOTATIONS_INDEX_LIMIT", value_name = "TIME", value_parser = parse_duration)]
+    #[arg(id = "annotations_index_limit", long = "annotations-index-limit", env = "LEASEHOLD_ANNOTATIONS_INDEX_LIMIT", value_name = "TIME", value_parser = parse_duration)]
     index_limit: Option<Duration>,
     /// Writes to the index right after the commit, in the process that answered; the job is then the
     /// safety net [default: true]
-    #[arg(long = "annotations-direct", env = "LEASEHOLD_ANNOTATIONS_DIRECT", value_name = "YES", num_args = 0..=1, default_missing_value = "true", value_parser = BoolishValueParser::new())]
+    #[arg(id = "annotations_direct", long = "annotations-direct", env = "LEASEHOLD_ANNOTATIONS_DIRECT", value_name = "YES", num_args = 0..=1, default_missing_value = "true", value_parser = BoolishValueParser::new())]
     direct: Option<bool>,
     /// How long after a save its job looks into the index [default: 60s]
-    #[arg(long = "annotations-verify-after", env = "LEASEHOLD_ANNOTATIONS_VERIFY_AFTER", value_name = "TIME", value_parser = parse_duration)]
+    #[arg(id = "annotations_verify_after", long = "annotations-verify-after", env = "LEASEHOLD_ANNOTATIONS_VERIFY_AFTER", value_name = "TIME", value_parser = parse_duration)]
     verify_after: Option<Duration>,
     /// Jobs that one pass over the index takes [default: 2500]
-    #[arg(long = "annotations-batch", env = "LEASEHOLD_ANNOTATIONS_BATCH", value_name = "NUMBER")]
+    #[arg(
+        id = "annotations_batch",
+        long = "annotations-batch",
+        env = "LEASEHOLD_ANNOTATIONS_BATCH",
+        value_name = "NUMBER"
+    )]
     batch: Option<usize>,
     /// Pause between two ranges of the comparison of everything [default: 10s]
-    #[arg(long = "annotations-check-every", env = "LEASEHOLD_ANNOTATIONS_CHECK_EVERY", value_name = "TIME", value_parser = parse_duration)]
+    #[arg(id = "annotations_check_every", long = "annotations-check-every", env = "LEASEHOLD_ANNOTATIONS_CHECK_EVERY", value_name = "TIME", value_parser = parse_duration)]
     check_every: Option<Duration>,
 }
 
@@ -119,15 +132,17 @@ pub struct IndexOptions {
     /// Keeps the search index in this directory, made when missing. One process writes to it. Without
     /// any index searches are answered by Postgres alone
     #[arg(
+        id = "annotations_index",
         long = "annotations-index",
         env = "LEASEHOLD_ANNOTATIONS_INDEX",
         value_name = "DIR",
-        conflicts_with = "opensearch"
+        conflicts_with = "annotations_opensearch"
     )]
     pub dir: Option<PathBuf>,
     /// Keeps the search index in OpenSearch or Elasticsearch. Put a URL with a password into the
     /// environment
     #[arg(
+        id = "annotations_opensearch",
         long = "annotations-opensearch",
         env = "LEASEHOLD_ANNOTATIONS_OPENSEARCH",
         hide_env_values = true,
@@ -136,6 +151,7 @@ pub struct IndexOptions {
     opensearch: Option<String>,
     /// What the names of our indexes there begin with
     #[arg(
+        id = "annotations_opensearch_prefix",
         long = "annotations-opensearch-prefix",
         env = "LEASEHOLD_ANNOTATIONS_OPENSEARCH_PREFIX",
         value_name = "NAME",
@@ -154,7 +170,13 @@ impl IndexOptions {
             |error: &dyn std::fmt::Display| Failure::from(StartError::Index(error.to_string()));
         if let Some(dir) = &self.dir {
             let index = TantivyIndex::open(TantivySettings::new(dir)).await;
-            return Ok(Some(Index::new(Arc::new(index.map_err(|error| broken(&error))?))));
+            let index = index.map_err(|error| broken(&error))?;
+            let writes = index.is_writer();
+            let index = Index::new(Arc::new(index));
+            if !writes {
+                tracing::warn!("another process writes to the index; this one only asks it");
+            }
+            return Ok(Some(if writes { index } else { index.read_only() }));
         }
         let Some(url) = &self.opensearch else { return Ok(None) };
         let index = OpenSearch::new(OpenSearchSettings::new(url, &self.prefix));

@@ -13,7 +13,7 @@ async fn page(site: &Site, path: &str, cookie: &str) -> String {
 }
 
 #[tokio::test]
-async fn a1_the_text_has_its_notes_beside_it_with_author_quote_and_counts() {
+async fn the_text_has_its_notes_beside_it_with_author_quote_and_counts() {
     let site = Site::new().await;
     let token = site.token("sophiathefirst").await;
     let cookie = format!("notes={token}");

@@ -1,0 +1,14 @@
+// Pictures of what a window shows, for people who want to see it: SCREENSHOTS=folder.
+
+export async function pictures(page, name) {
+  if (!process.env.SCREENSHOTS) return;
+  for (const theme of ["light", "dark"]) {
+    await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: theme }]);
+    for (const [width, height] of [[1280, 820], [360, 740]]) {
+      await page.setViewport({ width, height });
+      await page.evaluate(() => document.querySelector("mark")?.scrollIntoView({ block: "center" }));
+      await page.screenshot({ path: `${process.env.SCREENSHOTS}/${name}-window-${theme}-${width}.png` });
+    }
+  }
+  await page.setViewport({ width: 1280, height: 820 });
+}
