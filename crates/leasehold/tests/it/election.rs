@@ -32,8 +32,9 @@ async fn d2_d4_a_stranger_who_holds_the_election_for_ever_stops_no_expiry() {
     );
     until("every job is done", async || completed(&client).await == 20).await;
     worker.stop().await;
-    let held =
-        "select count(*) from pg_locks where locktype = 'advisory' and granted and classid = 7305";
+    let held = "select count(*) from pg_locks where locktype = 'advisory' and granted \
+         and classid = 7305 \
+         and database = (select oid from pg_database where datname = current_database())";
     assert_eq!(count(&client, held).await, 1, "the stranger still has it");
 }
 
