@@ -1,11 +1,10 @@
 //! How the service talks to Postgres: a few sessions that come back by themselves.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold::database::Database;
 use leasehold::error::CallError;
-use leasehold::link::{Link, Param};
+use leasehold::link::{Links, Param};
 use leasehold::migrate::{Migration, Schema};
 use tokio_postgres::Row;
 
@@ -30,26 +29,16 @@ pub const SCHEMA: Schema = Schema {
 /// How long one statement may take before the request is answered with 503.
 const CALL_LIMIT: Duration = Duration::from_secs(10);
 
-/// Sessions that statements are spread over. Statements on one session are sent without waiting
-/// for each other.
-pub struct Sessions {
-    links: Vec<Link>,
-    next: AtomicUsize,
-}
+/// Sessions that statements are spread over.
+pub struct Sessions(Links);
 
 impl Sessions {
     pub fn new(database: &Database, count: usize) -> Self {
-        let links = (0..count.max(1)).map(|_| Link::new(database.clone(), CALL_LIMIT)).collect();
-        Self { links, next: AtomicUsize::new(0) }
+        Self(Links::new(database, count, CALL_LIMIT))
     }
 
     pub async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Refused> {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.links.len();
-        let answer = match self.links.get(turn) {
-            Some(link) => link.query(sql, params).await,
-            None => Err(CallError::TimedOut(Duration::ZERO)),
-        };
-        answer.map_err(refusal)
+        self.0.query(sql, params).await.map_err(refusal)
     }
 }
 

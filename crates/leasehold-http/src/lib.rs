@@ -4,11 +4,12 @@
 //! - [`body`] receives bodies within a budget; [`limits`] counts requests for each client;
 //! - [`headers`] guard what a browser may do with an answer; [`cookies`] tell whose browser it is
 //!   and whether a form is our own;
-//! - [`look`] is what pages share;
+//! - [`look`] is what pages share; [`assets`] are files inside the executable;
 //! - [`undisturbed`] lets work go on when the client goes away.
 
 #![forbid(unsafe_code)]
 
+pub mod assets;
 pub mod body;
 pub mod cookies;
 pub mod headers;

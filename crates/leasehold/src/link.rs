@@ -8,6 +8,7 @@
 //!   callers ask `recover_claim` or `explain_finish`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
@@ -92,6 +93,29 @@ impl Link {
         let mut slot = self.session.lock().await;
         if slot.as_ref().is_some_and(|current| Arc::ptr_eq(current, broken)) {
             *slot = None;
+        }
+    }
+}
+
+/// A few links that statements are spread over.
+pub struct Links {
+    links: Vec<Link>,
+    next: AtomicUsize,
+}
+
+impl Links {
+    /// `limit`: how long a call may take.
+    pub fn new(database: &Database, count: usize, limit: Duration) -> Self {
+        let links = (0..count.max(1)).map(|_| Link::new(database.clone(), limit)).collect();
+        Self { links, next: AtomicUsize::new(0) }
+    }
+
+    /// Runs one statement on whichever link has its turn.
+    pub async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CallError> {
+        let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.links.len();
+        match self.links.get(turn) {
+            Some(link) => link.query(sql, params).await,
+            None => Err(CallError::TimedOut(Duration::ZERO)),
         }
     }
 }

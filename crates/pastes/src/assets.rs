@@ -1,46 +1,18 @@
-//! Stylesheet, scripts and icon: inside the executable, under names that change with their bytes.
-//!
-//! # What is true
-//! - `/assets/paste.<hash>.css` always has the same bytes, so browsers may keep it for ever
-//!   ([`CACHE_CONTROL`]). A new build has new names; a page names the files of its own build.
-//! - Names are compared with a fixed list: no path is ever built from a request.
-//!
-//! # What can go wrong
-//! - During a rolling deploy a page of the new build asks an old process for its stylesheet and
-//!   gets 404 there. The page works unstyled and without scripts; a reload mends it.
+//! Stylesheet, scripts and icon; see [`leasehold_http::assets`].
 
 use std::sync::LazyLock;
 
+use leasehold_http::assets::{Asset, Assets, CSS, JS, SVG};
 use leasehold_http::look::{CONTROLS_CSS, FRAME_CSS};
-use sha2::{Digest, Sha256};
 
-/// For answers that carry an asset.
-pub const CACHE_CONTROL: &str = "public, max-age=31536000, immutable";
+pub use leasehold_http::assets::CACHE_CONTROL;
 
-/// A file to serve.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asset {
-    pub bytes: &'static [u8],
-    pub content_type: &'static str,
-}
-
-struct Named {
-    /// As the sources call it: `paste.css`.
-    plain: &'static str,
-    /// As the pages call it: `/assets/paste.0123456789abcdef.css`.
-    href: String,
-    asset: Asset,
-}
-
-static ASSETS: LazyLock<Vec<Named>> = LazyLock::new(|| {
-    let css = "text/css; charset=utf-8";
-    let js = "text/javascript; charset=utf-8";
-    vec![
-        named("paste.css", css, STYLES.as_bytes()),
-        named("paste.js", js, SCRIPTS.as_bytes()),
-        named("theme.js", js, include_bytes!("../assets/scripts/theme.js")),
-        named("icon.svg", "image/svg+xml", include_bytes!("../assets/icon.svg")),
-    ]
+static ASSETS: LazyLock<Assets> = LazyLock::new(|| {
+    Assets::at("/assets/")
+        .with("paste.css", CSS, STYLES.as_bytes())
+        .with("paste.js", JS, SCRIPTS.as_bytes())
+        .with("theme.js", JS, include_bytes!("../assets/scripts/theme.js"))
+        .with("icon.svg", SVG, include_bytes!("../assets/icon.svg"))
 });
 
 // One request each: the files are for those who write them.
@@ -64,54 +36,20 @@ const SCRIPTS: &str = concat!(
     include_str!("../assets/scripts/waiting.js"),
 );
 
-fn named(plain: &'static str, content_type: &'static str, bytes: &'static [u8]) -> Named {
-    let digest = Sha256::digest(bytes);
-    let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    let (stem, extension) = plain.rsplit_once('.').unwrap_or((plain, ""));
-    let href = format!("/assets/{stem}.{hash}.{extension}");
-    Named { plain, href, asset: Asset { bytes, content_type } }
-}
-
 /// The file with this hashed name (what follows `/assets/` in the URL).
 pub fn asset(name: &str) -> Option<Asset> {
-    let found = ASSETS.iter().find(|a| a.href.strip_prefix("/assets/") == Some(name))?;
-    Some(found.asset)
+    ASSETS.find(name)
 }
 
 /// Where pages find the file that the sources call `name`. Empty when there is none.
 pub fn href(name: &str) -> &'static str {
-    ASSETS.iter().find(|a| a.plain == name).map_or("", |a| a.href.as_str())
+    ASSETS.href(name)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ASSETS, asset, href};
-
-    #[test]
-    fn every_file_is_served_under_its_hashed_name_and_no_other() {
-        for named in ASSETS.iter() {
-            let href = href(named.plain);
-            let name = href.strip_prefix("/assets/").unwrap();
-            assert_eq!(asset(name), Some(named.asset));
-            assert!(!named.asset.bytes.is_empty());
-            assert_eq!(asset(named.plain), None, "a name without hash would be kept for ever");
-        }
-    }
-
-    #[test]
-    fn h4_names_that_are_not_in_the_list_are_nothing() {
-        for name in ["", "/", "..", "../Cargo.toml", "%2e%2e/paste.css", "paste.css\0", "..\\x"] {
-            assert_eq!(asset(name), None, "{name:?}");
-        }
-    }
-
     #[test]
     fn files_name_no_other_host() {
-        for named in ASSETS.iter() {
-            let text = std::str::from_utf8(named.asset.bytes).unwrap();
-            let text = text.replace("http://www.w3.org/2000/svg", "");
-            assert!(!text.contains("://"), "{} names a host", named.plain);
-            assert!(!text.contains("@import") && !text.contains("url("), "{}", named.plain);
-        }
+        assert_eq!(super::ASSETS.strangers(), [""; 0]);
     }
 }

@@ -1,13 +1,11 @@
 //! How the service talks to Postgres: a few sessions that come back by themselves.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use leasehold::database::Database;
 use leasehold::error::CallError;
-use leasehold::link::{Link, Param};
+use leasehold::link::Links;
 use leasehold::migrate::{Migration, Schema};
-use tokio_postgres::Row;
 
 use crate::error::Unavailable;
 
@@ -31,26 +29,9 @@ pub const SCHEMA: Schema = Schema {
 /// How long one statement may take before the request is answered with 503.
 const CALL_LIMIT: Duration = Duration::from_secs(10);
 
-/// Sessions that statements are spread over. Statements on one session are sent without waiting
-/// for each other.
-pub struct Sessions {
-    links: Vec<Link>,
-    next: AtomicUsize,
-}
-
-impl Sessions {
-    pub fn new(database: &Database, count: usize) -> Self {
-        let links = (0..count.max(1)).map(|_| Link::new(database.clone(), CALL_LIMIT)).collect();
-        Self { links, next: AtomicUsize::new(0) }
-    }
-
-    pub async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CallError> {
-        let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.links.len();
-        match self.links.get(turn) {
-            Some(link) => link.query(sql, params).await,
-            None => Err(CallError::TimedOut(Duration::ZERO)),
-        }
-    }
+/// Sessions that statements are spread over.
+pub fn sessions(database: &Database, count: usize) -> Links {
+    Links::new(database, count, CALL_LIMIT)
 }
 
 impl From<CallError> for Unavailable {

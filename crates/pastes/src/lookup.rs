@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use leasehold::link::Links;
 use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use crate::code::ShortCode;
-use crate::database::Sessions;
+use crate::database::sessions;
 use crate::error::Unavailable;
 use crate::model::Status;
 use crate::store::ObjectKey;
@@ -53,7 +54,7 @@ impl Lookups {
         let lanes = (0..lanes.max(1))
             .map(|_| {
                 let (sender, receiver) = mpsc::channel(WAITING);
-                tokio::spawn(ask(Sessions::new(database, 1), receiver));
+                tokio::spawn(ask(sessions(database, 1), receiver));
                 sender
             })
             .collect();
@@ -74,7 +75,7 @@ impl Lookups {
     }
 }
 
-async fn ask(sessions: Sessions, mut questions: mpsc::Receiver<Question>) {
+async fn ask(sessions: Links, mut questions: mpsc::Receiver<Question>) {
     let mut batch = Vec::with_capacity(MOST);
     while questions.recv_many(&mut batch, MOST).await > 0 {
         let mut codes: Vec<&str> = batch.iter().map(|question| question.code.as_str()).collect();

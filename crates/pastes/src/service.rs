@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use leasehold::Leasehold;
+use leasehold::link::Links;
 
 use crate::cache::Cache;
-use crate::database::{SCHEMA, Sessions};
+use crate::database::{SCHEMA, sessions};
 use crate::error::{StartError, Unavailable};
 use crate::lookup::Lookups;
 use crate::settings::Settings;
@@ -29,7 +30,7 @@ pub(crate) struct Inner {
     pub(crate) engine: Leasehold,
     pub(crate) settings: Settings,
     pub(crate) store: Store,
-    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) sessions: Arc<Links>,
     pub(crate) writer: Writer,
     pub(crate) lookups: Lookups,
     pub(crate) cache: Cache,
@@ -62,7 +63,7 @@ impl Pastes {
         }
         let rows = session.query_typed("select key from pastes.secret", &[]).await?;
         let secret = rows.first().map(|row| row.get(0)).ok_or(StartError::NotMigrated)?;
-        let sessions = Arc::new(Sessions::new(&database, WRITING));
+        let sessions = Arc::new(sessions(&database, WRITING));
         let uploader =
             settings.direct_upload.then(|| Uploader::start(store.clone(), Arc::clone(&sessions)));
         let pastes = Self(Arc::new(Inner {

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use leasehold::error::CallError;
+use leasehold::link::Links;
 use leasehold::worker::BatchItem;
 use leasehold::{Backoff, Job, JobError, JobResult, Outcome, Policy};
 use serde::{Deserialize, Serialize};
@@ -22,7 +23,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use crate::database::Sessions;
 use crate::service::Pastes;
 use crate::store::{ObjectKey, Store};
 
@@ -72,7 +72,7 @@ pub struct Uploader {
 
 impl Uploader {
     /// Ends with the handle.
-    pub fn start(store: Store, sessions: Arc<Sessions>) -> Self {
+    pub fn start(store: Store, sessions: Arc<Links>) -> Self {
         let (tasks, waiting) = mpsc::channel(4096);
         tokio::spawn(upload_all(store, sessions, waiting));
         Self { tasks, room: Arc::new(Semaphore::new(ROOM)) }
@@ -89,7 +89,7 @@ impl Uploader {
 
 async fn upload_all(
     store: Store,
-    sessions: Arc<Sessions>,
+    sessions: Arc<Links>,
     mut waiting: mpsc::Receiver<(Task, OwnedSemaphorePermit)>,
 ) {
     let batches = Arc::new(Semaphore::new(BATCHES));
@@ -132,7 +132,7 @@ async fn put_all(store: &Store, tasks: &[Task]) -> Vec<Result<(), String>> {
 
 /// Makes every paste readable that waits for these objects. Objects that nothing refers to any more
 /// are deleted again.
-async fn finish(store: &Store, sessions: &Sessions, keys: &[ObjectKey]) -> Result<(), CallError> {
+async fn finish(store: &Store, sessions: &Links, keys: &[ObjectKey]) -> Result<(), CallError> {
     if keys.is_empty() {
         return Ok(());
     }

@@ -10,12 +10,13 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use leasehold::database::Database;
 use leasehold::error::CallError;
+use leasehold::link::Links;
 use tokio::sync::{mpsc, oneshot};
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use crate::code::ShortCode;
-use crate::database::Sessions;
+use crate::database::sessions;
 use crate::store::ObjectKey;
 use crate::upload::ATTEMPTS;
 
@@ -58,7 +59,7 @@ impl Writer {
         let lanes = (0..lanes.max(1))
             .map(|_| {
                 let (sender, receiver) = mpsc::channel(WAITING);
-                tokio::spawn(write(Sessions::new(database, 1), receiver, upload_after));
+                tokio::spawn(write(sessions(database, 1), receiver, upload_after));
                 sender
             })
             .collect();
@@ -78,7 +79,7 @@ impl Writer {
 }
 
 async fn write(
-    sessions: Sessions,
+    sessions: Links,
     mut waiting: mpsc::Receiver<(Plain, oneshot::Sender<Answer>)>,
     upload_after: Duration,
 ) {
@@ -113,7 +114,7 @@ async fn write(
 }
 
 async fn create_all(
-    sessions: &Sessions,
+    sessions: &Links,
     batch: &[(Plain, oneshot::Sender<Answer>)],
     upload_after: Duration,
 ) -> Result<std::collections::HashMap<String, Made>, CallError> {

@@ -11,6 +11,7 @@ use axum::routing::{get, post};
 use axum::{Form, Router};
 use leasehold::Leasehold;
 use leasehold::measure::text::CONTENT_TYPE;
+use leasehold_http::assets::Asset;
 use maud::Markup;
 use serde::Deserialize;
 use tokio_postgres::types::Type;
@@ -145,10 +146,9 @@ async fn metrics(State(console): State<Console>) -> Response {
 
 async fn asset(Path(name): Path<String>) -> Response {
     match assets::asset(&name) {
-        Some((bytes, kind)) => {
-            let headers =
-                [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, assets::CACHE_CONTROL)];
-            (headers, bytes).into_response()
+        Some(Asset { bytes, content_type }) => {
+            let kept = (header::CACHE_CONTROL, assets::CACHE_CONTROL);
+            ([(header::CONTENT_TYPE, content_type), kept], bytes).into_response()
         }
         None => (StatusCode::NOT_FOUND, "there is no such file\n").into_response(),
     }

@@ -1,0 +1,118 @@
+//! Stylesheets, scripts and icons: inside the executable, under names that change with their bytes.
+//!
+//! # What is true
+//! - A hashed name always has the same bytes, so browsers may keep it for ever ([`CACHE_CONTROL`]). A
+//!   new build has new names; a page names the files of its own build.
+//! - Names are compared with a fixed list: no path is ever built from a request.
+//!
+//! # What can go wrong
+//! - During a rolling deploy a page of the new build asks an old process for its stylesheet and
+//!   gets 404 there. The page works unstyled and without scripts; a reload mends it.
+
+use sha2::{Digest, Sha256};
+
+/// For answers that carry an asset.
+pub const CACHE_CONTROL: &str = "public, max-age=31536000, immutable";
+
+pub const CSS: &str = "text/css; charset=utf-8";
+pub const JS: &str = "text/javascript; charset=utf-8";
+pub const SVG: &str = "image/svg+xml";
+
+/// A file to serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asset {
+    pub bytes: &'static [u8],
+    pub content_type: &'static str,
+}
+
+struct Named {
+    /// As the sources call it: `paste.css`.
+    plain: &'static str,
+    /// As the pages call it: `/assets/paste.0123456789abcdef.css`.
+    href: String,
+    asset: Asset,
+}
+
+/// The files of one service.
+pub struct Assets {
+    place: &'static str,
+    files: Vec<Named>,
+}
+
+impl Assets {
+    /// No files yet; they will be below `place`, such as `/assets/`.
+    pub fn at(place: &'static str) -> Self {
+        Self { place, files: Vec::new() }
+    }
+
+    #[must_use]
+    pub fn with(
+        mut self,
+        plain: &'static str,
+        content_type: &'static str,
+        bytes: &'static [u8],
+    ) -> Self {
+        let digest = Sha256::digest(bytes);
+        let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let (stem, extension) = plain.rsplit_once('.').unwrap_or((plain, ""));
+        let href = format!("{}{stem}.{hash}.{extension}", self.place);
+        self.files.push(Named { plain, href, asset: Asset { bytes, content_type } });
+        self
+    }
+
+    /// The file with this hashed name: what follows the place in the URL.
+    pub fn find(&self, name: &str) -> Option<Asset> {
+        let found = self.files.iter().find(|a| a.href.strip_prefix(self.place) == Some(name))?;
+        Some(found.asset)
+    }
+
+    /// Where pages find the file that the sources call `name`. Empty when there is none.
+    pub fn href(&self, name: &str) -> &str {
+        self.files.iter().find(|a| a.plain == name).map_or("", |a| a.href.as_str())
+    }
+
+    /// Every file with the name that the sources call it.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, Asset)> {
+        self.files.iter().map(|named| (named.plain, named.asset))
+    }
+
+    /// The files that name another host, or that would fetch something by themselves. For tests: there
+    /// must be none.
+    pub fn strangers(&self) -> Vec<&'static str> {
+        let names_another = |asset: &Asset| {
+            let text = String::from_utf8_lossy(asset.bytes);
+            let text = text.replace("http://www.w3.org/2000/svg", "");
+            ["://", "@import", "url("].iter().any(|word| text.contains(word))
+        };
+        self.all().filter(|(_, asset)| names_another(asset)).map(|(plain, _)| plain).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn h4_files_are_found_by_their_hashed_names_and_by_nothing_else() {
+        let assets = Assets::at("/x/").with("a.css", CSS, b"body {}").with("b.js", JS, b"1");
+        for (plain, asset) in assets.all() {
+            let name = assets.href(plain).strip_prefix("/x/").expect("a name");
+            assert_eq!(assets.find(name), Some(asset));
+            assert_eq!(assets.find(plain), None, "a name without hash would be kept for ever");
+        }
+        for name in ["", "/", "..", "../Cargo.toml", "%2e%2e/a.css", "a.css\0", "..\\x"] {
+            assert_eq!(assets.find(name), None, "{name:?}");
+        }
+        assert_eq!(assets.href("c.css"), "");
+    }
+
+    #[test]
+    fn files_that_name_a_host_are_found_out() {
+        let icon = br#"<svg xmlns="http://www.w3.org/2000/svg"/>"#;
+        let assets = Assets::at("/")
+            .with("icon.svg", SVG, icon)
+            .with("evil.css", CSS, b"@import 'x'")
+            .with("evil.js", JS, b"fetch('https://example.org')");
+        assert_eq!(assets.strangers(), ["evil.css", "evil.js"]);
+    }
+}
