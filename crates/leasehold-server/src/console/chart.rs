@@ -134,7 +134,7 @@ pub fn exact(value: f64) -> String {
     if value.fract().abs() > 0.05 && value < 100.0 {
         return round(value).to_string();
     }
-    let digits = format!("{:.0}", value);
+    let digits = format!("{value:.0}");
     let mut text = String::new();
     for (place, digit) in digits.chars().enumerate() {
         if place > 0 && (digits.len() - place).is_multiple_of(3) {

@@ -75,9 +75,14 @@ impl Latest {
     }
 }
 
+/// What a chart shows: its name, title, unit, and kind and metrics of what is drawn; what stands there
+/// when nothing is.
+type Wanted<'a> =
+    (&'static str, &'static str, &'static str, &'static str, &'a [&'a str], &'static str);
+
 async fn charts(client: &Client, range: Range) -> Result<Vec<Series>, tokio_postgres::Error> {
     let synced = ["synced_missing", "synced_different", "synced_deleted", "forced"];
-    let wanted: [(&str, &str, &str, &str, &[&str], &str); 3] = [
+    let wanted: [Wanted<'_>; 3] = [
         (
             "queue_length",
             "Queue length",

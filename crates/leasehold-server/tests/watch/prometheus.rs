@@ -88,7 +88,7 @@ fn sample(line: &str) -> Result<Sample, String> {
             if labels.insert(label.to_owned(), value).is_some() {
                 return Err(wrong("a label twice"));
             }
-            let after = &after[end + 1..];
+            let after = after.get(end + 1..).unwrap_or_default();
             match after.strip_prefix(',') {
                 Some(more) => rest = more,
                 None => {
@@ -132,10 +132,12 @@ fn check(family: &Family) -> Result<(), String> {
     if family.kind == "histogram" { histogram(family) } else { Ok(()) }
 }
 
+/// The buckets of one set of labels, its count, and whether it has a sum.
+type Buckets = (Vec<(f64, f64)>, Option<f64>, bool);
+
 /// Buckets only grow, and the last one holds them all.
 fn histogram(family: &Family) -> Result<(), String> {
-    let mut sets: BTreeMap<BTreeMap<String, String>, (Vec<(f64, f64)>, Option<f64>, bool)> =
-        BTreeMap::new();
+    let mut sets: BTreeMap<BTreeMap<String, String>, Buckets> = BTreeMap::new();
     for sample in &family.samples {
         let mut labels = sample.labels.clone();
         let bound = labels.remove("le");

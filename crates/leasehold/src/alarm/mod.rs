@@ -70,7 +70,7 @@ pub async fn evaluate(client: &Client, sample: Timestamp) -> Result<Vec<Change>,
         match raised {
             true => tracing::warn!(alarm.rule = rule, alarm.subject = subject, "{summary}"),
             false => {
-                tracing::info!(alarm.rule = rule, alarm.subject = subject, "the alarm is over")
+                tracing::info!(alarm.rule = rule, alarm.subject = subject, "the alarm is over");
             }
         }
     }

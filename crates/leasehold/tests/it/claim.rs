@@ -93,6 +93,9 @@ async fn a9_a_claim_that_is_killed_half_way_claims_nothing() {
     blocked(&sql.client, worker_pid).await;
     assert!(sql.one::<bool>("select pg_terminate_backend($1)", &[&worker_pid]).await);
     assert!(joined(claiming).await, "the claimer sees an error");
+    // It hears of its end a moment before its locks are gone.
+    let gone = "select not exists (select from pg_stat_activity where pid = $1)";
+    crate::sql::until(&sql.client, gone, &[&worker_pid]).await;
     sql.run("select pg_advisory_unlock(41)").await;
     let untouched: i64 = sql
         .one(
