@@ -2,7 +2,10 @@
 //!
 //! # What is true
 //! - Each piece is one short transaction. Whoever saves in between waits for a piece at most.
+//! - After each piece comes a rest of the same length, so that people have half of the database.
 //! - How far the work has come is stored with each piece: after a crash it goes on from there.
+
+use std::time::{Duration, Instant};
 
 use leasehold::schedule::Schedule;
 use leasehold::worker::WorkerBuilder;
@@ -16,7 +19,9 @@ use crate::service::Annotations;
 /// Where the work in pieces waits.
 pub const QUEUE: &str = "annotations.bulk";
 /// Notes of a piece.
-const PIECE: i32 = 1000;
+const PIECE: i32 = 250;
+/// The longest rest: a database that is slow for once must not put the work off for minutes.
+const LONGEST_REST: Duration = Duration::from_secs(1);
 
 #[derive(Job, Serialize, Deserialize)]
 #[job(name = "annotations.bulk", queue = "annotations.bulk", max_attempts = 1000)]
@@ -54,12 +59,13 @@ async fn work(annotations: Annotations, job: Bulk, ctx: Ctx) -> Result<(), JobEr
         if ctx.stop_reason().is_some() {
             return Err(JobError::retry("stopped between two pieces"));
         }
+        let started = Instant::now();
         let params = [(&job.bulk as _, Type::INT8), (&PIECE as _, Type::INT4)];
         let row = annotations.row(sql, &params).await.map_err(|error| trouble(&error))?;
         if row.get(1) {
             return Ok(());
         }
-        tokio::task::yield_now().await;
+        tokio::time::sleep(started.elapsed().min(LONGEST_REST)).await;
     }
 }
 
