@@ -1,6 +1,7 @@
 -- What the check of a mirror keeps: its place, what it found, what is counted and what may be
 -- forgotten.
 
+-- Takes the next range of a mirror's check. No row: it is not due, or somebody is at it. Who takes it
 -- and dies holds it up for two minutes.
 create or replace function leasehold.take_check(of_name text)
 returns table (token bigint, after text, round_started_at timestamptz)
@@ -64,6 +65,8 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
     returning m.equal_as_of
 $$;
 
+-- Notes what is unequal, and makes a job for each row that has none. A row that changed since the
+-- round began is not a difference yet: its own job is on its way. A row that stays unequal gets
 -- another job a minute later, then two, up to a day.
 create or replace function leasehold.mirror_differs(
     of_mirror text, began timestamptz, keys text[], kinds text[], sources bigint[], helds bigint[]

@@ -78,6 +78,13 @@ begin
                     from latest where kind = 'mirror' group by subject) l), '[]'),
         'oldest_xact_age', coalesce((select value from latest
             where kind = 'database' and metric = 'oldest_xact_age'), 0),
+        -- Those that alone would be reason enough to look, as of now.
+        'vacuum_held_by', coalesce((select jsonb_agg(jsonb_build_object(
+            'who', h.who, 'remedy', h.remedy, 'age', h.age) order by h.place)
+            from (select v.*, row_number() over (order by v.xids desc nulls last, v.age desc) as place,
+                         max(v.age) over () as oldest
+                    from leasehold.vacuum_holders() v) h
+           where h.place <= 3 and h.age >= h.oldest / 2), '[]'),
         'open', coalesce((select jsonb_agg(jsonb_build_object('rule', a.rule, 'subject', a.subject))
             from leasehold.alarm a where a.cleared_at is null), '[]'))
      where exists (select from latest));
@@ -101,6 +108,9 @@ begin
     if not found then
         return;
     end if;
+    -- Nothing wrong leaves no other trace; this one says that somebody looked.
+    insert into leasehold.duty as d (name, ran_at) values ('judge', of_sample + interval '1 minute')
+    on conflict (name) do update set ran_at = excluded.ran_at;
     for found_now in
         select u.rule, u.subject, u.value, u.threshold, u.summary
           from jsonb_to_recordset(up) as u (rule text, subject text, value float8, threshold float8, summary text)

@@ -28,7 +28,7 @@ pub enum Rule {
     NoWorkers,
     /// Workers die or stall under their jobs.
     LeaseLosses,
-    /// A transaction has been open for so long that Postgres cannot clean up after the queue.
+    /// Something has held back Postgres's cleaning for so long that claims will slow down.
     VacuumHeldBack,
     /// A mirror has differed from its source for too long.
     MirrorDifferenceAge,
@@ -72,10 +72,23 @@ pub struct Snapshot {
     pub queues: Vec<QueueView>,
     pub sweeps: Vec<SweepView>,
     pub mirrors: Vec<MirrorView>,
-    /// How long the oldest transaction that holds back cleaning has been open.
+    /// For how long cleaning has been held back.
     pub oldest_xact_age: f64,
+    /// By whom, the worst first; empty: whoever it was is gone by now.
+    #[serde(default)]
+    pub vacuum_held_by: Vec<Holder>,
     /// Alarms that are up.
     pub open: Vec<Open>,
+}
+
+/// A session, a prepared transaction, a replication slot or a standby.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Holder {
+    /// Without the text of its query: that may hold a secret.
+    pub who: String,
+    /// What ends it.
+    pub remedy: String,
+    pub age: f64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -220,10 +233,15 @@ impl Judging<'_> {
         }
         let (age, most) = (self.snapshot.oldest_xact_age, self.defaults.max_xact_age);
         if self.above(Rule::VacuumHeldBack, "", age, most) {
-            let summary = format!(
-                "a transaction has been open for {}: dead rows cannot be removed and claims will slow down",
+            let mut summary = format!(
+                "dead rows cannot be removed, and have not been for {}: claims will slow down",
                 span(age)
             );
+            for (place, holder) in self.snapshot.vacuum_held_by.iter().enumerate() {
+                let word = if place == 0 { "held back by" } else { "and by" };
+                let Holder { who, remedy, age } = holder;
+                summary.push_str(&format!("; {word} {who}, {}; {remedy}", span(*age)));
+            }
             self.up(Rule::VacuumHeldBack, "", age, most, summary);
         }
         self.found

@@ -128,6 +128,26 @@ fn what_is_not_a_queue_has_its_rules_too() {
 }
 
 #[test]
+fn who_holds_back_vacuum_is_named_with_what_ends_it() {
+    let holder =
+        |who: &str, age: f64| Holder { who: who.to_owned(), remedy: format!("end {who}"), age };
+    let sick = Snapshot {
+        oldest_xact_age: 1000.0,
+        vacuum_held_by: vec![holder("one", 1000.0), holder("two", 600.0)],
+        ..Snapshot::default()
+    };
+    let found = judge(&sick, &Defaults::default());
+    assert_eq!(
+        found[0].summary,
+        "dead rows cannot be removed, and have not been for 16 min: claims will slow down; \
+         held back by one, 16 min; end one; and by two, 10 min; end two"
+    );
+    // It may be gone when somebody looks.
+    let gone = Snapshot { vacuum_held_by: Vec::new(), ..sick };
+    assert!(judge(&gone, &Defaults::default())[0].summary.ends_with("claims will slow down"));
+}
+
+#[test]
 fn every_rule_has_one_word_everywhere() {
     for rule in Rule::ALL {
         let json = serde_json::to_value(rule).expect("a word");

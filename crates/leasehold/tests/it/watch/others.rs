@@ -76,35 +76,6 @@ async fn workers_that_die_under_their_jobs_are_said() {
 }
 
 #[tokio::test]
-async fn a_transaction_that_holds_back_vacuum_is_said() {
-    let sql = Sql::new().await;
-    let old = sql.actor().await;
-    run(&old, "begin isolation level repeatable read; select 1 from leasehold.queue").await;
-    a_minute_passes(&sql).await;
-    let age_now = value(&sql.client, "database", "", "oldest_xact_age").await;
-    assert!(age_now > 0.0 && age_now < 900.0, "{age_now}");
-    assert_eq!(up(&sql.client).await, Vec::<String>::new());
-    // Its start cannot be moved; what was measured can.
-    judged_as(&sql, "oldest_xact_age", 901.0).await;
-    assert_eq!(up(&sql.client).await, ["vacuum_held_back "]);
-    run(&old, "commit").await;
-    a_minute_passes(&sql).await;
-    assert_eq!(up(&sql.client).await, Vec::<String>::new());
-    assert_eq!(value(&sql.client, "database", "", "oldest_xact_age").await, 0.0);
-}
-
-/// Judges the last sample again with another value in it.
-async fn judged_as(sql: &Sql, metric: &str, value: f64) {
-    let sampled = a_minute_passes(sql).await;
-    let text = format!(
-        "update leasehold.measure set value = {value} where metric = '{metric}' and at = '{}'",
-        sampled.minute
-    );
-    run(&sql.client, &text).await;
-    leasehold::alarm::evaluate(&sql.client, sampled.minute).await.unwrap();
-}
-
-#[tokio::test]
 async fn a_mirror_that_differs_for_too_long_is_said() {
     let sql = Sql::new().await;
     run(
