@@ -153,7 +153,7 @@ begin
     grant select on leasehold.measure, leasehold.measure_hour, leasehold.watch, leasehold.alarm,
         leasehold.alarm_state, leasehold.alarm_receiver, leasehold.duty to leasehold_viewer;
     grant execute on function leasehold.latest(), leasehold.mirror_numbers(),
-        leasehold.vacuum_holders(), leasehold.quoted_table(text),
+        leasehold.vacuum_holders(),
         leasehold.series(text, text[], text, interval, interval) to leasehold_viewer;
     grant select (sweep, key, claim, attempts, failed_at, retry_at, dead_at)
         on leasehold.sweep_failure to leasehold_viewer;

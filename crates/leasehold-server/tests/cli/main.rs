@@ -10,9 +10,12 @@
 mod annotations;
 mod basics;
 mod bench;
+#[path = "../../../leasehold/tests/it/watch/clock.rs"]
+mod clock;
 mod dead;
 mod dev;
 mod doctor;
+mod doctor_watch;
 mod enqueue;
 mod jobs;
 mod migrate;
