@@ -8,6 +8,7 @@
 )]
 
 mod annotations;
+mod annotations_takeover;
 mod basics;
 mod bench;
 #[path = "../../../leasehold/tests/it/watch/clock.rs"]
