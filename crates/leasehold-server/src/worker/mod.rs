@@ -203,7 +203,8 @@ fn stop_signals() -> std::io::Result<(impl Future<Output = ()>, impl Future<Outp
 pub fn start_logging() {
     use std::io::IsTerminal;
     let level = tracing_subscriber::EnvFilter::try_from_env("LEASEHOLD_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+        // The library of the index tells of each commit in ten lines; what matters of it we say ourselves.
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,tantivy=warn"));
     let logging = tracing_subscriber::fmt()
         .with_env_filter(level)
         .with_writer(std::io::stderr)

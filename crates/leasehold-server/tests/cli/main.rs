@@ -23,6 +23,7 @@ mod migrate;
 mod mirrors;
 mod queues;
 mod schedules;
+mod secrets;
 mod serve;
 mod support;
 mod sweeps;
