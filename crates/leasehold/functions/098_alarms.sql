@@ -72,10 +72,17 @@ begin
                     from latest where kind = 'sweep' group by subject) l), '[]'),
         'mirrors', coalesce((select jsonb_agg(jsonb_build_object(
             'mirror', l.subject, 'differences', coalesce(l.differences, 0),
-            'oldest_difference_age', coalesce(l.age, 0)) order by l.subject)
+            'oldest_difference_age', coalesce(l.age, 0),
+            -- Two rounds of its check are no reason to worry, however long they take. A mirror that
+            -- was never equal may have no store at all.
+            'unproven_age', coalesce(greatest(l.equal_age
+                - 2 * (m.rows_checked / m.range_rows + 1) * extract(epoch from m.check_every), 0), 0)
+            ) order by l.subject)
             from (select subject, max(value) filter (where metric = 'differences') as differences,
-                         max(value) filter (where metric = 'oldest_difference_age') as age
-                    from latest where kind = 'mirror' group by subject) l), '[]'),
+                         max(value) filter (where metric = 'oldest_difference_age') as age,
+                         max(value) filter (where metric = 'equal_age') as equal_age
+                    from latest where kind = 'mirror' group by subject) l
+            left join leasehold.mirror m on m.name = l.subject), '[]'),
         'oldest_xact_age', coalesce((select value from latest
             where kind = 'database' and metric = 'oldest_xact_age'), 0),
         -- Those that alone would be reason enough to look, as of now.

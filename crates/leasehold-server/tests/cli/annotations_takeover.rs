@@ -1,6 +1,6 @@
 //! Two services on one index in a directory: one writes, and the other takes over when it is killed.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ struct Running {
     said: String,
 }
 
-async fn serve(place: &Place, folder: &PathBuf, args: &[&str]) -> Running {
+async fn serve(place: &Place, folder: &Path, args: &[&str]) -> Running {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let listen = format!("127.0.0.1:{port}");
     let first = ["serve", "--no-console", "--annotations-listen", &listen, "--annotations-index"];

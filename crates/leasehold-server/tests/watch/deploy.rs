@@ -29,14 +29,14 @@ fn read(file: &str) -> String {
 fn mentioned(text: &str) -> Vec<(&str, &str)> {
     let mut found = Vec::new();
     let mut rest = text;
-    while let Some(at) = rest.find("leasehold_") {
-        let word = &rest[at..];
-        let end = word.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(word.len());
-        let before = rest[..at].chars().next_back();
-        if before.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '_') {
-            found.push((&word[..end], &word[end..]));
+    while let Some((before, at)) = rest.find("leasehold_").and_then(|at| rest.split_at_checked(at))
+    {
+        let end = at.find(|c: char| !c.is_ascii_lowercase() && c != '_').unwrap_or(at.len());
+        let (word, after) = at.split_at_checked(end).unwrap();
+        if before.chars().next_back().is_none_or(|c| !c.is_ascii_alphanumeric() && c != '_') {
+            found.push((word, after));
         }
-        rest = &word[end..];
+        rest = after;
     }
     found
 }

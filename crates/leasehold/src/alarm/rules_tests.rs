@@ -1,3 +1,4 @@
+use super::super::snapshot::{MirrorView, SweepView, Watch};
 use super::*;
 
 fn watch() -> Watch {
@@ -103,6 +104,10 @@ fn deaths_and_losses_count_from_their_threshold_on() {
     assert_eq!(of(QueueView { watch: Some(off), ..both }), []);
 }
 
+fn mirror(name: &str, oldest_difference_age: f64, unproven_age: f64) -> MirrorView {
+    MirrorView { mirror: name.to_owned(), differences: 3.0, oldest_difference_age, unproven_age }
+}
+
 #[test]
 fn what_is_not_a_queue_has_its_rules_too() {
     let sick = Snapshot {
@@ -112,8 +117,9 @@ fn what_is_not_a_queue_has_its_rules_too() {
             SweepView { sweep: "c".to_owned(), ..SweepView::default() },
         ],
         mirrors: vec![
-            MirrorView { mirror: "i".to_owned(), differences: 3.0, oldest_difference_age: 601.0 },
-            MirrorView { mirror: "j".to_owned(), differences: 3.0, oldest_difference_age: 600.0 },
+            mirror("i", 601.0, 3601.0),
+            mirror("j", 600.0, 3600.0),
+            mirror("k", 0.0, 3601.0),
         ],
         oldest_xact_age: 901.0,
         ..Snapshot::default()
@@ -122,6 +128,7 @@ fn what_is_not_a_queue_has_its_rules_too() {
         (Rule::SweepStuckRows, "a"),
         (Rule::SweepStuckRows, "b"),
         (Rule::MirrorDifferenceAge, "i"),
+        (Rule::MirrorNotCompared, "k"),
         (Rule::VacuumHeldBack, ""),
     ];
     assert_eq!(rules(&sick), expected.map(|(rule, subject)| (rule, subject.to_owned())));

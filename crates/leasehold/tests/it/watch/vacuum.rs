@@ -43,12 +43,12 @@ async fn a_session_that_holds_back_vacuum_is_named_without_its_query() {
     assert_eq!(up(&sql.client).await, ["vacuum_held_back "]);
     let said = summary(&sql.client).await;
     for words in [
-        &format!(
+        format!(
             "held back by session pid {pid}, application night?report, role postgres, idle in transaction, "
-        )[..],
-        &format!("end it: select pg_terminate_backend({pid})"),
+        ),
+        format!("end it: select pg_terminate_backend({pid})"),
     ] {
-        assert!(said.contains(words), "{words:?} is not in {said:?}");
+        assert!(said.contains(&words), "{words:?} is not in {said:?}");
     }
     assert!(!said.contains("hunter2") && !said.contains("select '"), "{said}");
     // What it says to do helps.
