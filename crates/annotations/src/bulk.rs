@@ -46,11 +46,22 @@ pub fn worker<S: Send + Sync + 'static>(
         .handle(move |job: Bulk, ctx: Ctx| work(working.clone(), job, ctx))
         .handle(move |_: Purge| tidy(purging.clone()))
         .schedule(purge);
-    let mirror = annotations.0.mirrored.as_ref().and_then(|mirrored| mirrored.mirror.clone());
-    Ok(match mirror {
-        Some(mirror) => builder.mirror(mirror),
-        None => builder,
+    Ok(match annotations.writes_index() {
+        true => index_worker(annotations, builder),
+        false => builder,
     })
+}
+
+/// Adds what keeps the index equal to the notes, and nothing else: for a process that has
+/// become the writer of the index ([`Annotations::becomes_writer`]) while its worker ran.
+pub fn index_worker<S: Send + Sync + 'static>(
+    annotations: &Annotations,
+    builder: WorkerBuilder<S>,
+) -> WorkerBuilder<S> {
+    match &annotations.0.mirrored {
+        Some(mirrored) => builder.mirror(mirrored.mirror.clone()),
+        None => builder,
+    }
 }
 
 async fn work(annotations: Annotations, job: Bulk, ctx: Ctx) -> Result<(), JobError> {
