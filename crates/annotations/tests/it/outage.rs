@@ -1,10 +1,11 @@
-//! The index is away while people write, change, move and delete. Afterwards nothing is missing,
-//! nothing is old and nothing is there that should not be.
+//! The index is away while people write, change, move and delete, or it comes back as another one.
+//! Afterwards nothing is missing, nothing is old and nothing is there that should not be.
 
 use annotations::index::Query;
-use annotations::{Annotation, Change, Filter, IndexState, Settings};
+use annotations::{Annotation, AnnotationId, Change, Filter, IndexState, Settings, WORLD};
+use serde_json::json;
 
-use crate::rig::{Rig, each_with, on_page, settings, until};
+use crate::rig::{PAGE, Rig, each, each_with, on_page, settings, until};
 
 fn words(q: &str) -> Filter {
     Filter { q: Some(q.to_owned()), ..Filter::default() }
@@ -79,6 +80,46 @@ async fn f11_after_an_outage_of_the_index_nothing_is_missing_stale_or_a_ghost() 
         let in_group = Query { groups: Some(vec![group.id.clone()]), ..Query::default() };
         assert_eq!(rig.index().ids(in_group).await, [moved.id.to_string()]);
         assert_eq!(rig.count("select count(*) from leasehold.dead_job").await, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn f14_an_index_that_was_restored_is_mended_by_the_check() {
+    each(async |rig| {
+        let alba = rig.user("alba").await;
+        let lost = rig.note(&alba, "lost giants").await;
+        let strange = rig.note(&alba, "familiar windmills").await;
+        let kept = rig.note(&alba, "kept sheep").await;
+        rig.work_all().await;
+        // What another database would have put there.
+        let other = |text: &str| {
+            json!({
+                "url": PAGE, "user": "alba", "group": WORLD, "kind": "page_note", "quote": "",
+                "text": text, "tags": [], "parent": null, "root": null, "created": 1, "updated": 1,
+            })
+        };
+        let ghost = AnnotationId::random();
+        rig.index().tamper(lost.id.as_str(), None).await;
+        rig.index().tamper(strange.id.as_str(), Some((50, other("strange barber")))).await;
+        rig.index().tamper(ghost.as_str(), Some((3, other("ghost of a basin")))).await;
+        let sql = "select leasehold.order_mirror($1, 'check', 'alba')";
+        rig.client.execute(sql, &[&annotations::MIRROR]).await.unwrap();
+        rig.work_all().await;
+        rig.work_until_none_waits().await;
+        assert_eq!(rig.count("select repaired_total from leasehold.mirror").await, 3);
+        rig.assert_equal().await;
+        for (q, there) in [
+            ("giants", Some(&lost)),
+            ("windmills", Some(&strange)),
+            ("sheep", Some(&kept)),
+            ("barber", None),
+            ("ghost", None),
+        ] {
+            let ids: Vec<String> = there.iter().map(|note| note.id.to_string()).collect();
+            assert_eq!(indexed(&rig, q).await, ids, "{q}");
+        }
+        assert_eq!(rig.count("select count(*) from leasehold.mirror_difference").await, 0);
     })
     .await;
 }

@@ -13,6 +13,7 @@ use leasehold::mirror::{
     Digest, Held, ItemError, Range, Target, TargetError, Targets, Tombstone, Write, Written,
 };
 use leasehold_testing::opensearch::fresh_prefix;
+use serde_json::{Value, json};
 
 use crate::gate::{Fault, Gate};
 
@@ -129,6 +130,32 @@ impl Switch {
     pub async fn digest(&self) -> Result<Digest, TargetError> {
         let set = self.inner.open(&self.inner.current().await?).await?;
         set.digest(&Range::default()).await
+    }
+
+    /// Takes a document away behind everybody's back, and puts another one there.
+    pub async fn tamper(&self, key: &str, other: Option<(i64, Value)>) {
+        let name = self.inner.current().await.unwrap();
+        let set = self.inner.open(&name).await.unwrap();
+        if let Some(gate) = &self.gate {
+            // Else OpenSearch itself remembers for a minute which version was taken away.
+            let settings = json!({ "index": { "gc_deletes": "0ms" } }).to_string();
+            let request = reqwest::Client::new().put(format!("{}/{name}/_settings", gate.url));
+            let request = request.header("content-type", "application/json").body(settings);
+            assert!(request.send().await.unwrap().status().is_success());
+        }
+        let key = key.to_owned();
+        let put = async |version: i64, document: Option<Value>| {
+            let write = Write { key: key.clone(), version, document, forced: false };
+            assert_eq!(set.write(&[write]).await.unwrap(), [Ok(Written::Stored)]);
+        };
+        if let Some(held) = set.held(&[key.clone()]).await.unwrap()[0] {
+            let version = held.version + 1;
+            put(version, None).await;
+            set.forget(&[Tombstone { key: key.clone(), version }]).await.unwrap();
+        }
+        if let Some((version, document)) = other {
+            put(version, Some(document)).await;
+        }
     }
 
     fn up(&self) -> Result<(), TargetError> {
