@@ -17,7 +17,7 @@ fn saves() -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
-    let rig = Arc::new(Rig::with(Settings { direct: true, ..settings() }, true).await);
+    let rig = Arc::new(Rig::with(Settings { direct: true, ..settings() }).await);
     let number = saves();
     let mut people = Vec::new();
     for name in 0..10 {
