@@ -1,5 +1,6 @@
 //! Accounts: signing up, logging in, groups, leaving.
 
+use leasehold_http::failures::sentence;
 use maud::{Markup, html};
 
 use super::layout;
@@ -124,10 +125,4 @@ pub fn welcome(user: &User, token: &str) -> Markup {
         }
     };
     layout::page("Welcome", Some(user), main)
-}
-
-fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    let first: String = letters.next().map(|c| c.to_uppercase().collect()).unwrap_or_default();
-    format!("{first}{}.", letters.as_str())
 }

@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, html};
 
-use crate::assets;
+use crate::assets::ASSETS;
 use crate::model::User;
 
 /// A page of words.
@@ -23,10 +23,10 @@ pub fn around(title: &str, user: Option<&User>, main: Markup) -> Markup {
                 meta name="color-scheme" content="light dark";
                 // Before the stylesheet and not deferred: the chosen theme is set before anything
                 // is painted, or a dark page would flash white.
-                script src=(assets::href("theme.js")) {}
-                link rel="stylesheet" href=(assets::href("notes.css"));
-                link rel="icon" type="image/svg+xml" href=(assets::href("icon.svg"));
-                script src=(assets::href("notes.js")) defer {}
+                script src=(ASSETS.href("theme.js")) {}
+                link rel="stylesheet" href=(ASSETS.href("notes.css"));
+                link rel="icon" type="image/svg+xml" href=(ASSETS.href("icon.svg"));
+                script src=(ASSETS.href("notes.js")) defer {}
             }
             body {
                 a.skip href="#main" { "Skip to the content" }

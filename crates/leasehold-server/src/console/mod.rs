@@ -135,7 +135,7 @@ impl Bound {
         let (stop, hurry) = (stopping.clone(), stopping.clone());
         Service::new("console", self.url, async move {
             tokio::select! {
-                () = pastes::http::serve(self.listener, router, stop.asked()) => {}
+                () = leasehold_http::server::serve(self.listener, router, stop.asked()) => {}
                 () = hurry.hurried() => {}
             }
             Ok(())

@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, html};
 
-use super::assets;
+use super::assets::ASSETS;
 use super::model::Overview;
 use super::panels::{alarms, charts, health, mirrors, moment_of, queues, sweeps, workers};
 
@@ -95,10 +95,10 @@ fn frame(title: &str, main: &Markup) -> Markup {
                 meta name="robots" content="noindex, nofollow";
                 meta name="color-scheme" content="light dark";
                 // Before the stylesheet and not deferred, or a dark page would flash white.
-                script src=(assets::href("theme.js")) {}
-                link rel="stylesheet" href=(assets::href("console.css"));
-                link rel="icon" type="image/svg+xml" href=(assets::href("icon.svg"));
-                script src=(assets::href("console.js")) defer {}
+                script src=(ASSETS.href("theme.js")) {}
+                link rel="stylesheet" href=(ASSETS.href("console.css"));
+                link rel="icon" type="image/svg+xml" href=(ASSETS.href("icon.svg"));
+                script src=(ASSETS.href("console.js")) defer {}
             }
             body {
                 a.skip href="#main" { "Skip to the content" }

@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, html};
 
-use crate::assets;
+use crate::assets::ASSETS;
 
 /// Where a page is, for the navigation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,10 +90,10 @@ fn head(page: &Page<'_>) -> Markup {
             }
             // Before the stylesheet and not deferred: the chosen theme is set before anything is
             // painted, or a dark page would flash white.
-            script src=(assets::href("theme.js")) {}
-            link rel="stylesheet" href=(assets::href("paste.css"));
-            link rel="icon" type="image/svg+xml" href=(assets::href("icon.svg"));
-            script src=(assets::href("paste.js")) defer {}
+            script src=(ASSETS.href("theme.js")) {}
+            link rel="stylesheet" href=(ASSETS.href("paste.css"));
+            link rel="icon" type="image/svg+xml" href=(ASSETS.href("icon.svg"));
+            script src=(ASSETS.href("paste.js")) defer {}
         }
     }
 }
