@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use leasehold_http::assets::{Assets, CSS, JS, SVG};
-use leasehold_http::look::{CONTROLS_CSS, FRAME_CSS};
+use leasehold_http::look::{CONTROLS_CSS, FRAME_CSS, theme_script};
 
 /// For pages of other origins, under a name that they can write down.
 pub const EMBED: &str = include_str!("../assets/scripts/embed.js");
@@ -26,11 +26,13 @@ const SCRIPTS: &str = concat!(
     include_str!("../assets/scripts/keys.js"),
 );
 
+static THEME: LazyLock<String> = LazyLock::new(|| theme_script("notes"));
+
 pub static ASSETS: LazyLock<Assets> = LazyLock::new(|| {
     Assets::at("/assets/")
         .with("notes.css", CSS, STYLES.as_bytes())
         .with("notes.js", JS, SCRIPTS.as_bytes())
-        .with("theme.js", JS, include_bytes!("../assets/scripts/theme.js"))
+        .with("theme.js", JS, THEME.as_bytes())
         .with("icon.svg", SVG, include_bytes!("../assets/icon.svg"))
 });
 

@@ -57,7 +57,7 @@ mod tests {
     use axum::http::{HeaderValue, header};
 
     #[tokio::test]
-    async fn h8_only_an_object_that_is_called_json_is_taken() {
+    async fn h2_only_an_object_that_is_called_json_is_taken() {
         #[derive(Debug, serde::Deserialize)]
         struct Pair {
             one: u8,

@@ -8,7 +8,8 @@
 //!   those of programs;
 //! - [`answers`] are those that every service gives, [`openapi`] describes them; [`headers`] guard
 //!   what a browser may do with one;
-//! - [`look`] is what pages share; [`assets`] are files inside the executable.
+//! - [`mod@page`] surrounds every page, [`look`] is how all of them look; [`assets`] are files inside
+//!   the executable.
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +24,7 @@ pub mod json;
 pub mod limits;
 pub mod look;
 pub mod openapi;
+pub mod page;
 mod patience;
 pub mod request;
 pub mod server;

@@ -24,7 +24,7 @@ pub fn account(account: &Account<'_>) -> Markup {
             None => (enter(account.sign_up)),
         }
     };
-    layout::page("Account", account.user, main)
+    layout::page("Account", account.user, &main)
 }
 
 fn enter(sign_up: bool) -> Markup {
@@ -124,5 +124,5 @@ pub fn welcome(user: &User, token: &str) -> Markup {
             p { a.button.primary href="/" { "To the text" } }
         }
     };
-    layout::page("Welcome", Some(user), main)
+    layout::page("Welcome", Some(user), &main)
 }

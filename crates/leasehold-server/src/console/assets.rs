@@ -3,16 +3,18 @@
 use std::sync::LazyLock;
 
 use leasehold_http::assets::{Assets, CSS, JS, SVG};
-use leasehold_http::look::{CONTROLS_CSS, FRAME_CSS};
+use leasehold_http::look::{CONTROLS_CSS, FRAME_CSS, theme_script};
 
 static STYLES: LazyLock<String> =
     LazyLock::new(|| [FRAME_CSS, CONTROLS_CSS, include_str!("assets/console.css")].concat());
+
+static THEME: LazyLock<String> = LazyLock::new(|| theme_script("leasehold"));
 
 pub static ASSETS: LazyLock<Assets> = LazyLock::new(|| {
     Assets::at("/console/assets/")
         .with("console.css", CSS, STYLES.as_bytes())
         .with("console.js", JS, include_bytes!("assets/console.js"))
-        .with("theme.js", JS, include_bytes!("assets/theme.js"))
+        .with("theme.js", JS, THEME.as_bytes())
         .with("icon.svg", SVG, include_bytes!("../../../pastes/assets/icon.svg"))
 });
 
