@@ -198,19 +198,6 @@ impl From<model::Counts> for CountsJson {
     }
 }
 
-/// RFC 9457.
-#[derive(Serialize, ToSchema)]
-pub struct Problem {
-    #[serde(rename = "type")]
-    kind_of: String,
-    title: String,
-    status: u16,
-    /// For programs.
-    code: String,
-    /// For people.
-    detail: String,
-}
-
 impl AnnotationJson {
     pub fn of(web: &Web, row: &Annotation, viewer: Option<i64>) -> Self {
         let purpose = match row.kind {
