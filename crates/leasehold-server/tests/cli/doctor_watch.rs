@@ -58,6 +58,22 @@ async fn tables_of_a_service_that_are_not_of_this_release_are_said() {
 }
 
 #[tokio::test]
+async fn the_trigger_of_our_own_service_is_no_interference() {
+    let place = Place::new().await;
+    place.run(&["migrate", "up", "--service", "pastes"]).await.expect(0);
+    is(&check(&place, "pastes").await, "ok", "version 1");
+    is(&check(&place, "interference").await, "ok", "no triggers");
+    sql(
+        &place,
+        "create function public.pastes_upload_buried() returns trigger language plpgsql as 'begin return null; end'; \
+         create or replace trigger pastes_upload_buried before insert on leasehold.dead_job \
+             for each row execute function public.pastes_upload_buried()",
+    )
+    .await;
+    is(&check(&place, "interference").await, "warn", "pastes_upload_buried on dead_job");
+}
+
+#[tokio::test]
 async fn a_mirror_without_its_triggers_fails_until_the_advice_is_followed() {
     let name = "mirror triggers";
     let place = Place::new().await;
