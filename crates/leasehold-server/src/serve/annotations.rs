@@ -169,18 +169,20 @@ impl IndexOptions {
         Self { dir: Some(dir), ..Self::default() }
     }
 
-    pub async fn open(&self) -> Result<Option<Index>, Failure> {
+    /// `works`: this process works index jobs. One that does not leaves the directory to others.
+    pub async fn open(&self, works: bool) -> Result<Option<Index>, Failure> {
         let broken =
             |error: &dyn std::fmt::Display| Failure::from(StartError::Index(error.to_string()));
         if let Some(dir) = &self.dir {
-            let index = TantivyIndex::open(TantivySettings::new(dir)).await;
-            let index = index.map_err(|error| broken(&error))?;
-            let writes = index.is_writer();
-            let index = Index::new(Arc::new(index));
-            if !writes {
-                tracing::warn!("another process writes to the index; this one only asks it");
+            let settings = TantivySettings { may_write: works, ..TantivySettings::new(dir) };
+            let index = TantivyIndex::open(settings).await.map_err(|error| broken(&error))?;
+            if works && !index.is_writer() {
+                tracing::info!(
+                    "another process writes to the index; this one takes over when it is gone"
+                );
             }
-            return Ok(Some(if writes { index } else { index.read_only() }));
+            let asked = index.clone();
+            return Ok(Some(Index::new(Arc::new(index)).written_when(move || asked.is_writer())));
         }
         let Some(url) = &self.opensearch else { return Ok(None) };
         let index = OpenSearch::new(OpenSearchSettings::new(url, &self.prefix));
@@ -226,13 +228,14 @@ impl AnnotationOptions {
     }
 }
 
-/// The service on a database whose schemas are there.
+/// The service on a database whose schemas are there. `works`: [`working`] will be run, too.
 pub async fn start(
     engine: Leasehold,
     index: &IndexOptions,
     settings: Settings,
+    works: bool,
 ) -> Result<Annotations, Failure> {
-    let notes = Annotations::start(engine, index.open().await?, settings).await?;
+    let notes = Annotations::start(engine, index.open(works).await?, settings).await?;
     super::watch(notes.engine(), annotations::QUEUE, &BULK).await?;
     Ok(notes)
 }
@@ -257,12 +260,38 @@ pub fn answering(notes: &Annotations, listener: TcpListener, stopping: &Stopping
     })
 }
 
-/// The part that keeps the index equal to the table.
+/// The part that keeps the index equal to the table. Where another process writes to the index, this one
+/// does the rest of the work, and takes over when the other is gone.
 pub fn working(notes: &Annotations, stopping: &Stopping) -> Result<Service, Failure> {
     let worker = annotations::worker(notes, notes.engine().worker().name("annotations"))?;
     let (stop, hurry) = (stopping.clone(), stopping.clone());
-    Ok(Service::new("indexing", "keeps the search index equal to the notes", async move {
-        Ok(worker.run_until_or_hurry(stop.asked(), hurry.hurried()).await?)
+    if notes.writes_index() {
+        return Ok(Service::new(
+            "indexing",
+            "keeps the search index equal to the notes",
+            async move { Ok(worker.run_until_or_hurry(stop.asked(), hurry.hurried()).await?) },
+        ));
+    }
+    let says = match notes.has_index() {
+        true => "waits for its turn to write to the search index",
+        false => "changes many notes at once, and tidies up; there is no search index",
+    };
+    let (notes, asked, hurried) = (notes.clone(), stopping.clone(), stopping.clone());
+    Ok(Service::new("indexing", says, async move {
+        let rest = async {
+            Ok::<_, Failure>(worker.run_until_or_hurry(stop.asked(), hurry.hurried()).await?)
+        };
+        let index = async {
+            tokio::select! {
+                () = asked.clone().asked() => return Ok(()),
+                () = notes.becomes_writer() => {}
+            }
+            tracing::info!("the search index is written by this process now");
+            let worker = notes.engine().worker().name("annotations-index").without_housekeeping();
+            let worker = annotations::index_worker(&notes, worker);
+            Ok::<_, Failure>(worker.run_until_or_hurry(asked.asked(), hurried.hurried()).await?)
+        };
+        tokio::try_join!(rest, index).map(|_| ())
     }))
 }
 
