@@ -7,9 +7,19 @@
     reason = "a test stops at the first surprise"
 )]
 
+// Shared with the other tests, which use more of it.
+#[path = "it/gate.rs"]
+#[allow(dead_code, reason = "see above")]
+mod gate;
+#[path = "it/kind.rs"]
+#[allow(dead_code, reason = "see above")]
+mod kind;
 #[path = "it/rig.rs"]
-#[allow(dead_code, reason = "shared with the other tests, which use more of it")]
+#[allow(dead_code, reason = "see above")]
 mod rig;
+#[path = "it/switch.rs"]
+#[allow(dead_code, reason = "see above")]
+mod switch;
 
 use std::path::Path;
 use std::process::Stdio;
@@ -48,7 +58,7 @@ async fn h3_h10_people_annotate_a_text_with_a_real_browser() {
         origins: vec![control.clone()],
         ..rig::settings()
     };
-    let rig = Arc::new(Rig::with(settings, true).await);
+    let rig = Arc::new(Rig::with(settings).await);
     let service = annotations::router(rig.notes.clone());
     let serving = tokio::spawn(annotations::http::serve(listener, service, std::future::pending()));
 

@@ -140,7 +140,7 @@ impl Switch {
             let write = Write { key: key.clone(), version, document, forced: false };
             assert_eq!(set.write(&[write]).await.unwrap(), [Ok(Written::Stored)]);
         };
-        if let Some(held) = set.held(&[key.clone()]).await.unwrap()[0] {
+        if let Some(held) = set.held(std::slice::from_ref(&key)).await.unwrap()[0] {
             let version = held.version + 1;
             put(version, None).await;
             set.forget(&[Tombstone { key: key.clone(), version }]).await.unwrap();
