@@ -7,9 +7,8 @@
 //!
 //! # What can go wrong
 //! - A put was applied and its answer lost: the next attempt finds the object and checks it.
-//! - The store is down: reads stop asking for a while (see [`breaker`]), uploads wait in the queue.
+//! - The store is down: reads stop asking for a while (see [`Breaker`]), uploads wait in the queue.
 
-pub mod breaker;
 mod files;
 mod key;
 
@@ -21,6 +20,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use leasehold::breaker::Breaker;
 use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
@@ -29,13 +29,14 @@ use object_store::{
 };
 use sha2::{Digest, Sha256};
 
-use breaker::Breaker;
 pub use key::ObjectKey;
 
 use crate::error::StartError;
 
 /// How long one call may take.
 const CALL_LIMIT: Duration = Duration::from_secs(15);
+/// Reads stop when half of the last ten failed, and one tries again after this.
+const LEAVE_ALONE: Duration = Duration::from_secs(30);
 /// Puts at a time in one batch.
 const PUTS_AT_ONCE: usize = 16;
 
@@ -132,7 +133,8 @@ impl Store {
     }
 
     fn new(objects: Arc<dyn ObjectStore>, url: String, folder: Option<PathBuf>) -> Self {
-        Self(Arc::new(Inner { objects, url, folder, breaker: Breaker::default() }))
+        let breaker = Breaker::new(5, 10, LEAVE_ALONE);
+        Self(Arc::new(Inner { objects, url, folder, breaker }))
     }
 
     /// The address of an object, as it stands in `s3_url`.
@@ -193,14 +195,17 @@ impl Store {
 
     /// The bytes of an object, checked. Does not ask a store that keeps failing.
     pub async fn get(&self, key: &ObjectKey, size: usize) -> Result<Bytes, StoreError> {
-        self.0.breaker.ask(Instant::now()).map_err(StoreError::Open)?;
+        let question = self.0.breaker.ask(Instant::now()).map_err(StoreError::Open)?;
         let path = Path::from(key.to_string());
         let answer = self.fetch(&path).await.and_then(|bytes| {
             verified(&bytes, &key.content_hash, size)?;
             Ok(bytes)
         });
+        // A missing object is an answer, not a failure.
         let worked = matches!(answer, Ok(_) | Err(StoreError::Missing));
-        self.0.breaker.tell(worked, Instant::now());
+        if question.tell(worked, Instant::now()) {
+            tracing::warn!("the store fails half of the reads; not asking it for a while");
+        }
         answer
     }
 
