@@ -11,6 +11,7 @@
 
 mod files;
 mod key;
+mod s3;
 
 use std::collections::HashSet;
 use std::path::{Path as FsPath, PathBuf};
@@ -21,15 +22,13 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use leasehold::breaker::Breaker;
-use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{
-    ClientOptions, Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, RetryConfig,
-};
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use sha2::{Digest, Sha256};
 
 pub use key::ObjectKey;
+pub use s3::S3Settings;
 
 use crate::error::StartError;
 
@@ -51,17 +50,6 @@ struct Inner {
     /// The folder of a local store: files are removed from it without a detour.
     folder: Option<PathBuf>,
     breaker: Breaker,
-}
-
-/// How to reach a server that speaks S3.
-#[derive(Clone, Debug, Default)]
-pub struct S3Settings {
-    pub bucket: String,
-    /// `None`: AWS itself.
-    pub endpoint: Option<String>,
-    pub region: Option<String>,
-    pub access_key: Option<String>,
-    pub secret_key: Option<String>,
 }
 
 /// Why the store did not do something.
@@ -93,38 +81,6 @@ impl Store {
             .with_fsync(true);
         let url = format!("file://{}", folder.display());
         Ok(Self::new(Arc::new(objects), url, Some(folder)))
-    }
-
-    /// Keeps objects in a bucket.
-    pub fn s3(settings: &S3Settings) -> Result<Self, StartError> {
-        // Reading the system's certificates takes a while, and plain HTTP needs none of them.
-        let plain = settings.endpoint.as_ref().is_some_and(|url| url.starts_with("http://"));
-        let limits = ClientOptions::new()
-            .with_timeout(CALL_LIMIT)
-            .with_connect_timeout(Duration::from_secs(5))
-            .with_no_system_certificates(plain)
-            .with_allow_http(true);
-        // The queue retries, with waits that people can see.
-        let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-        let mut builder = AmazonS3Builder::from_env()
-            .with_bucket_name(&settings.bucket)
-            .with_client_options(limits)
-            .with_retry(once);
-        if let Some(region) = &settings.region {
-            builder = builder.with_region(region);
-        }
-        if let Some(endpoint) = &settings.endpoint {
-            builder = builder.with_endpoint(endpoint).with_virtual_hosted_style_request(false);
-        }
-        if let (Some(key), Some(secret)) = (&settings.access_key, &settings.secret_key) {
-            builder = builder.with_access_key_id(key).with_secret_access_key(secret);
-        }
-        let objects = builder.build().map_err(|error| StartError::Store(error.to_string()))?;
-        let url = match &settings.endpoint {
-            Some(endpoint) => format!("{}/{}", endpoint.trim_end_matches('/'), settings.bucket),
-            None => format!("https://{}.s3.amazonaws.com", settings.bucket),
-        };
-        Ok(Self::new(Arc::new(objects), url, None))
     }
 
     /// Keeps objects wherever `objects` does; `url` is what their addresses begin with.
