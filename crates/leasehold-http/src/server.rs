@@ -252,8 +252,7 @@ mod tests {
 
     fn router() -> Router {
         async fn broken() -> Response {
-            let nothing: Option<Response> = None;
-            nothing.expect("a defect")
+            panic!("a defect")
         }
         Router::new().route("/slow", get(std::future::pending::<Response>)).route("/x", get(broken))
     }

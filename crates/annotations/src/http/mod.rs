@@ -1,7 +1,8 @@
 //! HTTP: what programs and browsers see of the service.
 //!
 //! In reading order:
-//! - [`api`] makes, reads, changes, deletes and finds notes, in the W3C's shape ([`wire`]);
+//! - [`api`] makes, reads, changes, deletes and finds notes, in the W3C's shape ([`wire`],
+//!   [`convert`]);
 //! - [`people`] has accounts and groups, [`session`] the same as pages;
 //! - [`reader`] is the page with the text and the notes beside it;
 //! - [`operator`] is for whoever runs the service;
@@ -14,6 +15,7 @@
 //! - No request waits for the index longer than its limit.
 
 mod api;
+mod convert;
 mod errors;
 mod frame;
 mod openapi;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use annotations::{Change, Filter, IndexState, Settings};
 
+use crate::kind::Kind;
 use crate::rig::{PAGE, Rig, each, each_with, on_page, settings, until};
-use crate::switch::Kind;
 
 async fn state(rig: &Rig, viewer: Option<i64>) -> IndexState {
     rig.notes.search(viewer, &on_page(), None, 50).await.unwrap().index

@@ -9,15 +9,15 @@
 )]
 
 mod bulk;
-#[path = "../targets/gate.rs"]
-#[allow(dead_code, reason = "the tests of the indexes themselves use all of it")]
 mod gate;
 mod http;
 mod index;
+mod kind;
 mod outage;
 mod people;
 mod rig;
 mod save;
 mod story;
 mod switch;
+mod targets;
 mod visibility;

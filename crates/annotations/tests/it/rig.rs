@@ -10,7 +10,8 @@ use leasehold::mirror::Digest;
 use leasehold_testing::TestDatabase;
 use tokio_postgres::Client;
 
-use crate::switch::{Kind, Switch};
+use crate::kind::Kind;
+use crate::switch::Switch;
 
 pub const PAGE: &str = "https://example.com/quixote";
 
@@ -30,7 +31,7 @@ pub async fn each(story: impl AsyncFn(Rig)) {
 }
 
 pub async fn each_with(settings: Settings, story: impl AsyncFn(Rig)) {
-    for kind in [Kind::Tantivy, Kind::OpenSearch] {
+    for kind in Kind::BOTH {
         // Shown only when the test fails.
         println!("on {kind:?}");
         story(Rig::over(settings.clone(), Some(kind)).await).await;

@@ -1,6 +1,5 @@
 //! An index of either kind that fails as a test says.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,13 +15,7 @@ use leasehold_testing::opensearch::fresh_prefix;
 use serde_json::{Value, json};
 
 use crate::gate::{Fault, Gate};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Tantivy,
-    /// The one of this process, behind a gate; under a name of its own for each test.
-    OpenSearch,
-}
+use crate::kind::{Kind, TempDir};
 
 /// What a service needs of an index.
 trait Store: SearchIndex + Targets {}
@@ -33,8 +26,8 @@ impl<T: SearchIndex + Targets> Store for T {}
 /// answers every question with every note that it knows.
 pub struct Switch {
     inner: Arc<dyn Store>,
-    /// Of an index in a directory.
-    folder: Option<PathBuf>,
+    /// Of an index in a directory. Kept for its end.
+    _dir: Option<TempDir>,
     /// Of an index in a server.
     gate: Option<Gate>,
     down: Arc<AtomicBool>,
@@ -55,12 +48,11 @@ impl Drop for Open<'_> {
 
 impl Switch {
     pub async fn open(kind: Kind) -> Self {
-        let (inner, folder, gate): (Arc<dyn Store>, _, _) = match kind {
+        let (inner, dir, gate): (Arc<dyn Store>, _, _) = match kind {
             Kind::Tantivy => {
-                let name = format!("notes-{}", uuid::Uuid::new_v4().simple());
-                let folder = std::env::temp_dir().join(name);
-                let index = TantivyIndex::open(TantivySettings::new(&folder)).await.unwrap();
-                (Arc::new(index), Some(folder), None)
+                let dir = TempDir::new();
+                let index = TantivyIndex::open(TantivySettings::new(dir.path())).await.unwrap();
+                (Arc::new(index), Some(dir), None)
             }
             Kind::OpenSearch => {
                 let gate = Gate::open().await;
@@ -76,7 +68,7 @@ impl Switch {
         inner.current().await.unwrap();
         Self {
             inner,
-            folder,
+            _dir: dir,
             gate,
             down: Arc::default(),
             gossip: AtomicBool::new(false),
@@ -148,7 +140,7 @@ impl Switch {
             let write = Write { key: key.clone(), version, document, forced: false };
             assert_eq!(set.write(&[write]).await.unwrap(), [Ok(Written::Stored)]);
         };
-        if let Some(held) = set.held(&[key.clone()]).await.unwrap()[0] {
+        if let Some(held) = set.held(std::slice::from_ref(&key)).await.unwrap()[0] {
             let version = held.version + 1;
             put(version, None).await;
             set.forget(&[Tombstone { key: key.clone(), version }]).await.unwrap();
@@ -160,14 +152,6 @@ impl Switch {
 
     fn up(&self) -> Result<(), TargetError> {
         up(&self.down)
-    }
-}
-
-impl Drop for Switch {
-    fn drop(&mut self) {
-        if let Some(folder) = &self.folder {
-            let _ = std::fs::remove_dir_all(folder);
-        }
     }
 }
 

@@ -51,7 +51,7 @@ async fn save(kind: &str, url: &str) {
         let worker = engine.worker().mirror(mirror).poll_every(Duration::from_millis(20));
         worker.without_housekeeping().run_until(std::future::pending()).await.expect("a worker");
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 async fn tell(engine: &Leasehold, sql: &str, what: &str) {

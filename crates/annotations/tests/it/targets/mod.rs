@@ -1,0 +1,10 @@
+//! What every search index promises, shown on tantivy and on a real OpenSearch.
+
+mod digests;
+mod directory;
+mod faults;
+mod garbage;
+mod rig;
+mod search;
+mod sets;
+mod versions;
