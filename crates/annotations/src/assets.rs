@@ -2,10 +2,8 @@
 
 use std::sync::LazyLock;
 
-use leasehold_http::assets::{Asset, Assets, CSS, JS, SVG};
-use leasehold_http::look::{CONTROLS_CSS, FRAME_CSS};
-
-pub use leasehold_http::assets::CACHE_CONTROL;
+use leasehold_http::assets::{Assets, CSS, JS, SVG};
+use leasehold_http::look::{CONTROLS_CSS, FRAME_CSS, theme_script};
 
 /// For pages of other origins, under a name that they can write down.
 pub const EMBED: &str = include_str!("../assets/scripts/embed.js");
@@ -28,23 +26,15 @@ const SCRIPTS: &str = concat!(
     include_str!("../assets/scripts/keys.js"),
 );
 
-static ASSETS: LazyLock<Assets> = LazyLock::new(|| {
+static THEME: LazyLock<String> = LazyLock::new(|| theme_script("notes"));
+
+pub static ASSETS: LazyLock<Assets> = LazyLock::new(|| {
     Assets::at("/assets/")
         .with("notes.css", CSS, STYLES.as_bytes())
         .with("notes.js", JS, SCRIPTS.as_bytes())
-        .with("theme.js", JS, include_bytes!("../assets/scripts/theme.js"))
+        .with("theme.js", JS, THEME.as_bytes())
         .with("icon.svg", SVG, include_bytes!("../assets/icon.svg"))
 });
-
-/// The file with this hashed name (what follows `/assets/` in the URL).
-pub fn asset(name: &str) -> Option<Asset> {
-    ASSETS.find(name)
-}
-
-/// Where pages find the file that the sources call `name`. Empty when there is none.
-pub fn href(name: &str) -> &'static str {
-    ASSETS.href(name)
-}
 
 #[cfg(test)]
 mod tests {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use leasehold::error::{ConnectError, SchemaError};
+
 /// Why something was not done. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
@@ -47,6 +49,16 @@ pub enum StartError {
 impl From<tokio_postgres::Error> for StartError {
     fn from(error: tokio_postgres::Error) -> Self {
         Self::Unavailable(Unavailable::Database(error))
+    }
+}
+
+impl From<ConnectError> for StartError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Schema(SchemaError::Database(error)) => error.into(),
+            ConnectError::Schema(_) => Self::NotMigrated,
+            error => Self::Unavailable(Unavailable::NoConnection(error.to_string())),
+        }
     }
 }
 

@@ -18,7 +18,6 @@
 #![forbid(unsafe_code)]
 
 pub mod assets;
-mod breaker;
 mod bulk;
 mod database;
 mod error;

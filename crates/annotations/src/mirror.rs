@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use leasehold::Leasehold;
+use leasehold::breaker::Breaker;
 use leasehold::mirror::{DirectWriter, Mirror, Targets};
 use tokio_postgres::types::Type;
 
-use crate::breaker::Breaker;
 use crate::error::StartError;
 use crate::index::SearchIndex;
 use crate::model::IndexState;
@@ -22,6 +22,9 @@ pub const NAME: &str = "annotations.index";
 pub const QUEUE: &str = "annotations";
 /// Keys that may wait for the direct path.
 const DIRECT: usize = 1024;
+/// Searches leave an index alone that failed so often in a row; one tries again after the pause.
+const FAILURES: u32 = 3;
+const LEAVE_ALONE: Duration = Duration::from_secs(5);
 /// How long a look at the mirror's state counts.
 const FRESH: Duration = Duration::from_secs(1);
 
@@ -99,7 +102,7 @@ impl Mirrored {
             targets,
             writes,
             direct: OnceLock::new(),
-            breaker: Breaker::default(),
+            breaker: Breaker::new(FAILURES, FAILURES, LEAVE_ALONE),
             pace: Pace::default(),
             known: Mutex::new(None),
         };

@@ -72,9 +72,7 @@ impl Annotations {
     async fn ask(&self, query: &Query) -> Option<Hits> {
         let mirrored = self.0.mirrored.as_ref()?;
         let started = Instant::now();
-        if !mirrored.breaker.ask(started) {
-            return None;
-        }
+        let question = mirrored.breaker.ask(started).ok()?;
         let asking = mirrored.index.search(query);
         let answer = tokio::time::timeout(self.settings().index_limit, asking).await;
         let hits = match answer {
@@ -88,7 +86,9 @@ impl Annotations {
             }
             Err(_) => None,
         };
-        mirrored.breaker.tell(hits.is_some(), Instant::now());
+        if question.tell(hits.is_some(), Instant::now()) {
+            tracing::warn!("the search index does not answer; Postgres answers alone");
+        }
         hits
     }
 

@@ -8,7 +8,7 @@ use leasehold::link::Param;
 use tokio_postgres::Row;
 
 use crate::database::{SCHEMA, Sessions};
-use crate::error::{Refused, StartError, Unavailable};
+use crate::error::{Refused, StartError};
 use crate::mirror::Mirrored;
 use crate::settings::Settings;
 
@@ -38,17 +38,7 @@ impl Annotations {
     ) -> Result<Self, StartError> {
         settings.check()?;
         let database = engine.database().clone();
-        let session = database
-            .connect()
-            .await
-            .map_err(|error| Unavailable::NoConnection(error.to_string()))?;
-        let status = SCHEMA
-            .status(&session)
-            .await
-            .map_err(|error| StartError::Settings(error.to_string()))?;
-        if status.problem().is_some() {
-            return Err(StartError::NotMigrated);
-        }
+        let session = SCHEMA.session(&database).await?;
         // Without its triggers a save would make no job, and nobody would notice for a while.
         let sql = "select count(*) from pg_trigger \
                    where tgrelid = 'annotations.annotation'::regclass and not tgisinternal";

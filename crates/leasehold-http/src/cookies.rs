@@ -13,13 +13,18 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// The value of a cookie that the browser sent.
 pub fn find<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    all(headers, name).next()
+}
+
+/// Every value that came by this name: another path may have written one, too.
+pub fn all<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a str> {
     headers
         .get_all(header::COOKIE)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(';'))
         .filter_map(|pair| pair.trim().split_once('='))
-        .find(|(found, _)| *found == name)
+        .filter(move |(found, _)| *found == name)
         .map(|(_, value)| value)
 }
 

@@ -1,38 +1,30 @@
 //! What the HTTP side of every service needs: none of it knows what the service is about.
 //!
+//! In the order in which a request meets it:
 //! - [`server`] listens: connections are counted, and none of them can hold on for ever;
-//! - [`body`] receives bodies within a budget; [`limits`] counts requests for each client;
-//! - [`headers`] guard what a browser may do with an answer; [`cookies`] tell whose browser it is
-//!   and whether a form is our own;
-//! - [`look`] is what pages share; [`assets`] are files inside the executable;
-//! - [`undisturbed`] lets work go on when the client goes away.
+//! - [`frame`] surrounds every answer: panics, slowness and [`failures`] are written for whoever asks;
+//! - [`limits`] counts requests for each client; [`request`] says what is asked, [`cookies`] whose
+//!   browser it is and whether a form is our own; [`body`] receives bodies within a budget, [`json`]
+//!   those of programs;
+//! - [`answers`] are those that every service gives, [`openapi`] describes them; [`headers`] guard
+//!   what a browser may do with one;
+//! - [`mod@page`] surrounds every page, [`look`] is how all of them look; [`assets`] are files inside
+//!   the executable.
 
 #![forbid(unsafe_code)]
 
+pub mod answers;
 pub mod assets;
 pub mod body;
 pub mod cookies;
+pub mod failures;
+pub mod frame;
 pub mod headers;
+pub mod json;
 pub mod limits;
 pub mod look;
+pub mod openapi;
+pub mod page;
 mod patience;
+pub mod request;
 pub mod server;
-
-/// The work of a request panicked. It was logged; answer with 500.
-#[derive(Debug, thiserror::Error)]
-#[error("the work of a request panicked")]
-pub struct Panicked;
-
-/// Work that goes on when the client goes away: half of it must not be left behind.
-pub async fn undisturbed<T, E>(
-    work: impl Future<Output = Result<T, E>> + Send + 'static,
-) -> Result<Result<T, E>, Panicked>
-where
-    T: Send + 'static,
-    E: Send + 'static,
-{
-    tokio::spawn(work).await.map_err(|_| {
-        tracing::error!("the work of a request panicked; this is a defect");
-        Panicked
-    })
-}

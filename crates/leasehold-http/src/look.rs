@@ -6,3 +6,9 @@
 pub const FRAME_CSS: &str = include_str!("../assets/frame.css");
 /// Buttons, fields, boxes, dialogs.
 pub const CONTROLS_CSS: &str = include_str!("../assets/controls.css");
+
+/// The script that sets the theme that was chosen on the pages of this name, before anything is
+/// painted.
+pub fn theme_script(site: &str) -> String {
+    include_str!("../assets/theme.js").replace("SITE", site)
+}

@@ -12,16 +12,14 @@
 //! - No file descriptor is left: accepting pauses and goes on.
 
 use std::convert::Infallible;
-use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::ConnectInfo;
-use axum::http::HeaderMap;
+use axum::http::StatusCode;
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -32,7 +30,12 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
+use crate::answers;
+use crate::frame::Patience;
 use crate::patience::{Stalling, Timed};
+
+/// A router's own frame has so long to say that an answer is late, before the connection does.
+const FRAME_FIRST: Duration = Duration::from_secs(1);
 
 /// What a connection may cost.
 #[derive(Clone, Debug)]
@@ -68,17 +71,13 @@ impl Default for ServerLimits {
     }
 }
 
-/// How a service answers when its own answer took too long.
-pub trait Late: Send + Sync + 'static {
-    /// The form in which the client reads.
-    type Face: Send + 'static;
-
-    fn face(path: &str, headers: &HeaderMap) -> Self::Face;
-    fn answer(face: Self::Face) -> Response;
+/// Serves until `stop` is ready, then lets running requests end.
+pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
+    serve_within(listener, router, ServerLimits::default(), stop).await;
 }
 
-/// Serves until `stop` is ready, then lets running requests end.
-pub async fn serve_within<L: Late>(
+/// The same with other limits.
+pub async fn serve_within(
     listener: TcpListener,
     router: Router,
     limits: ServerLimits,
@@ -100,11 +99,10 @@ pub async fn serve_within<L: Late>(
             accepted = accepted => accepted,
         };
         let io = TokioIo::new(Stalling::new(stream, limits.stall));
-        let service = Connection::<L> {
+        let service = Connection {
             router: TowerToHyperService::new(router.clone()),
             peer,
             limits: Arc::clone(&limits),
-            late: PhantomData,
         };
         let connection = graceful.watch(http.serve_connection(io, service));
         tokio::spawn(async move {
@@ -155,35 +153,136 @@ fn gone_already(error: &std::io::Error) -> bool {
 }
 
 /// The router for one connection: it learns who calls, and how long that may take.
-struct Connection<L> {
+struct Connection {
     router: TowerToHyperService<Router>,
     peer: SocketAddr,
     limits: Arc<ServerLimits>,
-    late: PhantomData<fn() -> L>,
 }
 
-impl<L: Late> Service<hyper::Request<Incoming>> for Connection<L> {
+impl Service<hyper::Request<Incoming>> for Connection {
     type Response = Response;
     type Error = Infallible;
     type Future = std::pin::Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
     fn call(&self, request: hyper::Request<Incoming>) -> Self::Future {
-        let face = L::face(request.uri().path(), request.headers());
         let body_limit = self.limits.body;
         let mut request = request.map(|body| Timed::body(body, body_limit));
         request.extensions_mut().insert(ConnectInfo(self.peer));
+        request.extensions_mut().insert(Patience(self.limits.request));
         let answering = self.router.call(request);
-        let patience = self.limits.request;
+        let patience = self.limits.request + FRAME_FIRST;
         Box::pin(async move {
             match tokio::time::timeout(patience, answering).await {
                 Ok(answered) => answered,
-                Err(_) => Ok(guarded(L::answer(face))),
+                Err(_) => Ok(too_late()),
             }
         })
     }
 }
 
-fn guarded(mut response: Response<Body>) -> Response<Body> {
+/// For routers without a [`crate::frame`], which would have said so in better words.
+fn too_late() -> Response {
+    let mut response = answers::plain("the answer took too long\n");
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
     crate::headers::guard(response.headers_mut(), false);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failures::{self, Failing, Told};
+    use crate::frame::answered;
+    use axum::response::IntoResponse;
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    enum Failure {
+        Late,
+        Broken,
+    }
+
+    impl IntoResponse for Failure {
+        fn into_response(self) -> Response {
+            failures::carry(self)
+        }
+    }
+
+    impl Failing for Failure {
+        fn told(&self) -> Told {
+            match self {
+                Self::Late => {
+                    Told::new(StatusCode::SERVICE_UNAVAILABLE, "late", "Come back later.")
+                }
+                Self::Broken => Told::new(StatusCode::INTERNAL_SERVER_ERROR, "broken", "Noted."),
+            }
+        }
+
+        fn page(told: &Told) -> bytes::Bytes {
+            format!("<p>{}", told.detail).into()
+        }
+
+        fn timed_out() -> Self {
+            Self::Late
+        }
+
+        fn broken() -> Self {
+            Self::Broken
+        }
+    }
+
+    /// What a service with this router says.
+    async fn hear(router: Router, request: &str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let limits = ServerLimits { request: Duration::from_millis(10), ..ServerLimits::default() };
+        let serving = tokio::spawn(serve_within(listener, router, limits, std::future::pending()));
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        let request = format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("a request");
+        let mut heard = String::new();
+        let reading = stream.read_to_string(&mut heard);
+        tokio::time::timeout(Duration::from_secs(30), reading)
+            .await
+            .expect("an end in time")
+            .expect("an answer");
+        serving.abort();
+        heard
+    }
+
+    fn router() -> Router {
+        async fn broken() -> Response {
+            panic!("a defect")
+        }
+        Router::new().route("/slow", get(std::future::pending::<Response>)).route("/x", get(broken))
+    }
+
+    #[tokio::test]
+    async fn h11_a_late_answer_is_told_in_the_words_of_the_service() {
+        let framed = router().layer(axum::middleware::from_fn(answered::<Failure>));
+        let heard = hear(framed, "GET /slow").await;
+        assert!(heard.starts_with("HTTP/1.1 503 "), "{heard}");
+        assert!(heard.ends_with("Come back later.\n"), "{heard}");
+    }
+
+    #[tokio::test]
+    async fn h11_an_answer_that_nobody_watches_is_cut_off_too() {
+        let heard = hear(router(), "GET /slow").await;
+        assert!(heard.starts_with("HTTP/1.1 503 "), "{heard}");
+        assert!(heard.contains("\r\nx-content-type-options: nosniff\r\n"), "{heard}");
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_a_500_and_a_method_that_is_not_taken_names_those_that_are() {
+        async fn wrong_method() -> Failure {
+            Failure::Late
+        }
+        let framed = router()
+            .method_not_allowed_fallback(wrong_method)
+            .layer(axum::middleware::from_fn(answered::<Failure>));
+        let heard = hear(framed.clone(), "GET /x").await;
+        assert!(heard.starts_with("HTTP/1.1 500 ") && heard.ends_with("Noted.\n"), "{heard}");
+        let heard = hear(framed, "DELETE /x").await;
+        assert!(heard.contains("\r\nallow: GET,HEAD\r\n"), "{heard}");
+    }
 }

@@ -6,6 +6,8 @@
 //! - [`database`]: a migrated database of its own for each test.
 //! - [`engine`]: an engine on it, with a clock to move and workers to crash; [`assertions`] and
 //!   [`perform`] are its other methods.
+//! - [`plan`]: how Postgres reads for a prepared statement.
+//! - `http`, with the feature of that name: a service as clients meet it.
 //! - `opensearch`, with the feature of that name: a private OpenSearch.
 //! - [`pgbouncer`]: a pooler in transaction mode in front of a private server.
 //! - `redis`, with the feature of that name: a private Redis.
@@ -21,10 +23,13 @@ pub mod assertions;
 pub mod cancel;
 pub mod database;
 pub mod engine;
+#[cfg(feature = "http")]
+pub mod http;
 #[cfg(feature = "opensearch")]
 pub mod opensearch;
 pub mod perform;
 pub mod pgbouncer;
+pub mod plan;
 pub mod postgres;
 mod process;
 pub mod proxy;

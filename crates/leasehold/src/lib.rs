@@ -11,11 +11,12 @@
 //! 6. [`sweep`]: rows of your own table, claimed through a status column.
 //! 7. [`mirror`]: a second store that is kept equal to a table of yours.
 //! 8. [`measure`]: what the engine knows of itself; [`alarm`]: what is wrong.
-//! 9. [`migrate`], [`database`]: the schema and the sessions.
+//! 9. [`migrate`], [`database`]: the schema and the sessions. [`breaker`]: leaving alone what is down.
 
 #![forbid(unsafe_code)]
 
 pub mod alarm;
+pub mod breaker;
 #[cfg(feature = "chaos")]
 pub mod chaos;
 pub mod database;

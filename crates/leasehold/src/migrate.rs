@@ -10,7 +10,8 @@
 use sha2::{Digest, Sha256};
 use tokio_postgres::Client;
 
-use crate::error::SchemaError;
+use crate::database::{Database, Session};
+use crate::error::{ConnectError, SchemaError};
 
 /// One step of the schema's history.
 pub struct Migration {
@@ -170,6 +171,16 @@ impl Schema {
             }
         }
         Ok(Status { found, newest, functions_current, changed })
+    }
+
+    /// A session on a database that has this schema as this release needs it; for a service that
+    /// starts.
+    pub async fn session(&self, database: &Database) -> Result<Session, ConnectError> {
+        let session = database.connect().await?;
+        match self.status(&session).await?.problem() {
+            Some(problem) => Err(problem.into()),
+            None => Ok(session),
+        }
     }
 
     /// Brings the schema to this release. Safe to call from many processes at once, and again.

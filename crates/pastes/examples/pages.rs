@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Path;
-use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use jiff::Timestamp;
-use pastes::pages::{self, *};
-use pastes::{assets, highlight, qr};
+use leasehold_http::answers;
+use leasehold_http::headers::NO_STORE;
+use pastes::assets::ASSETS;
+use pastes::pages::*;
+use pastes::{highlight, qr};
 
 const BASE: &str = "https://paste.example";
 const CODE: &str = "k3vPq8sZtY1mXw7LbR2cDe";
@@ -39,9 +42,7 @@ async fn index() -> Html<String> {
 }
 
 async fn asset(Path(name): Path<String>) -> Response {
-    let asset = assets::asset(&name).unwrap();
-    let headers = [(CONTENT_TYPE, asset.content_type), (CACHE_CONTROL, assets::CACHE_CONTROL)];
-    (headers, asset.bytes).into_response()
+    answers::asset(ASSETS.find(&name).unwrap())
 }
 
 fn svg(url: &str) -> Response {
@@ -49,8 +50,7 @@ fn svg(url: &str) -> Response {
 }
 
 async fn sample(Path(name): Path<String>) -> Response {
-    let page = render(&name).into_string();
-    ([(CONTENT_SECURITY_POLICY, pages::CONTENT_SECURITY_POLICY)], Html(page)).into_response()
+    answers::page(render(&name).into_string(), NO_STORE)
 }
 
 const SAMPLES: &[&str] = &[

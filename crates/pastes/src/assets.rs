@@ -2,16 +2,14 @@
 
 use std::sync::LazyLock;
 
-use leasehold_http::assets::{Asset, Assets, CSS, JS, SVG};
-use leasehold_http::look::{CONTROLS_CSS, FRAME_CSS};
+use leasehold_http::assets::{Assets, CSS, JS, SVG};
+use leasehold_http::look::{CONTROLS_CSS, FRAME_CSS, theme_script};
 
-pub use leasehold_http::assets::CACHE_CONTROL;
-
-static ASSETS: LazyLock<Assets> = LazyLock::new(|| {
+pub static ASSETS: LazyLock<Assets> = LazyLock::new(|| {
     Assets::at("/assets/")
         .with("paste.css", CSS, STYLES.as_bytes())
         .with("paste.js", JS, SCRIPTS.as_bytes())
-        .with("theme.js", JS, include_bytes!("../assets/scripts/theme.js"))
+        .with("theme.js", JS, THEME.as_bytes())
         .with("icon.svg", SVG, include_bytes!("../assets/icon.svg"))
 });
 
@@ -26,6 +24,8 @@ pub(crate) static STYLES: LazyLock<String> = LazyLock::new(|| {
     ]
     .concat()
 });
+static THEME: LazyLock<String> =
+    LazyLock::new(|| [&theme_script("pastes"), include_str!("../assets/scripts/wrap.js")].concat());
 const SCRIPTS: &str = concat!(
     include_str!("../assets/scripts/common.js"),
     include_str!("../assets/scripts/switch.js"),
@@ -35,16 +35,6 @@ const SCRIPTS: &str = concat!(
     include_str!("../assets/scripts/form.js"),
     include_str!("../assets/scripts/waiting.js"),
 );
-
-/// The file with this hashed name (what follows `/assets/` in the URL).
-pub fn asset(name: &str) -> Option<Asset> {
-    ASSETS.find(name)
-}
-
-/// Where pages find the file that the sources call `name`. Empty when there is none.
-pub fn href(name: &str) -> &'static str {
-    ASSETS.href(name)
-}
 
 #[cfg(test)]
 mod tests {

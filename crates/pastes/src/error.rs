@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use leasehold::error::{ConnectError, SchemaError};
+
 /// Why a paste was not made. Nothing was stored.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
@@ -79,6 +81,16 @@ pub enum StartError {
     NotMigrated,
     #[error("the database does not answer")]
     Unavailable(#[source] Unavailable),
+}
+
+impl From<ConnectError> for StartError {
+    fn from(error: ConnectError) -> Self {
+        match error {
+            ConnectError::Schema(SchemaError::Database(error)) => error.into(),
+            ConnectError::Schema(_) => Self::NotMigrated,
+            error => Self::Unavailable(Unavailable::NoConnection(error.to_string())),
+        }
+    }
 }
 
 /// A database that cannot be reached or said no. Readers never see its words.

@@ -8,7 +8,7 @@ use leasehold::link::Links;
 
 use crate::cache::Cache;
 use crate::database::{SCHEMA, sessions};
-use crate::error::{StartError, Unavailable};
+use crate::error::StartError;
 use crate::lookup::Lookups;
 use crate::settings::Settings;
 use crate::store::Store;
@@ -50,17 +50,7 @@ impl Pastes {
     ) -> Result<Self, StartError> {
         settings.check()?;
         let database = engine.database().clone();
-        let session = database
-            .connect()
-            .await
-            .map_err(|error| Unavailable::NoConnection(error.to_string()))?;
-        let status = SCHEMA
-            .status(&session)
-            .await
-            .map_err(|error| StartError::Settings(error.to_string()))?;
-        if status.problem().is_some() {
-            return Err(StartError::NotMigrated);
-        }
+        let session = SCHEMA.session(&database).await?;
         let rows = session.query_typed("select key from pastes.secret", &[]).await?;
         let secret = rows.first().map(|row| row.get(0)).ok_or(StartError::NotMigrated)?;
         let sessions = Arc::new(sessions(&database, WRITING));

@@ -2,8 +2,9 @@
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use leasehold_http::failures::Failing;
 use leasehold_http::headers::{IDEMPOTENCY_KEY, REPLAYED, text};
-use leasehold_http::undisturbed;
+use leasehold_http::request::limit;
 
 use super::errors::Failure;
 use super::web::{Answer, Shared, answer, empty, given, id_in, query};
@@ -34,9 +35,7 @@ pub async fn create(State(web): State<Shared>, request: Request) -> Answer {
     let viewer = author.id;
     // What was begun is finished: a client that goes away must not leave the direct write behind.
     let annotations = web.annotations.clone();
-    let saved = undisturbed(async move { annotations.create(&author, new).await })
-        .await
-        .map_err(|_| Failure::Broken)??;
+    let saved = Failure::undisturbed(async move { annotations.create(&author, new).await }).await?;
     let json = AnnotationJson::of(&web, &saved.annotation, Some(viewer));
     let mut response = answer(StatusCode::CREATED, &json)?;
     let map = response.headers_mut();
@@ -84,9 +83,8 @@ pub async fn change(State(web): State<Shared>, request: Request) -> Answer {
     let change = change.change()?;
     let viewer = author.id;
     let annotations = web.annotations.clone();
-    let row = undisturbed(async move { annotations.update(&author, &id, change).await })
-        .await
-        .map_err(|_| Failure::Broken)??;
+    let row =
+        Failure::undisturbed(async move { annotations.update(&author, &id, change).await }).await?;
     answer(StatusCode::OK, &AnnotationJson::of(&web, &row, Some(viewer)))
 }
 
@@ -100,9 +98,7 @@ pub async fn delete(State(web): State<Shared>, request: Request) -> Answer {
     let id = id_in(&request, 2)?;
     let author = web.author(request.headers()).await?;
     let annotations = web.annotations.clone();
-    undisturbed(async move { annotations.delete(&author, &id).await })
-        .await
-        .map_err(|_| Failure::Broken)??;
+    Failure::undisturbed(async move { annotations.delete(&author, &id).await }).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
@@ -123,14 +119,7 @@ pub async fn delete(State(web): State<Shared>, request: Request) -> Answer {
 pub async fn search(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
     let filter = filter_in(&request)?;
-    let limit = match given(&request, "limit") {
-        None => PAGE,
-        Some(text) => text
-            .parse()
-            .ok()
-            .filter(|limit| (1..=LARGEST_PAGE).contains(limit) && !text.starts_with('+'))
-            .ok_or_else(|| Failure::malformed("limit is a number from 1 to 200."))?,
-    };
+    let limit = limit(&request, PAGE, LARGEST_PAGE).map_err(Failure::malformed)?;
     let cursor = match given(&request, "cursor") {
         None => None,
         Some(text) => Some(

@@ -1,16 +1,18 @@
-//! What can go wrong with a request, and how it is written for whoever asked.
+//! What can go wrong with a request, and its status and words.
 //!
-//! Handlers return a [`Failure`]; [`super::frame`] writes it in the form that the client reads.
+//! Handlers return a [`Failure`]; [`leasehold_http::frame`] writes it in the form that the client
+//! reads.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::fmt::Display;
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use leasehold_http::body::BodyError;
-use leasehold_http::headers::{self, HTML, NO_STORE, TEXT};
+use leasehold_http::failures::{self, Failing, Told};
+use leasehold_http::json::JsonError;
 use leasehold_http::limits::TooMany;
 
 use crate::error::Refused;
@@ -60,14 +62,14 @@ impl From<TooMany> for Failure {
     }
 }
 
-/// What a client is told.
-pub struct Told {
-    pub status: StatusCode,
-    /// For programs.
-    pub code: &'static str,
-    /// For people.
-    pub detail: Cow<'static, str>,
-    pub retry_after: Option<Duration>,
+impl From<JsonError> for Failure {
+    fn from(error: JsonError) -> Self {
+        match error {
+            JsonError::NotJson => Self::NotJson,
+            JsonError::Body(error) => Self::Body(error),
+            JsonError::Misfit(text) => Self::malformed(text),
+        }
+    }
 }
 
 const SOON: Duration = Duration::from_secs(2);
@@ -76,63 +78,89 @@ impl Failure {
     pub fn malformed(text: impl Into<Cow<'static, str>>) -> Self {
         Self::Malformed(text.into())
     }
+}
 
-    pub fn told(&self) -> Told {
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        failures::carry(self)
+    }
+}
+
+impl Failing for Failure {
+    fn told(&self) -> Told {
         use StatusCode as S;
-        let say = |status, code, detail: &'static str| Told {
-            status,
-            code,
-            detail: detail.into(),
-            retry_after: None,
-        };
         match self {
             Self::Refused(refused) => told_refused(refused),
-            Self::Malformed(text) => Told {
-                status: S::BAD_REQUEST,
-                code: "malformed",
-                detail: text.clone(),
-                retry_after: None,
-            },
-            Self::Body(error) => told_body(error),
-            Self::NotJson => say(
+            Self::Malformed(text) => Told::new(S::BAD_REQUEST, "malformed", text.clone()),
+            Self::Body(error) => told_body(error).closing(),
+            Self::NotJson => Told::new(
                 S::UNSUPPORTED_MEDIA_TYPE,
                 "wrong_type",
                 "Send JSON, with Content-Type: application/json.",
             ),
-            Self::NoToken => {
-                say(S::UNAUTHORIZED, "no_token", "Log in, or send a token: Authorization: Bearer …")
+            Self::NoToken => Told::new(
+                S::UNAUTHORIZED,
+                "no_token",
+                "Log in, or send a token: Authorization: Bearer …",
+            ),
+            Self::UnknownToken => Told::new(
+                S::UNAUTHORIZED,
+                "unknown_token",
+                "This token is not known, or not any more.",
+            ),
+            Self::WrongToken => {
+                Told::new(S::FORBIDDEN, "wrong_token", "This token does not allow it.")
             }
-            Self::UnknownToken => {
-                say(S::UNAUTHORIZED, "unknown_token", "This token is not known, or not any more.")
-            }
-            Self::WrongToken => say(S::FORBIDDEN, "wrong_token", "This token does not allow it."),
-            Self::NoSignUp => {
-                say(S::FORBIDDEN, "no_sign_up", "Accounts are made by whoever runs this service.")
-            }
-            Self::CrossSite => {
-                say(S::FORBIDDEN, "cross_site", "This came from another site and was not done.")
-            }
-            Self::TooMany(too_many) => Told {
-                retry_after: Some(too_many.retry_after),
-                ..say(
-                    S::TOO_MANY_REQUESTS,
-                    "too_many",
-                    "Too many requests from your address; wait a moment.",
-                )
-            },
-            Self::TimedOut => Told {
-                retry_after: Some(SOON),
-                ..say(S::SERVICE_UNAVAILABLE, "timed_out", "The answer took too long; try again.")
-            },
-            Self::NoRoute => say(S::NOT_FOUND, "not_found", "There is nothing here."),
+            Self::NoSignUp => Told::new(
+                S::FORBIDDEN,
+                "no_sign_up",
+                "Accounts are made by whoever runs this service.",
+            ),
+            Self::CrossSite => Told::new(
+                S::FORBIDDEN,
+                "cross_site",
+                "This came from another site and was not done.",
+            ),
+            Self::TooMany(too_many) => Told::new(
+                S::TOO_MANY_REQUESTS,
+                "too_many",
+                "Too many requests from your address; wait a moment.",
+            )
+            .retry_after(too_many.retry_after),
+            Self::TimedOut => Told::new(
+                S::SERVICE_UNAVAILABLE,
+                "timed_out",
+                "The answer took too long; try again.",
+            )
+            .retry_after(SOON),
+            Self::NoRoute => Told::new(S::NOT_FOUND, "not_found", "There is nothing here."),
             Self::WrongMethod => {
-                say(S::METHOD_NOT_ALLOWED, "wrong_method", "This cannot be done here.")
+                Told::new(S::METHOD_NOT_ALLOWED, "wrong_method", "This cannot be done here.")
             }
-            Self::Broken => say(
+            Self::Broken => Told::new(
                 S::INTERNAL_SERVER_ERROR,
                 "broken",
                 "Something broke on our side; it was noted.",
             ),
+        }
+    }
+
+    fn page(told: &Told) -> Bytes {
+        pages::failure(told.status.as_u16(), &told.detail).into_string().into()
+    }
+
+    fn timed_out() -> Self {
+        Self::TimedOut
+    }
+
+    fn broken() -> Self {
+        Self::Broken
+    }
+
+    fn trouble(&self) -> Option<&dyn Display> {
+        match self {
+            Self::Refused(Refused::Unavailable(why)) => Some(why),
+            _ => None,
         }
     }
 }
@@ -147,14 +175,9 @@ fn told_refused(refused: &Refused) -> Told {
         Refused::NameTaken => (S::CONFLICT, "name_taken"),
         Refused::KeyReused => (S::CONFLICT, "key_reused"),
         Refused::Malformed(_) => (S::UNPROCESSABLE_ENTITY, "not_allowed"),
-        Refused::Unavailable(why) => {
-            // Operators are told what clients are not.
-            tracing::warn!(error = %why, "a request was answered with 503");
-            (S::SERVICE_UNAVAILABLE, "unavailable")
-        }
+        Refused::Unavailable(_) => (S::SERVICE_UNAVAILABLE, "unavailable"),
     };
-    let retry_after = (status == S::SERVICE_UNAVAILABLE).then_some(SOON);
-    Told { status, code, detail: sentence(&refused.to_string()).into(), retry_after }
+    soon_if_unavailable(Told::error(status, code, refused))
 }
 
 fn told_body(error: &BodyError) -> Told {
@@ -166,94 +189,12 @@ fn told_body(error: &BodyError) -> Told {
         BodyError::Packed => (S::UNSUPPORTED_MEDIA_TYPE, "packed"),
         BodyError::Broken => (S::BAD_REQUEST, "malformed"),
     };
-    let retry_after = (status == S::SERVICE_UNAVAILABLE).then_some(SOON);
-    Told { status, code, detail: sentence(&error.to_string()).into(), retry_after }
+    soon_if_unavailable(Told::error(status, code, error))
 }
 
-/// Begins with a capital and ends with a full stop.
-fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    let first: String = letters.next().map(|c| c.to_uppercase().collect()).unwrap_or_default();
-    format!("{first}{}.", letters.as_str())
-}
-
-/// In which form a client reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Face {
-    Json,
-    Text,
-    Html,
-}
-
-impl Face {
-    pub fn of(path: &str, headers: &HeaderMap) -> Self {
-        let browser = headers
-            .get_all(header::ACCEPT)
-            .iter()
-            .any(|value| value.as_bytes().windows(9).any(|part| part == b"text/html"));
-        match (path.starts_with("/api/") || path == "/openapi.json", browser) {
-            (true, _) => Self::Json,
-            (false, true) => Self::Html,
-            (false, false) => Self::Text,
-        }
+fn soon_if_unavailable(told: Told) -> Told {
+    match told.status {
+        StatusCode::SERVICE_UNAVAILABLE => told.retry_after(SOON),
+        _ => told,
     }
-}
-
-/// The failure travels inside the response until the frame knows how to write it.
-#[derive(Clone)]
-struct Travelling(Arc<Failure>);
-
-impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-        response.extensions_mut().insert(Travelling(Arc::new(self)));
-        response
-    }
-}
-
-/// Takes the failure out of a response that carries one.
-pub fn carried(response: &mut Response) -> Option<Arc<Failure>> {
-    response.extensions_mut().remove::<Travelling>().map(|travelling| travelling.0)
-}
-
-/// Writes a failure for whoever asked.
-pub fn answer(failure: &Failure, face: Face) -> Response {
-    let told = failure.told();
-    let (content_type, body) = match face {
-        Face::Json => (HeaderValue::from_static("application/problem+json"), problem(&told)),
-        Face::Text => (TEXT, format!("{}\n", told.detail)),
-        Face::Html => (HTML, pages::failure(told.status.as_u16(), &told.detail).into_string()),
-    };
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = told.status;
-    let map = response.headers_mut();
-    map.insert(header::CONTENT_TYPE, content_type);
-    map.insert(header::CACHE_CONTROL, NO_STORE);
-    if face == Face::Html {
-        map.insert(header::CONTENT_SECURITY_POLICY, headers::PAGE_CSP);
-    }
-    if let Some(after) = told.retry_after {
-        map.insert(header::RETRY_AFTER, headers::seconds_up(after));
-    }
-    if told.status == StatusCode::UNAUTHORIZED {
-        map.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    }
-    if matches!(failure, Failure::Body(_)) {
-        // The rest of the body is not wanted.
-        map.insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
-    response
-}
-
-/// RFC 9457.
-fn problem(told: &Told) -> String {
-    serde_json::json!({
-        "type": "about:blank",
-        "title": told.status.canonical_reason().unwrap_or_default(),
-        "status": told.status.as_u16(),
-        "code": told.code,
-        "detail": told.detail,
-    })
-    .to_string()
 }

@@ -3,44 +3,27 @@
 //!
 //! # What is true
 //! - Nothing leaves without the guarding headers, whoever wrote the answer.
-//! - A panic is a 500 for one request; the connection and the process go on.
 //! - Only origins from the settings are let in by a browser; none by default.
-
-use std::panic::AssertUnwindSafe;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
-use futures_util::FutureExt;
+use axum::response::Response;
+use leasehold_http::frame::answered;
 use leasehold_http::headers;
 
-use super::errors::{self, Face, Failure};
+use super::errors::Failure;
 use super::web::Shared;
 
 pub async fn frame(State(web): State<Shared>, request: Request, next: Next) -> Response {
-    let face = Face::of(request.uri().path(), request.headers());
     let origin = web.allowed_origin(request.headers()).cloned();
     let asks_first = request.method() == Method::OPTIONS
         && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
-    let mut response = if asks_first && origin.is_some() {
-        permission()
-    } else {
-        let answered = AssertUnwindSafe(next.run(request)).catch_unwind().await;
-        answered.unwrap_or_else(|_| {
-            tracing::error!("answering a request panicked; this is a defect");
-            Failure::Broken.into_response()
-        })
+    let mut response = match asks_first && origin.is_some() {
+        true => permission(),
+        false => answered::<Failure>(request, next).await,
     };
-    if let Some(failure) = errors::carried(&mut response) {
-        let said = std::mem::take(response.headers_mut());
-        response = errors::answer(&failure, face);
-        // Such as Allow.
-        for (name, value) in &said {
-            response.headers_mut().entry(name).or_insert_with(|| value.clone());
-        }
-    }
     let map = response.headers_mut();
     if web.has_origins() {
         map.append(header::VARY, HeaderValue::from_static("Origin"));

@@ -1,7 +1,8 @@
 //! HTTP: what programs and browsers see of the service.
 //!
 //! In reading order:
-//! - [`api`] makes, reads, changes, deletes and finds notes, in the W3C's shape ([`wire`]);
+//! - [`api`] makes, reads, changes, deletes and finds notes, in the W3C's shape ([`wire`],
+//!   [`convert`]);
 //! - [`people`] has accounts and groups, [`session`] the same as pages;
 //! - [`reader`] is the page with the text and the notes beside it;
 //! - [`operator`] is for whoever runs the service;
@@ -14,13 +15,13 @@
 //! - No request waits for the index longer than its limit.
 
 mod api;
+mod convert;
 mod errors;
 mod frame;
 mod openapi;
 mod operator;
 mod people;
 mod reader;
-pub mod server;
 mod session;
 mod web;
 mod wire;
@@ -28,19 +29,16 @@ mod wire;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::Response;
 use axum::routing::{get, patch, post};
-use leasehold_http::headers::{NO_STORE, TEXT};
+use leasehold_http::answers;
 
 use self::errors::Failure;
 use self::web::{Answer, Shared, Web};
-use crate::assets;
+use crate::assets::ASSETS;
 use crate::service::Annotations;
 
-pub use self::server::{ServerLimits, serve, serve_within};
+pub use leasehold_http::server::{ServerLimits, serve, serve_within};
 
 /// Everything that the service answers.
 pub fn router(annotations: Annotations) -> Router {
@@ -67,9 +65,9 @@ pub fn router(annotations: Annotations) -> Router {
         .route("/api/v1/reindex", post(operator::reindex))
         .route("/api/v1/reindex/{id}", get(operator::progress).delete(operator::cancel))
         .route("/assets/{name}", get(asset))
-        .route("/openapi.json", get(move || openapi::answer(document)))
+        .route("/openapi.json", get(async move || answers::document(document.clone())))
         .route("/healthz", get(health))
-        .route("/robots.txt", get(robots))
+        .route("/robots.txt", get(answers::robots))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&web), frame::frame))
@@ -79,28 +77,14 @@ pub fn router(annotations: Annotations) -> Router {
 
 /// `GET /assets/{name}`
 async fn asset(request: Request) -> Answer {
-    let name = web::segment(&request, 1)?;
-    let asset = assets::asset(&name).ok_or(Failure::NoRoute)?;
-    let mut response = Response::new(Body::from(asset.bytes));
-    let map = response.headers_mut();
-    map.insert(header::CONTENT_TYPE, HeaderValue::from_static(asset.content_type));
-    map.insert(header::CACHE_CONTROL, HeaderValue::from_static(assets::CACHE_CONTROL));
-    Ok(response)
+    let asset = ASSETS.find(&web::segment(&request, 1)?).ok_or(Failure::NoRoute)?;
+    Ok(answers::asset(asset))
 }
 
 /// `GET /healthz`: 200 when the database answers. The index may be down: the service is up then.
 async fn health(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
-    let mut response = plain("ok\n");
-    if !web.annotations.is_healthy().await {
-        response = plain("the database does not answer\n");
-        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    }
-    Ok(response)
-}
-
-async fn robots() -> Response {
-    plain("User-agent: *\nAllow: /$\nDisallow: /\n")
+    Ok(answers::health(web.annotations.is_healthy().await))
 }
 
 async fn no_route() -> Failure {
@@ -109,11 +93,4 @@ async fn no_route() -> Failure {
 
 async fn wrong_method() -> Failure {
     Failure::WrongMethod
-}
-
-fn plain(text: &'static str) -> Response {
-    let mut response = Response::new(Body::from(text));
-    response.headers_mut().insert(header::CONTENT_TYPE, TEXT);
-    response.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
-    response
 }

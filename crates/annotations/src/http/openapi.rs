@@ -1,14 +1,12 @@
 //! The description of the interface, for programs.
 
-use axum::body::Body;
-use axum::http::{HeaderValue, header};
-use axum::response::Response;
 use bytes::Bytes;
-use leasehold_http::headers::JSON;
-use serde_json::{Value, json};
+use leasehold_http::failures::Problem;
+use leasehold_http::openapi::{Problems, add_problems, close_bodies, links};
+use serde_json::json;
 use utoipa::OpenApi;
 
-use super::{api, operator, people, wire};
+use super::{api, operator, people};
 use crate::settings::Settings;
 
 #[derive(OpenApi)]
@@ -37,12 +35,12 @@ use crate::settings::Settings;
         operator::progress,
         operator::cancel
     ),
-    components(schemas(wire::Problem))
+    components(schemas(Problem))
 )]
 struct Document;
 
 /// What can go wrong, for each operation; 429 and 503 for all of them.
-const PROBLEMS: &[(&str, &str, &[u16])] = &[
+const PROBLEMS: &Problems = &[
     ("/api/annotations", "post", &[400, 401, 403, 404, 408, 409, 413, 415, 422]),
     ("/api/annotations/{key}", "get", &[401, 404]),
     ("/api/annotations/{key}", "patch", &[400, 401, 403, 404, 408, 409, 413, 415, 422]),
@@ -70,41 +68,27 @@ pub fn document(settings: &Settings) -> Bytes {
         "token": { "type": "http", "scheme": "bearer", "description": "A person's token" },
         "operator": { "type": "http", "scheme": "bearer", "description": "The operator's token" },
     });
-    for (path, method, statuses) in PROBLEMS {
-        let responses = &mut document["paths"][path][method]["responses"];
-        for status in statuses.iter().chain(&[429, 503]) {
-            responses[status.to_string()] = problem(*status);
-        }
-    }
-    // Bodies say everything: what is not known is refused.
-    for request in [
-        "CreateAnnotation",
-        "ChangeAnnotation",
-        "NewUser",
-        "ChangeUser",
-        "NewGroup",
-        "NewMember",
-        "MoveGroup",
-        "ReindexRequest",
-    ] {
-        document["components"]["schemas"][request]["additionalProperties"] = json!(false);
-    }
-    // What can be done with the answer, for programs that follow.
-    let follow = ["readAnnotation", "changeAnnotation", "deleteAnnotation"];
-    let links: serde_json::Map<String, Value> = follow
-        .map(|operation| {
-            let parameters = json!({ "key": "$response.body#/key" });
-            (operation.to_owned(), json!({ "operationId": operation, "parameters": parameters }))
-        })
-        .into_iter()
-        .collect();
+    add_problems(&mut document, PROBLEMS, problem);
+    close_bodies(
+        &mut document,
+        &[
+            "CreateAnnotation",
+            "ChangeAnnotation",
+            "NewUser",
+            "ChangeUser",
+            "NewGroup",
+            "NewMember",
+            "MoveGroup",
+            "ReindexRequest",
+        ],
+    );
     document["paths"]["/api/annotations"]["post"]["responses"]["201"]["links"] =
-        Value::Object(links);
+        links(&["readAnnotation", "changeAnnotation", "deleteAnnotation"], "key");
     document.to_string().into()
 }
 
-fn problem(status: u16) -> Value {
-    let description = match status {
+fn problem(status: u16) -> &'static str {
+    match status {
         400 => "The request cannot be understood",
         401 => "A token is needed, or is not known",
         403 => "Not allowed: somebody else's, or not for this token",
@@ -116,41 +100,17 @@ fn problem(status: u16) -> Value {
         422 => "Understood, but outside of what is allowed here",
         429 => "Too many requests from one address",
         _ => "Not just now: the database does not answer",
-    };
-    let content = json!({ "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } });
-    let mut response = json!({ "description": description, "content": content });
-    if matches!(status, 429 | 503) {
-        response["headers"] = json!({ "Retry-After": {
-            "description": "Seconds", "schema": { "type": "integer", "minimum": 1 } } });
     }
-    response
-}
-
-/// `GET /openapi.json`
-pub async fn answer(document: Bytes) -> Response {
-    let mut response = Response::new(Body::from(document));
-    let map = response.headers_mut();
-    map.insert(header::CONTENT_TYPE, JSON);
-    map.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
-    response
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use leasehold_http::openapi::gaps;
 
     #[test]
     fn every_operation_says_what_can_go_wrong() {
-        let document: Value =
-            serde_json::from_slice(&document(&Settings::default())).expect("JSON");
-        let paths = document["paths"].as_object().expect("paths");
-        let operations: usize =
-            paths.values().filter_map(Value::as_object).map(|path| path.len()).sum();
-        assert_eq!(operations, PROBLEMS.len());
-        for (path, method, _) in PROBLEMS {
-            let operation = &document["paths"][path][method];
-            assert!(operation["operationId"].is_string(), "{method} {path}");
-            assert!(operation["responses"]["429"].is_object(), "{method} {path}");
-        }
+        let document = serde_json::from_slice(&document(&Settings::default())).expect("JSON");
+        assert_eq!(gaps(&document, PROBLEMS), [""; 0]);
     }
 }

@@ -4,11 +4,11 @@
 //! - What a browser keeps is a token in a cookie that no script and no other site can use.
 //! - Forms count only when our own pages sent them.
 
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
-use leasehold_http::headers::{HTML, NO_STORE, PAGE_CSP};
+use leasehold_http::answers;
+use leasehold_http::headers::NO_STORE;
 
 use super::errors::Failure;
 use super::web::{Answer, Shared};
@@ -17,20 +17,11 @@ use crate::id::Token;
 use crate::pages::{self, Account};
 
 pub fn page(markup: maud::Markup) -> Response {
-    let mut response = Response::new(Body::from(markup.into_string()));
-    let map = response.headers_mut();
-    map.insert(header::CONTENT_TYPE, HTML);
-    map.insert(header::CACHE_CONTROL, NO_STORE);
-    map.insert(header::CONTENT_SECURITY_POLICY, PAGE_CSP);
-    response
+    answers::page(markup.into_string(), NO_STORE)
 }
 
 fn go_to(place: &'static str) -> Response {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::SEE_OTHER;
-    response.headers_mut().insert(header::LOCATION, HeaderValue::from_static(place));
-    response.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
-    response
+    answers::go_to(HeaderValue::from_static(place))
 }
 
 /// `GET /account`

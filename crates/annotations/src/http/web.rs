@@ -8,8 +8,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use leasehold_http::body::Budget;
 use leasehold_http::cookies;
-use leasehold_http::headers::{JSON, NO_STORE, media_type};
 use leasehold_http::limits::{self, Limit};
+use leasehold_http::request;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -18,6 +18,9 @@ use crate::error::Refused;
 use crate::id::{AnnotationId, Token};
 use crate::model::User;
 use crate::service::Annotations;
+
+pub use leasehold_http::answers::empty;
+pub use leasehold_http::request::query as given;
 
 pub type Answer = Result<Response, Failure>;
 pub type Shared = Arc<Web>;
@@ -145,18 +148,7 @@ impl Web {
         headers: &HeaderMap,
         body: Body,
     ) -> Result<T, Failure> {
-        if media_type(headers).as_deref() != Some("application/json") {
-            return Err(Failure::NotJson);
-        }
-        let taken = self.budget.read(headers, body, LARGEST_BODY).await?;
-        // A list of the right length would be taken for the fields in their order.
-        if taken.bytes.trim_ascii_start().first() != Some(&b'{') {
-            return Err(Failure::malformed("Send an object: {\"name\": value}."));
-        }
-        serde_json::from_slice(&taken.bytes).map_err(|error| {
-            let why: String = error.to_string().chars().take(300).collect();
-            Failure::malformed(format!("The JSON does not fit: {why}."))
-        })
+        Ok(self.budget.json(headers, body, LARGEST_BODY).await?.0)
     }
 
     /// Receives a form of a page.
@@ -172,35 +164,14 @@ impl Web {
 
 /// `Authorization: Bearer …`. `None`: no such header; an odd one is nobody's token.
 pub fn bearer(headers: &HeaderMap) -> Result<Option<Token>, Failure> {
-    let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
-    let token = value.to_str().ok().and_then(|value| {
-        let (scheme, token) = value.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-    });
-    token.and_then(Token::parse).map(Some).ok_or(Failure::UnknownToken)
+    let shown = request::bearer(headers).map(Token::parse);
+    shown.map(|token| token.ok_or(Failure::UnknownToken)).transpose()
 }
 
 /// The part of a path after `before` others, with its escapes undone.
 pub fn segment(request: &Request, before: usize) -> Result<String, Failure> {
-    let part = request.uri().path().strip_prefix('/').and_then(|path| path.split('/').nth(before));
-    let part = part.filter(|part| !part.is_empty()).ok_or(Failure::NoRoute)?;
-    unescape(part).ok_or(Failure::Refused(Refused::NotFound))
-}
-
-/// `%61` is another way to write `a`.
-fn unescape(part: &str) -> Option<String> {
-    let mut bytes = part.bytes();
-    let mut plain = Vec::new();
-    while let Some(byte) = bytes.next() {
-        plain.push(match byte {
-            b'%' => {
-                let digit = |byte: u8| char::from(byte).to_digit(16);
-                u8::try_from(digit(bytes.next()?)? * 16 + digit(bytes.next()?)?).ok()?
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8(plain).ok().filter(|text| !text.contains('\0'))
+    let part = request::segment(request.uri().path(), before).filter(|part| !part.is_empty());
+    request::unescape(part.ok_or(Failure::NoRoute)?).ok_or(Failure::Refused(Refused::NotFound))
 }
 
 /// The note in a path. Whatever is no id is no note either.
@@ -213,28 +184,6 @@ pub fn query(request: &Request, name: &str) -> Option<String> {
     given(request, name).filter(|value| !value.is_empty())
 }
 
-/// A value of the query, whatever it is.
-pub fn given(request: &Request, name: &str) -> Option<String> {
-    url::form_urlencoded::parse(request.uri().query()?.as_bytes())
-        .find(|(found, _)| found == name)
-        .map(|(_, value)| value.into_owned())
-}
-
 pub fn answer(status: StatusCode, value: &impl Serialize) -> Answer {
-    let body = serde_json::to_vec(value).map_err(|error| {
-        tracing::error!(%error, "an answer could not be written");
-        Failure::Broken
-    })?;
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
-    response.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
-    Ok(response)
-}
-
-pub fn empty(status: StatusCode) -> Response {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
-    response
+    leasehold_http::answers::json(status, value)
 }

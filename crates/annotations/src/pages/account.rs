@@ -1,5 +1,6 @@
 //! Accounts: signing up, logging in, groups, leaving.
 
+use leasehold_http::failures::sentence;
 use maud::{Markup, html};
 
 use super::layout;
@@ -23,7 +24,7 @@ pub fn account(account: &Account<'_>) -> Markup {
             None => (enter(account.sign_up)),
         }
     };
-    layout::page("Account", account.user, main)
+    layout::page("Account", account.user, &main)
 }
 
 fn enter(sign_up: bool) -> Markup {
@@ -123,11 +124,5 @@ pub fn welcome(user: &User, token: &str) -> Markup {
             p { a.button.primary href="/" { "To the text" } }
         }
     };
-    layout::page("Welcome", Some(user), main)
-}
-
-fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    let first: String = letters.next().map(|c| c.to_uppercase().collect()).unwrap_or_default();
-    format!("{first}{}.", letters.as_str())
+    layout::page("Welcome", Some(user), &main)
 }

@@ -26,5 +26,5 @@ pub fn failure(status: u16, detail: &str) -> Markup {
             p { a href="/" { "To the text" } }
         }
     };
-    layout::page("Not done", None, main)
+    layout::page("Not done", None, &main)
 }

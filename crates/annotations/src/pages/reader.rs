@@ -44,7 +44,7 @@ pub fn reader(url: &str, user: Option<&User>, groups: &[Group], margin: &Margin)
             }
         }
     };
-    layout::around(text::TITLE, user, main)
+    layout::around(text::TITLE, user, &main)
 }
 
 /// Whose notes are shown.

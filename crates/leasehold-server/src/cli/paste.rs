@@ -194,7 +194,7 @@ impl Service {
         };
         let url = self.url.clone().or_else(left_by_dev).unwrap_or_else(|| {
             // Where a service of our own would be.
-            format!("http://{}", crate::serve::LISTEN)
+            format!("http://{}", crate::serve::pastes::LISTEN)
         });
         let url = url.trim().trim_end_matches('/').to_owned();
         if url.starts_with("http://") || url.starts_with("https://") {

@@ -10,6 +10,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use axum::http::{HeaderMap, header};
+use leasehold_http::cookies;
+use leasehold_http::request::bearer;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -67,16 +69,8 @@ impl Gatekeeper {
             None if is_of_this_machine(host(headers)) => Entry::Open,
             None => Entry::Stranger,
             Some(token) => {
-                let bearer = text(headers, header::AUTHORIZATION)
-                    .and_then(|value| value.strip_prefix("Bearer "))
-                    .is_some_and(|shown| same(shown, &token.text));
-                let cookie = headers
-                    .get_all(header::COOKIE)
-                    .iter()
-                    .filter_map(|value| value.to_str().ok())
-                    .flat_map(|value| value.split(';'))
-                    .filter_map(|pair| pair.trim().split_once('='))
-                    .any(|(name, value)| name == COOKIE && same(value, &token.cookie));
+                let bearer = bearer(headers).is_some_and(|shown| same(shown, &token.text));
+                let cookie = cookies::all(headers, COOKIE).any(|value| same(value, &token.cookie));
                 if bearer || cookie { Entry::Open } else { Entry::Closed }
             }
         }

@@ -11,14 +11,16 @@ use axum::routing::{get, post};
 use axum::{Form, Router};
 use leasehold::Leasehold;
 use leasehold::measure::text::CONTENT_TYPE;
-use leasehold_http::assets::Asset;
+use leasehold_http::answers;
+use leasehold_http::request::is_browser;
 use maud::Markup;
 use serde::Deserialize;
 use tokio_postgres::types::Type;
 
+use super::assets::ASSETS;
 use super::auth::{Entry, Gatekeeper, comes_from_here};
 use super::model::Range;
-use super::{assets, page, read};
+use super::{page, read};
 use crate::text::parse_duration;
 
 #[derive(Clone)]
@@ -64,7 +66,7 @@ async fn admit(State(console): State<Console>, request: Request, next: Next) -> 
             let text = "this console answers to localhost only; other names need a token\n";
             return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
         }
-        Entry::Closed if wants_html(headers) && request.method().is_safe() => {
+        Entry::Closed if is_browser(headers) && request.method().is_safe() => {
             return Redirect::to("/console/login").into_response();
         }
         Entry::Closed => {
@@ -81,11 +83,6 @@ async fn admit(State(console): State<Console>, request: Request, next: Next) -> 
         return (StatusCode::FORBIDDEN, "this came from another page\n").into_response();
     }
     next.run(request).await
-}
-
-fn wants_html(headers: &HeaderMap) -> bool {
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
-    accept.is_some_and(|accept| accept.contains("text/html"))
 }
 
 /// Every answer carries these.
@@ -145,11 +142,8 @@ async fn metrics(State(console): State<Console>) -> Response {
 }
 
 async fn asset(Path(name): Path<String>) -> Response {
-    match assets::asset(&name) {
-        Some(Asset { bytes, content_type }) => {
-            let kept = (header::CACHE_CONTROL, assets::CACHE_CONTROL);
-            ([(header::CONTENT_TYPE, content_type), kept], bytes).into_response()
-        }
+    match ASSETS.find(&name) {
+        Some(asset) => answers::asset(asset),
         None => (StatusCode::NOT_FOUND, "there is no such file\n").into_response(),
     }
 }

@@ -112,18 +112,10 @@ impl ConsoleOptions {
             return Ok(None);
         }
         let keeper = Gatekeeper::new(address::environment(TOKEN_VARIABLE))?;
-        let listener = match (self.console, LISTEN.parse::<SocketAddr>()) {
-            (Some(wanted), _) => {
-                keeper.may_listen(wanted)?;
-                crate::serve::listen(wanted).await?
-            }
-            (None, Ok(usual)) => match TcpListener::bind(usual).await {
-                Ok(listener) => listener,
-                // Somebody else's; any other will do.
-                Err(_) => crate::serve::listen(SocketAddr::new(usual.ip(), 0)).await?,
-            },
-            (None, Err(error)) => return Err(Failure::failed(error)),
-        };
+        if let Some(wanted) = self.console {
+            keeper.may_listen(wanted)?;
+        }
+        let listener = crate::serve::listen_somewhere(self.console, LISTEN).await?;
         let url = format!("http://{}/console", crate::serve::reachable(listener.local_addr()?));
         Ok(Some(Bound { listener, keeper, url }))
     }
@@ -136,7 +128,7 @@ impl Bound {
         let (stop, hurry) = (stopping.clone(), stopping.clone());
         Service::new("console", self.url, async move {
             tokio::select! {
-                () = pastes::http::serve(self.listener, router, stop.asked()) => {}
+                () = leasehold_http::server::serve(self.listener, router, stop.asked()) => {}
                 () = hurry.hurried() => {}
             }
             Ok(())

@@ -1,10 +1,20 @@
 //! The page around the panels. Nothing is inline, nothing comes from another host.
 
-use maud::{DOCTYPE, Markup, html};
+use leasehold_http::page::{Site, theme_item};
+use maud::{Markup, html};
 
-use super::assets;
+use super::assets::ASSETS;
 use super::model::Overview;
 use super::panels::{alarms, charts, health, mirrors, moment_of, queues, sweeps, workers};
+
+static SITE: Site = Site {
+    name: "leasehold",
+    home: "/console",
+    assets: &ASSETS,
+    style: "console.css",
+    script: "console.js",
+    listed: false,
+};
 
 /// The policy of every page here.
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; \
@@ -84,46 +94,19 @@ pub fn message(title: &str, text: &str) -> Markup {
 }
 
 fn frame(title: &str, main: &Markup) -> Markup {
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                title { (title) " · leasehold" }
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="referrer" content="same-origin";
-                meta name="robots" content="noindex, nofollow";
-                meta name="color-scheme" content="light dark";
-                // Before the stylesheet and not deferred, or a dark page would flash white.
-                script src=(assets::href("theme.js")) {}
-                link rel="stylesheet" href=(assets::href("console.css"));
-                link rel="icon" type="image/svg+xml" href=(assets::href("icon.svg"));
-                script src=(assets::href("console.js")) defer {}
-            }
-            body {
-                a.skip href="#main" { "Skip to the content" }
-                header {
-                    a.mark href="/console" { span.mark-sign aria-hidden="true" {} "leasehold" }
-                    nav aria-label="Main" {
-                        ul {
-                            li { button.quiet #pulse type="button" hidden aria-live="polite" { span.dot aria-hidden="true" {} span.pulse-text { "live" } } }
-                            li {
-                                button.quiet #theme type="button" hidden {
-                                    span.theme-sign aria-hidden="true" {}
-                                    span.visually-hidden { "Theme" }
-                                }
-                            }
-                        }
-                    }
-                }
-                main.wide #main tabindex="-1" { (main) }
-                footer {
-                    p {
-                        "Queues and charts are measured once a minute. "
-                        a href="/console/api/overview" { "JSON" } " · " a href="/metrics" { "Metrics" }
-                    }
-                }
+    let items = html! {
+        li { button.quiet #pulse type="button" hidden aria-live="polite" { span.dot aria-hidden="true" {} span.pulse-text { "live" } } }
+        (theme_item(false))
+    };
+    let body = html! {
+        (SITE.header(&items))
+        main.wide #main tabindex="-1" { (main) }
+        footer {
+            p {
+                "Queues and charts are measured once a minute. "
+                a href="/console/api/overview" { "JSON" } " · " a href="/metrics" { "Metrics" }
             }
         }
-    }
+    };
+    SITE.page(title, &html! {}, &body)
 }

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use annotations::{Annotations, NewAnnotation, Settings};
 use clap::Args;
 use leasehold::Leasehold;
-use tokio::net::TcpListener;
 
 use super::server::Server;
 use super::services::{Service, Stopping};
@@ -45,7 +44,7 @@ impl Annotating {
         demo: bool,
         stopping: &Stopping,
     ) -> Result<Vec<Service>, Failure> {
-        let listener = self.listener().await?;
+        let listener = serve::listen_somewhere(self.annotations_listen, LISTEN).await?;
         let url = format!("http://{}", serve::reachable(listener.local_addr()?));
         let mut settings = Settings {
             base_url: url,
@@ -67,18 +66,6 @@ impl Annotating {
             show(&notes).await?;
         }
         Ok(vec![answering(&notes, listener, stopping), working(&notes, stopping)?])
-    }
-
-    async fn listener(&self) -> Result<TcpListener, Failure> {
-        match (self.annotations_listen, LISTEN.parse::<SocketAddr>()) {
-            (Some(address), _) => serve::listen(address).await,
-            (None, Ok(usual)) => match TcpListener::bind(usual).await {
-                Ok(listener) => Ok(listener),
-                // Somebody else's; any other will do.
-                Err(_) => serve::listen(SocketAddr::new(usual.ip(), 0)).await,
-            },
-            (None, Err(error)) => Err(Failure::failed(error)),
-        }
     }
 }
 

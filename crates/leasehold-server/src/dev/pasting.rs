@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use clap::Args;
 use leasehold::Leasehold;
 use pastes::{Settings, Store};
-use tokio::net::TcpListener;
 
 use super::place;
 use super::server::Server;
@@ -51,7 +50,7 @@ impl Options {
         server: &Server,
         stopping: &Stopping,
     ) -> Result<(Vec<Service>, String), Failure> {
-        let listener = self.listener().await?;
+        let listener = serve::listen_somewhere(self.listen, serve::pastes::LISTEN).await?;
         let url = format!("http://{}", serve::reachable(listener.local_addr()?));
         // On one machine a paste is wanted at once, and nobody has to be slowed down.
         let mut settings =
@@ -59,23 +58,11 @@ impl Options {
         settings.limits.creates_per_second = 0;
         settings.limits.reads_per_second = 0;
         let store = Store::local(store)?;
-        let pastes = serve::start(engine.clone(), store, settings).await?;
+        let pastes = serve::pastes::start(engine.clone(), store, settings).await?;
         if let Server::Private { postgres, .. } = server {
             place::write_url(&place::pastes_file(postgres.dir()), &url)?;
         }
-        let answering = serve::answering(&pastes, listener, stopping);
-        Ok((vec![answering, serve::working(&pastes, stopping)?], url))
-    }
-
-    async fn listener(&self) -> Result<TcpListener, Failure> {
-        match (self.listen, serve::LISTEN.parse::<SocketAddr>()) {
-            (Some(address), _) => serve::listen(address).await,
-            (None, Ok(usual)) => match TcpListener::bind(usual).await {
-                Ok(listener) => Ok(listener),
-                // Somebody else's; any other will do.
-                Err(_) => serve::listen(SocketAddr::new(usual.ip(), 0)).await,
-            },
-            (None, Err(error)) => Err(Failure::failed(error)),
-        }
+        let answering = serve::pastes::answering(&pastes, listener, stopping);
+        Ok((vec![answering, serve::pastes::working(&pastes, stopping)?], url))
     }
 }

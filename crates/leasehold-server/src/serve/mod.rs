@@ -1,7 +1,8 @@
 //! `leasehold serve`: the services on a database, with the workers that they need.
 //!
-//! In reading order: this file starts and stops; [`options`] and [`store`] read the command line for
-//! pastes, [`annotations`] for annotations.
+//! In reading order: this file starts and stops; [`mod@pastes`] and [`mod@annotations`] read their part
+//! of the command line ([`given`]) and have the service; [`parts`] is what they share; [`listen`] takes
+//! an address.
 //!
 //! # What is true
 //! - Everything that can be wrong with the settings is said before anything listens.
@@ -9,29 +10,26 @@
 //!   committed, and uploads that wait are the next worker's.
 
 pub mod annotations;
-mod options;
-mod store;
+mod given;
+mod listen;
+mod parts;
+pub mod pastes;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use leasehold::Leasehold;
-use pastes::{Pastes, Settings, StartError, Store};
-use tokio::net::TcpListener;
-use tokio_postgres::types::{ToSql, Type};
 
 use self::annotations::AnnotationOptions;
+use self::pastes::{LISTEN, PasteOptions, StoreOptions};
 use crate::alarms;
 use crate::cli::Common;
 use crate::console;
-use crate::dev::services::{self, Service, Stopping};
+use crate::dev::services;
 use crate::dev::signals::Signals;
 use crate::exit::{Code, Failure};
-use options::PasteOptions;
-use store::StoreOptions;
 
-/// Where the service listens when nobody says.
-pub const LISTEN: &str = "127.0.0.1:8080";
+pub use listen::{listen, listen_somewhere, reachable};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
@@ -85,7 +83,8 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let out = common.out();
     let wants = |name: Name| args.services.as_ref().map(|services| services.contains(&name));
     let wants_pastes = wants(Name::Pastes).unwrap_or(args.store.is_named());
-    let notes_settings = args.annotations.settings(&reachable(args.annotations.listen))?;
+    let notes_settings =
+        args.annotations.settings(&reachable(args.annotations.annotations_listen))?;
     // Before anything is opened: a slip in the settings is said first.
     let pastes = match wants_pastes {
         true => {
@@ -108,7 +107,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         }
         let pastes = match pastes {
             Some((settings, store)) => {
-                let pastes = start(engine.clone(), store, settings).await?;
+                let pastes = pastes::start(engine.clone(), store, settings).await?;
                 Some((pastes, listen(args.listen).await?))
             }
             None => None,
@@ -120,7 +119,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
                 let notes =
                     annotations::start(engine.clone(), &options.index, notes_settings, works)
                         .await?;
-                Some((notes, listen(options.listen).await?))
+                Some((notes, listen(options.annotations_listen).await?))
             }
             false => None,
         };
@@ -137,9 +136,9 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         running.push(ways.service(&engine, &stopping).await?);
     }
     if let Some((pastes, listener)) = pastes {
-        running.push(answering(&pastes, listener, &stopping));
+        running.push(pastes::answering(&pastes, listener, &stopping));
         if !args.no_worker {
-            running.push(working(&pastes, &stopping)?);
+            running.push(pastes::working(&pastes, &stopping)?);
         }
     }
     if let Some((notes, listener)) = notes {
@@ -167,85 +166,4 @@ fn nothing_to_serve() -> Failure {
     Failure::usage("no store is named for the content of pastes, and there are no annotations").hint(
         "for pastes: --store DIR or --s3-bucket NAME; for annotations: leasehold migrate up --service annotations",
     )
-}
-
-/// The service on a database whose schemas are there.
-pub async fn start(engine: Leasehold, store: Store, settings: Settings) -> Result<Pastes, Failure> {
-    let pastes = Pastes::start(engine, store, settings).await?;
-    watch(pastes.engine(), "pastes", &[]).await?;
-    Ok(pastes)
-}
-
-/// The most jobs that wait before somebody is told, without those of bulk tags.
-const MOST_WAITING: i64 = 10_000;
-
-/// Has a queue watched: an alarm is raised when nothing gets done in it, or too much waits. What a
-/// person has said about the queue goes before this.
-async fn watch(engine: &Leasehold, queue: &str, bulk_tags: &[&str]) -> Result<(), Failure> {
-    let client = engine.pool().get().await.map_err(Failure::failed)?;
-    let sql = "select leasehold.watch_queue($1, 'leasehold serve', true, of_max_length => $2, \
-               of_bulk_tags => $3)";
-    let params: [(&(dyn ToSql + Sync), Type); 3] =
-        [(&queue, Type::TEXT), (&MOST_WAITING, Type::INT8), (&bulk_tags, Type::TEXT_ARRAY)];
-    client.query_typed(sql, &params).await?;
-    Ok(())
-}
-
-pub async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| {
-        let failure = match error.kind() {
-            std::io::ErrorKind::AddrInUse => Failure::conflict(format!("{address} is in use")),
-            _ => Failure::failed(format!("cannot listen on {address}: {error}")),
-        };
-        failure.hint("choose another address: --listen 127.0.0.1:8081")
-    })
-}
-
-/// The part that answers requests.
-pub fn answering(pastes: &Pastes, listener: TcpListener, stopping: &Stopping) -> Service {
-    let router = pastes::router(pastes.clone());
-    let (stop, hurry) = (stopping.clone(), stopping.clone());
-    // As long as pastes can be made here, their queue hears of it.
-    let canary = pastes.engine().canary(["pastes"]).run_until(stopping.clone().asked());
-    Service::new("pastes", format!("{}/", pastes.settings().base_url), async move {
-        let serving = pastes::http::serve(listener, router, stop.asked());
-        let serving = async { tokio::join!(serving, canary) };
-        tokio::select! {
-            _ = serving => {}
-            () = hurry.hurried() => {}
-        }
-        Ok(())
-    })
-}
-
-/// The part that uploads, expires and cleans up.
-pub fn working(pastes: &Pastes, stopping: &Stopping) -> Result<Service, Failure> {
-    let worker = pastes::worker(pastes, pastes.engine().worker().name("pastes"))?;
-    let (stop, hurry) = (stopping.clone(), stopping.clone());
-    Ok(Service::new("worker", "uploads pastes, deletes expired ones, keeps house", async move {
-        Ok(worker.run_until_or_hurry(stop.asked(), hurry.hurried()).await?)
-    }))
-}
-
-/// The address in links: nobody can open 0.0.0.0.
-pub fn reachable(address: SocketAddr) -> String {
-    match address.ip().is_unspecified() {
-        true => format!("localhost:{}", address.port()),
-        false => address.to_string(),
-    }
-}
-
-impl From<StartError> for Failure {
-    fn from(error: StartError) -> Self {
-        match error {
-            StartError::Settings(text) => Self::usage(text),
-            StartError::Store(_) => Self::failed(&error)
-                .hint("name a directory that can be written, or check the bucket and its keys"),
-            StartError::NotMigrated => Self::conflict(
-                "the tables of the paste service are not there, or of another release",
-            )
-            .hint("run: leasehold migrate up --service pastes"),
-            StartError::Unavailable(why) => Self::new(Code::Unreachable, why),
-        }
-    }
 }

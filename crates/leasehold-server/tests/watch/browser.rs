@@ -1,19 +1,14 @@
 //! The console, seen with a real browser: `browser/console.mjs` looks, this makes things happen.
 
 use std::path::Path;
-use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::routing::post;
+use leasehold_testing::http::browser;
 use tokio::net::TcpListener;
-use tokio::process::Command;
 
 use crate::tower::Tower;
-
-/// For all checks together.
-const LIMIT: Duration = Duration::from_secs(300);
 
 /// Half an hour of two queues, a worker and a mirror, all of it measured.
 async fn traffic(tower: &Tower) {
@@ -42,12 +37,7 @@ async fn trouble(tower: &Tower) {
 #[tokio::test(flavor = "multi_thread")]
 async fn h3_h10_people_can_use_the_console_with_a_real_browser() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/watch/browser");
-    let packages =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../pastes/tests/browser/node_modules");
-    assert!(
-        packages.join("puppeteer-core").is_dir(),
-        "run scripts/test --prepare, which installs it"
-    );
+    let packages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pastes/tests/browser");
     let tower = Arc::new(Tower::start().await);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let control = format!("http://{}", listener.local_addr().unwrap());
@@ -57,15 +47,6 @@ async fn h3_h10_people_can_use_the_console_with_a_real_browser() {
         .route("/trouble", post(move || async move { trouble(&other).await }));
     let controlling = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
 
-    let mut script = Command::new("node");
-    script.arg("console.mjs").args([&tower.url, &control]).current_dir(&folder);
-    script.stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(LIMIT, script.output())
-        .await
-        .expect("the browser is done in time")
-        .expect("node is installed: apt-get install nodejs");
-    println!("{}", String::from_utf8_lossy(&output.stdout));
-    eprintln!("{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "see above for what the browser found");
+    browser::run(&folder, "console.mjs", &[&tower.url, &control], &packages).await;
     controlling.abort();
 }

@@ -14,8 +14,10 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use crate::breaker::{Breaker, Question};
 
 /// No question to a gate takes longer.
 const CALL_LIMIT: Duration = Duration::from_millis(200);
@@ -48,7 +50,7 @@ pub trait ClaimGate: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Gate {
     kind: Kind,
-    breaker: Arc<Mutex<Breaker>>,
+    breaker: Arc<Breaker>,
 }
 
 #[derive(Clone)]
@@ -75,16 +77,18 @@ impl Gate {
     }
 
     fn of(kind: Kind) -> Self {
-        Self { kind, breaker: Arc::default() }
+        Self { kind, breaker: Arc::new(Breaker::new(FAILURES, FAILURES, OPEN_FOR)) }
     }
 
     /// A way through the gate, for one claim.
     pub(super) fn approach(&self) -> Approach<'_> {
-        Approach { gate: self, until: Instant::now() + PATIENCE, pause: Duration::from_millis(4) }
-    }
-
-    fn breaker(&self) -> std::sync::MutexGuard<'_, Breaker> {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+        let now = Instant::now();
+        Approach {
+            gate: self,
+            question: self.breaker.ask(now).ok(),
+            until: now + PATIENCE,
+            pause: Duration::from_millis(4),
+        }
     }
 }
 
@@ -95,30 +99,6 @@ impl fmt::Debug for Gate {
             Kind::Advisory => "Gate::advisory",
             Kind::Custom(_) => "Gate::custom",
         })
-    }
-}
-
-/// Questions that were in vain, and until when nobody asks any more.
-#[derive(Default)]
-struct Breaker {
-    failures: u32,
-    open_until: Option<Instant>,
-}
-
-impl Breaker {
-    fn is_open(&self, now: Instant) -> bool {
-        self.open_until.is_some_and(|until| now < until)
-    }
-
-    fn worked(&mut self) {
-        *self = Self::default();
-    }
-
-    fn failed(&mut self, now: Instant) {
-        self.failures = self.failures.saturating_add(1);
-        if self.failures >= FAILURES {
-            self.open_until = Some(now + OPEN_FOR);
-        }
     }
 }
 
@@ -135,6 +115,8 @@ pub(super) enum Entry {
 
 pub(super) struct Approach<'a> {
     gate: &'a Gate,
+    /// `None`: nobody asks for a while, or how it went was said.
+    question: Option<Question<'a>>,
     until: Instant,
     pause: Duration,
 }
@@ -144,8 +126,7 @@ impl Approach<'_> {
     pub(super) async fn enter(&mut self, sweep: &str) -> Entry {
         let gate = match &self.gate.kind {
             Kind::None => return Entry::Free,
-            _ if self.gate.breaker().is_open(Instant::now()) => return Entry::Free,
-            Kind::Advisory if Instant::now() >= self.until => return Entry::Free,
+            _ if self.question.is_none() => return Entry::Free,
             Kind::Advisory => return Entry::Locking,
             Kind::Custom(gate) => gate,
         };
@@ -153,7 +134,7 @@ impl Approach<'_> {
         loop {
             match tokio::time::timeout(CALL_LIMIT, gate.ask(sweep, &pass)).await {
                 Ok(Answer::Granted) => {
-                    self.gate.breaker().worked();
+                    self.tell(true);
                     return Entry::Pass(pass);
                 }
                 Ok(Answer::Busy) => {
@@ -162,7 +143,7 @@ impl Approach<'_> {
                     }
                 }
                 Ok(Answer::Unavailable) | Err(_) => {
-                    self.gate.breaker().failed(Instant::now());
+                    self.tell(false);
                     return Entry::Free;
                 }
             }
@@ -171,9 +152,8 @@ impl Approach<'_> {
 
     /// Waits a moment before the next question. False: that was long enough, go on without.
     pub(super) async fn wait(&mut self) -> bool {
-        let now = Instant::now();
-        if now >= self.until {
-            self.gate.breaker().failed(now);
+        if Instant::now() >= self.until {
+            self.tell(false);
             return false;
         }
         tokio::time::sleep(self.pause.mul_f64(rand::random_range(0.5..=1.0))).await;
@@ -182,8 +162,14 @@ impl Approach<'_> {
     }
 
     /// The lock in the statement was free.
-    pub(super) fn locked(&self) {
-        self.gate.breaker().worked();
+    pub(super) fn locked(&mut self) {
+        self.tell(true);
+    }
+
+    fn tell(&mut self, worked: bool) {
+        if let Some(question) = self.question.take() {
+            question.tell(worked, Instant::now());
+        }
     }
 
     pub(super) async fn leave(&self, sweep: &str, entry: Entry) {

@@ -3,8 +3,7 @@
 //! # What is true
 //! - Polling makes it correct; a wake-up only makes it sooner.
 //! - A claim whose reply was lost is looked for before anything else is claimed.
-//! - Jobs whose worker died are claimed one at a time, each under its own lease. One that another
-//!   loss would bury has the whole process to itself.
+//! - Jobs whose worker died come first: see `last_chance`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use uuid::Uuid;
 
 use super::book::Alone;
+use super::last_chance::Turn;
 use super::run::Crew;
 use crate::error::CallError;
 use crate::events::Event;
@@ -34,29 +34,6 @@ pub(crate) struct Fetch {
     pub(crate) link: Arc<Link>,
     pub(crate) crew: Arc<Crew>,
     pub(crate) wake: Arc<Notify>,
-}
-
-/// When to wait for a moment in which nothing runs, and how long. Waiting keeps other jobs from
-/// starting, so a worker whose handlers run long spends at most a tenth of its time on it.
-struct Turn {
-    at: Instant,
-    patience: Duration,
-}
-
-impl Turn {
-    const FIRST: Duration = Duration::from_secs(1);
-    const LONGEST: Duration = Duration::from_secs(60);
-
-    fn put_off(&mut self) {
-        self.at = Instant::now() + self.patience * 10;
-        self.patience = (self.patience * 2).min(Self::LONGEST);
-    }
-}
-
-impl Default for Turn {
-    fn default() -> Self {
-        Self { at: Instant::now(), patience: Self::FIRST }
-    }
 }
 
 enum Found {
@@ -259,46 +236,8 @@ impl Fetch {
         self.claim(|claimer, id| async move { claimer.claim(lanes, up_to, id).await }).await
     }
 
-    /// Jobs that were lost before, each alone under its lease.
-    async fn claim_lost(&self, turn: &mut Turn, free: usize) -> Result<usize, CallError> {
-        let mut claimed = usize::from(self.claim_last_chance(turn).await?);
-        while claimed < free {
-            let claim = self
-                .claim(|claimer, id| async move { claimer.claim_lost(false, id).await })
-                .await?;
-            let Some(claim) = claim else { break };
-            self.start(claim, None).await;
-            claimed += 1;
-        }
-        Ok(claimed)
-    }
-
-    /// A job that one more loss would bury. It is claimed when nothing else runs in this process, and
-    /// nothing else starts before its end is recorded: if the process dies meanwhile, it was this
-    /// job. Claimed earlier, it would be buried for what another job did.
-    async fn claim_last_chance(&self, turn: &mut Turn) -> Result<bool, CallError> {
-        if Instant::now() < turn.at || !self.claimer().last_chance_waits().await? {
-            return Ok(false);
-        }
-        let mut stop = self.crew.stop.clone();
-        let alone = tokio::select! {
-            alone = Arc::clone(&self.crew.company).write_owned() => alone,
-            () = tokio::time::sleep(turn.patience) => {
-                turn.put_off();
-                return Ok(false);
-            }
-            _ = stop.wait_for(|stop| *stop) => return Ok(false),
-        };
-        turn.patience = Turn::FIRST;
-        let claim =
-            self.claim(|claimer, id| async move { claimer.claim_lost(true, id).await }).await?;
-        let Some(claim) = claim else { return Ok(false) };
-        self.start(claim, Some(alone)).await;
-        Ok(true)
-    }
-
     /// Claims; when the reply is lost, finds out what was claimed.
-    async fn claim<'a, F, Fut>(&'a self, claim: F) -> Result<Option<Claim>, CallError>
+    pub(super) async fn claim<'a, F, Fut>(&'a self, claim: F) -> Result<Option<Claim>, CallError>
     where
         F: FnOnce(Claimer<'a>, Uuid) -> Fut,
         Fut: Future<Output = Result<Option<Claim>, CallError>>,
@@ -338,11 +277,11 @@ impl Fetch {
         Err(error)
     }
 
-    async fn start(&self, claim: Claim, alone: Option<Alone>) {
+    pub(super) async fn start(&self, claim: Claim, alone: Option<Alone>) {
         self.crew.start(claim, &self.queue, &self.slots, alone).await;
     }
 
-    fn claimer(&self) -> Claimer<'_> {
+    pub(super) fn claimer(&self) -> Claimer<'_> {
         Claimer { link: &self.link, worker: &self.worker, queue: &self.queue, names: &self.names }
     }
 }

@@ -1,7 +1,8 @@
 //! The worker: claim → run → finish, and whatever is left behind comes back by itself.
 //!
-//! Read in this order: `fetch` claims, `run` runs, `finisher` records, `keeper` renews; `builder`
-//! puts them together and `running` starts and stops them.
+//! Read in this order: `fetch` claims (jobs whose worker died by `last_chance`), `run` runs, `finisher`
+//! records, `keeper` renews; `builder` puts them together, `running` starts and stops them, and `wakes`
+//! makes them look sooner.
 //!
 //! # What is true
 //! - A worker needs the database and nothing else: no leader, no session lock, no NOTIFY.
@@ -21,11 +22,13 @@ mod finisher;
 mod handler;
 mod idle;
 mod keeper;
+mod last_chance;
 mod outcome;
 mod registry;
 mod run;
 mod running;
 mod transaction;
+mod wakes;
 
 pub use builder::WorkerBuilder;
 pub(crate) use context::Attempt;

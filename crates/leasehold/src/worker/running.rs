@@ -11,14 +11,13 @@ use tokio_util::task::TaskTracker;
 use super::builder::WorkerBuilder;
 use super::context::StopReason;
 use super::outcome::Outcome;
-use super::{book, fetch, finisher, handler, keeper, registry, run};
+use super::{book, fetch, finisher, handler, keeper, registry, run, wakes};
 use crate::engine::Leasehold;
 use crate::error::WorkerError;
 use crate::events::Event;
 use crate::housekeeping::Housekeeper;
 use crate::link::Link;
 use crate::measure::canary;
-use crate::measure::process::Process;
 use crate::mirror::{Checker, MirrorError};
 use crate::queue::finish::Verdict;
 use crate::sweep::{Prepared, Sweep, SweepError, Sweeper, Watchdog};
@@ -150,7 +149,12 @@ impl Running {
         let wakes = Arc::new(wakes);
         if !database.is_pooled() {
             let process = Arc::clone(engine.process());
-            loops.spawn(listen(database.clone(), Arc::clone(&wakes), process, stopped.clone()));
+            loops.spawn(wakes::listen(
+                database.clone(),
+                Arc::clone(&wakes),
+                process,
+                stopped.clone(),
+            ));
         }
         let (tidying, mut sweeping) = (&loops, Vec::new());
         for (sweep, prepared) in sweeps {
@@ -292,40 +296,4 @@ async fn queue_batch(link: &Link, queue: &str) -> usize {
     let rows = link.query(sql, &[(&queue, tokio_postgres::types::Type::TEXT)]).await;
     let batch: Option<i32> = rows.ok().and_then(|rows| rows.first().map(|row| row.get(0)));
     batch.and_then(|batch| usize::try_from(batch).ok()).unwrap_or(1000)
-}
-
-/// Passes wake-ups on. When the connection breaks, polling goes on and this tries again.
-async fn listen(
-    database: crate::database::Database,
-    wakes: Arc<HashMap<String, Arc<Notify>>>,
-    process: Arc<Process>,
-    mut stop: watch::Receiver<bool>,
-) {
-    let mut patience = crate::link::Patience::default();
-    loop {
-        let told = Arc::clone(&wakes);
-        let listening = database.listen(move |queue| {
-            if let Some(wake) = told.get(queue) {
-                wake.notify_one();
-            }
-        });
-        match listening.await {
-            Ok((_session, ended)) => {
-                patience.reset();
-                process.listens(true);
-                // What was enqueued before we listened would wait for a poll.
-                wakes.values().for_each(|wake| wake.notify_one());
-                tokio::select! {
-                    _ = ended => {}
-                    _ = stop.wait_for(|stop| *stop) => return,
-                }
-                process.listens(false);
-            }
-            Err(error) => tracing::debug!(%error, "cannot listen for wake-ups; polling"),
-        }
-        tokio::select! {
-            () = tokio::time::sleep(patience.next_wait()) => {}
-            _ = stop.wait_for(|stop| *stop) => return,
-        }
-    }
 }

@@ -1,24 +1,24 @@
 //! The JSON interface, under `/api/v1`.
 
-use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::response::Response;
+use leasehold_http::answers::empty;
+use leasehold_http::body::BodyError;
+use leasehold_http::failures::Failing;
+use leasehold_http::json::JsonError;
+use leasehold_http::request::{limit, query};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::create;
 use super::errors::Failure;
-use super::frame::undisturbed;
-use super::headers::{self, JSON, NO_STORE};
-use super::negotiate::media_type;
+use super::headers;
 use super::orders::ReportRequest;
 use super::read::{burn_now, ready};
-use super::web::{Shared, Web, code_in, owner};
+use super::web::{Shared, code_in, owner};
 use super::wire::{CreateRequest, CreatedPaste, FullPaste, NewOwner, OwnPaste, OwnPastes};
 use crate::error::{CreateError, ReadError};
 use crate::model::{NewPaste, Report};
-use leasehold_http::body::Held;
 
 type Answer = Result<Response, Failure>;
 
@@ -43,10 +43,10 @@ pub async fn create(State(web): State<Shared>, request: Request) -> Answer {
     let most = web.pastes.settings().max_size;
     let limit = most.saturating_mul(LONGEST_LETTER) + OVERHEAD;
     let (parts, body) = request.into_parts();
-    let received = json::<CreateRequest>(&web, &parts.headers, body, limit).await;
-    let (new, held) = received.map_err(|failure| match failure {
-        Failure::TooLarge { .. } => Failure::TooLarge { limit: most },
-        failure => failure,
+    let received = web.budget.json::<CreateRequest>(&parts.headers, body, limit).await;
+    let (new, held) = received.map_err(|error| match error {
+        JsonError::Body(BodyError::TooLarge { .. }) => Failure::TooLarge { limit: most },
+        error => error.into(),
     })?;
     let new = NewPaste {
         content: new.content.into(),
@@ -97,11 +97,11 @@ pub async fn report(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_create(&request)?;
     let code = code_in(&request, 3)?;
     let (parts, body) = request.into_parts();
-    let (report, _) = json::<ReportRequest>(&web, &parts.headers, body, SMALL).await?;
+    let (report, _) = web.budget.json::<ReportRequest>(&parts.headers, body, SMALL).await?;
     let contact = report.contact.map(|contact| words(contact, "contact", 200)).transpose()?;
     let report = Report { reason: words(report.reason, "reason", 2000)?, contact };
     let pastes = web.pastes.clone();
-    undisturbed(async move { pastes.report(&code, report).await }).await?;
+    Failure::undisturbed(async move { pastes.report(&code, report).await }).await?;
     Ok(empty(StatusCode::ACCEPTED))
 }
 
@@ -124,7 +124,7 @@ pub async fn new_owner(State(web): State<Shared>, request: Request) -> Answer {
 pub async fn list(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
     let owner = owner(request.headers())?.ok_or(Failure::NoToken)?;
-    let limit = limit_in(&request, PAGE, LARGEST_PAGE)?;
+    let limit = limit(&request, PAGE, LARGEST_PAGE).map_err(Failure::malformed)?;
     let before = match query(&request, "before") {
         Some(code) => {
             Some(code.parse().map_err(|_| Failure::malformed("before is the code of a paste."))?)
@@ -145,24 +145,6 @@ pub fn unknown_owner(error: ReadError) -> Failure {
     }
 }
 
-/// A value of the query.
-pub fn query(request: &Request, name: &str) -> Option<String> {
-    url::form_urlencoded::parse(request.uri().query()?.as_bytes())
-        .find(|(found, _)| found == name)
-        .map(|(_, value)| value.into_owned())
-}
-
-/// `?limit=`
-pub fn limit_in(request: &Request, usual: u32, most: u32) -> Result<u32, Failure> {
-    match query(request, "limit") {
-        None => Ok(usual),
-        Some(text) => match text.parse::<u32>() {
-            Ok(limit) if (1..=most).contains(&limit) && !text.starts_with('+') => Ok(limit),
-            _ => Err(Failure::malformed(format!("limit is a number from 1 to {most}."))),
-        },
-    }
-}
-
 /// A text of somebody's own words.
 pub fn words(text: String, name: &str, most: usize) -> Result<String, Failure> {
     if text.is_empty() || text.chars().count() > most || text.contains('\0') {
@@ -171,47 +153,6 @@ pub fn words(text: String, name: &str, most: usize) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Receives a body of JSON. Every body is flat, so that depth is refused where it begins.
-pub async fn json<T: DeserializeOwned>(
-    web: &Web,
-    headers: &HeaderMap,
-    body: Body,
-    limit: usize,
-) -> Result<(T, Held), Failure> {
-    if media_type(headers).as_deref() != Some("application/json") {
-        return Err(Failure::WrongType("Send JSON, with Content-Type: application/json."));
-    }
-    let taken = web.budget.read(headers, body, limit).await?;
-    // A list of the right length would be taken for the fields in their order.
-    if taken.bytes.trim_ascii_start().first() != Some(&b'{') {
-        return Err(Failure::malformed(
-            "The JSON does not fit: send an object, {\"name\": value}.",
-        ));
-    }
-    match serde_json::from_slice(&taken.bytes) {
-        Ok(value) => Ok((value, taken.held)),
-        Err(error) => {
-            let why: String = error.to_string().chars().take(400).collect();
-            Err(Failure::malformed(format!("The JSON does not fit: {why}.")))
-        }
-    }
-}
-
 pub fn answer(status: StatusCode, value: &impl Serialize) -> Answer {
-    let body = serde_json::to_vec(value).map_err(|error| {
-        tracing::error!(%error, "an answer could not be written");
-        Failure::Broken
-    })?;
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
-    response.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
-    Ok(response)
-}
-
-pub fn empty(status: StatusCode) -> Response {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
-    response
+    leasehold_http::answers::json(status, value)
 }

@@ -6,27 +6,28 @@
 
 use std::net::IpAddr;
 
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
+use leasehold_http::answers;
+use leasehold_http::body::{BodyError, Held};
+use leasehold_http::failures::Failing;
+use leasehold_http::headers::media_type;
+use leasehold_http::request::{is_browser, segment};
 
 use super::errors::Failure;
 use super::form::{self, Filled};
-use super::frame::undisturbed;
 use super::headers::{self, DELETE_TOKEN, EXPIRES_AT, IDEMPOTENCY_KEY, NO_STORE, REPLAYED};
-use super::negotiate::{self, media_type};
 use super::options::Options;
 use super::read::html;
 use super::view;
-use super::web::{Shared, Web, owner, segment};
+use super::web::{Shared, Web, owner};
 use crate::error::CreateError;
 use crate::highlight;
 use crate::model::{Created, NewPaste};
 use crate::pages::{Field, FormError, Typed};
-use leasehold_http::body::{BodyError, Held};
 
 type Answer = Result<Response, Failure>;
 
@@ -59,9 +60,7 @@ impl Kind {
     fn of(headers: &HeaderMap) -> Self {
         match media_type(headers).as_deref() {
             Some("multipart/form-data") => Self::Multipart,
-            Some("application/x-www-form-urlencoded") if negotiate::is_browser(headers) => {
-                Self::Urlencoded
-            }
+            Some("application/x-www-form-urlencoded") if is_browser(headers) => Self::Urlencoded,
             _ => Self::Raw,
         }
     }
@@ -95,7 +94,7 @@ async fn take(web: Shared, request: Request, file_name: Option<String>) -> Answe
     guess_language(&mut filled);
     let person = match kind {
         Kind::Raw => false,
-        Kind::Multipart => filled.page || negotiate::is_browser(&parts.headers),
+        Kind::Multipart => filled.page || is_browser(&parts.headers),
         Kind::Urlencoded => true,
     };
     match person {
@@ -124,9 +123,8 @@ async fn for_program(
     new.owner = owner(headers)?;
     new.idempotency_key = key(headers)?.or(new.idempotency_key);
     let created = make(web, new, held).await?;
-    let mut response = Response::new(Body::from(format!("{}/{}\n", web.base_url, created.code)));
+    let mut response = answers::plain(format!("{}/{}\n", web.base_url, created.code));
     *response.status_mut() = StatusCode::CREATED;
-    response.headers_mut().insert(header::CONTENT_TYPE, headers::TEXT);
     describe(web, &created, &mut response);
     Ok(response)
 }
@@ -164,11 +162,8 @@ async fn make_for_person(
     let mut new = new_paste(filled, client);
     new.owner = owner.clone();
     let created = make(web, new, held).await?;
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::SEE_OTHER;
+    let mut response = answers::go_to(headers::text(&format!("/{}", created.code)));
     let map = response.headers_mut();
-    map.insert(header::LOCATION, headers::text(&format!("/{}", created.code)));
-    map.insert(header::CACHE_CONTROL, NO_STORE);
     map.append(header::SET_COOKIE, web.cookies.remember_made(&created.code, &created.delete_token));
     if let Some(owner) = owner.filter(|_| remember) {
         map.append(header::SET_COOKIE, web.cookies.remember_owner(&owner));
@@ -193,7 +188,7 @@ fn new_paste(filled: Filled, client: Option<IpAddr>) -> NewPaste {
 /// Makes the paste, also when the client does not wait for the answer. The memory is held until then.
 pub async fn make(web: &Web, new: NewPaste, held: Held) -> Result<Created, Failure> {
     let pastes = web.pastes.clone();
-    undisturbed(async move {
+    Failure::undisturbed(async move {
         let created = pastes.create(new).await;
         drop(held);
         created

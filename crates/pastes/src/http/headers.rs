@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::{HeaderName, HeaderValue};
 
 pub use leasehold_http::headers::{
-    HTML, IDEMPOTENCY_KEY, JSON, NO_STORE, PAGE_CSP, REPLAYED, TEXT, guard, seconds_up, text,
+    IDEMPOTENCY_KEY, NO_STORE, REPLAYED, TEXT, guard, seconds_up, text,
 };
 
 /// What someone pasted can do nothing, even when a browser is made to show it.

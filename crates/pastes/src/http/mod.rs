@@ -5,9 +5,8 @@
 //! - [`read`] gives them back as a page, as bytes, as a download;
 //! - [`own`] lets people list and delete what is theirs, and report what is not right;
 //! - [`operator`] is for whoever runs the service;
-//! - [`frame`] surrounds every answer, [`errors`] says what went wrong, in the form that
-//!   [`negotiate`] finds;
-//! - [`leasehold_http`] bounds what a client can cost us; [`server`] listens.
+//! - [`frame`] surrounds every answer, [`errors`] and [`told`] say what went wrong;
+//! - [`leasehold_http`] listens, and bounds what a client can cost us.
 //!
 //! # What is true
 //! - Failed, expired, deleted, unknown and malformed codes get one answer, byte for byte.
@@ -23,7 +22,6 @@ mod errors;
 mod form;
 mod frame;
 mod headers;
-mod negotiate;
 mod openapi;
 mod operator;
 mod options;
@@ -31,7 +29,6 @@ mod orders;
 mod own;
 mod read;
 mod rendered;
-pub mod server;
 mod told;
 mod view;
 mod web;
@@ -40,19 +37,18 @@ mod wire;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{delete, get, post, put};
+use leasehold_http::answers;
+use leasehold_http::request::segment;
 
 use self::errors::Failure;
-use self::headers::{NO_STORE, TEXT};
-use self::web::{Shared, Web, segment};
-use crate::assets;
+use self::web::{Shared, Web};
+use crate::assets::ASSETS;
 use crate::service::Pastes;
 
-pub use self::server::{ServerLimits, serve, serve_within};
+pub use leasehold_http::server::{ServerLimits, serve, serve_within};
 
 /// Everything that the service answers.
 pub fn router(pastes: Pastes) -> Router {
@@ -78,9 +74,9 @@ pub fn router(pastes: Pastes) -> Router {
         .route("/api/v1/bans", get(operator::bans))
         .route("/api/v1/bans/{hash}", put(operator::ban).merge(delete(operator::unban)))
         .route("/assets/{name}", get(asset))
-        .route("/openapi.json", get(move || openapi::answer(document)))
+        .route("/openapi.json", get(async move || answers::document(document.clone())))
         .route("/healthz", get(health))
-        .route("/robots.txt", get(robots))
+        .route("/robots.txt", get(answers::robots))
         .fallback(no_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&web), frame::frame))
@@ -91,28 +87,12 @@ pub fn router(pastes: Pastes) -> Router {
 /// `GET /assets/{name}`
 async fn asset(request: Request) -> Result<Response, Failure> {
     let name = segment(request.uri().path(), 1).unwrap_or_default();
-    let asset = assets::asset(name).ok_or(Failure::NoRoute)?;
-    let mut response = Response::new(Body::from(asset.bytes));
-    let map = response.headers_mut();
-    map.insert(header::CONTENT_TYPE, HeaderValue::from_static(asset.content_type));
-    map.insert(header::CACHE_CONTROL, HeaderValue::from_static(assets::CACHE_CONTROL));
-    Ok(response)
+    Ok(answers::asset(ASSETS.find(name).ok_or(Failure::NoRoute)?))
 }
 
 /// `GET /healthz`: 200 when the database answers.
 async fn health(State(web): State<Shared>) -> Response {
-    let (status, text) = match web.is_healthy().await {
-        true => (StatusCode::OK, "ok\n"),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer\n"),
-    };
-    let mut response = plain(text);
-    *response.status_mut() = status;
-    response
-}
-
-/// Links to pastes are secrets; search engines have no business with them.
-async fn robots() -> Response {
-    plain("User-agent: *\nAllow: /$\nDisallow: /\n")
+    answers::health(web.is_healthy().await)
 }
 
 async fn no_route() -> Failure {
@@ -121,11 +101,4 @@ async fn no_route() -> Failure {
 
 async fn wrong_method() -> Failure {
     Failure::WrongMethod
-}
-
-fn plain(text: impl Into<Body>) -> Response {
-    let mut response = Response::new(text.into());
-    response.headers_mut().insert(header::CONTENT_TYPE, TEXT);
-    response.headers_mut().insert(header::CACHE_CONTROL, NO_STORE);
-    response
 }

@@ -3,16 +3,14 @@
 //! # What is true
 //! - Every status that an operation can answer with is listed, and every limit is the one in force.
 
-use axum::body::Body;
-use axum::http::{HeaderValue, header};
-use axum::response::Response;
 use bytes::Bytes;
+use leasehold_http::failures::Problem;
+use leasehold_http::openapi::{Problems, add_problems, close_bodies, links};
 use serde_json::{Value, json};
 use utoipa::OpenApi;
 
-use super::headers::JSON;
 use super::options::EXPIRES_PATTERN;
-use super::{api, operator, own, wire};
+use super::{api, operator, own};
 use crate::settings::Settings;
 
 const CODE_PATTERN: &str = "^[A-Za-z0-9_-]{1,32}$";
@@ -36,12 +34,12 @@ const LANGUAGE_PATTERN: &str = "^[A-Za-z0-9+#._ -]{1,40}$";
         operator::ban,
         operator::unban,
     ),
-    components(schemas(wire::Problem))
+    components(schemas(Problem))
 )]
 struct Document;
 
 /// What can go wrong with each operation, beside 429 and 503, which every one can answer with.
-const PROBLEMS: [(&str, &str, &[u16]); 16] = [
+const PROBLEMS: &Problems = &[
     ("/", "get", &[]),
     ("/", "post", &[400, 401, 403, 408, 409, 413, 415, 422]),
     ("/", "put", &[400, 401, 403, 408, 409, 413, 415, 422]),
@@ -70,12 +68,7 @@ pub fn document(settings: &Settings) -> Bytes {
         "operator": { "type": "http", "scheme": "bearer", "description": "The operator's token" },
     });
     describe_plain(&mut document, settings);
-    for (path, method, statuses) in PROBLEMS {
-        let responses = &mut document["paths"][path][method]["responses"];
-        for status in statuses.iter().chain(&[429, 503]) {
-            responses[status.to_string()] = problem(*status, path);
-        }
-    }
+    add_problems(&mut document, PROBLEMS, problem);
     describe_create(&mut document, settings);
     document.to_string().into()
 }
@@ -141,7 +134,6 @@ fn describe_plain(document: &mut Value, settings: &Settings) {
 
 fn describe_create(document: &mut Value, settings: &Settings) {
     let create = &mut document["components"]["schemas"]["CreateRequest"];
-    create["additionalProperties"] = json!(false);
     let fields = &mut create["properties"];
     fields["content"]["maxLength"] = json!(settings.max_size);
     fields["content"]["description"] = json!(format!(
@@ -156,23 +148,13 @@ fn describe_create(document: &mut Value, settings: &Settings) {
             { "type": "null" },
         ],
     });
-    // What can be done with the answer, for programs that follow.
-    let follow = ["readPaste", "deletePaste", "burnPaste", "reportPaste", "readBytes"];
-    let links: serde_json::Map<String, Value> = follow
-        .map(|operation| {
-            let parameters = json!({ "code": "$response.body#/code" });
-            (operation.to_owned(), json!({ "operationId": operation, "parameters": parameters }))
-        })
-        .into_iter()
-        .collect();
-    document["paths"]["/api/v1/pastes"]["post"]["responses"]["201"]["links"] = Value::Object(links);
-    for request in ["ReportRequest", "TakedownRequest", "BanRequest"] {
-        document["components"]["schemas"][request]["additionalProperties"] = json!(false);
-    }
+    document["paths"]["/api/v1/pastes"]["post"]["responses"]["201"]["links"] =
+        links(&["readPaste", "deletePaste", "burnPaste", "reportPaste", "readBytes"], "code");
+    close_bodies(document, &["CreateRequest", "ReportRequest", "TakedownRequest", "BanRequest"]);
 }
 
-fn problem(status: u16, path: &str) -> Value {
-    let description = match status {
+fn problem(status: u16) -> &'static str {
+    match status {
         400 => "The request cannot be understood",
         401 => "A token is needed, or is not known",
         403 => "Not allowed: a wrong token, or banned content",
@@ -184,47 +166,19 @@ fn problem(status: u16, path: &str) -> Value {
         422 => "Understood, but outside of what is allowed here",
         429 => "Too many requests from one address",
         _ => "Not just now: the upload goes on, or the database or the store does not answer",
-    };
-    let content = match path.starts_with("/api/") {
-        true => {
-            json!({ "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } })
-        }
-        false => json!({ "text/plain": { "schema": { "type": "string" } } }),
-    };
-    let mut response = json!({ "description": description, "content": content });
-    if matches!(status, 429 | 503) {
-        response["headers"] = json!({ "Retry-After": {
-            "description": "Seconds", "schema": { "type": "integer", "minimum": 1 } } });
     }
-    response
-}
-
-/// `GET /openapi.json`
-pub async fn answer(document: Bytes) -> Response {
-    let mut response = Response::new(Body::from(document));
-    let map = response.headers_mut();
-    map.insert(header::CONTENT_TYPE, JSON);
-    map.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
-    response
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use leasehold_http::openapi::gaps;
 
     #[test]
     fn every_operation_says_what_can_go_wrong_and_the_limits_in_force() {
         let settings = Settings { max_size: 777, ..Settings::default() };
         let document: Value = serde_json::from_slice(&document(&settings)).expect("JSON");
-        let paths = document["paths"].as_object().expect("paths");
-        let operations: usize =
-            paths.values().filter_map(Value::as_object).map(|path| path.len()).sum();
-        assert_eq!(operations, PROBLEMS.len());
-        for (path, method, _) in PROBLEMS {
-            let operation = &document["paths"][path][method];
-            assert!(operation["operationId"].is_string(), "{method} {path}");
-            assert!(operation["responses"]["429"].is_object(), "{method} {path}");
-        }
+        assert_eq!(gaps(&document, PROBLEMS), [""; 0]);
         let content = &document["components"]["schemas"]["CreateRequest"]["properties"]["content"];
         assert_eq!(content["maxLength"], 777);
     }

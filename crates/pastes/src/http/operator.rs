@@ -7,12 +7,14 @@
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
+use leasehold_http::answers::empty;
+use leasehold_http::failures::Failing;
+use leasehold_http::request::{limit, segment};
 
-use super::api::{SMALL, answer, empty, json, limit_in, words};
+use super::api::{SMALL, answer, words};
 use super::errors::Failure;
-use super::frame::undisturbed;
 use super::orders::{BanRequest, Bans, Reports, TakedownDone, TakedownRequest};
-use super::web::{Shared, Web, bearer, segment};
+use super::web::{Shared, Web, bearer};
 use crate::code::ShortCode;
 use crate::error::OperateError;
 
@@ -39,7 +41,7 @@ fn admit(web: &Web, request: &Request) -> Result<(), Failure> {
     security(("operator" = [])))]
 pub async fn reports(State(web): State<Shared>, request: Request) -> Answer {
     admit(&web, &request)?;
-    let limit = limit_in(&request, PAGE, LARGEST_PAGE)?;
+    let limit = limit(&request, PAGE, LARGEST_PAGE).map_err(Failure::malformed)?;
     let reports = web.pastes.reports(limit).await?;
     answer(StatusCode::OK, &Reports { reports: reports.into_iter().map(Into::into).collect() })
 }
@@ -52,11 +54,13 @@ pub async fn reports(State(web): State<Shared>, request: Request) -> Answer {
 pub async fn takedown(State(web): State<Shared>, request: Request) -> Answer {
     admit(&web, &request)?;
     let (parts, body) = request.into_parts();
-    let (order, _) = json::<TakedownRequest>(&web, &parts.headers, body, SMALL).await?;
+    let (order, _) = web.budget.json::<TakedownRequest>(&parts.headers, body, SMALL).await?;
     let code: ShortCode = order.code.parse().map_err(|_| Failure::NOT_FOUND)?;
     let reason = words(order.reason, "reason", 2000)?;
     let pastes = web.pastes.clone();
-    let done = undisturbed(async move { pastes.takedown(&code, &reason, order.ban).await }).await?;
+    let done =
+        Failure::undisturbed(async move { pastes.takedown(&code, &reason, order.ban).await })
+            .await?;
     answer(StatusCode::OK, &TakedownDone { pastes: done.pastes, banned: done.banned })
 }
 
@@ -67,7 +71,7 @@ pub async fn takedown(State(web): State<Shared>, request: Request) -> Answer {
     security(("operator" = [])))]
 pub async fn bans(State(web): State<Shared>, request: Request) -> Answer {
     admit(&web, &request)?;
-    let limit = limit_in(&request, PAGE, LARGEST_PAGE)?;
+    let limit = limit(&request, PAGE, LARGEST_PAGE).map_err(Failure::malformed)?;
     let bans = web.pastes.bans(limit).await?;
     answer(StatusCode::OK, &Bans { bans: bans.into_iter().map(Into::into).collect() })
 }
@@ -82,10 +86,10 @@ pub async fn ban(State(web): State<Shared>, request: Request) -> Answer {
     admit(&web, &request)?;
     let hash = hash_in(&request)?;
     let (parts, body) = request.into_parts();
-    let (order, _) = json::<BanRequest>(&web, &parts.headers, body, SMALL).await?;
+    let (order, _) = web.budget.json::<BanRequest>(&parts.headers, body, SMALL).await?;
     let reason = words(order.reason, "reason", 2000)?;
     let pastes = web.pastes.clone();
-    undisturbed(async move { pastes.ban(&hash, &reason).await }).await?;
+    Failure::undisturbed(async move { pastes.ban(&hash, &reason).await }).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
@@ -98,7 +102,7 @@ pub async fn unban(State(web): State<Shared>, request: Request) -> Answer {
     admit(&web, &request)?;
     let hash = hash_in(&request)?;
     let pastes = web.pastes.clone();
-    undisturbed(async move { pastes.unban(&hash).await }).await?;
+    Failure::undisturbed(async move { pastes.unban(&hash).await }).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 

@@ -6,11 +6,13 @@
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
+use leasehold_http::answers::empty;
+use leasehold_http::failures::Failing;
+use leasehold_http::request::query;
 
 use super::api;
 use super::errors::Failure;
 use super::form;
-use super::frame::undisturbed;
 use super::headers::{DELETE_TOKEN, NO_STORE};
 use super::read::html;
 use super::view;
@@ -47,7 +49,7 @@ async fn delete_at(web: Shared, request: Request, before: usize) -> Answer {
     let token = delete_token(request.headers())?;
     let code = code_in(&request, before).map_err(|_| DeleteError::NotYours)?;
     carry_out(&web, code, token).await?;
-    Ok(api::empty(StatusCode::NO_CONTENT))
+    Ok(empty(StatusCode::NO_CONTENT))
 }
 
 fn delete_token(headers: &HeaderMap) -> Result<Bearer, Failure> {
@@ -62,7 +64,7 @@ fn delete_token(headers: &HeaderMap) -> Result<Bearer, Failure> {
 
 async fn carry_out(web: &Web, code: ShortCode, token: Bearer) -> Result<(), Failure> {
     let pastes = web.pastes.clone();
-    undisturbed(async move { pastes.delete(&code, &token).await }).await
+    Failure::undisturbed(async move { pastes.delete(&code, &token).await }).await
 }
 
 /// `POST /{code}/delete`: the token is in the form, or the browser is the owner's.
@@ -102,7 +104,7 @@ pub async fn report_form(State(web): State<Shared>, request: Request) -> Answer 
             .transpose()?,
     };
     let pastes = web.pastes.clone();
-    undisturbed(async move { pastes.report(&code, report).await }).await?;
+    Failure::undisturbed(async move { pastes.report(&code, report).await }).await?;
     Ok(html(pages::done(&Done::reported()).into_string().into(), NO_STORE))
 }
 
@@ -113,8 +115,7 @@ fn value<'a>(fields: &'a [(String, String)], name: &str) -> Option<&'a str> {
 /// `GET /mine`
 pub async fn mine(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
-    let before: Option<ShortCode> =
-        api::query(&request, "before").and_then(|code| code.parse().ok());
+    let before: Option<ShortCode> = query(&request, "before").and_then(|code| code.parse().ok());
     let listed = match web.cookies.owner(request.headers()) {
         Some(owner) => match web.pastes.list(&owner, before.as_ref(), PAGE).await {
             // An owner that we do not know has nothing here.

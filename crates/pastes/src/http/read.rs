@@ -13,11 +13,12 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
+use leasehold_http::answers;
+use leasehold_http::failures::Failing;
+use leasehold_http::request::{accepts, is_browser};
 
 use super::errors::Failure;
-use super::frame::undisturbed;
-use super::headers::{self, HTML, NO_STORE, PAGE_CSP, RAW_CSP, TEXT};
-use super::negotiate;
+use super::headers::{self, NO_STORE, RAW_CSP, TEXT};
 use super::view;
 use super::web::{Shared, Web, code_in};
 use crate::code::ShortCode;
@@ -32,7 +33,7 @@ pub async fn page(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
     let code = code_in(&request, 0)?;
     let reading = web.pastes.read(&code).await?;
-    if negotiate::wants_text(request.headers()) {
+    if wants_text(request.headers()) {
         let paste = ready(reading, &code)?;
         let mut response = bytes_of(&paste, request.headers(), false);
         response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
@@ -54,7 +55,7 @@ pub async fn page(State(web): State<Shared>, request: Request) -> Answer {
             let page = view::burn_confirm(&web.base_url, &code, language, size, expires_at, made);
             html(page.into(), NO_STORE)
         }
-        Reading::Uploading { retry_after } if !negotiate::is_browser(request.headers()) => {
+        Reading::Uploading { retry_after } if !is_browser(request.headers()) => {
             return Err(Failure::Uploading { retry_after });
         }
         Reading::Uploading { retry_after } => {
@@ -109,7 +110,7 @@ pub async fn burn(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
     let code = code_in(&request, 0)?;
     web.cookies.own_form(request.headers(), &web.base_url)?;
-    let for_people = negotiate::is_browser(request.headers());
+    let for_people = is_browser(request.headers());
     let (parts, body) = request.into_parts();
     let fields = super::form::fields(&web, &parts.headers, body, 4096).await?;
     let download = fields.iter().any(|(name, value)| name == "as" && value == "download");
@@ -125,7 +126,7 @@ pub async fn burn(State(web): State<Shared>, request: Request) -> Answer {
 /// Burns a paste, also when the reader goes away meanwhile: half a burning would be a loss.
 pub async fn burn_now(web: &Web, code: ShortCode) -> Result<Arc<Paste>, Failure> {
     let (pastes, asked) = (web.pastes.clone(), code.clone());
-    match undisturbed(async move { pastes.burn(&asked).await }).await {
+    match Failure::undisturbed(async move { pastes.burn(&asked).await }).await {
         // Perhaps it is there and does not burn; whoever looks can see that anyway.
         Err(Failure::Read(ReadError::NotFound)) => match web.pastes.read(&code).await? {
             Reading::Ready(_) => Err(Failure::DoesNotBurn(code)),
@@ -145,14 +146,14 @@ pub fn ready(reading: Reading, code: &ShortCode) -> Result<Arc<Paste>, Failure> 
 }
 
 pub fn html(page: Bytes, keep: HeaderValue) -> Response {
-    let mut response = Response::new(Body::from(page));
-    let map = response.headers_mut();
-    map.reserve(12);
-    map.insert(header::CONTENT_TYPE, HTML);
-    map.insert(header::CACHE_CONTROL, keep);
-    map.insert(header::CONTENT_SECURITY_POLICY, PAGE_CSP);
-    map.insert(header::VARY, HeaderValue::from_static("accept"));
+    let mut response = answers::page(page, keep);
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
     response
+}
+
+/// True when the client asks for plain text by name and not for a page.
+fn wants_text(headers: &HeaderMap) -> bool {
+    !is_browser(headers) && accepts(headers, "text/plain")
 }
 
 /// The bytes as they are, or "you have them already".
@@ -223,6 +224,14 @@ fn knows(known: &[u8], tag: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn terminals_that_ask_for_text_get_it() {
+        let accepting =
+            |value| HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(value))]);
+        assert!(wants_text(&accepting("text/plain")));
+        assert!(!wants_text(&accepting("*/*")) && !wants_text(&accepting("text/html, text/plain")));
+    }
 
     #[test]
     fn known_tags_are_found_in_lists() {

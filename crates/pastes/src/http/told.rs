@@ -4,208 +4,189 @@
 //! - "Not there" has one text for every reason, so that nobody learns which one it was.
 //! - No text holds words of the database, of the store or of a panic.
 
-use std::borrow::Cow;
+use std::fmt::Display;
 use std::time::Duration;
 
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
+use bytes::Bytes;
+use leasehold_http::failures::{Face, Failing, Told, sentence};
 
 use super::errors::Failure;
+use super::view;
 use crate::error::{CreateError, DeleteError, OperateError, ReadError};
-
-/// What the client is told.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Told {
-    pub status: StatusCode,
-    /// A word for programs. It does not change.
-    pub code: &'static str,
-    /// A sentence for people: what is wrong, and what to do.
-    pub detail: Cow<'static, str>,
-    pub retry_after: Option<Duration>,
-}
 
 const NOT_FOUND: &str = "There is no such paste, or not any more.";
 const UNAVAILABLE: Duration = Duration::from_secs(5);
 
-impl Failure {
+impl Failing for Failure {
     /// The one place where a failure becomes a status and a text.
-    pub fn told(&self) -> Told {
+    fn told(&self) -> Told {
         use StatusCode as S;
-        let told = |status, code, detail: Cow<'static, str>| Told {
-            status,
-            code,
-            detail,
-            retry_after: None,
-        };
-        let later = |status, code, detail: Cow<'static, str>, after| Told {
-            status,
-            code,
-            detail,
-            retry_after: Some(after),
-        };
-        let sentence =
-            |error: &dyn std::fmt::Display| -> Cow<'static, str> { sentence(error).into() };
         match self {
             Self::Create(error) => match error {
-                CreateError::Empty => told(S::BAD_REQUEST, "empty", sentence(error)),
+                CreateError::Empty => Told::error(S::BAD_REQUEST, "empty", error),
                 CreateError::TooLarge { limit, .. } => too_large(*limit),
-                CreateError::BadAlias => {
-                    told(S::UNPROCESSABLE_ENTITY, "bad_alias", sentence(error))
-                }
-                CreateError::AliasTaken(_) => {
-                    told(S::CONFLICT, "alias_taken", format!("{} Choose another one.", sentence(error)).into())
-                }
-                CreateError::BadExpiry { least, most } => told(
+                CreateError::BadAlias => Told::error(S::UNPROCESSABLE_ENTITY, "bad_alias", error),
+                CreateError::AliasTaken(_) => Told::new(
+                    S::CONFLICT,
+                    "alias_taken",
+                    format!("{} Choose another one.", sentence(error)),
+                ),
+                CreateError::BadExpiry { least, most } => Told::new(
                     S::UNPROCESSABLE_ENTITY,
                     "bad_expiry",
                     format!(
                         "A paste lives between {} and {} here. Write 10m, 1d or 2 weeks.",
                         length(*least),
                         length(*most)
-                    )
-                    .into(),
+                    ),
                 ),
                 CreateError::BadLanguage => {
-                    told(S::UNPROCESSABLE_ENTITY, "bad_language", sentence(error))
+                    Told::error(S::UNPROCESSABLE_ENTITY, "bad_language", error)
                 }
-                CreateError::BadKey => {
-                    told(S::BAD_REQUEST, "bad_idempotency_key", sentence(error))
-                }
-                CreateError::KeyReused => {
-                    told(S::CONFLICT, "idempotency_key_reused", sentence(error))
-                }
-                CreateError::Banned => told(S::FORBIDDEN, "banned", sentence(error)),
-                CreateError::StagingFull { retry_after } => later(
+                CreateError::BadKey => Told::error(S::BAD_REQUEST, "bad_idempotency_key", error),
+                CreateError::KeyReused => Told::error(S::CONFLICT, "idempotency_key_reused", error),
+                CreateError::Banned => Told::error(S::FORBIDDEN, "banned", error),
+                CreateError::StagingFull { retry_after } => Told::new(
                     S::SERVICE_UNAVAILABLE,
                     "staging_full",
-                    "Too much waits for its upload just now. Nothing was stored; try again later."
-                        .into(),
-                    *retry_after,
-                ),
-                CreateError::UnknownOwner => {
-                    told(S::UNAUTHORIZED, "unknown_owner", sentence(error))
-                }
+                    "Too much waits for its upload just now. Nothing was stored; try again later.",
+                )
+                .retry_after(*retry_after),
+                CreateError::UnknownOwner => Told::error(S::UNAUTHORIZED, "unknown_owner", error),
                 CreateError::Unavailable(_) => unavailable(),
             },
             Self::Read(ReadError::NotFound) | Self::Operate(OperateError::NotFound) => {
-                told(S::NOT_FOUND, "not_found", NOT_FOUND.into())
+                Told::new(S::NOT_FOUND, "not_found", NOT_FOUND)
             }
-            Self::Read(ReadError::StoreDown { retry_after }) => later(
+            Self::Read(ReadError::StoreDown { retry_after }) => Told::new(
                 S::SERVICE_UNAVAILABLE,
                 "store_down",
-                "The paste is there, but its content cannot be fetched just now. Try again later."
-                    .into(),
-                *retry_after,
-            ),
+                "The paste is there, but its content cannot be fetched just now. Try again later.",
+            )
+            .retry_after(*retry_after),
             Self::Read(ReadError::Unavailable(_))
             | Self::Delete(DeleteError::Unavailable(_))
             | Self::Operate(OperateError::Unavailable(_)) => unavailable(),
-            Self::Delete(DeleteError::NotYours) => told(
+            Self::Delete(DeleteError::NotYours) => Told::new(
                 S::FORBIDDEN,
                 "not_yours",
-                "This token does not belong to the paste. Use the delete token that came with it, or its owner's token.".into(),
+                "This token does not belong to the paste. Use the delete token that came with it, or its owner's token.",
             ),
             Self::Operate(OperateError::BadHash) => {
-                told(S::BAD_REQUEST, "bad_hash", sentence(&OperateError::BadHash))
+                Told::error(S::BAD_REQUEST, "bad_hash", &OperateError::BadHash)
             }
-            Self::Uploading { retry_after } => later(
+            Self::Uploading { retry_after } => Told::new(
                 S::SERVICE_UNAVAILABLE,
                 "uploading",
-                "The paste is stored and still being uploaded. Try again shortly.".into(),
-                *retry_after,
-            ),
-            Self::Burns(code) => told(
+                "The paste is stored and still being uploaded. Try again shortly.",
+            )
+            .retry_after(*retry_after),
+            Self::Burns(code) => Told::new(
                 S::CONFLICT,
                 "burns",
                 format!(
                     "This paste can be read once, and is gone then. To read it: POST /api/v1/pastes/{code}/burn, or POST /{code}/burn for the bytes alone."
-                )
-                .into(),
+                ),
             ),
-            Self::DoesNotBurn(code) => told(
+            Self::DoesNotBurn(code) => Told::new(
                 S::CONFLICT,
                 "does_not_burn",
-                format!("This paste stays when it is read. To read it: GET /raw/{code}").into(),
+                format!("This paste stays when it is read. To read it: GET /raw/{code}"),
             ),
-            Self::Malformed(detail) => told(S::BAD_REQUEST, "malformed", detail.clone()),
-            Self::TooLarge { limit } => too_large(*limit),
-            Self::TooSlow => told(
+            Self::Malformed(detail) => Told::new(S::BAD_REQUEST, "malformed", detail.clone()),
+            Self::TooLarge { limit } => too_large(*limit).closing(),
+            Self::TooSlow => Told::new(
                 S::REQUEST_TIMEOUT,
                 "too_slow",
-                "The body did not arrive in time. Nothing was stored.".into(),
-            ),
-            Self::WrongType(wanted) => told(S::UNSUPPORTED_MEDIA_TYPE, "wrong_type", (*wanted).into()),
-            Self::NoToken => told(
+                "The body did not arrive in time. Nothing was stored.",
+            )
+            .closing(),
+            Self::WrongType(wanted) => Told::new(S::UNSUPPORTED_MEDIA_TYPE, "wrong_type", *wanted),
+            Self::NoToken => Told::new(
                 S::UNAUTHORIZED,
                 "no_token",
-                "This needs a token: Authorization: Bearer <token>".into(),
+                "This needs a token: Authorization: Bearer <token>",
             ),
             Self::WrongToken => {
-                told(S::FORBIDDEN, "wrong_token", "This token does not allow that.".into())
+                Told::new(S::FORBIDDEN, "wrong_token", "This token does not allow that.")
             }
-            Self::CrossSite => told(
+            Self::CrossSite => Told::new(
                 S::FORBIDDEN,
                 "cross_site",
-                "The form came from another site. Open the page here and send it again.".into(),
+                "The form came from another site. Open the page here and send it again.",
             ),
-            Self::TooMany { retry_after } => later(
+            Self::TooMany { retry_after } => Told::new(
                 S::TOO_MANY_REQUESTS,
                 "too_many",
-                "Too many requests from this address. Wait a little.".into(),
-                *retry_after,
-            ),
-            Self::Busy => later(
+                "Too many requests from this address. Wait a little.",
+            )
+            .retry_after(*retry_after),
+            Self::Busy => Told::new(
                 S::SERVICE_UNAVAILABLE,
                 "busy",
-                "Too many uploads at once. Nothing was stored; try again shortly.".into(),
-                Duration::from_secs(2),
-            ),
-            Self::TimedOut => later(
+                "Too many uploads at once. Nothing was stored; try again shortly.",
+            )
+            .retry_after(Duration::from_secs(2))
+            .closing(),
+            Self::TimedOut => Told::new(
                 S::SERVICE_UNAVAILABLE,
                 "timed_out",
-                "This took too long. If it made something, repeat it with its Idempotency-Key.".into(),
-                UNAVAILABLE,
-            ),
-            Self::NoRoute => told(S::NOT_FOUND, "not_found", NOT_FOUND.into()),
-            Self::WrongMethod => told(
+                "This took too long. If it made something, repeat it with its Idempotency-Key.",
+            )
+            .retry_after(UNAVAILABLE),
+            Self::NoRoute => Told::new(S::NOT_FOUND, "not_found", NOT_FOUND),
+            Self::WrongMethod => Told::new(
                 S::METHOD_NOT_ALLOWED,
                 "wrong_method",
-                "This address does not take that method; Allow lists those that it takes.".into(),
+                "This address does not take that method; Allow lists those that it takes.",
             ),
-            Self::Broken => told(
+            Self::Broken => Told::new(
                 S::INTERNAL_SERVER_ERROR,
                 "broken",
-                "Something is wrong on our side, and it was noted.".into(),
+                "Something is wrong on our side, and it was noted.",
             ),
+        }
+    }
+    fn page(told: &Told) -> Bytes {
+        view::failure(told)
+    }
+
+    fn timed_out() -> Self {
+        Self::TimedOut
+    }
+
+    fn broken() -> Self {
+        Self::Broken
+    }
+
+    fn trouble(&self) -> Option<&dyn Display> {
+        match self {
+            Self::Create(CreateError::Unavailable(why))
+            | Self::Read(ReadError::Unavailable(why))
+            | Self::Delete(DeleteError::Unavailable(why))
+            | Self::Operate(OperateError::Unavailable(why)) => Some(why),
+            _ => None,
+        }
+    }
+
+    fn face(path: &str, headers: &HeaderMap) -> Face {
+        match path.starts_with("/raw/") || path.starts_with("/download/") {
+            // The same for everyone: these are for programs, whoever opens them.
+            true => Face::Text,
+            false => Face::of(path, headers),
         }
     }
 }
 
 fn too_large(limit: usize) -> Told {
-    Told {
-        status: StatusCode::PAYLOAD_TOO_LARGE,
-        code: "too_large",
-        detail: format!("A paste has at most {limit} bytes here. Nothing was stored.").into(),
-        retry_after: None,
-    }
+    let detail = format!("A paste has at most {limit} bytes here. Nothing was stored.");
+    Told::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail)
 }
 
 fn unavailable() -> Told {
-    Told {
-        status: StatusCode::SERVICE_UNAVAILABLE,
-        code: "unavailable",
-        detail: "The service cannot reach its database just now. Try again shortly.".into(),
-        retry_after: Some(UNAVAILABLE),
-    }
-}
-
-/// An error's own text as a sentence.
-fn sentence(error: &dyn std::fmt::Display) -> String {
-    let text = error.to_string();
-    let mut characters = text.chars();
-    match characters.next() {
-        Some(first) => first.to_uppercase().chain(characters).chain(['.']).collect(),
-        None => text,
-    }
+    let detail = "The service cannot reach its database just now. Try again shortly.";
+    Told::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).retry_after(UNAVAILABLE)
 }
 
 /// A length of time in its largest whole unit.
@@ -230,6 +211,18 @@ mod tests {
         assert_eq!(told, Failure::NoRoute.told());
         assert_eq!(told, Failure::Operate(OperateError::NotFound).told());
         assert_eq!(told.status, StatusCode::NOT_FOUND);
+    }
+
+    #[test]
+    fn bytes_of_pastes_are_for_programs_whoever_opens_them() {
+        let browser = HeaderMap::from_iter([(
+            axum::http::header::ACCEPT,
+            axum::http::HeaderValue::from_static("text/html"),
+        )]);
+        assert_eq!(Failure::face("/x", &browser), Face::Html);
+        assert_eq!(Failure::face("/raw/x", &browser), Face::Text);
+        assert_eq!(Failure::face("/download/x", &browser), Face::Text);
+        assert_eq!(Failure::face("/api/v1/pastes/x", &browser), Face::Json);
     }
 
     #[test]

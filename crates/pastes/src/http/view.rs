@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use leasehold_http::failures::Told;
 
-use super::told::Told;
 use crate::code::ShortCode;
 use crate::highlight;
 use crate::model::{Listed, Paste, Status};

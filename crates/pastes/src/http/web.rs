@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::Request;
-use axum::http::{HeaderMap, header};
+use axum::http::HeaderMap;
 use leasehold_http::body::Budget;
 use leasehold_http::limits::{self, Limit};
+use leasehold_http::request::{self, segment, unescape};
 use tokio::sync::Mutex;
 
 use super::cookies::Cookies;
@@ -90,42 +91,17 @@ impl Web {
 /// no paste either.
 pub fn code_in(request: &Request, before: usize) -> Result<ShortCode, Failure> {
     let segment = segment(request.uri().path(), before).ok_or(Failure::NOT_FOUND)?;
-    let code = if segment.contains('%') { unescape(segment) } else { segment.parse().ok() };
+    let code = match segment.contains('%') {
+        true => unescape(segment).and_then(|segment| segment.parse().ok()),
+        false => segment.parse().ok(),
+    };
     code.ok_or(Failure::NOT_FOUND)
-}
-
-pub fn segment(path: &str, before: usize) -> Option<&str> {
-    path.strip_prefix('/')?.split('/').nth(before)
-}
-
-/// `%61` is another way to write `a`.
-fn unescape(segment: &str) -> Option<ShortCode> {
-    let mut bytes = segment.bytes();
-    let mut plain = String::new();
-    while let Some(byte) = bytes.next() {
-        let byte = match byte {
-            b'%' => {
-                let digit = |byte: u8| char::from(byte).to_digit(16);
-                u8::try_from(digit(bytes.next()?)? * 16 + digit(bytes.next()?)?).ok()?
-            }
-            byte => byte,
-        };
-        plain.push(char::from(byte));
-    }
-    plain.parse().ok()
 }
 
 /// `Authorization: Bearer …`. `None`: no such header; an odd one is nobody's token.
 pub fn bearer(headers: &HeaderMap) -> Result<Option<Bearer>, Failure> {
-    let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(None) };
-    let token = value.to_str().ok().and_then(|value| {
-        let (scheme, token) = value.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-    });
-    match token.and_then(Bearer::new) {
-        Some(bearer) => Ok(Some(bearer)),
-        None => Err(Failure::NoToken),
-    }
+    let shown = request::bearer(headers).map(Bearer::new);
+    shown.map(|bearer| bearer.ok_or(Failure::NoToken)).transpose()
 }
 
 /// The owner that a program acts for.
@@ -143,6 +119,7 @@ pub fn owner(headers: &HeaderMap) -> Result<Option<OwnerToken>, Failure> {
 mod tests {
     use super::*;
     use axum::body::Body;
+    use axum::http::header;
 
     fn code(path: &str) -> Option<String> {
         let request = Request::builder().uri(path).body(Body::empty()).expect("a request");

@@ -222,18 +222,6 @@ pub struct NewOwner {
     pub owner_token: String,
 }
 
-/// What went wrong (RFC 9457).
-#[derive(Serialize, ToSchema)]
-pub struct Problem {
-    pub r#type: &'static str,
-    pub title: &'static str,
-    pub status: u16,
-    /// A word for programs. It does not change.
-    pub code: &'static str,
-    /// What is wrong, and what to do.
-    pub detail: String,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,8 +1,18 @@
 //! What surrounds every page.
 
-use maud::{DOCTYPE, Markup, html};
+use leasehold_http::page::{Site, help, keys_item, theme_item};
+use maud::{Markup, html};
 
-use crate::assets;
+use crate::assets::ASSETS;
+
+static SITE: Site = Site {
+    name: "pastes",
+    home: "/",
+    assets: &ASSETS,
+    style: "paste.css",
+    script: "paste.js",
+    listed: false,
+};
 
 /// Where a page is, for the navigation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +28,16 @@ pub struct Refresh {
     /// Only where there are no scripts: the script asks more often, and looks first whether
     /// somebody is busy on the page.
     pub without_scripts: bool,
+}
+
+impl Refresh {
+    fn tag(self) -> Markup {
+        let tag = html! { meta http-equiv="refresh" content=(self.seconds); };
+        match self.without_scripts {
+            true => html! { noscript { (tag) } },
+            false => tag,
+        }
+    }
 }
 
 /// A page's head and its content.
@@ -49,103 +69,38 @@ impl<'a> Page<'a> {
     }
 
     pub fn render(self) -> Markup {
-        html! {
-            (DOCTYPE)
-            html lang="en" {
-                (head(&self))
-                body {
-                    a.skip href="#main" { "Skip to the content" }
-                    (header(self.place))
-                    main #main tabindex="-1" .wide[self.wide] { (self.main) }
-                    footer {
-                        p {
-                            "Pastes end when they say they end. "
-                            a href="/openapi.json" { "API" }
-                        }
-                    }
-                    p #say .visually-hidden role="status" aria-live="polite" {}
-                    (help())
-                }
+        let here = |place: Place| (place == self.place).then_some("page");
+        let items = html! {
+            li {
+                a href="/" aria-current=[here(Place::New)] aria-keyshortcuts="n"
+                    data-key="n" data-does="New paste" { "New" }
             }
-        }
-    }
-}
-
-fn head(page: &Page<'_>) -> Markup {
-    html! {
-        head {
-            meta charset="utf-8";
-            title { (page.title) " · pastes" }
-            meta name="viewport" content="width=device-width, initial-scale=1";
-            // A paste's link is its secret: it must not travel in Referer, nor into search engines.
-            meta name="referrer" content="same-origin";
-            meta name="robots" content="noindex, nofollow";
-            meta name="color-scheme" content="light dark";
-            @match &page.refresh {
-                Some(refresh) if refresh.without_scripts => {
-                    noscript { meta http-equiv="refresh" content=(refresh.seconds); }
-                }
-                Some(refresh) => meta http-equiv="refresh" content=(refresh.seconds);,
-                None => {}
+            li {
+                a href="/mine" aria-current=[here(Place::Mine)] aria-keyshortcuts="m"
+                    data-key="m" data-does="My pastes" { "Mine" }
             }
-            // Before the stylesheet and not deferred: the chosen theme is set before anything is
-            // painted, or a dark page would flash white.
-            script src=(assets::href("theme.js")) {}
-            link rel="stylesheet" href=(assets::href("paste.css"));
-            link rel="icon" type="image/svg+xml" href=(assets::href("icon.svg"));
-            script src=(assets::href("paste.js")) defer {}
-        }
-    }
-}
-
-fn header(place: Place) -> Markup {
-    let here = |own: Place| (own == place).then_some("page");
-    html! {
-        header {
-            a.mark href="/" { span.mark-sign aria-hidden="true" {} "pastes" }
-            nav aria-label="Main" {
-                ul {
-                    li {
-                        a href="/" aria-current=[here(Place::New)] aria-keyshortcuts="n"
-                            data-key="n" data-does="New paste" { "New" }
-                    }
-                    li {
-                        a href="/mine" aria-current=[here(Place::Mine)] aria-keyshortcuts="m"
-                            data-key="m" data-does="My pastes" { "Mine" }
-                    }
-                    li {
-                        button.quiet #theme type="button" hidden aria-keyshortcuts="t"
-                            data-key="t" data-does="Change the theme" {
-                            span.theme-sign aria-hidden="true" {}
-                            span.visually-hidden { "Theme" }
-                        }
-                    }
-                    li {
-                        button.quiet #keys type="button" hidden aria-keyshortcuts="?"
-                            data-key="?" data-does="Show these shortcuts" aria-haspopup="dialog" {
-                            span aria-hidden="true" { "?" }
-                            span.visually-hidden { "Keyboard shortcuts" }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Filled and opened by the script, which knows what the page can do.
-fn help() -> Markup {
-    html! {
-        dialog #help aria-labelledby="help-title" {
-            h2 #help-title { "Keyboard" }
-            dl #help-list {}
+            (theme_item(true))
+            (keys_item())
+        };
+        let single_keys = html! {
             p {
                 label.check {
                     input #single-keys type="checkbox" checked;
                     " Use single keys"
                 }
             }
-            form method="dialog" { button type="submit" { "Close" } }
-        }
+        };
+        let body = html! {
+            (SITE.header(&items))
+            main #main tabindex="-1" .wide[self.wide] { (self.main) }
+            footer {
+                p {
+                    "Pastes end when they say they end. "
+                    a href="/openapi.json" { "API" }
+                }
+            }
+            (help(&single_keys))
+        };
+        SITE.page(self.title, &self.refresh.map(Refresh::tag).unwrap_or_default(), &body)
     }
 }

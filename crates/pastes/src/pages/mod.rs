@@ -5,7 +5,7 @@
 //!   page can be looked at with made-up models (`cargo run -p pastes --example pages`).
 //! - Every value is escaped by the template; only [`crate::highlight`] brings its own HTML.
 //! - Nothing is inline and nothing comes from another host: pages live under
-//!   [`CONTENT_SECURITY_POLICY`], without exceptions.
+//!   [`PAGE_CSP`](leasehold_http::headers::PAGE_CSP), without exceptions.
 //! - Pages work without scripts. The script adds comfort: copying, shortcuts, themes.
 //!
 //! # What the forms send
@@ -46,8 +46,3 @@ pub use not_found::not_found;
 pub use parts::span_words;
 pub use view::paste;
 pub use waiting::waiting;
-
-/// The policy that every page is served with. The pages are tested under it.
-pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; \
-    style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; \
-    frame-ancestors 'none'; base-uri 'none'";

@@ -7,11 +7,11 @@
 //!
 //! # What can go wrong
 //! - A put was applied and its answer lost: the next attempt finds the object and checks it.
-//! - The store is down: reads stop asking for a while (see [`breaker`]), uploads wait in the queue.
+//! - The store is down: reads stop asking for a while (see [`Breaker`]), uploads wait in the queue.
 
-pub mod breaker;
 mod files;
 mod key;
+mod s3;
 
 use std::collections::HashSet;
 use std::path::{Path as FsPath, PathBuf};
@@ -21,21 +21,21 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use object_store::aws::AmazonS3Builder;
+use leasehold::breaker::Breaker;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{
-    ClientOptions, Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, RetryConfig,
-};
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 use sha2::{Digest, Sha256};
 
-use breaker::Breaker;
 pub use key::ObjectKey;
+pub use s3::S3Settings;
 
 use crate::error::StartError;
 
 /// How long one call may take.
 const CALL_LIMIT: Duration = Duration::from_secs(15);
+/// Reads stop when half of the last ten failed, and one tries again after this.
+const LEAVE_ALONE: Duration = Duration::from_secs(30);
 /// Puts at a time in one batch.
 const PUTS_AT_ONCE: usize = 16;
 
@@ -50,17 +50,6 @@ struct Inner {
     /// The folder of a local store: files are removed from it without a detour.
     folder: Option<PathBuf>,
     breaker: Breaker,
-}
-
-/// How to reach a server that speaks S3.
-#[derive(Clone, Debug, Default)]
-pub struct S3Settings {
-    pub bucket: String,
-    /// `None`: AWS itself.
-    pub endpoint: Option<String>,
-    pub region: Option<String>,
-    pub access_key: Option<String>,
-    pub secret_key: Option<String>,
 }
 
 /// Why the store did not do something.
@@ -94,45 +83,14 @@ impl Store {
         Ok(Self::new(Arc::new(objects), url, Some(folder)))
     }
 
-    /// Keeps objects in a bucket.
-    pub fn s3(settings: &S3Settings) -> Result<Self, StartError> {
-        // Reading the system's certificates takes a while, and plain HTTP needs none of them.
-        let plain = settings.endpoint.as_ref().is_some_and(|url| url.starts_with("http://"));
-        let limits = ClientOptions::new()
-            .with_timeout(CALL_LIMIT)
-            .with_connect_timeout(Duration::from_secs(5))
-            .with_no_system_certificates(plain)
-            .with_allow_http(true);
-        // The queue retries, with waits that people can see.
-        let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
-        let mut builder = AmazonS3Builder::from_env()
-            .with_bucket_name(&settings.bucket)
-            .with_client_options(limits)
-            .with_retry(once);
-        if let Some(region) = &settings.region {
-            builder = builder.with_region(region);
-        }
-        if let Some(endpoint) = &settings.endpoint {
-            builder = builder.with_endpoint(endpoint).with_virtual_hosted_style_request(false);
-        }
-        if let (Some(key), Some(secret)) = (&settings.access_key, &settings.secret_key) {
-            builder = builder.with_access_key_id(key).with_secret_access_key(secret);
-        }
-        let objects = builder.build().map_err(|error| StartError::Store(error.to_string()))?;
-        let url = match &settings.endpoint {
-            Some(endpoint) => format!("{}/{}", endpoint.trim_end_matches('/'), settings.bucket),
-            None => format!("https://{}.s3.amazonaws.com", settings.bucket),
-        };
-        Ok(Self::new(Arc::new(objects), url, None))
-    }
-
     /// Keeps objects wherever `objects` does; `url` is what their addresses begin with.
     pub fn on(objects: Arc<dyn ObjectStore>, url: impl Into<String>) -> Self {
         Self::new(objects, url.into(), None)
     }
 
     fn new(objects: Arc<dyn ObjectStore>, url: String, folder: Option<PathBuf>) -> Self {
-        Self(Arc::new(Inner { objects, url, folder, breaker: Breaker::default() }))
+        let breaker = Breaker::new(5, 10, LEAVE_ALONE);
+        Self(Arc::new(Inner { objects, url, folder, breaker }))
     }
 
     /// The address of an object, as it stands in `s3_url`.
@@ -193,14 +151,17 @@ impl Store {
 
     /// The bytes of an object, checked. Does not ask a store that keeps failing.
     pub async fn get(&self, key: &ObjectKey, size: usize) -> Result<Bytes, StoreError> {
-        self.0.breaker.ask(Instant::now()).map_err(StoreError::Open)?;
+        let question = self.0.breaker.ask(Instant::now()).map_err(StoreError::Open)?;
         let path = Path::from(key.to_string());
         let answer = self.fetch(&path).await.and_then(|bytes| {
             verified(&bytes, &key.content_hash, size)?;
             Ok(bytes)
         });
+        // A missing object is an answer, not a failure.
         let worked = matches!(answer, Ok(_) | Err(StoreError::Missing));
-        self.0.breaker.tell(worked, Instant::now());
+        if question.tell(worked, Instant::now()) {
+            tracing::warn!("the store fails half of the reads; not asking it for a while");
+        }
         answer
     }
 

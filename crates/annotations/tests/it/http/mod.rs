@@ -5,21 +5,31 @@ mod hostile;
 mod pages;
 mod schema;
 
-use std::net::SocketAddr;
+use std::ops::Deref;
 
 use annotations::Settings;
 use annotations::http::ServerLimits;
-use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
+use leasehold_testing::http::Visitor;
+use reqwest::{RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::rig::{PAGE, Rig, settings};
 
+pub use leasehold_testing::http::whole;
+
 /// A service that listens.
 pub struct Site {
     pub rig: Rig,
-    pub address: SocketAddr,
-    pub http: Client,
+    visitor: Visitor,
+}
+
+impl Deref for Site {
+    type Target = Visitor;
+
+    fn deref(&self) -> &Visitor {
+        &self.visitor
+    }
 }
 
 impl Site {
@@ -40,24 +50,7 @@ impl Site {
             limits,
             std::future::pending(),
         ));
-        let http = Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
-        Self { rig, address, http }
-    }
-
-    pub fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
-    }
-
-    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.http.request(method, self.url(path))
-    }
-
-    pub fn get(&self, path: &str) -> RequestBuilder {
-        self.request(Method::GET, path)
-    }
-
-    pub fn post(&self, path: &str) -> RequestBuilder {
-        self.request(Method::POST, path)
+        Self { rig, visitor: Visitor::to(address) }
     }
 
     /// A search with these values.
@@ -97,16 +90,4 @@ pub fn note(text: &str) -> Value {
         },
         "body": [{ "type": "TextualBody", "value": text, "purpose": "commenting" }],
     })
-}
-
-/// Everything about an answer but when it was given.
-pub async fn whole(response: Response) -> (StatusCode, Vec<(String, String)>, String) {
-    let mut headers: Vec<(String, String)> = response
-        .headers()
-        .iter()
-        .filter(|(name, _)| *name != "date")
-        .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
-        .collect();
-    headers.sort();
-    (response.status(), headers, response.text().await.unwrap())
 }

@@ -1,54 +1,31 @@
 //! What a claim, a finish and the watchdog read, with few rows and with many.
 
 use leasehold::testing::{SweepSql, sweep_sql};
-use serde_json::Value;
+use leasehold_testing::plan::Plan;
 use tokio_postgres::Client;
 
 use super::shelf::{Shelf, loans};
 
-/// How each read of the loans is done: node and index.
-fn reads(node: &Value, found: &mut Vec<String>) {
-    let word = |name: &str| node[name].as_str().unwrap_or("").to_owned();
-    if word("Relation Name") == "loans" && word("Node Type") != "ModifyTable" {
-        found.push(format!("{} {}", word("Node Type"), word("Index Name")).trim().to_owned());
-    }
-    for child in node["Plans"].as_array().into_iter().flatten() {
-        reads(child, found);
-    }
-}
-
-/// The plan that a session keeps for a prepared statement.
-async fn plan(client: &Client, sql: &str, types: &str, values: &str) -> (Vec<String>, i64) {
-    client
-        .batch_execute(&format!("begin; prepare asked ({types}) as {sql}"))
-        .await
-        .unwrap_or_else(|error| panic!("{sql}: {error:?}"));
-    let explain = format!("explain (analyze, buffers, format json) execute asked ({values})");
-    let row = client.query_one(&explain, &[]).await.expect("a plan");
-    client.batch_execute("rollback; deallocate asked").await.expect("rolled back");
-    let json: Value = row.get(0);
-    let top = &json[0]["Plan"];
-    let mut found = Vec::new();
-    reads(top, &mut found);
-    found.sort();
-    let pages = ["Shared Hit Blocks", "Shared Read Blocks"];
-    (found, pages.iter().filter_map(|name| top[*name].as_i64()).sum())
+async fn plan(client: &Client, sql: &str, types: &str, values: &str) -> Plan {
+    leasehold_testing::plan::plan(client, "loans", sql, types, values).await
 }
 
 async fn assert_plans(client: &Client, sql: &SweepSql, when: &str) {
     let claim = plan(client, &sql.claim, "bigint", "10").await;
-    assert_eq!(claim.0, ["Index Scan loans_out", "Tid Scan"], "claim, {when}");
+    assert_eq!(claim.reads, ["Index Scan loans_out", "Tid Scan"], "claim, {when}");
     let on = plan(client, &sql.claim_on, "bigint, text", "10, now()::text").await;
-    assert_eq!(on.0, ["Index Scan loans_out", "Tid Scan"], "claim on, {when}");
+    assert_eq!(on.reads, ["Index Scan loans_out", "Tid Scan"], "claim on, {when}");
     let keys = "'{1,2,3,4,5}', 7, 'loans.end'";
     let finish = plan(client, &sql.finish, "text[], bigint, text", keys).await;
-    assert_eq!(finish.0, ["Index Scan loans_pkey"], "finish, {when}");
+    assert_eq!(finish.reads, ["Index Scan loans_pkey"], "finish, {when}");
     let renew = plan(client, &sql.renew, "text[], bigint", "'{1,2,3}', 7").await;
-    assert_eq!(renew.0, ["Index Scan loans_pkey"], "renew, {when}");
+    assert_eq!(renew.reads, ["Index Scan loans_pkey"], "renew, {when}");
     let stuck =
         plan(client, &sql.reset_stuck, "text, float8, bigint", "'loans.end', 7200, 100").await;
-    assert_eq!(stuck.0, ["Index Scan loans_coming", "Tid Scan"], "watchdog, {when}");
-    for (what, pages) in [("claim", claim.1), ("finish", finish.1), ("watchdog", stuck.1)] {
+    assert_eq!(stuck.reads, ["Index Scan loans_coming", "Tid Scan"], "watchdog, {when}");
+    for (what, pages) in
+        [("claim", claim.pages), ("finish", finish.pages), ("watchdog", stuck.pages)]
+    {
         assert!(pages < 600, "{what} reads {pages} pages, {when}");
     }
 }
@@ -74,8 +51,8 @@ async fn g13_a_sweep_reads_its_partial_indexes_with_ten_rows_and_with_a_hundred_
     shelf.sql("update library.loans set state = 'coming', taken_at = now(), taken_by = 7 where state = 'out'").await;
     let keys = "'{200001,200002,200003}', 7, 'loans.end'";
     let finish = plan(&client, &sql.finish, "text[], bigint, text", keys).await;
-    assert_eq!(finish.0, ["Index Scan loans_pkey"], "a hundred thousand are claimed");
-    assert!(finish.1 < 200, "a finish of three rows reads {} pages", finish.1);
+    assert_eq!(finish.reads, ["Index Scan loans_pkey"], "a hundred thousand are claimed");
+    assert!(finish.pages < 200, "a finish of three rows reads {} pages", finish.pages);
 }
 
 #[tokio::test]
@@ -89,11 +66,11 @@ async fn g13_a_pass_does_not_read_again_what_it_has_finished_under_an_old_snapsh
     let client = shelf.database.connect_directly().await;
     client.batch_execute(sql.settings).await.expect("settings");
     shelf.sql("update library.loans set state = 'back' where id <= 19990").await;
-    let from_the_start = plan(&client, &sql.claim, "bigint", "10").await.1;
+    let from_the_start = plan(&client, &sql.claim, "bigint", "10").await.pages;
     let place = "(select ends_at::text from library.loans where id = 19991)";
     let place: String =
         shelf.client.query_one(&format!("select {place}"), &[]).await.expect("a place").get(0);
-    let on = plan(&client, &sql.claim_on, "bigint, text", &format!("10, '{place}'")).await.1;
+    let on = plan(&client, &sql.claim_on, "bigint, text", &format!("10, '{place}'")).await.pages;
     assert!(on < 300, "{on} pages from the last place");
     assert!(from_the_start > on * 2, "{from_the_start} pages: the comparison shows nothing");
     old.batch_execute("commit").await.expect("over");

@@ -11,17 +11,20 @@ mod read;
 mod replay;
 mod schema;
 
-use std::net::SocketAddr;
+use std::ops::Deref;
 
+use leasehold_testing::http::Visitor;
 use pastes::http::ServerLimits;
 use pastes::{Limits, Settings, ShortCode};
+use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
-use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use crate::rig::{self, Rig};
+
+pub use leasehold_testing::http::whole;
 
 /// A browser says what it wants.
 pub const BROWSER: &str = "text/html,application/xhtml+xml,*/*;q=0.8";
@@ -29,8 +32,7 @@ pub const BROWSER: &str = "text/html,application/xhtml+xml,*/*;q=0.8";
 /// A service that listens.
 pub struct Site {
     pub rig: Rig,
-    pub address: SocketAddr,
-    pub http: Client,
+    visitor: Visitor,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     pub serving: Option<JoinHandle<()>>,
 }
@@ -39,6 +41,14 @@ pub struct Site {
 pub fn settings() -> Settings {
     let limits = Limits { creates_per_second: 0, reads_per_second: 0, ..Limits::default() };
     Settings { limits, ..rig::settings() }
+}
+
+impl Deref for Site {
+    type Target = Visitor;
+
+    fn deref(&self) -> &Visitor {
+        &self.visitor
+    }
 }
 
 impl Site {
@@ -56,24 +66,7 @@ impl Site {
         let serving = tokio::spawn(pastes::http::serve_within(listener, router, limits, async {
             let _ = stopped.await;
         }));
-        let http = Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();
-        Self { rig, address, http, stop: Some(stop), serving: Some(serving) }
-    }
-
-    pub fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
-    }
-
-    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        self.http.request(method, self.url(path))
-    }
-
-    pub fn get(&self, path: &str) -> RequestBuilder {
-        self.request(Method::GET, path)
-    }
-
-    pub fn post(&self, path: &str) -> RequestBuilder {
-        self.request(Method::POST, path)
+        Self { rig, visitor: Visitor::to(address), stop: Some(stop), serving: Some(serving) }
     }
 
     /// Makes a paste as curl does, and gives its code.
@@ -120,18 +113,6 @@ pub async fn listen(stream: &mut TcpStream) -> String {
         heard.extend_from_slice(&piece[..length]);
     }
     String::from_utf8_lossy(&heard).into_owned()
-}
-
-/// Everything about an answer but when it was given.
-pub async fn whole(response: Response) -> (StatusCode, Vec<(String, String)>, String) {
-    let mut headers: Vec<(String, String)> = response
-        .headers()
-        .iter()
-        .filter(|(name, _)| *name != "date")
-        .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
-        .collect();
-    headers.sort();
-    (response.status(), headers, response.text().await.unwrap())
 }
 
 pub fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {

@@ -1,161 +1,15 @@
-//! Schedules: jobs that the clock enqueues, once a slot across the whole fleet.
-//!
-//! # What is true
-//! - A slot fires by one conditional statement that moves the schedule on and inserts the job, so
-//!   two workers that see the same slot make one job.
-//! - The database's clock says when a slot is due; the time zone says when slots are.
-//!
-//! # What can go wrong
-//! - No worker ran for a while: the schedule's policy says what becomes of the missed slots.
-//! - A local time happens twice or not at all (daylight saving): croner's rules apply; the tests
-//!   show a gap and an overlap.
+//! Slots: which are due, and what becomes of those that were missed.
 
-use croner::Cron;
-use jiff::tz::TimeZone;
-use jiff::{Timestamp, Zoned};
+use jiff::Timestamp;
 use tokio_postgres::types::{Json, Type};
 
+use super::{Clockwork, Missed, Schedule, ScheduleError};
 use crate::error::CallError;
-use crate::job::{Job, JobId, check_queue_name};
+use crate::job::JobId;
 use crate::link::Link;
 
-/// The longest cron text that is read: a hostile one must not cost memory.
-const LONGEST_CRON: usize = 200;
 /// Missed slots are counted and replayed up to this many.
 const MOST_MISSED: usize = 1000;
-
-/// What to do with slots that passed while no worker ran.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Missed {
-    /// Forget them.
-    Skip,
-    /// Run once for all of them.
-    #[default]
-    Once,
-    /// Run for each, oldest first.
-    All,
-}
-
-impl Missed {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Skip => "skip",
-            Self::Once => "once",
-            Self::All => "all",
-        }
-    }
-}
-
-impl std::str::FromStr for Missed {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        match word {
-            "skip" => Ok(Self::Skip),
-            "once" => Ok(Self::Once),
-            "all" => Ok(Self::All),
-            _ => Err(format!("{word:?} is not a policy; use skip, once or all")),
-        }
-    }
-}
-
-/// A schedule as it is declared.
-#[derive(Clone, Debug)]
-pub struct Schedule {
-    pub name: String,
-    pub cron: String,
-    pub zone: String,
-    pub queue: String,
-    pub job_name: String,
-    pub kwargs: serde_json::Value,
-    pub priority: i32,
-    pub missed: Missed,
-}
-
-impl Schedule {
-    /// Enqueues `job` whenever `cron` says so in the time zone `zone`, such as `Europe/Berlin`.
-    pub fn new<J: Job>(
-        name: impl Into<String>,
-        cron: impl Into<String>,
-        zone: impl Into<String>,
-        job: &J,
-    ) -> Result<Self, ScheduleError> {
-        let schedule = Self {
-            name: name.into(),
-            cron: cron.into(),
-            zone: zone.into(),
-            queue: J::QUEUE.to_owned(),
-            job_name: J::NAME.to_owned(),
-            kwargs: serde_json::to_value(job)
-                .map_err(|error| ScheduleError::Arguments(error.to_string()))?,
-            priority: J::policy().priority,
-            missed: Missed::default(),
-        };
-        schedule.check()?;
-        Ok(schedule)
-    }
-
-    pub fn missed(mut self, missed: Missed) -> Self {
-        self.missed = missed;
-        self
-    }
-
-    /// Finds out whether the schedule can ever fire, before anything stores it.
-    pub fn check(&self) -> Result<(), ScheduleError> {
-        check_queue_name(&self.name).map_err(|_| ScheduleError::Name(self.name.clone()))?;
-        check_queue_name(&self.queue).map_err(ScheduleError::Queue)?;
-        Clockwork::parse(&self.cron, &self.zone)?.next_after(Timestamp::now())?;
-        Ok(())
-    }
-}
-
-/// What is wrong with a schedule.
-#[derive(Debug, thiserror::Error)]
-pub enum ScheduleError {
-    #[error(
-        "schedule name {0:?} is not allowed: use 1 to 64 of a-z, 0-9, dot, dash and underscore"
-    )]
-    Name(String),
-    #[error("{0}")]
-    Queue(String),
-    #[error("cron {cron:?} cannot be read: {why}; five fields such as \"0 3 * * *\"")]
-    Cron { cron: String, why: String },
-    #[error("time zone {0:?} is not known; use a name such as Europe/Berlin or UTC")]
-    Zone(String),
-    #[error("the arguments do not become JSON: {0}")]
-    Arguments(String),
-}
-
-/// A cron pattern in a time zone.
-pub struct Clockwork {
-    cron: Cron,
-    zone: TimeZone,
-}
-
-impl Clockwork {
-    pub fn parse(cron: &str, zone: &str) -> Result<Self, ScheduleError> {
-        let bad = |why: String| ScheduleError::Cron { cron: cron.chars().take(60).collect(), why };
-        if cron.len() > LONGEST_CRON {
-            return Err(bad(format!("it is longer than {LONGEST_CRON} characters")));
-        }
-        let zone = TimeZone::get(zone).map_err(|_| ScheduleError::Zone(zone.to_owned()))?;
-        let cron = cron.parse::<Cron>().map_err(|error| bad(error.to_string()))?;
-        Ok(Self { cron, zone })
-    }
-
-    /// The first slot after a moment.
-    pub fn next_after(&self, moment: Timestamp) -> Result<Timestamp, ScheduleError> {
-        let local: Zoned = moment.to_zoned(self.zone.clone());
-        self.cron.find_next_occurrence(&local, false).map(|slot| slot.timestamp()).map_err(
-            |error| ScheduleError::Cron { cron: self.cron.to_string(), why: error.to_string() },
-        )
-    }
-
-    /// The pattern in words.
-    pub fn describe(&self) -> String {
-        self.cron.describe()
-    }
-}
 
 /// What to do about one schedule. Pure: the caller brings the time.
 #[derive(Debug, PartialEq, Eq)]
@@ -206,7 +60,7 @@ pub(crate) async fn declare(link: &Link, schedule: &Schedule) -> Result<(), Call
         .and_then(|clockwork| clockwork.next_after(Timestamp::now()));
     let Ok(next) = next else { return Ok(()) };
     link.query(
-        include_str!("../queries/declare_schedule.sql"),
+        include_str!("../../queries/declare_schedule.sql"),
         &[
             (&schedule.name, Type::TEXT),
             (&schedule.cron, Type::TEXT),
@@ -225,7 +79,7 @@ pub(crate) async fn declare(link: &Link, schedule: &Schedule) -> Result<(), Call
 
 /// Fires every slot that is due. Answers with what it enqueued.
 pub(crate) async fn fire_due(link: &Link) -> Result<Vec<(String, JobId)>, CallError> {
-    let due = link.query(include_str!("../queries/due_schedules.sql"), &[]).await?;
+    let due = link.query(include_str!("../../queries/due_schedules.sql"), &[]).await?;
     let mut fired = Vec::new();
     for row in due {
         let (name, cron, zone): (String, String, String) = (row.get(0), row.get(1), row.get(2));
@@ -264,6 +118,7 @@ pub(crate) async fn fire_due(link: &Link) -> Result<Vec<(String, JobId)>, CallEr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use jiff::tz::TimeZone;
 
     fn at(text: &str) -> Timestamp {
         text.parse().expect("a timestamp")

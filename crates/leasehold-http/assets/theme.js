@@ -4,7 +4,7 @@
   const root = document.documentElement;
   root.classList.add("scripted");
   try {
-    const theme = localStorage.getItem("notes.theme");
+    const theme = localStorage.getItem("SITE.theme");
     if (theme === "light" || theme === "dark") root.dataset.theme = theme;
   } catch {
     // Storage can be forbidden; then the system decides.

@@ -1,0 +1,108 @@
+//! What surrounds every page: its head, its header, and the parts that scripts wake up.
+//!
+//! # What is true
+//! - Nothing is inline and nothing comes from another host: pages live under
+//!   [`PAGE_CSP`](crate::headers::PAGE_CSP) or a stricter policy.
+//! - What only a script can do is hidden until the script shows it.
+
+use std::sync::LazyLock;
+
+use maud::{DOCTYPE, Markup, html};
+
+use crate::assets::Assets;
+
+/// The pages of one service.
+pub struct Site {
+    /// In every title, and beside the sign: `pastes`.
+    pub name: &'static str,
+    /// Where the sign leads.
+    pub home: &'static str,
+    /// Has `theme.js`, `icon.svg`, and the two that follow.
+    pub assets: &'static LazyLock<Assets>,
+    pub style: &'static str,
+    pub script: &'static str,
+    /// Search engines may keep what they see.
+    pub listed: bool,
+}
+
+impl Site {
+    /// A whole page; `head` is what its head has beside the usual.
+    pub fn page(&self, title: &str, head: &Markup, body: &Markup) -> Markup {
+        let href = |name| self.assets.href(name);
+        html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    title { (title) " · " (self.name) }
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    // A link can be a secret: it must not travel in Referer, nor into search engines.
+                    meta name="referrer" content="same-origin";
+                    @if !self.listed { meta name="robots" content="noindex, nofollow"; }
+                    meta name="color-scheme" content="light dark";
+                    (head)
+                    // Before the stylesheet and not deferred: the chosen theme is set before anything
+                    // is painted, or a dark page would flash white.
+                    script src=(href("theme.js")) {}
+                    link rel="stylesheet" href=(href(self.style));
+                    link rel="icon" type="image/svg+xml" href=(href("icon.svg"));
+                    script src=(href(self.script)) defer {}
+                }
+                body {
+                    a.skip href="#main" { "Skip to the content" }
+                    (body)
+                }
+            }
+        }
+    }
+
+    /// The sign and the navigation; `items` are entries of a list.
+    pub fn header(&self, items: &Markup) -> Markup {
+        html! {
+            header {
+                a.mark href=(self.home) { span.mark-sign aria-hidden="true" {} (self.name) }
+                nav aria-label="Main" { ul { (items) } }
+            }
+        }
+    }
+}
+
+/// Changes the theme; with a key on pages that have [`help`].
+pub fn theme_item(key: bool) -> Markup {
+    let (key, does) = (key.then_some("t"), key.then_some("Change the theme"));
+    html! {
+        li {
+            button.quiet #theme type="button" hidden aria-keyshortcuts=[key] data-key=[key] data-does=[does] {
+                span.theme-sign aria-hidden="true" {}
+                span.visually-hidden { "Theme" }
+            }
+        }
+    }
+}
+
+/// Opens [`help`].
+pub fn keys_item() -> Markup {
+    html! {
+        li {
+            button.quiet #keys type="button" hidden aria-keyshortcuts="?"
+                data-key="?" data-does="Show these shortcuts" aria-haspopup="dialog" {
+                span aria-hidden="true" { "?" }
+                span.visually-hidden { "Keyboard shortcuts" }
+            }
+        }
+    }
+}
+
+/// At the foot of a page: where the script speaks to people who do not see it change, and the
+/// shortcuts, filled and opened by the script, which knows what the page can do.
+pub fn help(choices: &Markup) -> Markup {
+    html! {
+        p #say .visually-hidden role="status" aria-live="polite" {}
+        dialog #help aria-labelledby="help-title" {
+            h2 #help-title { "Keyboard" }
+            dl #help-list {}
+            (choices)
+            form method="dialog" { button type="submit" { "Close" } }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What a request says: its path, its query, its token, and what its client reads.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use axum::extract::Request;
+use axum::http::{HeaderMap, header};
+
+/// The part of a path after `before` others, as it was sent.
+pub fn segment(path: &str, before: usize) -> Option<&str> {
+    path.strip_prefix('/')?.split('/').nth(before)
+}
+
+/// `%61` is another way to write `a`. `None`: nobody writes like that, or it holds a NUL.
+pub fn unescape(part: &str) -> Option<String> {
+    let mut bytes = part.bytes();
+    let mut plain = Vec::new();
+    while let Some(byte) = bytes.next() {
+        plain.push(match byte {
+            b'%' => {
+                let digit = |byte: u8| char::from(byte).to_digit(16);
+                u8::try_from(digit(bytes.next()?)? * 16 + digit(bytes.next()?)?).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(plain).ok().filter(|text| !text.contains('\0'))
+}
+
+/// A value of the query.
+pub fn query(request: &Request, name: &str) -> Option<String> {
+    url::form_urlencoded::parse(request.uri().query()?.as_bytes())
+        .find(|(found, _)| found == name)
+        .map(|(_, value)| value.into_owned())
+}
+
+/// `?limit=`, from 1 to `most`. The error says so.
+pub fn limit<N>(request: &Request, usual: N, most: N) -> Result<N, String>
+where
+    N: FromStr + PartialOrd + Display + From<u8>,
+{
+    match query(request, "limit") {
+        None => Ok(usual),
+        Some(text) => match text.parse::<N>() {
+            Ok(limit) if limit >= 1.into() && limit <= most && !text.starts_with('+') => Ok(limit),
+            _ => Err(format!("limit is a number from 1 to {most}.")),
+        },
+    }
+}
+
+/// `Authorization: Bearer …`. `None`: no such header; an odd one holds nothing, which is nobody's
+/// token.
+pub fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?;
+    let token = value.to_str().ok().and_then(|value| {
+        let (scheme, token) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    });
+    Some(token.unwrap_or_default())
+}
+
+/// Browsers name `text/html` when they open a page or send a form; curl and scripts do not.
+pub fn is_browser(headers: &HeaderMap) -> bool {
+    accepts(headers, "text/html")
+}
+
+/// True when the client asks for this media type by name.
+pub fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
+    headers.get_all(header::ACCEPT).iter().any(|value| {
+        value.as_bytes().windows(media_type.len()).any(|part| part == media_type.as_bytes())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    #[test]
+    fn h4_paths_are_taken_apart_and_never_put_together() {
+        assert_eq!(segment("/raw/a%62", 1), Some("a%62"));
+        assert_eq!(segment("/raw", 1), None);
+        for (sent, plain) in [
+            ("abc", Some("abc")),
+            ("%61b%63", Some("abc")),
+            ("%C3%A4", Some("ä")),
+            ("a%2Fb", Some("a/b")),
+            ("a%00", None),
+            ("%", None),
+            ("%4", None),
+            ("%zz", None),
+            ("%ff", None),
+        ] {
+            assert_eq!(unescape(sent).as_deref(), plain, "{sent}");
+        }
+    }
+
+    #[test]
+    fn a_limit_is_a_number_between_one_and_the_most() {
+        let asked = |query: &str| {
+            let request = Request::builder().uri(format!("/x{query}")).body(Body::empty());
+            limit(&request.expect("a request"), 50_u32, 200)
+        };
+        assert_eq!(asked(""), Ok(50));
+        assert_eq!(asked("?limit=200"), Ok(200));
+        for bad in ["0", "201", "-1", "%2B5", "", "x"] {
+            assert!(asked(&format!("?limit={bad}")).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn tokens_come_from_the_authorization_header() {
+        let with = |value: &str| {
+            let headers = [(header::AUTHORIZATION, value.parse().expect("a value"))];
+            bearer(&HeaderMap::from_iter(headers)).map(str::to_owned)
+        };
+        assert_eq!(bearer(&HeaderMap::new()), None);
+        assert_eq!(with("Bearer abc").as_deref(), Some("abc"));
+        assert_eq!(with("bearer  abc").as_deref(), Some("abc"));
+        for odd in ["abc", "Basic abc", "Bearer "] {
+            assert_eq!(with(odd).as_deref(), Some(""), "{odd}");
+        }
+    }
+}

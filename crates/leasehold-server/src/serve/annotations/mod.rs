@@ -1,0 +1,95 @@
+//! The annotation service of `leasehold serve`: [`options`] and [`index`] read the command line.
+
+mod index;
+mod options;
+
+use annotations::{Annotations, Settings, StartError};
+use leasehold::Leasehold;
+use tokio::net::TcpListener;
+
+use super::parts;
+use crate::dev::services::{Service, Stopping};
+use crate::exit::{Code, Failure};
+
+pub use index::IndexOptions;
+pub use options::{AnnotationOptions, LISTEN};
+
+/// The service on a database whose schemas are there. `works`: [`working`] will be run, too.
+pub async fn start(
+    engine: Leasehold,
+    index: &IndexOptions,
+    settings: Settings,
+    works: bool,
+) -> Result<Annotations, Failure> {
+    let notes = Annotations::start(engine, index.open(works).await?, settings).await?;
+    parts::watch(notes.engine(), annotations::QUEUE, &BULK).await?;
+    Ok(notes)
+}
+
+/// Work that is long on purpose.
+const BULK: [&str; 5] = ["reindex_*", "rename_user", "delete_user", "move_group", "mirror.repair"];
+
+/// The part that answers requests.
+pub fn answering(notes: &Annotations, listener: TcpListener, stopping: &Stopping) -> Service {
+    let router = annotations::router(notes.clone());
+    let queue = (notes.engine(), annotations::QUEUE);
+    parts::answering("annotations", &notes.settings().base_url, queue, (router, listener), stopping)
+}
+
+/// The part that keeps the index equal to the table. Where another process writes to the index, this one
+/// does the rest of the work, and takes over when the other is gone.
+pub fn working(notes: &Annotations, stopping: &Stopping) -> Result<Service, Failure> {
+    let worker = annotations::worker(notes, notes.engine().worker().name("annotations"))?;
+    if notes.writes_index() {
+        let says = "keeps the search index equal to the notes";
+        return Ok(parts::working("indexing", says, worker, stopping));
+    }
+    let says = match notes.has_index() {
+        true => "waits for its turn to write to the search index",
+        false => "changes many notes at once, and tidies up; there is no search index",
+    };
+    let (stop, hurry) = (stopping.clone(), stopping.clone());
+    let (notes, asked, hurried) = (notes.clone(), stopping.clone(), stopping.clone());
+    Ok(Service::new("indexing", says, async move {
+        let rest = async {
+            Ok::<_, Failure>(worker.run_until_or_hurry(stop.asked(), hurry.hurried()).await?)
+        };
+        let index = async {
+            tokio::select! {
+                () = asked.clone().asked() => return Ok(()),
+                () = notes.becomes_writer() => {}
+            }
+            tracing::info!("the search index is written by this process now");
+            let worker = notes.engine().worker().name("annotations-index").without_housekeeping();
+            let worker = annotations::index_worker(&notes, worker);
+            Ok::<_, Failure>(worker.run_until_or_hurry(asked.asked(), hurried.hurried()).await?)
+        };
+        tokio::try_join!(rest, index).map(|_| ())
+    }))
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Settings(text) => Self::usage(text),
+            StartError::NotMigrated => Self::conflict(StartError::NotMigrated)
+                .hint("run: leasehold migrate up --service annotations"),
+            StartError::Index(_) => Self::failed(&error)
+                .hint("name a directory that can be written, or check the address of OpenSearch"),
+            StartError::Unavailable(why) => Self::new(Code::Unreachable, why),
+        }
+    }
+}
+
+impl From<annotations::Refused> for Failure {
+    fn from(error: annotations::Refused) -> Self {
+        use annotations::Refused;
+        match error {
+            Refused::NotFound => Self::not_found("there is no such person, page or piece of work"),
+            Refused::NoSuchGroup => Self::not_found(error),
+            Refused::Malformed(text) => Self::usage(text),
+            Refused::Unavailable(why) => Self::new(Code::Unreachable, why),
+            other => Self::conflict(other),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! What an operator can set for the annotation service, by flag or by variable.
+//!
+//! Every default is the service's own: a flag that is not given changes nothing.
+
+use std::net::SocketAddr;
+
+use annotations::{Settings, Token};
+use clap::Args;
+use clap::builder::BoolishValueParser;
+
+use super::index::IndexOptions;
+use crate::exit::Failure;
+use crate::serve::given::{Time, operator_token, set};
+
+/// Where the service listens when nobody says.
+pub const LISTEN: &str = "127.0.0.1:8081";
+
+/// Options of the annotation service.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Annotations")]
+pub struct AnnotationOptions {
+    /// The address that annotations listen on
+    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_LISTEN", value_name = "ADDRESS:PORT", default_value = LISTEN)]
+    pub annotations_listen: SocketAddr,
+    #[command(flatten)]
+    pub index: IndexOptions,
+    /// What links begin with, such as https://notes.example.org. Default: http:// and the address
+    /// that is listened on
+    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_BASE_URL", value_name = "URL")]
+    annotations_base_url: Option<String>,
+    /// People may make accounts for themselves [default: false]
+    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_SIGN_UP", value_name = "YES", num_args = 0..=1, default_missing_value = "true", value_parser = BoolishValueParser::new())]
+    annotations_sign_up: Option<bool>,
+    /// Pages of these origins may use the service from a browser, such as http://localhost:3000;
+    /// with commas between them
+    #[arg(
+        long,
+        env = "LEASEHOLD_ANNOTATIONS_ORIGINS",
+        value_name = "ORIGINS",
+        value_delimiter = ','
+    )]
+    annotations_origins: Vec<String>,
+    /// Saves a second from one address; 0: no limit [default: 10]
+    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_SAVES_PER_SECOND", value_name = "NUMBER")]
+    annotations_saves_per_second: Option<u32>,
+    /// Saves at once from one address [default: 50]
+    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_SAVE_BURST", value_name = "NUMBER")]
+    annotations_save_burst: Option<u32>,
+    /// Searches and reads a second from one address; 0: no limit [default: 60]
+    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_READS_PER_SECOND", value_name = "NUMBER")]
+    annotations_reads_per_second: Option<u32>,
+    /// Searches and reads at once from one address [default: 200]
+    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_READ_BURST", value_name = "NUMBER")]
+    annotations_read_burst: Option<u32>,
+    /// How many proxies of yours stand in front and add to X-Forwarded-For; with 0 the header is
+    /// ignored [default: 0]
+    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_TRUSTED_PROXIES", value_name = "NUMBER")]
+    annotations_trusted_proxies: Option<usize>,
+    /// Who shows it may re-index; 16 to 128 characters. Put it into the environment: everyone on the
+    /// machine can read a command line [default: nobody]
+    #[arg(
+        long,
+        env = "LEASEHOLD_ANNOTATIONS_OPERATOR_TOKEN",
+        hide_env_values = true,
+        value_name = "TOKEN"
+    )]
+    annotations_operator_token: Option<String>,
+    /// How long a search waits for the index before Postgres answers alone [default: 800ms]
+    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_INDEX_LIMIT", value_name = "TIME")]
+    annotations_index_limit: Option<Time>,
+    /// The least time that a search waits for the index; one that usually takes longer is waited for
+    /// four times as long as usual [default: 25ms]
+    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_INDEX_PATIENCE", value_name = "TIME")]
+    annotations_index_patience: Option<Time>,
+    /// Writes to the index right after the commit, in the process that answered; the job is then the
+    /// safety net [default: true]
+    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_DIRECT", value_name = "YES", num_args = 0..=1, default_missing_value = "true", value_parser = BoolishValueParser::new())]
+    annotations_direct: Option<bool>,
+    /// How long after a save its job looks into the index [default: 60s]
+    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_VERIFY_AFTER", value_name = "TIME")]
+    annotations_verify_after: Option<Time>,
+    /// Jobs that one pass over the index takes [default: 2500]
+    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_BATCH", value_name = "NUMBER")]
+    annotations_batch: Option<usize>,
+    /// Pause between two ranges of the comparison of everything [default: 10s]
+    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_CHECK_EVERY", value_name = "TIME")]
+    annotations_check_every: Option<Time>,
+}
+
+impl AnnotationOptions {
+    /// The settings; `address` is where the service listens.
+    pub fn settings(&self, address: &str) -> Result<Settings, Failure> {
+        let mut settings =
+            Settings { base_url: format!("http://{address}"), ..Settings::default() };
+        set(&mut settings.base_url, self.annotations_base_url.clone());
+        set(&mut settings.sign_up, self.annotations_sign_up);
+        settings.origins =
+            self.annotations_origins.iter().filter(|origin| !origin.is_empty()).cloned().collect();
+        let limits = &mut settings.limits;
+        set(&mut limits.saves_per_second, self.annotations_saves_per_second);
+        set(&mut limits.save_burst, self.annotations_save_burst);
+        set(&mut limits.reads_per_second, self.annotations_reads_per_second);
+        set(&mut limits.read_burst, self.annotations_read_burst);
+        set(&mut limits.trusted_proxies, self.annotations_trusted_proxies);
+        settings.operator_token =
+            operator_token(self.annotations_operator_token.as_deref(), Token::parse)?;
+        set(&mut settings.index_limit, self.annotations_index_limit);
+        set(&mut settings.index_patience, self.annotations_index_patience);
+        set(&mut settings.direct, self.annotations_direct);
+        set(&mut settings.verify_after, self.annotations_verify_after);
+        set(&mut settings.batch, self.annotations_batch);
+        set(&mut settings.check_every, self.annotations_check_every);
+        settings.check()?;
+        Ok(settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::given::tests::{options, the_same};
+
+    fn settings(args: &[&str]) -> Result<Settings, String> {
+        let options: AnnotationOptions = options(args)?;
+        options.settings("127.0.0.1:1").map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn without_flags_every_setting_is_the_services_own() {
+        let given = settings(&[]).expect("settings");
+        let own = Settings { base_url: "http://127.0.0.1:1".to_owned(), ..Settings::default() };
+        assert_eq!(format!("{given:?}"), format!("{own:?}"));
+    }
+
+    #[test]
+    fn every_setting_can_be_given() {
+        let given = settings(&[
+            "--annotations-base-url=https://n.example",
+            "--annotations-sign-up",
+            "--annotations-origins=http://localhost:3000,http://localhost:3001",
+            "--annotations-saves-per-second=1",
+            "--annotations-save-burst=2",
+            "--annotations-reads-per-second=3",
+            "--annotations-read-burst=4",
+            "--annotations-trusted-proxies=1",
+            "--annotations-operator-token=0123456789abcdef",
+            "--annotations-index-limit=1s",
+            "--annotations-index-patience=30ms",
+            "--annotations-direct=no",
+            "--annotations-verify-after=30s",
+            "--annotations-batch=400",
+            "--annotations-check-every=1m",
+        ])
+        .expect("settings");
+        assert_eq!(the_same(&Settings::default(), &given), [""; 0], "cannot be set");
+    }
+
+    #[test]
+    fn settings_that_do_not_fit_are_refused_with_words() {
+        for (bad, words) in [
+            ("--annotations-base-url=example.org", "https://notes.example.org"),
+            ("--annotations-origins=http://a/b", "without a path"),
+            ("--annotations-operator-token=short", "16 to 128"),
+            ("--annotations-batch=0", "10000"),
+        ] {
+            let refused = settings(&[bad]).expect_err(bad);
+            assert!(refused.contains(words), "{bad}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Addresses: taking one, and naming it.
+
+use std::net::SocketAddr;
+
+use tokio::net::TcpListener;
+
+use crate::exit::Failure;
+
+pub async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let failure = match error.kind() {
+            std::io::ErrorKind::AddrInUse => Failure::conflict(format!("{address} is in use")),
+            _ => Failure::failed(format!("cannot listen on {address}: {error}")),
+        };
+        failure.hint("choose another address: --listen 127.0.0.1:8081")
+    })
+}
+
+/// The address that somebody wants; else the usual one, or a free port when that is taken.
+pub async fn listen_somewhere(
+    wanted: Option<SocketAddr>,
+    usual: &str,
+) -> Result<TcpListener, Failure> {
+    if let Some(wanted) = wanted {
+        return listen(wanted).await;
+    }
+    let usual: SocketAddr = usual.parse().map_err(Failure::failed)?;
+    match TcpListener::bind(usual).await {
+        Ok(listener) => Ok(listener),
+        // Somebody else's; any other will do.
+        Err(_) => listen(SocketAddr::new(usual.ip(), 0)).await,
+    }
+}
+
+/// The address in links: nobody can open 0.0.0.0.
+pub fn reachable(address: SocketAddr) -> String {
+    match address.ip().is_unspecified() {
+        true => format!("localhost:{}", address.port()),
+        false => address.to_string(),
+    }
+}

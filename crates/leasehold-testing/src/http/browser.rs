@@ -1,0 +1,44 @@
+//! Checks with a real browser: a script for Node that drives Chromium.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+/// For all checks of a script together; each has its own limit in the script.
+const LIMIT: Duration = Duration::from_secs(540);
+
+/// A Chromium, looked for where the scripts look.
+fn has_chromium() -> bool {
+    let named = std::env::var("CHROMIUM").is_ok_and(|path| Path::new(&path).exists());
+    let places = [
+        "/usr/bin/chromium",
+        "/usr/bin/chromium-browser",
+        "/usr/bin/google-chrome",
+        "/Applications/Chromium.app/Contents/MacOS/Chromium",
+        "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    ];
+    named || places.iter().any(|place| Path::new(place).exists())
+}
+
+/// Runs `script` of this folder until its end, which must be a good one. `packages` is the folder
+/// with what the scripts need; in `BROWSER_CHECK` stands the one check that is wanted.
+pub async fn run(folder: &Path, script: &str, args: &[&str], packages: &Path) {
+    assert!(has_chromium(), "run scripts/test, which installs it, or: apt-get install chromium");
+    assert!(
+        packages.join("node_modules/puppeteer-core").is_dir(),
+        "run scripts/test, which installs it, or: cd {} && npm ci",
+        packages.display()
+    );
+    let mut node = Command::new("node");
+    node.arg(script).args(args).args(std::env::var("BROWSER_CHECK"));
+    node.current_dir(folder).stdin(Stdio::null()).kill_on_drop(true);
+    let output = tokio::time::timeout(LIMIT, node.output())
+        .await
+        .expect("the browser is done in time")
+        .expect("node is installed: apt-get install nodejs");
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "see above for what the browser found");
+}

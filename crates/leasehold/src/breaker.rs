@@ -1,0 +1,171 @@
+//! A breaker: stops asking something that does not answer, and lets one question through at a time
+//! until it does.
+//!
+//! # What is true
+//! - Closed, everybody may ask. Open, nobody may, until the pause is over; then one may, and its answer
+//!   decides.
+//!
+//! # What can go wrong
+//! - Whoever tries goes away without an answer, as a request whose client has left: the next one may
+//!   try then. Held for ever, that turn would keep the breaker open for ever.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What those who are not let through are told while somebody tries.
+const WHILE_TRIED: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub struct Breaker {
+    failures: u32,
+    of: u32,
+    pause: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// One bit a question, newest lowest; 1: it failed.
+    failed: u32,
+    asked: u32,
+    open_until: Option<Instant>,
+    tried: bool,
+}
+
+/// Leave to ask. Say how it went.
+#[must_use = "a question that was never asked still has its turn"]
+#[derive(Debug)]
+pub struct Question<'a> {
+    breaker: &'a Breaker,
+    /// The one that decides whether an open breaker closes.
+    tries: bool,
+}
+
+impl Breaker {
+    /// Opens for `pause` when `failures` of the last `of` questions failed, of which there are at most
+    /// 31.
+    pub const fn new(failures: u32, of: u32, pause: Duration) -> Self {
+        let state = State { failed: 0, asked: 0, open_until: None, tried: false };
+        Self { failures, of, pause, state: Mutex::new(state) }
+    }
+
+    /// `Err`: do not ask; how long until it is worth trying.
+    pub fn ask(&self, now: Instant) -> Result<Question<'_>, Duration> {
+        let mut state = self.state();
+        match state.open_until {
+            None => Ok(Question { breaker: self, tries: false }),
+            Some(until) if now < until => Err(until - now),
+            Some(_) if state.tried => Err(WHILE_TRIED),
+            Some(_) => {
+                state.tried = true;
+                Ok(Question { breaker: self, tries: true })
+            }
+        }
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.state().open_until.is_some()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Question<'_> {
+    /// True when that has opened the breaker, which was closed.
+    pub fn tell(self, worked: bool, now: Instant) -> bool {
+        let breaker = self.breaker;
+        let mut state = breaker.state();
+        if state.open_until.is_some() {
+            // Perhaps the answer of one that was asked before it opened: it counts like the others.
+            match worked {
+                true => *state = State::default(),
+                false => state.open_until = Some(now + breaker.pause),
+            }
+            return false;
+        }
+        state.failed = (state.failed << 1 | u32::from(!worked)) & ((1 << breaker.of) - 1);
+        state.asked = (state.asked + 1).min(breaker.of);
+        let opens = state.asked == breaker.of && state.failed.count_ones() >= breaker.failures;
+        if opens {
+            state.open_until = Some(now + breaker.pause);
+        }
+        opens
+    }
+}
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        if self.tries {
+            self.breaker.state().tried = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAUSE: Duration = Duration::from_secs(30);
+
+    /// Asks, and says how it went; false when nobody may ask.
+    fn ask(breaker: &Breaker, worked: bool, now: Instant) -> bool {
+        breaker.ask(now).map(|question| question.tell(worked, now)).is_ok()
+    }
+
+    #[test]
+    fn opens_at_half_of_ten_and_closes_when_a_try_works() {
+        let (breaker, start) = (Breaker::new(5, 10, PAUSE), Instant::now());
+        for call in 0..10 {
+            assert!(ask(&breaker, call % 2 == 0, start), "closed at call {call}");
+        }
+        assert_eq!(breaker.ask(start).err(), Some(PAUSE));
+        let later = start + PAUSE;
+        let first = breaker.ask(later).expect("one may try");
+        assert_eq!(breaker.ask(later).err(), Some(WHILE_TRIED), "and only one");
+        first.tell(false, later);
+        assert!(!ask(&breaker, true, later + Duration::from_secs(1)), "open again");
+        assert!(ask(&breaker, true, later + PAUSE));
+        assert!(!breaker.is_open());
+        assert!(ask(&breaker, true, later + PAUSE) && ask(&breaker, true, later + PAUSE));
+    }
+
+    #[test]
+    fn four_failures_of_ten_are_borne() {
+        let (breaker, now) = (Breaker::new(5, 10, PAUSE), Instant::now());
+        assert!((0..30).all(|call| ask(&breaker, call % 10 >= 4, now)));
+        assert!(!breaker.is_open());
+    }
+
+    #[test]
+    fn three_in_a_row_are_three_without_a_success_between_them() {
+        let (breaker, now) = (Breaker::new(3, 3, PAUSE), Instant::now());
+        assert!((0..30).all(|call| ask(&breaker, call % 3 == 2, now)));
+        let opened = |worked| breaker.ask(now).map(|question| question.tell(worked, now));
+        assert_eq!([false; 3].map(opened), [Ok(false), Ok(false), Ok(true)], "it says so once");
+        assert!(breaker.is_open());
+    }
+
+    #[test]
+    fn whoever_goes_away_without_an_answer_leaves_the_try_to_the_next() {
+        let (breaker, now) = (Breaker::new(1, 1, PAUSE), Instant::now());
+        ask(&breaker, false, now);
+        let later = now + PAUSE;
+        drop(breaker.ask(later).expect("one may try"));
+        assert!(breaker.is_open(), "nothing was learnt");
+        assert!(ask(&breaker, true, later), "or nobody could ever ask again");
+    }
+
+    #[test]
+    fn an_answer_from_before_it_opened_takes_no_turn_away() {
+        let (breaker, now) = (Breaker::new(1, 1, PAUSE), Instant::now());
+        let slow = breaker.ask(now).expect("closed");
+        ask(&breaker, false, now);
+        let trying = breaker.ask(now + PAUSE).expect("one may try");
+        slow.tell(false, now);
+        assert!(breaker.ask(now + PAUSE).is_err(), "somebody tries already");
+        trying.tell(true, now + PAUSE);
+        assert!(!breaker.is_open());
+    }
+}
