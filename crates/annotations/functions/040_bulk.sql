@@ -27,7 +27,9 @@ begin
          limit most);
 end $$;
 
-create or replace function annotations.bulk_step(which bigint, most int default 1000)
+-- Does a piece. Notes are looked up many at a time: the way to them may lead past all that the same
+-- person ever wrote.
+create or replace function annotations.bulk_step(which bigint, most int default 250)
 returns table (rows_changed int, finished boolean)
 language plpgsql volatile set search_path = annotations, leasehold, pg_temp as $$
 #variable_conflict use_column
@@ -41,8 +43,16 @@ begin
         return query select 0, true;
         return;
     end if;
-    -- A move takes what still says the old group, so it needs no place to go on from.
-    ids := annotations.meant(work.tag, work.filter, work.after_id, most);
+    -- What a crash takes back here, it takes back as a whole, and the work goes on from there. People
+    -- who save need not wait until the disk has it.
+    perform set_config('synchronous_commit', 'off', true);
+    if work.taken >= cardinality(work.ahead) then
+        update annotations.bulk b
+           set ahead = annotations.meant(work.tag, work.filter, work.after_id, 5000), taken = 0
+         where b.id = which
+        returning * into work;
+    end if;
+    ids := work.ahead[work.taken + 1 : work.taken + most];
     perform set_config('leasehold.tag', work.tag, true);
     perform set_config('leasehold.priority', work.priority::text, true);
     case work.tag
@@ -68,10 +78,10 @@ begin
     end case;
     update annotations.bulk b
        set after_id = coalesce(ids[cardinality(ids)], b.after_id),
-           rows_done = b.rows_done + cardinality(ids),
-           finished_at = case when cardinality(ids) < most then statement_timestamp() end
+           taken = b.taken + cardinality(ids), rows_done = b.rows_done + cardinality(ids),
+           finished_at = case when ids = '{}' then statement_timestamp() end
      where b.id = which;
-    return query select cardinality(ids), cardinality(ids) < most;
+    return query select cardinality(ids), ids = '{}';
 end $$;
 
 -- Stops a piece of work; jobs that it made and nobody runs are removed.

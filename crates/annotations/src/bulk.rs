@@ -2,7 +2,10 @@
 //!
 //! # What is true
 //! - Each piece is one short transaction. Whoever saves in between waits for a piece at most.
+//! - After each piece comes a rest of the same length, so that people have half of the database.
 //! - How far the work has come is stored with each piece: after a crash it goes on from there.
+
+use std::time::{Duration, Instant};
 
 use leasehold::schedule::Schedule;
 use leasehold::worker::WorkerBuilder;
@@ -16,7 +19,9 @@ use crate::service::Annotations;
 /// Where the work in pieces waits.
 pub const QUEUE: &str = "annotations.bulk";
 /// Notes of a piece.
-const PIECE: i32 = 1000;
+const PIECE: i32 = 250;
+/// The longest rest: a database that is slow for once must not put the work off for minutes.
+const LONGEST_REST: Duration = Duration::from_secs(1);
 
 #[derive(Job, Serialize, Deserialize)]
 #[job(name = "annotations.bulk", queue = "annotations.bulk", max_attempts = 1000)]
@@ -41,11 +46,22 @@ pub fn worker<S: Send + Sync + 'static>(
         .handle(move |job: Bulk, ctx: Ctx| work(working.clone(), job, ctx))
         .handle(move |_: Purge| tidy(purging.clone()))
         .schedule(purge);
-    let mirror = annotations.0.mirrored.as_ref().and_then(|mirrored| mirrored.mirror.clone());
-    Ok(match mirror {
-        Some(mirror) => builder.mirror(mirror),
-        None => builder,
+    Ok(match annotations.writes_index() {
+        true => index_worker(annotations, builder),
+        false => builder,
     })
+}
+
+/// Adds what keeps the index equal to the notes, and nothing else: for a process that has
+/// become the writer of the index ([`Annotations::becomes_writer`]) while its worker ran.
+pub fn index_worker<S: Send + Sync + 'static>(
+    annotations: &Annotations,
+    builder: WorkerBuilder<S>,
+) -> WorkerBuilder<S> {
+    match &annotations.0.mirrored {
+        Some(mirrored) => builder.mirror(mirrored.mirror.clone()),
+        None => builder,
+    }
 }
 
 async fn work(annotations: Annotations, job: Bulk, ctx: Ctx) -> Result<(), JobError> {
@@ -54,12 +70,13 @@ async fn work(annotations: Annotations, job: Bulk, ctx: Ctx) -> Result<(), JobEr
         if ctx.stop_reason().is_some() {
             return Err(JobError::retry("stopped between two pieces"));
         }
+        let started = Instant::now();
         let params = [(&job.bulk as _, Type::INT8), (&PIECE as _, Type::INT4)];
         let row = annotations.row(sql, &params).await.map_err(|error| trouble(&error))?;
         if row.get(1) {
             return Ok(());
         }
-        tokio::task::yield_now().await;
+        tokio::time::sleep(started.elapsed().min(LONGEST_REST)).await;
     }
 }
 

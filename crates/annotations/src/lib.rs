@@ -36,7 +36,7 @@ mod search;
 mod service;
 mod settings;
 
-pub use bulk::worker;
+pub use bulk::{index_worker, worker};
 pub use database::SCHEMA;
 pub use error::{Refused, StartError, Unavailable};
 pub use http::router;

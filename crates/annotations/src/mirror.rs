@@ -1,6 +1,6 @@
 //! The search index as a mirror of the table: declared here, kept equal by the engine.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -38,19 +38,23 @@ const DOCUMENT: &str = include_str!("../queries/document.sql");
 #[derive(Clone)]
 pub struct Index {
     search: Arc<dyn SearchIndex>,
-    /// `None`: another process writes.
-    targets: Option<Arc<dyn Targets>>,
+    targets: Arc<dyn Targets>,
+    writes: Writes,
 }
+
+/// Says whether this process may write to the store now.
+type Writes = Arc<dyn Fn() -> bool + Send + Sync>;
 
 impl Index {
     pub fn new<T: SearchIndex + Targets>(store: Arc<T>) -> Self {
-        Self { search: Arc::clone(&store) as _, targets: Some(store) }
+        Self { search: Arc::clone(&store) as _, targets: store, writes: Arc::new(|| true) }
     }
 
-    /// Only asked, because another process writes: this one must not take index jobs that it could
-    /// only put off.
-    pub fn read_only(self) -> Self {
-        Self { targets: None, ..self }
+    /// For a store that one process writes at a time: says whether it is this one. Until it is, this
+    /// process only asks the store; it must not take index jobs that it could only put off. Once it
+    /// is, it stays so.
+    pub fn written_when(self, writes: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { writes: Arc::new(writes), ..self }
     }
 }
 
@@ -71,9 +75,11 @@ pub fn declare(settings: &Settings) -> Mirror {
 /// The index, with what is needed to ask it and to write to it.
 pub(crate) struct Mirrored {
     pub index: Arc<dyn SearchIndex>,
-    /// `None`: another process writes.
-    pub mirror: Option<Mirror>,
-    direct: Option<DirectWriter>,
+    pub mirror: Mirror,
+    targets: Arc<dyn Targets>,
+    writes: Writes,
+    /// Not there while another process writes.
+    direct: OnceLock<DirectWriter>,
     pub breaker: Breaker,
     pub pace: Pace,
     known: Mutex<Option<(Instant, State)>>,
@@ -89,30 +95,44 @@ pub(crate) struct State {
 
 impl Mirrored {
     pub async fn start(engine: &Leasehold, index: Index, settings: &Settings) -> Self {
-        // A new index is made now, not by the first search. One that is down is left alone.
-        if let Some(targets) = &index.targets {
-            match tokio::time::timeout(START_LIMIT, targets.current()).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => tracing::warn!(%error, "the search index does not answer yet"),
-                Err(_) => tracing::warn!("the search index does not answer yet"),
-            }
-        }
-        let mirror = index.targets.map(|targets| declare(settings).targets(targets));
-        let direct =
-            mirror.as_ref().filter(|_| settings.direct).map(|mirror| mirror.direct_writer(engine));
-        Self {
-            index: index.search,
-            mirror,
-            direct,
+        let Index { search, targets, writes } = index;
+        let mirrored = Self {
+            index: search,
+            mirror: declare(settings).targets(Arc::clone(&targets)),
+            targets,
+            writes,
+            direct: OnceLock::new(),
             breaker: Breaker::new(FAILURES, FAILURES, LEAVE_ALONE),
             pace: Pace::default(),
             known: Mutex::new(None),
+        };
+        if mirrored.writes() {
+            mirrored.begin(engine, settings).await;
+        }
+        mirrored
+    }
+
+    /// Whether this process writes to the index.
+    pub fn writes(&self) -> bool {
+        (self.writes)()
+    }
+
+    /// This process writes from now on.
+    pub async fn begin(&self, engine: &Leasehold, settings: &Settings) {
+        // A new index is made now, not by the first search. One that is down is left alone.
+        match tokio::time::timeout(START_LIMIT, self.targets.current()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the search index does not answer yet"),
+            Err(_) => tracing::warn!("the search index does not answer yet"),
+        }
+        if settings.direct {
+            self.direct.get_or_init(|| self.mirror.direct_writer(engine));
         }
     }
 
     /// After a commit; never waits.
     pub fn changed(&self, id: &str) {
-        if let Some(direct) = &self.direct {
+        if let Some(direct) = self.direct.get() {
             direct.changed([id]);
         }
     }

@@ -1,6 +1,7 @@
 //! The handle that HTTP, workers and people hang on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold::Leasehold;
 use leasehold::link::Param;
@@ -13,6 +14,8 @@ use crate::settings::Settings;
 
 /// Sessions for the statements of requests.
 const SESSIONS: usize = 6;
+/// How often a process that only asks the index looks whether it may write.
+const TAKE_OVER_EVERY: Duration = Duration::from_secs(1);
 
 /// The annotation service on one database and one index. Cheap to clone.
 #[derive(Clone)]
@@ -57,6 +60,25 @@ impl Annotations {
 
     pub fn engine(&self) -> &Leasehold {
         &self.0.engine
+    }
+
+    pub fn has_index(&self) -> bool {
+        self.0.mirrored.is_some()
+    }
+
+    /// Whether this process writes to the index. False where there is none.
+    pub fn writes_index(&self) -> bool {
+        self.0.mirrored.as_ref().is_some_and(Mirrored::writes)
+    }
+
+    /// Ready when this process is the one that writes to the index: the one that did has ended, however
+    /// it did. Never where there is no index. Then give [`crate::index_worker`] a worker.
+    pub async fn becomes_writer(&self) {
+        let Some(mirrored) = &self.0.mirrored else { return std::future::pending().await };
+        while !mirrored.writes() {
+            tokio::time::sleep(TAKE_OVER_EVERY).await;
+        }
+        mirrored.begin(&self.0.engine, &self.0.settings).await;
     }
 
     /// True when the database answers; for health checks.

@@ -7,27 +7,47 @@
     reason = "a test stops at the first surprise"
 )]
 
+// Shared with the other tests, which use more of it.
+#[path = "it/gate.rs"]
+#[allow(dead_code, reason = "see above")]
+mod gate;
+#[path = "it/kind.rs"]
+#[allow(dead_code, reason = "see above")]
+mod kind;
 #[path = "it/rig.rs"]
-#[allow(dead_code, reason = "shared with the other tests, which use more of it")]
+#[allow(dead_code, reason = "see above")]
 mod rig;
+#[path = "it/switch.rs"]
+#[allow(dead_code, reason = "see above")]
+mod switch;
 
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Duration;
 
 use annotations::Settings;
 use axum::Router;
 use axum::response::Html;
 use axum::routing::{get, post};
-use leasehold_testing::http::browser;
 use tokio::net::TcpListener;
+use tokio::process::Command;
 
 use self::rig::Rig;
+
+/// For all checks together; each has its own limit in the script.
+const LIMIT: Duration = Duration::from_secs(540);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn h3_h10_people_annotate_a_text_with_a_real_browser() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
     // The helpers, and what they need, are those of the paste service's tests.
     let helpers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pastes/tests/browser");
+    assert!(
+        helpers.join("node_modules/puppeteer-core").is_dir(),
+        "run scripts/test, which installs it, or: cd {} && npm ci",
+        helpers.display()
+    );
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -38,7 +58,7 @@ async fn h3_h10_people_annotate_a_text_with_a_real_browser() {
         origins: vec![control.clone()],
         ..rig::settings()
     };
-    let rig = Arc::new(Rig::with(settings, true).await);
+    let rig = Arc::new(Rig::with(settings).await);
     let service = annotations::router(rig.notes.clone());
     let serving = tokio::spawn(annotations::http::serve(listener, service, std::future::pending()));
 
@@ -56,8 +76,16 @@ async fn h3_h10_people_annotate_a_text_with_a_real_browser() {
         .route("/page", get(move || async move { Html(embedding) }));
     let controlling = tokio::spawn(async move { axum::serve(other, routes).await.unwrap() });
 
-    browser::run(&folder, "pages.mjs", &[&base, &control], &helpers).await;
-
+    let mut script = Command::new("node");
+    script.arg("pages.mjs").args([&base, &control]).args(std::env::var("BROWSER_CHECK"));
+    script.current_dir(&folder).stdin(Stdio::null()).kill_on_drop(true);
+    let output = tokio::time::timeout(LIMIT, script.output())
+        .await
+        .expect("the browser is done in time")
+        .expect("node is installed: apt-get install nodejs");
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    eprintln!("{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "see above for what the browser found");
     serving.abort();
     controlling.abort();
 }

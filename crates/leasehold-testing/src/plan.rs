@@ -8,6 +8,8 @@ pub struct Plan {
     /// `Index Scan loans_pkey`: each read of the table, in the order of the alphabet.
     pub reads: Vec<String>,
     pub pages: i64,
+    /// Pairs of rows that joins compared in vain.
+    pub thrown_away: f64,
 }
 
 /// The plan that a session keeps for a statement, seen by running it. Nothing stays of what it did.
@@ -30,7 +32,14 @@ pub async fn plan(client: &Client, table: &str, sql: &str, types: &str, values: 
     find_reads(top, table, &mut reads);
     reads.sort();
     let pages = ["Shared Hit Blocks", "Shared Read Blocks"];
-    Plan { reads, pages: pages.iter().filter_map(|name| top[*name].as_i64()).sum() }
+    let pages = pages.iter().filter_map(|name| top[*name].as_i64()).sum();
+    Plan { reads, pages, thrown_away: thrown_away(top) }
+}
+
+fn thrown_away(node: &Value) -> f64 {
+    let number = |name: &str| node[name].as_f64().unwrap_or_default();
+    let here = number("Rows Removed by Join Filter") * number("Actual Loops");
+    here + node["Plans"].as_array().into_iter().flatten().map(thrown_away).sum::<f64>()
 }
 
 fn find_reads(node: &Value, table: &str, found: &mut Vec<String>) {

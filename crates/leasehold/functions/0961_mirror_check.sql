@@ -1,6 +1,7 @@
 -- What the check of a mirror keeps: its place, what it found, what is counted and what may be
 -- forgotten.
 
+-- Takes the next range of a mirror's check. No row: it is not due, or somebody is at it. Who takes it
 -- and dies holds it up for two minutes.
 create or replace function leasehold.take_check(of_name text)
 returns table (token bigint, after text, round_started_at timestamptz)
@@ -21,6 +22,7 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
     returning m.check_token, m.check_after, m.round_started_at
 $$;
 
+-- Ends a range of the check. `next_after` null: the round is over, and what it found is published.
 -- False: it took too long, and somebody else has taken the range.
 create or replace function leasehold.end_check(
     of_name text, of_token bigint, next_after text, more_rows bigint, more_repaired bigint,
@@ -64,6 +66,33 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
     returning m.equal_as_of
 $$;
 
+-- Which of these rows have a job without a mark, and since when: a statement that changes many rows makes
+-- such jobs. They are read as a whole and laid beside the rows, never once for each row.
+create or replace function leasehold.mirror_pending(of_mirror text, keys text[])
+returns table (key text, since timestamptz)
+language plpgsql stable security definer
+set search_path = leasehold, pg_temp
+set enable_nestloop = off set enable_mergejoin = off set jit = off as $$
+#variable_conflict use_column
+declare
+    m leasehold.mirror;
+begin
+    if cardinality(keys) = 0 then
+        return;
+    end if;
+    select * into m from leasehold.mirror where name = of_mirror;
+    return query
+    select k.key, min(j.enqueued_at)
+      from unnest(keys) as k (key)
+      join leasehold.job j
+        on j.kwargs ->> m.job_field
+           = leasehold.mirror_kwargs(m.key_kind, m.job_field, k.key) ->> m.job_field
+     where j.queue = m.queue and j.name = m.job_name and j.idempotency_key is null
+     group by k.key;
+end $$;
+
+-- Notes what is unequal, and makes a job for each row that has none. A row that changed since the
+-- round began is not a difference yet: its own job is on its way. A row that stays unequal gets
 -- another job a minute later, then two, up to a day.
 create or replace function leasehold.mirror_differs(
     of_mirror text, began timestamptz, keys text[], kinds text[], sources bigint[], helds bigint[]
@@ -76,12 +105,18 @@ declare
     wanted text[];
 begin
     select * into m from leasehold.mirror where name = of_mirror;
-    with asked as (
+    with marked as materialized (
         select a.key, a.kind, a.source, a.held, j.enqueued_at as since
           from unnest(keys, kinds, sources, helds) as a (key, kind, source, held)
           left join leasehold.idempotency_key i
             on i.queue = m.queue and i.key = leasehold.mirror_mark(m.name, a.key)
           left join leasehold.job j on j.id = i.job_id
+    ), asked as materialized (
+        select a.key, a.kind, a.source, a.held, coalesce(a.since, p.since) as since
+          from marked a
+          left join leasehold.mirror_pending(
+                        m.name, array(select n.key from marked n where n.since is null)) p
+            on p.key = a.key
     ), noted as (
         insert into leasehold.mirror_difference as d
             (mirror, key, kind, source_version, held_version, repairs, repaired_at)
@@ -114,10 +149,15 @@ create or replace function leasehold.mirror_equal(
     of_mirror text, after text, up_to text, but text[] default '{}'
 )
 returns void
-language sql volatile security definer set search_path = leasehold, pg_temp as $$
+language sql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
     delete from leasehold.mirror_difference d
-     where d.mirror = of_mirror and (after is null or d.key > after)
-       and (up_to is null or d.key <= up_to) and d.key <> all (but)
+     -- No key is empty. The end of a range is looked up among the differences themselves where there is
+     -- none, so that both ends are found by the index.
+     where d.mirror = of_mirror and d.key > coalesce(after, '')
+       and d.key <= coalesce(up_to, (select max(l.key) from leasehold.mirror_difference l
+                                      where l.mirror = of_mirror))
+       and not exists (select from unnest(but) as b (key) where b.key = d.key)
 $$;
 
 -- Rows were seen equal.
@@ -156,6 +196,7 @@ begin
     return gone;
 end $$;
 
+-- Forgets marks of changes whose jobs are over. Each change leaves one, which is more than `prune` is
 -- made for. Its job is looked for when the mark is locked, in a statement of its own: see `prune`.
 create or replace function leasehold.mirror_prune(of_mirror text, up_to int default 5000)
 returns int
@@ -181,6 +222,7 @@ begin
     return gone;
 end $$;
 
+-- Remembers a deletion that nobody wrote down. One row a call: a caller that held one row and waited
 -- for the next could meet a transaction that does so the other way round. Gives the version.
 create or replace function leasehold.mirror_entomb(of_mirror text, of_key text, above bigint)
 returns bigint
@@ -202,7 +244,3 @@ begin
     insert into leasehold.tally (queue, tag, what, n, subject)
     select of_queue, t.tag, t.what, t.n, of_mirror from unnest(tags, whats, ns) as t (tag, what, n);
 end $$;
-
--- The store itself says that it searches another set: it was lost and made anew, or somebody swapped
-
--- Asks a worker that has the store to do something with it. Asked twice, it is done once. Gives the

@@ -9,6 +9,7 @@ begin
     return (select m.serving from leasehold.mirror m where m.name = of_name);
 end $$;
 
+-- The store itself says that it searches another set: it was lost and made anew, or somebody swapped
 -- it by hand. The check fills what is missing.
 create or replace function leasehold.mirror_adopts(of_name text, of_former text, of_serving text)
 returns boolean
@@ -75,6 +76,7 @@ begin
     return dropped;
 end $$;
 
+-- Asks a worker that has the store to do something with it. Asked twice, it is done once. Gives the
 -- number of the job; null: there is no such mirror.
 create or replace function leasehold.order_mirror(of_name text, what text, actor text)
 returns bigint

@@ -10,7 +10,6 @@ language sql immutable strict parallel safe as $$
 $$;
 
 -- Declares a mirror. The same declaration again changes nothing of its check or its rebuild. Its
-
 -- queue takes as many jobs at once as the mirror does, unless someone has said otherwise.
 create or replace function leasehold.declare_mirror(
     of_name text, of_table text, of_key text, of_kind text, of_version text, of_queue text,
@@ -61,15 +60,10 @@ $$;
 
 -- Jobs for rows that changed, in the transaction that changed them: one a row.
 --
-
 -- A change joins the job of an earlier one while that job waits: the lock on it keeps every claim
-
 -- away until this transaction is over, so whoever claims it then sees the change. A job that is
-
 -- running, or that somebody has locked, may have read the row before this change: a new one is made.
-
 -- Nothing here waits for a lock that another transaction may hold for long. A statement that changes
-
 -- many rows makes plain jobs; a pass works each row once, however many jobs name it.
 create or replace function leasehold.mirror_changed(of_mirror text, keys text[])
 returns void
@@ -112,7 +106,8 @@ begin
         insert into leasehold.job
             (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts)
         select m.job_name, leasehold.mirror_kwargs(m.key_kind, m.job_field, k.key), m.queue,
-               with_priority, due, late, with_tag, 2147483647
+               -- Nobody writes so many directly: there is nothing to wait for.
+               with_priority, statement_timestamp(), late, with_tag, 2147483647
           from (select distinct u.key from unnest(keys) as u (key)) k;
         return;
     end if;
@@ -177,7 +172,6 @@ begin
 end $$;
 
 -- Rows that are inserted under a key that was deleted before, with the version of the deletion.
-
 -- Asked after the insert: only then has it waited for a transaction that deletes the same key.
 create or replace function leasehold.mirror_revived(of_mirror text, keys text[])
 returns table (key text, version bigint)
@@ -186,8 +180,6 @@ set search_path = leasehold, pg_temp set enable_seqscan = off as $$
     select g.key, g.version from leasehold.mirror_gone g
      where g.mirror = of_mirror and g.key = any (keys)
 $$;
-
--- Remembers a deletion that nobody wrote down. One row a call: a caller that held one row and waited
 
 -- Jobs for rows that are to be written again, due now. `force`: even where the store has them.
 create or replace function leasehold.mirror_reindex(
@@ -216,11 +208,8 @@ begin
 end $$;
 
 -- Puts jobs of one lease off, many at once. They go to lanes of their own, behind those of jobs that
-
 -- were never put off, so that however many of them are due, a claim has room for fresh ones.
-
 -- `counted`: the attempt was a failure and stays counted. There is no last attempt: such jobs end
-
 -- when their work is seen done, or when they expire. Gives the ids that were still ours.
 create or replace function leasehold.put_off(
     ids bigint[], generation bigint, waits float8[], whys text[], counted boolean[]
@@ -276,13 +265,3 @@ begin
     get diagnostics moved = row_count;
     return moved;
 end $$;
-
--- Takes the next range of a mirror's check. No row: it is not due, or somebody is at it. Who takes it
-
--- Ends a range of the check. `next_after` null: the round is over, and what it found is published.
-
--- Notes what is unequal, and makes a job for each row that has none. A row that changed since the
-
--- round began is not a difference yet: its own job is on its way. A row that stays unequal gets
-
--- Forgets marks of changes whose jobs are over. Each change leaves one, which is more than `prune` is

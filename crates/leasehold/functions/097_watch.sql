@@ -293,19 +293,16 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
     on conflict (at, kind, subject, metric) do update set value = excluded.value
 $$;
 
--- What keeps Postgres from cleaning up, and how much there is to clean. Transactions of others are
--- seen as far as the owner of these functions may see them: grant it pg_read_all_stats.
+-- How long vacuum has been held back, how many ids were given out, and how much there is to clean.
 create or replace function leasehold.measure_database(minute timestamptz)
 returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
     insert into leasehold.measure as m (at, kind, subject, metric, flow, value)
-    select minute, 'database', '', 'oldest_xact_age', false, coalesce(greatest(
-        (select max(extract(epoch from clock_timestamp() - a.xact_start)) from pg_stat_activity a
-          where a.datname = current_database() and a.pid <> pg_backend_pid()
-            and a.backend_type = 'client backend'
-            and (a.backend_xmin is not null or a.backend_xid is not null)),
-        (select max(extract(epoch from clock_timestamp() - p.prepared)) from pg_prepared_xacts p
-          where p.database = current_database())), 0)
+    select minute, 'database', '', 'oldest_xact_age', false,
+           coalesce((select max(h.age) from leasehold.vacuum_holders() h), 0)
+    union all
+    select minute, 'database', '', 'next_xid', false,
+           pg_snapshot_xmax(pg_current_snapshot())::text::double precision
     union all
     select minute, 'database', s.relname, v.metric, false, v.value
       from pg_stat_all_tables s

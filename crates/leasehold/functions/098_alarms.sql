@@ -72,12 +72,26 @@ begin
                     from latest where kind = 'sweep' group by subject) l), '[]'),
         'mirrors', coalesce((select jsonb_agg(jsonb_build_object(
             'mirror', l.subject, 'differences', coalesce(l.differences, 0),
-            'oldest_difference_age', coalesce(l.age, 0)) order by l.subject)
+            'oldest_difference_age', coalesce(l.age, 0),
+            -- Two rounds of its check are no reason to worry, however long they take. A mirror that
+            -- was never equal may have no store at all.
+            'unproven_age', coalesce(greatest(l.equal_age
+                - 2 * (m.rows_checked / m.range_rows + 1) * extract(epoch from m.check_every), 0), 0)
+            ) order by l.subject)
             from (select subject, max(value) filter (where metric = 'differences') as differences,
-                         max(value) filter (where metric = 'oldest_difference_age') as age
-                    from latest where kind = 'mirror' group by subject) l), '[]'),
+                         max(value) filter (where metric = 'oldest_difference_age') as age,
+                         max(value) filter (where metric = 'equal_age') as equal_age
+                    from latest where kind = 'mirror' group by subject) l
+            left join leasehold.mirror m on m.name = l.subject), '[]'),
         'oldest_xact_age', coalesce((select value from latest
             where kind = 'database' and metric = 'oldest_xact_age'), 0),
+        -- Those that alone would be reason enough to look, as of now.
+        'vacuum_held_by', coalesce((select jsonb_agg(jsonb_build_object(
+            'who', h.who, 'remedy', h.remedy, 'age', h.age) order by h.place)
+            from (select v.*, row_number() over (order by v.xids desc nulls last, v.age desc) as place,
+                         max(v.age) over () as oldest
+                    from leasehold.vacuum_holders() v) h
+           where h.place <= 3 and h.age >= h.oldest / 2), '[]'),
         'open', coalesce((select jsonb_agg(jsonb_build_object('rule', a.rule, 'subject', a.subject))
             from leasehold.alarm a where a.cleared_at is null), '[]'))
      where exists (select from latest));
@@ -101,6 +115,9 @@ begin
     if not found then
         return;
     end if;
+    -- Nothing wrong leaves no other trace; this one says that somebody looked.
+    insert into leasehold.duty as d (name, ran_at) values ('judge', of_sample + interval '1 minute')
+    on conflict (name) do update set ran_at = excluded.ran_at;
     for found_now in
         select u.rule, u.subject, u.value, u.threshold, u.summary
           from jsonb_to_recordset(up) as u (rule text, subject text, value float8, threshold float8, summary text)

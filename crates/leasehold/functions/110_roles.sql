@@ -151,8 +151,9 @@ begin
         leasehold.mirror, leasehold.mirror_state, leasehold.mirror_gone, leasehold.mirror_difference
         to leasehold_viewer;
     grant select on leasehold.measure, leasehold.measure_hour, leasehold.watch, leasehold.alarm,
-        leasehold.alarm_state, leasehold.alarm_receiver to leasehold_viewer;
+        leasehold.alarm_state, leasehold.alarm_receiver, leasehold.duty to leasehold_viewer;
     grant execute on function leasehold.latest(), leasehold.mirror_numbers(),
+        leasehold.vacuum_holders(),
         leasehold.series(text, text[], text, interval, interval) to leasehold_viewer;
     grant select (sweep, key, claim, attempts, failed_at, retry_at, dead_at)
         on leasehold.sweep_failure to leasehold_viewer;

@@ -43,6 +43,7 @@ pub const FUNCTIONS: &[(&str, &str)] = &[
     ("mirror", include_str!("../functions/096_mirror.sql")),
     ("mirror_check", include_str!("../functions/0961_mirror_check.sql")),
     ("mirror_sets", include_str!("../functions/0962_mirror_sets.sql")),
+    ("vacuum", include_str!("../functions/0965_vacuum.sql")),
     ("watch", include_str!("../functions/097_watch.sql")),
     ("alarms", include_str!("../functions/098_alarms.sql")),
     ("views", include_str!("../functions/100_views.sql")),

@@ -1,4 +1,5 @@
-//! What the annotation service promises, shown on real Postgres.
+//! What the annotation service promises, shown on real Postgres; with an index in a directory, and
+//! where the index matters with a real OpenSearch as well.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,10 +9,15 @@
 )]
 
 mod bulk;
+mod gate;
 mod http;
 mod index;
+mod kind;
+mod outage;
 mod people;
 mod rig;
 mod save;
 mod story;
+mod switch;
+mod targets;
 mod visibility;

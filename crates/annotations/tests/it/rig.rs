@@ -1,20 +1,17 @@
 //! A service of its own for each test: a migrated database, an index that can be told to fail, a
 //! worker on demand.
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use annotations::index::{Hits, Query, SearchIndex, TantivyIndex, TantivySettings};
 use annotations::{Annotation, Annotations, Filter, Index, NewAnnotation, Settings, User};
-use futures_util::future::BoxFuture;
 use leasehold::Leasehold;
-use leasehold::mirror::{
-    Digest, Held, ItemError, Range, Target, TargetError, Targets, Tombstone, Write, Written,
-};
+use leasehold::mirror::Digest;
 use leasehold_testing::TestDatabase;
 use tokio_postgres::Client;
+
+use crate::kind::Kind;
+use crate::switch::Switch;
 
 pub const PAGE: &str = "https://example.com/quixote";
 
@@ -22,11 +19,23 @@ pub struct Rig {
     pub notes: Annotations,
     pub engine: Leasehold,
     pub client: Client,
-    /// Dropped with the rig.
-    _database: TestDatabase,
     /// The index; `None`: the service has none.
     pub store: Option<Arc<Switch>>,
-    folder: PathBuf,
+    /// Dropped with the rig.
+    _database: TestDatabase,
+}
+
+/// Runs a story over an empty service with each kind of index.
+pub async fn each(story: impl AsyncFn(Rig)) {
+    each_with(settings(), story).await;
+}
+
+pub async fn each_with(settings: Settings, story: impl AsyncFn(Rig)) {
+    for kind in Kind::BOTH {
+        // Shown only when the test fails.
+        println!("on {kind:?}");
+        story(Rig::over(settings.clone(), Some(kind)).await).await;
+    }
 }
 
 /// Nothing goes to the index unless a test lets it, and nobody is slowed down.
@@ -44,24 +53,30 @@ pub fn settings() -> Settings {
 impl Rig {
     /// With an index that can be told to fail.
     pub async fn new() -> Self {
-        Self::with(settings(), true).await
+        Self::with(settings()).await
     }
 
     /// Without an index.
     pub async fn alone() -> Self {
-        Self::with(settings(), false).await
+        Self::over(settings(), None).await
     }
 
-    pub async fn with(settings: Settings, indexed: bool) -> Self {
+    pub async fn with(settings: Settings) -> Self {
+        Self::over(settings, Some(Kind::Tantivy)).await
+    }
+
+    pub async fn over(settings: Settings, kind: Option<Kind>) -> Self {
         let database = TestDatabase::new().await;
         let mut client = database.connect_directly().await;
         annotations::migrate(&mut client).await.unwrap();
         let engine = Leasehold::connect(&database.url()).await.unwrap();
-        let folder = std::env::temp_dir().join(format!("notes-{}", uuid::Uuid::new_v4().simple()));
-        let store = if indexed { Some(Arc::new(Switch::open(&folder).await)) } else { None };
+        let store = match kind {
+            Some(kind) => Some(Arc::new(Switch::open(kind).await)),
+            None => None,
+        };
         let index = store.as_ref().map(|store| Index::new(Arc::clone(store)));
         let notes = Annotations::start(engine.clone(), index, settings).await.unwrap();
-        Self { notes, engine, client, _database: database, store, folder }
+        Self { notes, engine, client, store, _database: database }
     }
 
     pub async fn user(&self, name: &str) -> User {
@@ -124,26 +139,35 @@ impl Rig {
             self.bring_forward().await;
             self.work().await;
         }
+        // What was written is found, as it is a moment later without asking.
+        if let Some(store) = &self.store {
+            let _ = store.digest().await;
+        }
+    }
+
+    /// The same until no job of the index is left: after an outage they come back by themselves.
+    pub async fn work_until_none_waits(&self) {
+        until(async || {
+            self.work_all().await;
+            self.count("select count(*) from leasehold.job where name = 'index'").await == 0
+        })
+        .await;
+    }
+
+    /// The index. Not for services that have none.
+    pub fn index(&self) -> &Switch {
+        self.store.as_ref().expect("an index")
     }
 
     /// Fails unless the index equals the table, down to the last version.
     pub async fn assert_equal(&self) {
-        let store = self.store.as_ref().unwrap();
-        let name = store.inner.current().await.unwrap();
-        let target = store.inner.open(&name).await.unwrap();
-        let held = target.digest(&Range::default()).await.unwrap();
+        let held = self.index().digest().await.unwrap();
         let rows = self.client.query("select id, version from annotations.annotation", &[]);
         let mut wanted = Digest::default();
         for row in rows.await.unwrap() {
             wanted.add(row.get(0), row.get(1));
         }
         assert_eq!(held, wanted, "the index differs from the table");
-    }
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -164,164 +188,6 @@ pub fn passage(text: &str) -> NewAnnotation {
 /// Everything on the page.
 pub fn on_page() -> Filter {
     Filter { url: Some(PAGE.to_owned()), ..Filter::default() }
-}
-
-/// An index that goes down and comes back as a test says, and that can be made to gossip: then it
-/// answers every question with every note that it knows.
-pub struct Switch {
-    pub inner: TantivyIndex,
-    down: Arc<AtomicBool>,
-    gossip: AtomicBool,
-    hanging: AtomicBool,
-    asked: AtomicUsize,
-}
-
-impl Switch {
-    async fn open(folder: &std::path::Path) -> Self {
-        let inner = TantivyIndex::open(TantivySettings::new(folder)).await.unwrap();
-        Self {
-            inner,
-            down: Arc::default(),
-            gossip: AtomicBool::new(false),
-            hanging: AtomicBool::new(false),
-            asked: AtomicUsize::new(0),
-        }
-    }
-
-    pub fn set_down(&self, down: bool) {
-        self.down.store(down, Ordering::SeqCst);
-    }
-
-    pub fn set_gossip(&self, gossip: bool) {
-        self.gossip.store(gossip, Ordering::SeqCst);
-    }
-
-    /// Searches have no answer.
-    pub fn set_hanging(&self, hanging: bool) {
-        self.hanging.store(hanging, Ordering::SeqCst);
-    }
-
-    /// How many searches came.
-    pub fn asked(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
-    }
-
-    /// How many notes the index has of somebody, up to a page.
-    pub async fn inner_search(&self, user: &str) -> usize {
-        let query = Query { user: Some(user.to_owned()), limit: 200, ..Query::default() };
-        self.inner.search(&query).await.unwrap().hits.len()
-    }
-
-    fn up(&self) -> Result<(), TargetError> {
-        up(&self.down)
-    }
-}
-
-fn up(down: &AtomicBool) -> Result<(), TargetError> {
-    match down.load(Ordering::SeqCst) {
-        true => Err(TargetError::Down("switched off".to_owned())),
-        false => Ok(()),
-    }
-}
-
-impl SearchIndex for Switch {
-    fn search<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Hits, TargetError>> {
-        Box::pin(async move {
-            self.asked.fetch_add(1, Ordering::SeqCst);
-            if self.hanging.load(Ordering::SeqCst) {
-                std::future::pending::<()>().await;
-            }
-            self.up()?;
-            match self.gossip.load(Ordering::SeqCst) {
-                true => {
-                    let all = Query { limit: 200, ..Query::default() };
-                    self.inner.search(&all).await
-                }
-                false => self.inner.search(query).await,
-            }
-        })
-    }
-}
-
-impl Targets for Switch {
-    fn current(&self) -> BoxFuture<'_, Result<String, TargetError>> {
-        Box::pin(async move {
-            self.up()?;
-            self.inner.current().await
-        })
-    }
-
-    fn open<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Arc<dyn Target>, TargetError>> {
-        Box::pin(async move {
-            self.up()?;
-            let set = Targets::open(&self.inner, name).await?;
-            Ok(Arc::new(SwitchedSet { set, down: Arc::clone(&self.down) }) as Arc<dyn Target>)
-        })
-    }
-
-    fn create(&self) -> BoxFuture<'_, Result<String, TargetError>> {
-        self.inner.create()
-    }
-
-    fn swap<'a>(&'a self, to: &'a str) -> BoxFuture<'a, Result<(), TargetError>> {
-        self.inner.swap(to)
-    }
-
-    fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), TargetError>> {
-        self.inner.remove(name)
-    }
-}
-
-struct SwitchedSet {
-    set: Arc<dyn Target>,
-    down: Arc<AtomicBool>,
-}
-
-impl Target for SwitchedSet {
-    fn held<'a>(
-        &'a self,
-        keys: &'a [String],
-    ) -> BoxFuture<'a, Result<Vec<Option<Held>>, TargetError>> {
-        Box::pin(async move {
-            up(&self.down)?;
-            self.set.held(keys).await
-        })
-    }
-
-    fn write<'a>(
-        &'a self,
-        writes: &'a [Write],
-    ) -> BoxFuture<'a, Result<Vec<Result<Written, ItemError>>, TargetError>> {
-        Box::pin(async move {
-            up(&self.down)?;
-            self.set.write(writes).await
-        })
-    }
-
-    fn digest<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Digest, TargetError>> {
-        Box::pin(async move {
-            up(&self.down)?;
-            self.set.digest(range).await
-        })
-    }
-
-    fn list<'a>(
-        &'a self,
-        range: &'a Range,
-        most: usize,
-    ) -> BoxFuture<'a, Result<Vec<(String, Held)>, TargetError>> {
-        Box::pin(async move {
-            up(&self.down)?;
-            self.set.list(range, most).await
-        })
-    }
-
-    fn forget<'a>(&'a self, deletions: &'a [Tombstone]) -> BoxFuture<'a, Result<(), TargetError>> {
-        Box::pin(async move {
-            up(&self.down)?;
-            self.set.forget(deletions).await
-        })
-    }
 }
 
 /// Waits until something holds.

@@ -2,7 +2,7 @@
 
 use annotations::{Change, Counts, Filter, Refused, WORLD};
 
-use crate::rig::{PAGE, Rig, on_page, passage};
+use crate::rig::{PAGE, Rig, each, on_page, passage};
 
 /// Every way to a note, for somebody who must not see it.
 async fn assert_hidden(
@@ -42,18 +42,20 @@ async fn secret_of(rig: &Rig, author: &annotations::User, group: &str) -> annota
     rig.notes.create(author, new).await.unwrap().annotation
 }
 
-/// The stories below, by Postgres alone and with an index that answers everything to everybody.
-async fn both(story: impl AsyncFn(&Rig)) {
+/// The stories below, by Postgres alone, and with indexes that answer everything to everybody.
+async fn all_ways(story: impl AsyncFn(&Rig)) {
     let alone = Rig::alone().await;
     story(&alone).await;
-    let gossip = Rig::new().await;
-    gossip.store.as_ref().unwrap().set_gossip(true);
-    story(&gossip).await;
+    each(async |rig| {
+        rig.index().set_gossip(true);
+        story(&rig).await;
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn h14_notes_of_a_group_are_for_its_members_only() {
-    both(async |rig| {
+    all_ways(async |rig| {
         let (alba, bela, carl) =
             (rig.user("alba").await, rig.user("bela").await, rig.user("carl").await);
         let group = rig.notes.make_group(alba.id, "Reading", false).await.unwrap();
@@ -80,7 +82,7 @@ async fn h14_notes_of_a_group_are_for_its_members_only() {
 
 #[tokio::test]
 async fn h14_strangers_cannot_answer_change_or_join_what_they_cannot_see() {
-    both(async |rig| {
+    all_ways(async |rig| {
         let (alba, carl) = (rig.user("alba").await, rig.user("carl").await);
         let group = rig.notes.make_group(alba.id, "Reading", false).await.unwrap();
         let secret = secret_of(rig, &alba, &group.id).await;
@@ -117,7 +119,7 @@ async fn h14_strangers_cannot_answer_change_or_join_what_they_cannot_see() {
 
 #[tokio::test]
 async fn h14_whoever_leaves_a_group_sees_nothing_of_it_any_more() {
-    both(async |rig| {
+    all_ways(async |rig| {
         let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
         let group = rig.notes.make_group(alba.id, "Reading", true).await.unwrap();
         rig.notes.join_group(bela.id, &group.id).await.unwrap();
@@ -134,7 +136,7 @@ async fn h14_whoever_leaves_a_group_sees_nothing_of_it_any_more() {
 
 #[tokio::test]
 async fn h14_a_note_that_moves_to_another_group_leaves_its_former_readers() {
-    both(async |rig| {
+    all_ways(async |rig| {
         let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
         let group = rig.notes.make_group(alba.id, "Reading", false).await.unwrap();
         let mut public = passage("a secret, it turns out");
@@ -174,7 +176,7 @@ async fn h14_replies_of_others_keep_a_conversation_where_it_is() {
 
 #[tokio::test]
 async fn h14_a_group_that_moves_into_another_is_read_by_the_other_from_that_commit_on() {
-    both(async |rig| {
+    all_ways(async |rig| {
         let (alba, bela, carl) =
             (rig.user("alba").await, rig.user("bela").await, rig.user("carl").await);
         let old = rig.notes.make_group(alba.id, "Old", true).await.unwrap();
@@ -220,7 +222,7 @@ async fn h14_a_group_that_moves_into_another_is_read_by_the_other_from_that_comm
 
 #[tokio::test]
 async fn h14_nothing_of_somebody_who_left_can_be_seen_before_it_is_removed() {
-    both(async |rig| {
+    all_ways(async |rig| {
         let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
         let note = rig.note(&alba, "a secret").await;
         rig.work_all().await;

@@ -58,7 +58,7 @@ impl Gatekeeper {
             return Ok(());
         }
         Err(Failure::refused(format!(
-            "{address} can be reached from other machines, and the console has no token"
+            "{address} can be reached from other machines, and there is no token"
         ))
         .hint("set LEASEHOLD_CONSOLE_TOKEN (openssl rand -hex 24), or listen on 127.0.0.1"))
     }

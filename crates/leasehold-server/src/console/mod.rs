@@ -2,7 +2,7 @@
 //!
 //! In reading order: this file starts it; [`auth`] says who may look; [`http`] answers; [`read`] asks
 //! the database and [`model`] holds the answer; [`page`] and [`panels`] draw it, one file a panel;
-//! [`chart`] is the drawing itself.
+//! [`chart`] is the drawing itself. [`scrape`] is `/metrics` alone, for workers.
 //!
 //! # What is true
 //! - It listens on an address of its own, on this machine only unless there is a token: a proxy in
@@ -18,6 +18,7 @@ mod model;
 mod page;
 mod panels;
 mod read;
+pub mod scrape;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;

@@ -61,7 +61,7 @@ impl Annotating {
             }
             Server::Named { .. } => IndexOptions::default(),
         };
-        let notes = start(engine.clone(), &index, settings).await?;
+        let notes = start(engine.clone(), &index, settings, true).await?;
         if demo {
             show(&notes).await?;
         }

@@ -59,6 +59,45 @@ impl Finding {
     }
 }
 
+/// Something that is wrong with one of several things, and what to do about it.
+pub struct Trouble {
+    pub text: String,
+    pub advice: String,
+}
+
+impl Trouble {
+    pub fn new(text: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { text: text.into(), advice: advice.into() }
+    }
+}
+
+/// One finding for everything that is wrong; `None`: nothing is.
+pub fn together(check: &'static str, level: Level, troubles: &[Trouble]) -> Option<Finding> {
+    /// Whoever reads on has enough to do.
+    const MOST: usize = 10;
+    if troubles.is_empty() {
+        return None;
+    }
+    let mut lines: Vec<&str> =
+        troubles.iter().take(MOST).map(|trouble| trouble.text.as_str()).collect();
+    let more = format!("and {} more", troubles.len().saturating_sub(MOST));
+    if troubles.len() > MOST {
+        lines.push(&more);
+    }
+    let mut advice: Vec<&str> = Vec::new();
+    for trouble in troubles.iter().take(MOST) {
+        if !advice.contains(&trouble.advice.as_str()) {
+            advice.push(&trouble.advice);
+        }
+    }
+    Some(Finding {
+        check,
+        level,
+        text: lines.join("\n"),
+        advice: Some(advice.join(&format!("\n{:29}", ""))),
+    })
+}
+
 /// What a check found, or that it could not look.
 pub async fn check(
     name: &'static str,

@@ -6,10 +6,13 @@
 //! - Warnings do not fail: the exit code is 1 only when a promise does not hold.
 
 mod finding;
+mod mirrors;
 mod path;
 mod schema;
 mod self_test;
 mod server;
+mod sweeps;
+mod watch;
 mod work;
 
 use std::process::ExitCode;
@@ -67,6 +70,9 @@ async fn examine(args: &Args, common: &Common) -> Result<(Vec<Finding>, bool), F
     let usable = schema::examine(&db, &mut findings).await;
     if usable {
         findings.extend(work::examine(&db).await);
+        findings.extend(sweeps::examine(&db).await);
+        findings.extend(mirrors::examine(&db).await);
+        findings.extend(watch::examine(&db).await);
         if !args.no_self_test && is_primary(&database).await {
             findings.push(self_test::run(&db).await);
         }

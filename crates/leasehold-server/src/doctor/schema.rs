@@ -1,6 +1,6 @@
 //! The schema: is it ours, of this release, and unchanged?
 
-use leasehold::migrate;
+use leasehold::migrate::{self, Schema};
 
 use super::finding::{Finding, Level, check};
 use crate::cli::Db;
@@ -16,6 +16,12 @@ pub async fn examine(db: &Db, findings: &mut Vec<Finding>) -> bool {
         findings.push(check("interference", interference(db)).await);
         findings.push(check("roles", roles(db)).await);
         findings.push(check("dead rows", dead_rows(db)).await);
+        for (name, schema) in [("annotations", annotations::SCHEMA), ("pastes", pastes::SCHEMA)] {
+            match service(db, name, &schema).await {
+                Ok(found) => findings.extend(found),
+                Err(failure) => findings.push(Finding::unknown(name, &failure)),
+            }
+        }
     }
     usable
 }
@@ -28,6 +34,31 @@ async fn version(db: &Db) -> Result<Finding, Failure> {
         }
         None => Finding::ok("schema", format!("version {}, checksums fit", status.newest)),
     })
+}
+
+/// The tables of a service. `None`: it is not installed here.
+async fn service(db: &Db, name: &'static str, schema: &Schema) -> Result<Option<Finding>, Failure> {
+    let status = schema.status(db.client()).await?;
+    let Some(found) = status.found else { return Ok(None) };
+    let up = format!("bring them to this release: leasehold migrate up --service {name}");
+    Ok(Some(match status.problem() {
+        // The service refuses to start on these.
+        Some(problem) if found > status.newest => Finding::fail(
+            name,
+            problem.to_string(),
+            "use the release that made these tables, or a newer one",
+        ),
+        Some(problem) if !status.changed.is_empty() => Finding::fail(
+            name,
+            problem.to_string(),
+            format!("see: leasehold migrate status --service {name}"),
+        ),
+        Some(problem) => Finding::fail(name, problem.to_string(), up),
+        None if !status.functions_current => {
+            Finding::warn(name, "functions and views are of another release", up)
+        }
+        None => Finding::ok(name, format!("version {found}, checksums fit")),
+    }))
 }
 
 /// Compares the text of each stored function with this release's: a recorded checksum says only what

@@ -115,8 +115,10 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         let notes = match notes {
             true => {
                 let options = &args.annotations;
+                let works = !args.no_worker;
                 let notes =
-                    annotations::start(engine.clone(), &options.index, notes_settings).await?;
+                    annotations::start(engine.clone(), &options.index, notes_settings, works)
+                        .await?;
                 Some((notes, listen(options.annotations_listen).await?))
             }
             false => None,

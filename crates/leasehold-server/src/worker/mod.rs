@@ -30,6 +30,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cli::Common;
+use crate::console::scrape::ScrapeOptions;
 use crate::exit::Failure;
 use crate::text::parse_duration;
 use mapping::{Plan, Way};
@@ -75,6 +76,8 @@ pub struct Args {
     /// Leaves expired leases, schedules and pruning to other workers; one of them must do it
     #[arg(long)]
     no_housekeeping: bool,
+    #[command(flatten)]
+    scrape: ScrapeOptions,
     /// Kills what a worker that died has left; workers start this themselves
     #[arg(long = "warden", hide = true)]
     warden: bool,
@@ -107,6 +110,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let plan = mapping::plan(&args)?;
     // Before connecting: a stop while the database is slow to answer counts.
     let (stop, hurry) = stop_signals()?;
+    let scraped = args.scrape.bind().await?;
     let engine = common.engine().await?;
     let mut worker = engine.worker().name(&args.name).poll_every(args.poll).grace(args.grace);
     for (queue, slots) in &plan.queues {
@@ -116,6 +120,11 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         worker = worker.without_housekeeping();
     }
     let ready = ready_line(&args, &plan);
+    if let Some(scraped) = &scraped {
+        say(&format!("metrics: {}", scraped.url));
+    }
+    // Until the very end: a worker that drains is one that people look at.
+    let scraping = scraped.map(|scraped| tokio::spawn(scraped.answer(engine.clone())));
     for (name, way) in plan.ways {
         worker = match way {
             Way::Exec(program) => {
@@ -140,7 +149,11 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         stop.await;
         say("stopping: waiting for the jobs that run; stop again to hand them back at once");
     };
-    worker.run_until_or_hurry(stop, hurry).await?;
+    let ended = worker.run_until_or_hurry(stop, hurry).await;
+    if let Some(scraping) = scraping {
+        scraping.abort();
+    }
+    ended?;
     say("stopped");
     Ok(ExitCode::SUCCESS)
 }
@@ -190,7 +203,8 @@ fn stop_signals() -> std::io::Result<(impl Future<Output = ()>, impl Future<Outp
 pub fn start_logging() {
     use std::io::IsTerminal;
     let level = tracing_subscriber::EnvFilter::try_from_env("LEASEHOLD_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+        // The library of the index tells of each commit in ten lines; what matters of it we say ourselves.
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,tantivy=warn"));
     let logging = tracing_subscriber::fmt()
         .with_env_filter(level)
         .with_writer(std::io::stderr)

@@ -3,11 +3,11 @@ use serde_json::Value;
 
 use super::support::{Place, Ran, command};
 
-async fn check(place: &Place, name: &str) -> Value {
+pub async fn check(place: &Place, name: &str) -> Value {
     find(&place.run(&["doctor", "--json"]).await, name)
 }
 
-fn find(ran: &Ran, name: &str) -> Value {
+pub fn find(ran: &Ran, name: &str) -> Value {
     let document = ran.json();
     let checks = document["checks"].as_array().unwrap();
     checks
@@ -18,7 +18,7 @@ fn find(ran: &Ran, name: &str) -> Value {
 }
 
 #[track_caller]
-fn is(check: &Value, level: &str, words: &str) {
+pub fn is(check: &Value, level: &str, words: &str) {
     assert!(check["level"] == level && check["text"].as_str().unwrap().contains(words), "{check}");
     assert_eq!(check["advice"].is_string(), level != "ok", "{check}");
 }

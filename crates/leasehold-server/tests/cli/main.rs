@@ -8,17 +8,22 @@
 )]
 
 mod annotations;
+mod annotations_takeover;
 mod basics;
 mod bench;
+#[path = "../../../leasehold/tests/it/watch/clock.rs"]
+mod clock;
 mod dead;
 mod dev;
 mod doctor;
+mod doctor_watch;
 mod enqueue;
 mod jobs;
 mod migrate;
 mod mirrors;
 mod queues;
 mod schedules;
+mod secrets;
 mod serve;
 mod support;
 mod sweeps;

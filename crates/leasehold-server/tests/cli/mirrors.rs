@@ -8,7 +8,7 @@ use leasehold_testing::ScriptedTargets;
 use super::support::Place;
 
 /// A table with rows, and a mirror of it.
-async fn mirrored(rows: i32) -> (Place, Leasehold, Mirror, ScriptedTargets) {
+pub async fn mirrored(rows: i32) -> (Place, Leasehold, Mirror, ScriptedTargets) {
     let place = Place::new().await;
     let store = ScriptedTargets::new();
     let mirror = Mirror::new("odd.names", "public.Odd names")

@@ -121,8 +121,20 @@ async fn with_a_token_every_address_asks_for_it() {
     assert_eq!(right.status(), StatusCode::SEE_OTHER);
     let cookie =
         right.headers()[SET_COOKIE].to_str().unwrap().split(';').next().unwrap().to_owned();
-    let page = client().get(at("/console")).header(COOKIE, cookie).send().await.unwrap();
-    assert_eq!(page.status(), StatusCode::OK);
+    let shown = async |cookie: &str| {
+        let request = client().get(at("/console")).header(COOKIE, cookie);
+        request.send().await.unwrap().status()
+    };
+    assert_eq!(shown(&cookie).await, StatusCode::OK);
+    // Neither one that somebody made up, nor the token itself, nor one under another name.
+    let (name, value) = cookie.split_once('=').unwrap();
+    for wrong in [format!("{name}=x"), format!("{name}={token}"), format!("other={value}")] {
+        assert_eq!(shown(&wrong).await, StatusCode::UNAUTHORIZED, "{wrong}");
+    }
+    // Another site cannot log somebody in either.
+    let elsewhere = client().post(at("/console/login")).header(ORIGIN, "http://evil.example");
+    let elsewhere = elsewhere.form(&[("token", &token)]).send().await.unwrap();
+    assert_eq!(elsewhere.status(), StatusCode::FORBIDDEN);
 }
 
 #[tokio::test]

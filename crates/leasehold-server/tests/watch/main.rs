@@ -12,6 +12,7 @@ mod cli;
 #[path = "../../../leasehold/tests/it/watch/clock.rs"]
 mod clock;
 mod console;
+mod deploy;
 mod metrics;
 mod prometheus;
 mod receiver;

@@ -7,6 +7,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
 use crate::support::{LIMIT, Place};
+use crate::tower::until;
 
 /// Starts a command and gives the address of its console.
 async fn start(place: &Place, args: &[&str]) -> (Child, String) {
@@ -26,15 +27,6 @@ async fn start(place: &Place, args: &[&str]) -> (Child, String) {
     };
     let url = tokio::time::timeout(LIMIT, reading).await.expect("ready in time");
     (child, url)
-}
-
-async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    let asking = async {
-        while !so().await {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-    };
-    assert!(tokio::time::timeout(LIMIT, asking).await.is_ok(), "never: {what}");
 }
 
 #[tokio::test]

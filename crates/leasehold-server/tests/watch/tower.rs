@@ -68,9 +68,9 @@ impl Tower {
         self.texts("select rule || ' ' || subject from leasehold.alarm where cleared_at is null order by 1").await
     }
 
-    /// Alarms that ever were.
+    /// Alarms that ever were, as often as they were raised.
     pub async fn ever(&self) -> Vec<String> {
-        self.texts("select distinct rule || ' ' || subject from leasehold.alarm order by 1").await
+        self.texts("select rule || ' ' || subject from leasehold.alarm order by 1").await
     }
 
     pub async fn texts(&self, sql: &str) -> Vec<String> {
@@ -85,4 +85,14 @@ impl Tower {
     pub async fn metrics(&self) -> String {
         self.get("/metrics").await.text().await.unwrap()
     }
+}
+
+/// Waits for something that a process brings about.
+pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let asking = async {
+        while !so().await {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    assert!(tokio::time::timeout(LIMIT, asking).await.is_ok(), "never: {what}");
 }

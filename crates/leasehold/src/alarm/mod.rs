@@ -1,6 +1,7 @@
 //! Alarms: what is wrong, kept in the database until it is right again.
 //!
-//! [`rules`] decides, and is pure; this file reads what it decides on and writes down what came of it.
+//! [`rules`] decides, and is pure; [`snapshot`] is what it decides on; this file reads that and writes down
+//! what came of it.
 //!
 //! # What is true
 //! - Whoever took the sample judges it. An alarm is raised, or cleared, in the statement that enqueues
@@ -14,13 +15,15 @@
 //! - Nobody keeps house: see [`crate::measure`].
 
 pub mod rules;
+pub mod snapshot;
 
 use jiff::Timestamp;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::error::CallError;
-use rules::{Defaults, Snapshot};
+use rules::Defaults;
+use snapshot::Snapshot;
 
 /// The queue of the jobs that carry the word.
 pub const QUEUE: &str = "leasehold.alarms";

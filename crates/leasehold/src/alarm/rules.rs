@@ -10,6 +10,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::snapshot::{Holder, Open, QueueView, Snapshot};
+
 /// What can be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -28,16 +30,18 @@ pub enum Rule {
     NoWorkers,
     /// Workers die or stall under their jobs.
     LeaseLosses,
-    /// A transaction has been open for so long that Postgres cannot clean up after the queue.
+    /// Something has held back Postgres's cleaning for so long that claims will slow down.
     VacuumHeldBack,
     /// A mirror has differed from its source for too long.
     MirrorDifferenceAge,
+    /// A store was equal to its table once, and nobody has seen it equal for long.
+    MirrorNotCompared,
     /// Rows of a sweep are in nobody's hands.
     SweepStuckRows,
 }
 
 impl Rule {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::CompletionRateLow,
         Self::QueueLengthHigh,
         Self::ExpiredJobs,
@@ -47,6 +51,7 @@ impl Rule {
         Self::LeaseLosses,
         Self::VacuumHeldBack,
         Self::MirrorDifferenceAge,
+        Self::MirrorNotCompared,
         Self::SweepStuckRows,
     ];
 
@@ -61,73 +66,10 @@ impl Rule {
             Self::LeaseLosses => "lease_losses",
             Self::VacuumHeldBack => "vacuum_held_back",
             Self::MirrorDifferenceAge => "mirror_difference_age",
+            Self::MirrorNotCompared => "mirror_not_compared",
             Self::SweepStuckRows => "sweep_stuck_rows",
         }
     }
-}
-
-/// What the rules look at: the last sample and the minutes before it. Ages are in seconds.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub struct Snapshot {
-    pub queues: Vec<QueueView>,
-    pub sweeps: Vec<SweepView>,
-    pub mirrors: Vec<MirrorView>,
-    /// How long the oldest transaction that holds back cleaning has been open.
-    pub oldest_xact_age: f64,
-    /// Alarms that are up.
-    pub open: Vec<Open>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Open {
-    pub rule: String,
-    pub subject: String,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-pub struct QueueView {
-    pub queue: String,
-    pub paused: bool,
-    /// Jobs that wait or run, without the bulk tags.
-    pub length: f64,
-    pub oldest_ready_age: f64,
-    pub expired_kept: f64,
-    /// Within the watch's time.
-    pub completed: f64,
-    /// Within a quarter of an hour.
-    pub died: f64,
-    pub lost: f64,
-    /// Of the last five minutes: those in which jobs could run and nobody was there.
-    pub starved_minutes: f64,
-    pub watch: Option<Watch>,
-}
-
-/// What somebody expects of a queue.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-pub struct Watch {
-    pub off: bool,
-    pub min_completed: f64,
-    pub over: f64,
-    pub max_length: Option<f64>,
-    pub max_age: Option<f64>,
-    pub max_dead: f64,
-    pub max_lost: f64,
-    /// For how long it has been so.
-    pub watched_for: f64,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-pub struct SweepView {
-    pub sweep: String,
-    pub stuck: f64,
-    pub dead: f64,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-pub struct MirrorView {
-    pub mirror: String,
-    pub differences: f64,
-    pub oldest_difference_age: f64,
 }
 
 /// What holds where nobody said otherwise.
@@ -141,6 +83,8 @@ pub struct Defaults {
     pub max_xact_age: f64,
     /// Seconds.
     pub max_difference_age: f64,
+    /// Seconds.
+    pub max_unproven_age: f64,
     pub starved_minutes: f64,
 }
 
@@ -152,6 +96,7 @@ impl Default for Defaults {
             max_lost: 10.0,
             max_xact_age: 900.0,
             max_difference_age: 600.0,
+            max_unproven_age: 3600.0,
             starved_minutes: 5.0,
         }
     }
@@ -215,15 +160,31 @@ impl Judging<'_> {
                     span(age),
                     mirror.differences
                 );
+                // One fault, one alarm: it cannot be equal then.
                 self.up(Rule::MirrorDifferenceAge, &mirror.mirror, age, most, summary);
+                continue;
+            }
+            let (age, most) = (mirror.unproven_age, self.defaults.max_unproven_age);
+            if self.above(Rule::MirrorNotCompared, &mirror.mirror, age, most) {
+                let summary = format!(
+                    "nobody has seen mirror {} equal to its source for {}: differences would not be found; does a worker run that has its store?",
+                    mirror.mirror,
+                    span(age)
+                );
+                self.up(Rule::MirrorNotCompared, &mirror.mirror, age, most, summary);
             }
         }
         let (age, most) = (self.snapshot.oldest_xact_age, self.defaults.max_xact_age);
         if self.above(Rule::VacuumHeldBack, "", age, most) {
-            let summary = format!(
-                "a transaction has been open for {}: dead rows cannot be removed and claims will slow down",
+            let mut summary = format!(
+                "dead rows cannot be removed, and have not been for {}: claims will slow down",
                 span(age)
             );
+            for (place, holder) in self.snapshot.vacuum_held_by.iter().enumerate() {
+                let word = if place == 0 { "held back by" } else { "and by" };
+                let Holder { who, remedy, age } = holder;
+                summary.push_str(&format!("; {word} {who}, {}; {remedy}", span(*age)));
+            }
             self.up(Rule::VacuumHeldBack, "", age, most, summary);
         }
         self.found

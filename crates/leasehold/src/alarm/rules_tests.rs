@@ -1,3 +1,4 @@
+use super::super::snapshot::{MirrorView, SweepView, Watch};
 use super::*;
 
 fn watch() -> Watch {
@@ -103,6 +104,10 @@ fn deaths_and_losses_count_from_their_threshold_on() {
     assert_eq!(of(QueueView { watch: Some(off), ..both }), []);
 }
 
+fn mirror(name: &str, oldest_difference_age: f64, unproven_age: f64) -> MirrorView {
+    MirrorView { mirror: name.to_owned(), differences: 3.0, oldest_difference_age, unproven_age }
+}
+
 #[test]
 fn what_is_not_a_queue_has_its_rules_too() {
     let sick = Snapshot {
@@ -112,8 +117,9 @@ fn what_is_not_a_queue_has_its_rules_too() {
             SweepView { sweep: "c".to_owned(), ..SweepView::default() },
         ],
         mirrors: vec![
-            MirrorView { mirror: "i".to_owned(), differences: 3.0, oldest_difference_age: 601.0 },
-            MirrorView { mirror: "j".to_owned(), differences: 3.0, oldest_difference_age: 600.0 },
+            mirror("i", 601.0, 3601.0),
+            mirror("j", 600.0, 3600.0),
+            mirror("k", 0.0, 3601.0),
         ],
         oldest_xact_age: 901.0,
         ..Snapshot::default()
@@ -122,9 +128,30 @@ fn what_is_not_a_queue_has_its_rules_too() {
         (Rule::SweepStuckRows, "a"),
         (Rule::SweepStuckRows, "b"),
         (Rule::MirrorDifferenceAge, "i"),
+        (Rule::MirrorNotCompared, "k"),
         (Rule::VacuumHeldBack, ""),
     ];
     assert_eq!(rules(&sick), expected.map(|(rule, subject)| (rule, subject.to_owned())));
+}
+
+#[test]
+fn who_holds_back_vacuum_is_named_with_what_ends_it() {
+    let holder =
+        |who: &str, age: f64| Holder { who: who.to_owned(), remedy: format!("end {who}"), age };
+    let sick = Snapshot {
+        oldest_xact_age: 1000.0,
+        vacuum_held_by: vec![holder("one", 1000.0), holder("two", 600.0)],
+        ..Snapshot::default()
+    };
+    let found = judge(&sick, &Defaults::default());
+    assert_eq!(
+        found[0].summary,
+        "dead rows cannot be removed, and have not been for 16 min: claims will slow down; \
+         held back by one, 16 min; end one; and by two, 10 min; end two"
+    );
+    // It may be gone when somebody looks.
+    let gone = Snapshot { vacuum_held_by: Vec::new(), ..sick };
+    assert!(judge(&gone, &Defaults::default())[0].summary.ends_with("claims will slow down"));
 }
 
 #[test]

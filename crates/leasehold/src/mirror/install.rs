@@ -65,7 +65,17 @@ impl Mirror {
 
 /// The names of what is made for one mirror.
 pub(super) fn made(mirror: &Mirror, what: &str) -> String {
-    short(&format!("mirror_{}_{what}", mirror.name))
+    named(&mirror.name, what)
+}
+
+fn named(mirror: &str, what: &str) -> String {
+    short(&format!("mirror_{mirror}_{what}"))
+}
+
+/// The triggers that [`Mirror::install`] makes on the table of the mirror of this name. Without one of
+/// them changes are found by the check only, and without the last a change may not be found at all.
+pub fn trigger_names(mirror: &str) -> [String; 4] {
+    ["insert", "update", "delete", "version"].map(|what| named(mirror, what))
 }
 
 pub(super) fn install_sql(mirror: &Mirror, kind: KeyKind) -> String {

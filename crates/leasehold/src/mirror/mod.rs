@@ -51,6 +51,7 @@ pub use compare::Outcome as MirrorOutcome;
 pub use declare::Mirror;
 pub use direct::DirectWriter;
 pub use fingerprint::fingerprint;
+pub use install::trigger_names;
 pub use prepare::MirrorError;
 pub use rebuild::RebuildReport;
 #[cfg(feature = "redis")]

@@ -21,6 +21,24 @@ pub(super) struct Row {
     pub(super) is_there: bool,
 }
 
+/// The versions that the database has of one key.
+#[derive(Clone, Copy, Default)]
+struct Versions {
+    document: Option<i64>,
+    row: Option<i64>,
+    deletion: Option<i64>,
+}
+
+impl From<Versions> for Row {
+    fn from(versions: Versions) -> Self {
+        let want = match versions.document {
+            Some(version) => Want::Document(version),
+            None => Want::Gone(versions.row.or(versions.deletion)),
+        };
+        Self { want, is_there: versions.row.is_some() }
+    }
+}
+
 /// A document as it was read, or why it could not be.
 pub(super) type Read = Result<(i64, serde_json::Value), String>;
 
@@ -30,17 +48,18 @@ impl Desk {
         let prepared = self.prepared().await?;
         let params = [(&keys as _, Type::TEXT_ARRAY), (&self.mirror.name as _, Type::TEXT)];
         let rows = self.link.query(&prepared.statements.versions, &params).await?;
-        let mut found: HashMap<String, Row> = HashMap::with_capacity(rows.len());
+        let mut found: HashMap<&str, Versions> = HashMap::with_capacity(keys.len());
         for row in &rows {
-            let (document, own): (Option<i64>, Option<i64>) = (row.get(1), row.get(2));
-            let want = match document {
-                Some(version) => Want::Document(version),
-                None => Want::Gone(own.or(row.get(3))),
-            };
-            found.insert(row.get(0), Row { want, is_there: own.is_some() });
+            let versions = found.entry(row.get(1)).or_default();
+            let version = Some(row.get(2));
+            match row.get(0) {
+                "document" => versions.document = version,
+                "row" => versions.row = version,
+                _ => versions.deletion = version,
+            }
         }
-        let nothing = Row { want: Want::Gone(None), is_there: false };
-        Ok(keys.iter().map(|key| found.get(key).copied().unwrap_or(nothing)).collect())
+        let of = |key: &String| found.get(key.as_str()).copied().unwrap_or_default();
+        Ok(keys.iter().map(|key| of(key).into()).collect())
     }
 
     /// The documents of these keys. Keys without one are missing from the answer.

@@ -48,11 +48,16 @@ pub struct TantivySettings {
     ///
     /// Default: 30 s.
     pub limit: Duration,
+    /// Whether this process may become the one that writes. False for one that works no index jobs: it
+    /// would keep out those that do.
+    ///
+    /// Default: true.
+    pub may_write: bool,
 }
 
 impl TantivySettings {
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into(), limit: Duration::from_secs(30) }
+        Self { dir: dir.into(), limit: Duration::from_secs(30), may_write: true }
     }
 }
 
@@ -71,11 +76,11 @@ struct Inner {
 impl TantivyIndex {
     /// Opens the directory, and the set that is searched if there is one.
     pub async fn open(settings: TantivySettings) -> Result<Self, TargetError> {
-        let TantivySettings { dir, limit } = settings;
+        let TantivySettings { dir, limit, may_write } = settings;
         // Checksums of a large index take a while.
         let longest = limit.max(Duration::from_secs(600));
         blocking(longest, move || {
-            let root = Root::open(dir).map_err(broken)?;
+            let root = Root::open(dir, may_write).map_err(broken)?;
             let (open, removed) = (Mutex::default(), Mutex::default());
             let inner = Inner { root, limit, open, removed };
             if let Some(name) = inner.root.current().map_err(broken)? {

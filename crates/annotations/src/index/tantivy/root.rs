@@ -25,13 +25,15 @@ const NAME_BYTES: usize = 20;
 pub struct Root {
     dir: PathBuf,
     lock: Mutex<Option<File>>,
+    /// False: this process leaves the lock to others.
+    may_write: bool,
 }
 
 impl Root {
-    /// Makes the directory if there is none, and becomes its writer if nobody else is.
-    pub fn open(dir: PathBuf) -> io::Result<Self> {
+    /// Makes the directory if there is none, and becomes its writer if it may and nobody else is.
+    pub fn open(dir: PathBuf, may_write: bool) -> io::Result<Self> {
         fs::create_dir_all(&dir)?;
-        let root = Self { dir, lock: Mutex::new(None) };
+        let root = Self { dir, lock: Mutex::new(None), may_write };
         root.is_writer()?;
         Ok(root)
     }
@@ -43,8 +45,8 @@ impl Root {
     /// Whether this process writes. Asks again each time: the other one may have ended.
     pub fn is_writer(&self) -> io::Result<bool> {
         let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        if lock.is_some() {
-            return Ok(true);
+        if lock.is_some() || !self.may_write {
+            return Ok(lock.is_some());
         }
         let path = self.dir.join(LOCK);
         let file = File::options().create(true).append(true).open(path)?;
@@ -146,7 +148,7 @@ mod tests {
 
     fn root() -> Root {
         let name = format!("leasehold-root-{:016x}", rand::random::<u64>());
-        Root::open(std::env::temp_dir().join(name)).unwrap()
+        Root::open(std::env::temp_dir().join(name), true).unwrap()
     }
 
     impl Drop for Root {
@@ -170,10 +172,12 @@ mod tests {
     #[test]
     fn two_roots_in_one_directory_have_one_writer_and_the_second_follows() {
         let first = root();
-        let second = Root { dir: first.dir.clone(), lock: Mutex::new(None) };
+        let again = |may_write| Root { dir: first.dir.clone(), lock: Mutex::new(None), may_write };
+        let (second, asking) = (again(true), again(false));
         assert!(first.is_writer().unwrap());
         assert!(!second.is_writer().unwrap());
         *first.lock.lock().unwrap() = None;
+        assert!(!asking.is_writer().unwrap(), "it leaves the place to one that does the work");
         assert!(second.is_writer().unwrap());
     }
 

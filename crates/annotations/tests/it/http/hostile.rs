@@ -1,7 +1,7 @@
 //! What hostile clients send, and what they get.
 
 use annotations::{Limits, Settings};
-use reqwest::StatusCode;
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::{Site, note};
@@ -144,37 +144,77 @@ async fn h17_questions_are_bounded() {
     assert_eq!(response.status(), StatusCode::BAD_REQUEST);
 }
 
+/// What a browser says about a request that a page of another site made it send.
+const ELSEWHERE: [(&str, &str); 3] =
+    [("sec-fetch-site", "cross-site"), ("sec-fetch-site", "same-site"), ("origin", EVIL)];
+const EVIL: &str = "https://evil.example";
+
 #[tokio::test]
 async fn h10_other_sites_cannot_act_with_somebodys_cookie() {
     let site = Site::new().await;
     let token = site.token("sophia").await;
-    let cookie = format!("notes={token}");
-    let send = |site_says: &'static str| {
-        site.post("/api/annotations")
-            .header("cookie", cookie.clone())
-            .header("sec-fetch-site", site_says)
-            .json(&note("x"))
-            .send()
+    site.token("sancho").await;
+    let saved = site.save(&token, &note("x")).await;
+    let group = async |name: &str| {
+        let body = json!({ "name": name });
+        let made = site.post("/api/groups").bearer_auth(&token).json(&body).send().await.unwrap();
+        made.json::<Value>().await.unwrap()["id"].as_str().unwrap().to_owned()
     };
-    assert_eq!(send("cross-site").await.unwrap().status(), StatusCode::FORBIDDEN);
-    assert_eq!(send("same-site").await.unwrap().status(), StatusCode::FORBIDDEN);
-    assert_eq!(send("same-origin").await.unwrap().status(), StatusCode::CREATED);
-    for form in ["signup", "login", "logout", "groups", "delete"] {
-        let response = site
-            .post(&format!("/account/{form}"))
-            .header("cookie", cookie.clone())
-            .header("sec-fetch-site", "cross-site")
-            .header("content-type", "application/x-www-form-urlencoded")
-            .body("name=sophia")
-            .send()
-            .await
-            .unwrap();
-        assert_eq!(response.status(), StatusCode::FORBIDDEN, "{form}");
+    let (one, other) = (group("One").await, group("Other").await);
+    let note_path = format!("/api/annotations/{}", saved["key"].as_str().unwrap());
+    let members = format!("/api/groups/{one}/members");
+    let body = json!([{ "value": "y" }]);
+    // Everything that changes something, in an order in which all of it can be done.
+    let acts = [
+        (Method::POST, "/api/annotations", Some(note("x"))),
+        (Method::PATCH, note_path.as_str(), Some(json!({ "body": body }))),
+        (Method::DELETE, note_path.as_str(), None),
+        (Method::POST, "/api/groups", Some(json!({ "name": "Third" }))),
+        (Method::POST, members.as_str(), Some(json!({ "name": "sancho" }))),
+        (Method::POST, &format!("/api/groups/{one}/move"), Some(json!({ "to": other }))),
+        (Method::DELETE, &format!("/api/groups/{other}/members"), None),
+        (Method::PATCH, "/api/users/sophia", Some(json!({ "displayName": "Sophia" }))),
+        (Method::DELETE, "/api/users/sophia", None),
+    ];
+    let cookie = format!("notes={token}");
+    let send = |act: &(Method, &str, Option<Value>),
+                (name, value): (&'static str, &'static str)| {
+        let request = site.request(act.0.clone(), act.1);
+        let request = request.header("cookie", cookie.clone()).header(name, value);
+        match &act.2 {
+            Some(body) => request.json(body).send(),
+            None => request.send(),
+        }
+    };
+    for from in ELSEWHERE {
+        for act in &acts {
+            let refused = send(act, from).await.unwrap();
+            assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{act:?} from {from:?}");
+        }
     }
-    assert_eq!(
-        site.get("/api/profile").header("cookie", cookie).send().await.unwrap().status(),
-        StatusCode::OK
-    );
+    let forms = ["signup", "login", "logout", "groups", "join", "members", "leave", "rename"];
+    for form in forms.into_iter().chain(["delete"]) {
+        for (name, value) in ELSEWHERE {
+            let response = site
+                .post(&format!("/account/{form}"))
+                .header("cookie", cookie.clone())
+                .header(name, value)
+                .header("content-type", "application/x-www-form-urlencoded")
+                .body("name=sophia")
+                .send()
+                .await
+                .unwrap();
+            assert_eq!(response.status(), StatusCode::FORBIDDEN, "{form} from {value}");
+        }
+    }
+    // Looking is no act, and our own pages may do all of it.
+    let profile = site.get("/api/profile").header("cookie", cookie.clone());
+    assert_eq!(profile.send().await.unwrap().status(), StatusCode::OK);
+    for act in &acts {
+        let done = send(act, ("sec-fetch-site", "same-origin")).await.unwrap();
+        let (status, words) = (done.status(), done.text().await.unwrap());
+        assert!(status.is_success(), "{act:?}: {status} {words}");
+    }
 }
 
 #[tokio::test]
@@ -190,7 +230,7 @@ async fn h10_only_origins_of_the_settings_are_let_in_by_a_browser() {
         ("https://localhost:3000", false),
     ] {
         let asked = site
-            .request(reqwest::Method::OPTIONS, "/api/annotations")
+            .request(Method::OPTIONS, "/api/annotations")
             .header("origin", origin)
             .header("access-control-request-method", "POST")
             .send()

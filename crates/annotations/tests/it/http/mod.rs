@@ -41,7 +41,7 @@ impl Site {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         settings.base_url = format!("http://{address}");
-        let rig = Rig::with(settings, true).await;
+        let rig = Rig::with(settings).await;
         let router = annotations::router(rig.notes.clone());
         let limits = ServerLimits::default();
         tokio::spawn(annotations::http::serve_within(

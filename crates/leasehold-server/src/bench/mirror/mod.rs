@@ -3,7 +3,8 @@
 //!
 //! In reading order: [`store`] is the index, with a switch that takes it away; [`rows`] lays
 //! annotations into the table; [`replay`] works the jobs off and checks; [`plant`] makes differences
-//! behind the mirror's back; [`people`] save and search meanwhile.
+//! behind the mirror's back; [`people`] save and search meanwhile; [`rename`] has one of them take
+//! another name.
 //!
 //! # What is true
 //! - The service, its mirror and its worker are those that `leasehold serve` runs. The time of the
@@ -12,6 +13,7 @@
 
 mod people;
 mod plant;
+mod rename;
 mod replay;
 mod rows;
 mod show;
@@ -33,6 +35,7 @@ use super::scratch::Scratch;
 use super::server::{BenchServer, checkpoint};
 use people::Load;
 use plant::Planted;
+use rename::Renamed;
 use store::{Kind, Store};
 
 #[derive(Clone, Debug, clap::Args)]
@@ -53,6 +56,12 @@ pub struct Args {
     /// Saves whose way into the index is timed
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     visible: u64,
+    /// How long the pass leaves a save to the direct path, in seconds
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    period: u64,
+    /// Annotations of a person who takes another name while others save [default: a tenth of --docs]
+    #[arg(long, value_name = "N")]
+    rename: Option<u64>,
     /// Saves and searches a second each, with the index and without it
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rate: u32,
@@ -69,10 +78,12 @@ struct Outcome {
     check: CheckReport,
     planted: Planted,
     visible: Measured,
+    visible_by_pass: Measured,
     normal: Load,
     outage: Load,
     /// From the end of the outage until every save of it was in the index.
     recovery: Duration,
+    renamed: Renamed,
     /// The last check of all.
     last: CheckReport,
 }
@@ -87,6 +98,22 @@ struct Bench {
     author: User,
 }
 
+impl Args {
+    fn of_one(&self) -> u64 {
+        self.rename.unwrap_or(self.docs / 10).min(self.docs)
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            // Nobody else is there, and one address does everything.
+            limits: Limits { saves_per_second: 0, reads_per_second: 0, ..Limits::default() },
+            verify_after: Duration::from_secs(self.period),
+            sign_up: true,
+            ..Settings::default()
+        }
+    }
+}
+
 pub async fn run(server: &BenchServer, args: &Args) -> Result<Report> {
     let scratch = Scratch::new(args.dir.as_deref())?;
     let started = Instant::now();
@@ -94,11 +121,11 @@ pub async fn run(server: &BenchServer, args: &Args) -> Result<Report> {
     annotations::migrate(&mut session).await?;
     session.batch_execute("set statement_timeout = 0").await?;
     let bar = progress("laying", args.docs);
-    rows::lay(&session, args.docs, &bar).await?;
+    rows::lay(&session, args.docs, args.of_one(), &bar).await?;
     bar.finish_and_clear();
     let place = scratch.path().join("index");
     let store = Arc::new(Store::open(args.target, args.opensearch_url.as_deref(), &place).await?);
-    let bench = Bench::start(server, session, store).await?;
+    let bench = Bench::start(server, session, store, args.settings()).await?;
     checkpoint(&bench.session).await?;
     let setup = started.elapsed();
     let outcome = bench.measure(args, setup).await;
@@ -111,16 +138,9 @@ impl Bench {
         server: &BenchServer,
         session: leasehold::database::Session,
         store: Arc<Store>,
+        settings: Settings,
     ) -> Result<Self> {
         let engine = Leasehold::connect(&server.url).await?;
-        let settings = Settings {
-            // Nobody else is there, and one address does everything.
-            limits: Limits { saves_per_second: 0, reads_per_second: 0, ..Limits::default() },
-            // As short as a run can wait for; what is measured here does not hang on it.
-            verify_after: Duration::from_secs(5),
-            sign_up: true,
-            ..Settings::default()
-        };
         let mirror = annotations::declare(&settings).targets(store.clone());
         let mut installing = server.session().await?;
         Mirror::install(&mirror, &mut installing).await?;
@@ -135,15 +155,22 @@ impl Bench {
         let planted = plant::run(self).await.context("planted differences")?;
         let working = replay::Working::start(self)?;
         let visible = people::visible(self, args.visible).await.context("saves to be seen")?;
+        let indirect = self.without_direct_path(args.settings()).await?;
+        let visible_by_pass = people::visible_by_pass(self, &indirect, args.visible.min(50))
+            .await
+            .context("saves to be seen by a pass")?;
         let time = Duration::from_secs(args.seconds);
-        let normal = people::run(self, args.rate, time).await.context("people, with the index")?;
+        let (normal, ()) = people::run(self, args.rate, people::nothing_for(time))
+            .await
+            .context("people, with the index")?;
         self.store.take_away();
-        let outage = people::run(self, args.rate, time).await;
+        let outage = people::run(self, args.rate, people::nothing_for(time)).await;
         self.store.bring_back();
-        let outage = outage.context("people, without the index")?;
+        let (outage, ()) = outage.context("people, without the index")?;
         let back = Instant::now();
         let last = replay::until_equal(self).await.context("after the outage")?;
         let recovery = back.elapsed();
+        let renamed = rename::run(self, args.rate).await.context("the rename")?;
         working.stop().await?;
         Ok(Outcome {
             setup,
@@ -152,10 +179,19 @@ impl Bench {
             check,
             planted,
             visible,
+            visible_by_pass,
             normal,
             outage,
             recovery,
+            renamed,
             last,
         })
+    }
+
+    /// The same service, whose saves are left to the passes.
+    async fn without_direct_path(&self, settings: Settings) -> Result<Annotations> {
+        let settings = Settings { direct: false, ..settings };
+        let index = Index::new(Arc::clone(&self.store));
+        Ok(Annotations::start(self.engine.clone(), Some(index), settings).await?)
     }
 }

@@ -1,11 +1,12 @@
 //! People who save and search, at a steady rate: latency counts from when each was due.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use annotations::index::{Query, SearchIndex as _};
 use annotations::{Annotations, Filter, NewAnnotation, User};
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use tokio::task::JoinSet;
 
 use super::Bench;
@@ -14,6 +15,8 @@ use crate::bench::load::Measured;
 /// A save that is not seen by then is lost.
 const UNSEEN: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(2);
+/// Where many wait at once.
+const SELDOM: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Debug)]
 pub struct Load {
@@ -26,52 +29,83 @@ pub struct Load {
 /// Saves one after the other, and looks for each in the index alone until it is there.
 pub async fn visible(bench: &Bench, saves: u64) -> Result<Measured> {
     let mut measured = Measured::new()?;
-    let begun = Instant::now();
     for _ in 0..saves {
-        let word = format!("seen{:016x}", rand::random::<u64>());
-        let query = Query { words: Some(word.clone()), limit: 1, ..Query::default() };
-        let started = Instant::now();
-        bench.service.create(&bench.author, note(&word)).await?;
-        while bench.store.search(&query).await?.hits.is_empty() {
-            if started.elapsed() > UNSEEN {
-                bail!("a save was not seen in the index within {UNSEEN:?}");
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-        measured.record(started.elapsed());
+        measured.record(until_seen(&bench.service, bench, LOOK).await?);
     }
-    measured.time = begun.elapsed();
     Ok(measured)
 }
 
-/// Saves and searches for some time. A request that is late does not hold the next one back.
-pub async fn run(bench: &Bench, per_second: u32, time: Duration) -> Result<Load> {
+/// The same with the direct path switched off, so that each save has to wait for its pass: many at a
+/// time, spread over one period.
+pub async fn visible_by_pass(bench: &Bench, service: &Annotations, saves: u64) -> Result<Measured> {
+    let mut measured = Measured::new()?;
+    let pause = service.settings().verify_after.div_f64(saves as f64);
+    let all = (0..saves).map(|number| async move {
+        tokio::time::sleep(pause.mul_f64(number as f64)).await;
+        until_seen(service, bench, SELDOM).await
+    });
+    for latency in futures_util::future::try_join_all(all).await? {
+        measured.record(latency);
+    }
+    Ok(measured)
+}
+
+async fn until_seen(service: &Annotations, bench: &Bench, look: Duration) -> Result<Duration> {
+    let word = format!("seen{:016x}", rand::random::<u64>());
+    let query = Query { words: Some(word.clone()), limit: 1, ..Query::default() };
+    let started = Instant::now();
+    service.create(&bench.author, note(&word)).await?;
+    while bench.store.search(&query).await?.hits.is_empty() {
+        let waited = started.elapsed();
+        ensure!(
+            waited < UNSEEN + service.settings().verify_after,
+            "a save was not seen in the index within {waited:?}"
+        );
+        tokio::time::sleep(look).await;
+    }
+    Ok(started.elapsed())
+}
+
+/// Saves and searches until something has ended. A request that is late does not hold the next one
+/// back.
+pub async fn run<T>(
+    bench: &Bench,
+    per_second: u32,
+    meanwhile: impl Future<Output = Result<T>>,
+) -> Result<(Load, T)> {
     let author = Arc::new(bench.author.clone());
     let mut load = Load { saves: Measured::new()?, reads: Measured::new()?, failed: 0 };
     let mut under_way = JoinSet::new();
+    let mut meanwhile = pin!(meanwhile);
     let begun = Instant::now();
     let pause = Duration::from_secs(1) / per_second;
-    for number in 0.. {
+    let mut number = 0;
+    let outcome = loop {
         let due = begun + pause * number;
-        if due >= begun + time {
-            break;
+        tokio::select! {
+            outcome = &mut meanwhile => break outcome?,
+            () = tokio::time::sleep_until(due.into()) => {}
         }
-        tokio::time::sleep_until(due.into()).await;
         let (service, author) = (bench.service.clone(), Arc::clone(&author));
         under_way.spawn(async move { (true, save(&service, &author).await, due.elapsed()) });
         let (service, author) = (bench.service.clone(), bench.author.id);
         under_way
             .spawn(async move { (false, read(&service, author, number).await, due.elapsed()) });
-    }
+        number += 1;
+    };
     while let Some(done) = under_way.join_next().await {
         let (is_save, went_well, latency) = done?;
         load.failed += u64::from(!went_well);
         let measured = if is_save { &mut load.saves } else { &mut load.reads };
         measured.record(latency);
     }
-    load.saves.time = time;
-    load.reads.time = time;
-    Ok(load)
+    Ok((load, outcome))
+}
+
+/// Something to do meanwhile that only takes time.
+pub async fn nothing_for(time: Duration) -> Result<()> {
+    tokio::time::sleep(time).await;
+    Ok(())
 }
 
 async fn save(service: &Annotations, author: &User) -> bool {

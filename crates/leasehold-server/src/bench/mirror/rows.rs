@@ -8,6 +8,8 @@ const CHUNK: u64 = 50_000;
 /// People and pages that the annotations belong to.
 const USERS: u64 = 1_000;
 const PAGES: u64 = 2_000;
+/// Whoever wrote the first so many annotations.
+pub const PROLIFIC: &str = "prolific";
 
 /// Triggers rest for the statements in between: what they do is done behind the mirror's back.
 pub async fn without_triggers(session: &Session, sql: &str) -> Result<()> {
@@ -18,11 +20,13 @@ pub async fn without_triggers(session: &Session, sql: &str) -> Result<()> {
         .context("laying rows needs a superuser; leave DATABASE_URL out to use a private server")
 }
 
-pub async fn lay(session: &Session, docs: u64, bar: &ProgressBar) -> Result<()> {
+/// Lays annotations; `of_one` of them belong to one person.
+pub async fn lay(session: &Session, docs: u64, of_one: u64, bar: &ProgressBar) -> Result<()> {
     session
         .batch_execute(&format!(
             "insert into annotations.user_account (name) \
                select 'reader' || i from generate_series(1, {USERS}) i; \
+             insert into annotations.user_account (name) values ('{PROLIFIC}'); \
              insert into annotations.document (url, title) \
                select 'https://example.com/page/' || i, 'Page ' || i \
                  from generate_series(1, {PAGES}) i"
@@ -33,6 +37,11 @@ pub async fn lay(session: &Session, docs: u64, bar: &ProgressBar) -> Result<()> 
         without_triggers(session, &insert(from, to)).await?;
         bar.inc(to - from);
     }
+    let given = format!(
+        "update annotations.annotation set user_id = {USERS} + 1 where id in \
+           (select left(md5('annotation ' || i), 22) from generate_series(0, {of_one} - 1) i)"
+    );
+    without_triggers(session, &given).await?;
     session.batch_execute("vacuum (analyze) annotations.annotation").await?;
     Ok(())
 }

@@ -3,12 +3,14 @@
 use serde_json::json;
 
 use super::{Args, Load, Outcome, Planted};
+use crate::bench::load::Measured;
 use crate::bench::report::{Report, whole};
 
 pub fn report(args: &Args, outcome: &Outcome) -> Report {
-    let Outcome { check, planted, visible, normal, outage, last, .. } = outcome;
+    let Outcome { check, planted, visible, normal, outage, renamed, last, .. } = outcome;
     let seconds = outcome.replay.as_secs_f64();
     let rate = args.docs as f64 / seconds.max(1e-9);
+    let refused = normal.failed + outage.failed + renamed.load.failed;
     let mut report = Report::plain("mirror");
     report
         .set("docs", json!(args.docs))
@@ -26,12 +28,23 @@ pub fn report(args: &Args, outcome: &Outcome) -> Report {
         .set("planted_left", json!(planted.last.differences))
         .number("save_visible_p50_ms", visible.ms(0.5))
         .number("save_visible_p99_ms", visible.ms(0.99))
+        .set("period_seconds", json!(args.period))
+        .number("pass_visible_p50_ms", outcome.visible_by_pass.ms(0.5))
+        .number("pass_visible_p99_ms", outcome.visible_by_pass.ms(0.99))
         .number("saves_p99_ms", normal.saves.ms(0.99))
         .number("reads_p99_ms", normal.reads.ms(0.99))
         .number("outage_saves_p99_ms", outage.saves.ms(0.99))
         .number("outage_reads_p99_ms", outage.reads.ms(0.99))
         .number("outage_reads_max_ms", outage.reads.ms(1.0))
-        .set("refused", json!(normal.failed + outage.failed))
+        .number("outage_saves_ratio", ratio(&outage.saves, &normal.saves))
+        .number("outage_reads_ratio", ratio(&outage.reads, &normal.reads))
+        .set("rename_rows", json!(args.of_one()))
+        .number("rename_seconds", renamed.took.as_secs_f64())
+        .number("rename_saves_p99_ms", renamed.load.saves.ms(0.99))
+        .number("rename_reads_p99_ms", renamed.load.reads.ms(0.99))
+        .number("rename_saves_ratio", ratio(&renamed.load.saves, &normal.saves))
+        .set("rename_differences", json!(renamed.check.differences))
+        .set("refused", json!(refused))
         .number("recovery_seconds", outcome.recovery.as_secs_f64())
         .set("last_differences", json!(last.differences));
     report
@@ -59,20 +72,32 @@ pub fn report(args: &Args, outcome: &Outcome) -> Report {
             visible.ms(0.5),
             visible.ms(0.99)
         ))
+        .line(format!(
+            "  by pass alone   p50 {:.0} ms, p99 {:.0} ms; a pass leaves a save {} s to the direct path",
+            outcome.visible_by_pass.ms(0.5),
+            outcome.visible_by_pass.ms(0.99),
+            args.period
+        ))
         .line(format!("  with the index  {}", people(normal)))
         .line(format!("  without it      {}", people(outage)))
         .line(format!(
             "  after it        equal again after {:.1} s",
             outcome.recovery.as_secs_f64()
+        ))
+        .line(format!(
+            "  rename          {} annotations in {:.1} s; {}",
+            whole(args.of_one() as f64),
+            renamed.took.as_secs_f64(),
+            people(&renamed.load)
         ));
     if !planted.is_exact() {
         report.fail(format!("planted differences were not mended exactly: {planted:?}"));
     }
-    if check.differences + last.differences > 0 {
+    if check.differences + last.differences + renamed.check.differences > 0 {
         report.fail("the index differs from the table".to_owned());
     }
-    if normal.failed + outage.failed > 0 {
-        report.fail(format!("{} saves or searches were refused", normal.failed + outage.failed));
+    if refused > 0 {
+        report.fail(format!("{refused} saves or searches were refused"));
     }
     report
 }
@@ -84,4 +109,9 @@ fn people(load: &Load) -> String {
         load.reads.ms(0.99),
         load.failed
     )
+}
+
+/// How many times longer the slowest hundredth took.
+fn ratio(then: &Measured, normal: &Measured) -> f64 {
+    then.ms(0.99) / normal.ms(0.99).max(1e-9)
 }

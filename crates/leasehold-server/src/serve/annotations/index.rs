@@ -45,18 +45,20 @@ impl IndexOptions {
         Self { annotations_index: Some(dir), ..Self::default() }
     }
 
-    pub async fn open(&self) -> Result<Option<Index>, Failure> {
+    /// `works`: this process works index jobs. One that does not leaves the directory to others.
+    pub async fn open(&self, works: bool) -> Result<Option<Index>, Failure> {
         let broken =
             |error: &dyn std::fmt::Display| Failure::from(StartError::Index(error.to_string()));
         if let Some(dir) = &self.annotations_index {
-            let index = TantivyIndex::open(TantivySettings::new(dir)).await;
-            let index = index.map_err(|error| broken(&error))?;
-            let writes = index.is_writer();
-            let index = Index::new(Arc::new(index));
-            if !writes {
-                tracing::warn!("another process writes to the index; this one only asks it");
+            let settings = TantivySettings { may_write: works, ..TantivySettings::new(dir) };
+            let index = TantivyIndex::open(settings).await.map_err(|error| broken(&error))?;
+            if works && !index.is_writer() {
+                tracing::info!(
+                    "another process writes to the index; this one takes over when it is gone"
+                );
             }
-            return Ok(Some(if writes { index } else { index.read_only() }));
+            let asked = index.clone();
+            return Ok(Some(Index::new(Arc::new(index)).written_when(move || asked.is_writer())));
         }
         let Some(url) = &self.annotations_opensearch else { return Ok(None) };
         let index =

@@ -14,13 +14,14 @@ use crate::exit::{Code, Failure};
 pub use index::IndexOptions;
 pub use options::{AnnotationOptions, LISTEN};
 
-/// The service on a database whose schemas are there.
+/// The service on a database whose schemas are there. `works`: [`working`] will be run, too.
 pub async fn start(
     engine: Leasehold,
     index: &IndexOptions,
     settings: Settings,
+    works: bool,
 ) -> Result<Annotations, Failure> {
-    let notes = Annotations::start(engine, index.open().await?, settings).await?;
+    let notes = Annotations::start(engine, index.open(works).await?, settings).await?;
     parts::watch(notes.engine(), annotations::QUEUE, &BULK).await?;
     Ok(notes)
 }
@@ -35,11 +36,36 @@ pub fn answering(notes: &Annotations, listener: TcpListener, stopping: &Stopping
     parts::answering("annotations", &notes.settings().base_url, queue, (router, listener), stopping)
 }
 
-/// The part that keeps the index equal to the table.
+/// The part that keeps the index equal to the table. Where another process writes to the index, this one
+/// does the rest of the work, and takes over when the other is gone.
 pub fn working(notes: &Annotations, stopping: &Stopping) -> Result<Service, Failure> {
     let worker = annotations::worker(notes, notes.engine().worker().name("annotations"))?;
-    let says = "keeps the search index equal to the notes";
-    Ok(parts::working("indexing", says, worker, stopping))
+    if notes.writes_index() {
+        let says = "keeps the search index equal to the notes";
+        return Ok(parts::working("indexing", says, worker, stopping));
+    }
+    let says = match notes.has_index() {
+        true => "waits for its turn to write to the search index",
+        false => "changes many notes at once, and tidies up; there is no search index",
+    };
+    let (stop, hurry) = (stopping.clone(), stopping.clone());
+    let (notes, asked, hurried) = (notes.clone(), stopping.clone(), stopping.clone());
+    Ok(Service::new("indexing", says, async move {
+        let rest = async {
+            Ok::<_, Failure>(worker.run_until_or_hurry(stop.asked(), hurry.hurried()).await?)
+        };
+        let index = async {
+            tokio::select! {
+                () = asked.clone().asked() => return Ok(()),
+                () = notes.becomes_writer() => {}
+            }
+            tracing::info!("the search index is written by this process now");
+            let worker = notes.engine().worker().name("annotations-index").without_housekeeping();
+            let worker = annotations::index_worker(&notes, worker);
+            Ok::<_, Failure>(worker.run_until_or_hurry(asked.asked(), hurried.hurried()).await?)
+        };
+        tokio::try_join!(rest, index).map(|_| ())
+    }))
 }
 
 impl From<StartError> for Failure {

@@ -108,6 +108,10 @@ async fn a_job_is_due_after_the_time_that_the_direct_path_has() {
                   and priority = 1 and name = 'mirror.notes' and queue = 'notes'
                   and expires_at > now() + interval '29 days'";
     assert_eq!(margin.count(due).await, 1);
+    // Nobody writes so many directly.
+    margin.write_many(1, 101).await;
+    let now = "select count(*) from leasehold.job where scheduled_at <= now()";
+    assert_eq!(margin.count(now).await, 101);
 }
 
 #[tokio::test]

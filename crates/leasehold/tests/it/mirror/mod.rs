@@ -2,6 +2,7 @@
 
 mod changes;
 mod check;
+mod child;
 mod coalesce;
 mod declared;
 mod direct;

@@ -19,6 +19,8 @@ pub const TABLES: &str = "
         id text primary key,
         author int not null default 1,
         body text not null default '');
+    -- Where processes of their own say what they do.
+    create table margin.said (what text not null);
     insert into margin.author values (1, 'ada'), (2, 'grace');
     -- Where the figures of each minute come from.
     create table if not exists leasehold.tally (

@@ -17,7 +17,7 @@ async fn assert_plans(client: &Client, sql: &MirrorSql, when: &str) {
         ("documents", &sql.documents, "text[]", keys.to_owned()),
         ("digest", &sql.digest, "text[]", keys.to_owned()),
     ] {
-        let Plan { reads, pages } = plan(client, "note", text, types, &values).await;
+        let Plan { reads, pages, .. } = plan(client, "note", text, types, &values).await;
         assert!(reads.iter().all(|node| by_key(node)), "{what}, {when}: {reads:?}");
         assert!(pages < 100, "{what} of four keys reads {pages} pages, {when}");
     }
@@ -25,7 +25,7 @@ async fn assert_plans(client: &Client, sql: &MirrorSql, when: &str) {
         ("the first keys", &sql.first_keys, "bigint", "10"),
         ("the next keys", &sql.next_keys, "bigint, text", "10, 'n00005'"),
     ] {
-        let Plan { reads, pages } = plan(client, "note", text, types, values).await;
+        let Plan { reads, pages, .. } = plan(client, "note", text, types, values).await;
         let ordered = reads.len() == 1 && reads[0].ends_with("note_id_bytes_idx");
         assert!(ordered, "{what}, {when}: {reads:?}");
         assert!(pages < 50, "{what} reads {pages} pages, {when}");
@@ -52,4 +52,27 @@ async fn g13_a_mirror_reads_by_key_with_ten_rows_and_with_a_hundred_thousand() {
     assert_plans(&client, &sql, "many rows that nobody counted").await;
     margin.sql("analyze margin.note").await;
     assert_plans(&client, &sql, "many rows").await;
+}
+
+#[tokio::test]
+async fn g13_a_pass_of_many_keys_compares_none_of_them_with_all_the_others() {
+    let margin = Margin::new().await;
+    margin.sql("alter table margin.note disable trigger user").await;
+    margin.write_many(1, 99_000).await;
+    margin.sql("alter table margin.note enable trigger user").await;
+    margin.sql("analyze margin.note").await;
+    let sql = mirror_sql(&margin.mirror(), &margin.engine).await.expect("a mirror");
+    let client = margin.database.connect_directly().await;
+    client.batch_execute(sql.settings).await.expect("settings");
+    let keys: Vec<String> = (1..=2500).map(|number| format!("'n{number:05}'")).collect();
+    let keys = &format!("array[{}]", keys.join(", "));
+    for (what, text, types, values) in [
+        ("versions", &sql.versions, "text[], text", format!("{keys}, 'notes'")),
+        ("documents", &sql.documents, "text[]", keys.clone()),
+        ("digest", &sql.digest, "text[]", keys.clone()),
+    ] {
+        let Plan { pages, thrown_away, .. } = plan(&client, "note", text, types, &values).await;
+        assert!(pages > 0, "{what} read nothing");
+        assert_eq!(thrown_away, 0.0, "{what}");
+    }
 }

@@ -1,7 +1,13 @@
 //! The story that mirrors are for: the store is away for hours while people go on working.
 
+use std::os::unix::process::ExitStatusExt as _;
+
+use rustix::process::Signal;
+
+use super::child;
 use super::notes::Margin;
-use crate::rig::{run, until};
+use crate::processes::Process;
+use crate::rig::{back_date_leases, run, until};
 
 #[tokio::test]
 async fn f11_after_an_outage_nothing_is_missing_stale_or_a_ghost() {
@@ -54,20 +60,28 @@ async fn a13_21500_notes_saved_while_the_store_was_away_are_all_there_afterwards
 #[tokio::test]
 async fn f7_a_process_that_dies_between_the_commit_and_the_write_loses_nothing() {
     let margin = Margin::new().await;
-    // Nobody but the database knows: there is no direct path, and no worker yet.
-    margin.write(&["a"]).await;
-    margin.target.faults(|faults| faults.slow = Some(std::time::Duration::from_secs(3600)));
-    let first = run(margin.engine.worker().mirror(margin.mirror()));
-    until("it is at it", async || !margin.target.log().is_empty()).await;
-    let (_, task) = first.ask_to_stop();
-    task.abort();
-    margin.target.faults(|faults| faults.slow = None);
-    margin.sql("update leasehold.lease set lease_expires_at = now() - interval '1 minute'").await;
-    let second = run(margin.engine.worker().mirror(margin.mirror()));
-    until("it is there", async || margin.target.find("a").is_some()).await;
-    until("its job is over", async || margin.jobs().await == 0).await;
-    second.stop().await;
-    margin.assert_equal().await;
+    // One that only saves, and one that has the job in its hands as well.
+    for (kind, held) in [("saves", 0), ("saves-and-works", 1)] {
+        let mut victim = Process::run(child::MAIN, kind, &margin.database, &[]);
+        let saved = format!("select count(*) from margin.note where id = '{kind}'");
+        until("it has committed", async || margin.count(&saved).await == 1).await;
+        let at_it = "select count(*) from margin.said where what = 'at the store'";
+        until("it is at the store", async || margin.count(at_it).await == 1).await;
+        let in_hand = "select count(*) from leasehold.job where held";
+        until("it has its job", async || margin.count(in_hand).await == held).await;
+        victim.signal(Signal::KILL);
+        assert_eq!(victim.ended().await.signal(), Some(9));
+        assert_eq!(margin.jobs().await, 1, "the job is there, as the row is");
+        assert!(margin.target.find(kind).is_none());
+        back_date_leases(&margin.client).await;
+        // It alone must do: no check finds what is missing.
+        let second = run(margin.engine.worker().mirror(margin.mirror().without_check()));
+        until("it is there", async || margin.target.find(kind).is_some()).await;
+        until("its job is over", async || margin.jobs().await == 0).await;
+        second.stop().await;
+        margin.assert_equal().await;
+        margin.sql("delete from margin.said").await;
+    }
 }
 
 #[tokio::test]
@@ -80,9 +94,20 @@ async fn f6_what_was_rolled_back_never_reaches_the_store() {
     until("it looked", async || direct.written() == 1).await;
     margin.sql("rollback").await;
     assert_eq!(margin.jobs().await, 0, "the job went with the row");
-    assert!(margin.target.documents().is_empty());
+    assert_eq!(margin.target.find("a"), None);
     margin.write(&["a"]).await;
     direct.changed(["a"]);
     until("it is there", async || margin.target.find("a").is_some()).await;
     margin.assert_equal().await;
+    for (told, change) in [
+        (3, "update margin.note set body = 'never' where id = 'a'"),
+        (4, "delete from margin.note where id = 'a'"),
+    ] {
+        margin.sql(&format!("begin; {change}")).await;
+        direct.changed(["a"]);
+        until("it looked", async || direct.written() == told).await;
+        margin.sql("rollback").await;
+        margin.assert_equal().await;
+    }
+    assert_eq!(margin.target.history("a"), [(1, false)], "nothing else was ever there");
 }

@@ -5,6 +5,7 @@ mod canary;
 mod clock;
 mod others;
 mod sample;
+mod vacuum;
 
 use leasehold::measure::{self, Sampled};
 use tokio_postgres::Client;

@@ -1,7 +1,7 @@
 //! Every rule beyond the five stories: raised, and cleared when it is mended.
 
 use super::{a_minute_passes, a_worker, age, up, value};
-use crate::sql::{Sql, claim, run};
+use crate::sql::{Sql, claim, one, run};
 
 async fn minutes(sql: &Sql, count: usize) {
     for _ in 0..count {
@@ -76,35 +76,6 @@ async fn workers_that_die_under_their_jobs_are_said() {
 }
 
 #[tokio::test]
-async fn a_transaction_that_holds_back_vacuum_is_said() {
-    let sql = Sql::new().await;
-    let old = sql.actor().await;
-    run(&old, "begin isolation level repeatable read; select 1 from leasehold.queue").await;
-    a_minute_passes(&sql).await;
-    let age_now = value(&sql.client, "database", "", "oldest_xact_age").await;
-    assert!(age_now > 0.0 && age_now < 900.0, "{age_now}");
-    assert_eq!(up(&sql.client).await, Vec::<String>::new());
-    // Its start cannot be moved; what was measured can.
-    judged_as(&sql, "oldest_xact_age", 901.0).await;
-    assert_eq!(up(&sql.client).await, ["vacuum_held_back "]);
-    run(&old, "commit").await;
-    a_minute_passes(&sql).await;
-    assert_eq!(up(&sql.client).await, Vec::<String>::new());
-    assert_eq!(value(&sql.client, "database", "", "oldest_xact_age").await, 0.0);
-}
-
-/// Judges the last sample again with another value in it.
-async fn judged_as(sql: &Sql, metric: &str, value: f64) {
-    let sampled = a_minute_passes(sql).await;
-    let text = format!(
-        "update leasehold.measure set value = {value} where metric = '{metric}' and at = '{}'",
-        sampled.minute
-    );
-    run(&sql.client, &text).await;
-    leasehold::alarm::evaluate(&sql.client, sampled.minute).await.unwrap();
-}
-
-#[tokio::test]
 async fn a_mirror_that_differs_for_too_long_is_said() {
     let sql = Sql::new().await;
     run(
@@ -135,6 +106,49 @@ async fn a_mirror_that_differs_for_too_long_is_said() {
     run(&sql.client, "delete from leasehold.mirror_difference where key = 'a'").await;
     a_minute_passes(&sql).await;
     assert_eq!(up(&sql.client).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_mirror_that_nobody_compares_any_more_is_said() {
+    let sql = Sql::new().await;
+    run(
+        &sql.client,
+        "select leasehold.declare_mirror('notes.index', 'public.notes', 'id', 'text', 'version', 'notes', \
+             'index', 'id', '1 minute', '1 day', '1 minute', 1000, 2500); \
+         update leasehold.mirror set created_at = now() - interval '1 day', rows_checked = 9000",
+    )
+    .await;
+    // It may have no store at all.
+    a_minute_passes(&sql).await;
+    assert_eq!(up(&sql.client).await, Vec::<String>::new());
+    // A round takes ten minutes: ten ranges, a minute each.
+    let equal = async |minutes: i32| {
+        let text = format!(
+            "update leasehold.mirror set equal_as_of = now() - interval '{minutes} minutes'"
+        );
+        run(&sql.client, &text).await;
+        a_minute_passes(&sql).await;
+        up(&sql.client).await
+    };
+    assert_eq!(equal(79).await, Vec::<String>::new());
+    assert_eq!(equal(81).await, ["mirror_not_compared notes.index"]);
+    let summary: String = one(
+        &sql.client,
+        "select summary from leasehold.alarm where rule = 'mirror_not_compared'",
+        &[],
+    )
+    .await;
+    assert!(summary.contains("does a worker run that has its store?"), "{summary}");
+    // One fault, one alarm.
+    run(
+        &sql.client,
+        "insert into leasehold.mirror_difference (mirror, key, kind, first_seen) \
+         values ('notes.index', 'a', 'missing', now() - interval '11 minutes')",
+    )
+    .await;
+    assert_eq!(equal(81).await, ["mirror_difference_age notes.index"]);
+    run(&sql.client, "delete from leasehold.mirror_difference").await;
+    assert_eq!(equal(1).await, Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use annotations::index::{Cursor, Query};
 use leasehold::mirror::{ItemError, Range, Written};
 use serde_json::json;
 
-use crate::rig::{asking, each, gone, held, living, note, put, write};
+use super::rig::{asking, each, gone, held, living, note, put, write};
 
 #[tokio::test]
 async fn f11_one_document_that_is_refused_keeps_no_other_out() {

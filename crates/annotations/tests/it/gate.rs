@@ -31,7 +31,13 @@ pub enum Fault {
 }
 
 #[derive(Clone, Default)]
-struct Script(Arc<Mutex<VecDeque<(&'static str, Fault)>>>);
+struct Script(Arc<Mutex<Plan>>);
+
+#[derive(Default)]
+struct Plan {
+    next: VecDeque<(&'static str, Fault)>,
+    held: Option<Fault>,
+}
 
 pub struct Gate {
     pub url: String,
@@ -52,12 +58,18 @@ impl Gate {
 
     /// The next request whose path has this in it meets the fault. Several wait in line.
     pub fn next(&self, path: &'static str, fault: Fault) {
-        self.script.0.lock().unwrap().push_back((path, fault));
+        self.script.0.lock().unwrap().next.push_back((path, fault));
+    }
+
+    /// Every request meets the fault, from now on until it is taken away. What waits in line comes
+    /// first.
+    pub fn hold(&self, fault: Option<Fault>) {
+        self.script.0.lock().unwrap().held = fault;
     }
 
     /// How many faults nothing has met yet.
     pub fn left(&self) -> usize {
-        self.script.0.lock().unwrap().len()
+        self.script.0.lock().unwrap().next.len()
     }
 }
 
@@ -66,9 +78,10 @@ type Passing = (Script, String, reqwest::Client);
 async fn pass(State((script, url, client)): State<Passing>, request: Request) -> Response {
     let path = request.uri().path_and_query().unwrap().to_string();
     let fault = {
-        let mut script = script.0.lock().unwrap();
-        let meets = script.front().is_some_and(|(part, _)| path.contains(part));
-        if meets { script.pop_front().map(|(_, fault)| fault) } else { None }
+        let mut plan = script.0.lock().unwrap();
+        let meets = plan.next.front().is_some_and(|(part, _)| path.contains(part));
+        let next = if meets { plan.next.pop_front() } else { None };
+        next.map(|(_, fault)| fault).or_else(|| plan.held.clone())
     };
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, MOST).await.unwrap();

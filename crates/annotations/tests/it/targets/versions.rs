@@ -3,7 +3,7 @@
 use annotations::index::Query;
 use leasehold::mirror::{Range, Tombstone, Written};
 
-use crate::rig::{asking, deleted, each, forced, gone, held, living, note, put, write};
+use super::rig::{asking, deleted, each, forced, gone, held, living, note, put, write};
 
 #[tokio::test]
 async fn f1_an_older_version_that_comes_late_changes_nothing() {

@@ -11,8 +11,8 @@ use leasehold_testing::opensearch::fresh_prefix;
 use reqwest::StatusCode;
 use serde_json::json;
 
+use super::rig::{asking, deleted, gone, held, living, note, put, write};
 use crate::gate::{Fault, Gate};
-use crate::rig::{asking, deleted, gone, held, living, note, put, write};
 
 /// An index behind a gate, and its first set.
 async fn behind(gate: &Gate, limit: Duration) -> (OpenSearch, Arc<dyn Target>) {

@@ -7,8 +7,8 @@ use leasehold::mirror::Targets;
 use leasehold_testing::PrivateOpenSearch;
 use leasehold_testing::opensearch::fresh_prefix;
 
-use crate::rig::TempDir;
-use crate::rig::{asking, each, held, living, note, put, write};
+use super::rig::{asking, each, held, living, note, put, write};
+use crate::kind::TempDir;
 
 #[tokio::test]
 async fn f12_searches_go_to_another_set_and_back() {

@@ -1,6 +1,5 @@
 //! An empty index of each kind, and short ways to write into it.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,15 +11,11 @@ use leasehold_testing::PrivateOpenSearch;
 use leasehold_testing::opensearch::fresh_prefix;
 use serde_json::{Value, json};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Tantivy,
-    OpenSearch,
-}
+use crate::kind::{Kind, TempDir};
 
 /// Runs a test on an empty index of each kind.
 pub async fn each(test: impl AsyncFn(Rig)) {
-    for kind in [Kind::Tantivy, Kind::OpenSearch] {
+    for kind in Kind::BOTH {
         // Shown only when the test fails.
         println!("on {kind:?}");
         test(Rig::new(kind).await).await;
@@ -118,24 +113,4 @@ pub fn digest_of<'a>(documents: impl IntoIterator<Item = (&'a str, i64)>) -> Dig
         digest.add(key, version);
     }
     digest
-}
-
-/// A directory that goes with the test.
-pub struct TempDir(PathBuf);
-
-impl TempDir {
-    pub fn new() -> Self {
-        let name = format!("leasehold-index-{:016x}", rand::random::<u64>());
-        Self(std::env::temp_dir().join(name))
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }

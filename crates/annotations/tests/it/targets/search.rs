@@ -4,7 +4,7 @@ use annotations::index::Query;
 use leasehold::mirror::Write;
 use serde_json::{Value, json};
 
-use crate::rig::{Rig, asking, each, gone, note, put, write};
+use super::rig::{Rig, asking, each, gone, note, put, write};
 
 /// Windmills, in five annotations.
 async fn shelf(rig: &Rig) {

@@ -7,7 +7,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use crate::rig::{Kind, Rig, digest_of, each, forced, gone, note, put, write};
+use super::rig::{Rig, digest_of, each, forced, gone, note, put, write};
+use crate::kind::Kind;
 
 fn range(after: Option<&str>, to: Option<&str>) -> Range {
     Range { after: after.map(str::to_owned), to: to.map(str::to_owned) }

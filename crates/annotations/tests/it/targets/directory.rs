@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use annotations::index::{SearchIndex as _, TantivyIndex, TantivySettings};
 use leasehold::mirror::{Range, Target, TargetError, Targets as _, Written};
 
-use crate::rig::{TempDir, asking, digest_of, gone, held, living, note, put, write};
+use super::rig::{asking, digest_of, gone, held, living, note, put, write};
+use crate::kind::TempDir;
 
 const CHILD_DIR: &str = "LEASEHOLD_TEST_INDEX_DIR";
 
@@ -59,7 +60,7 @@ async fn f7_kill_between_writes_loses_nothing_that_was_answered() {
     let dir = TempDir::new();
     for round in 1..=3_i64 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "directory::process_writer_main", "--nocapture"])
+            .args(["--exact", "targets::directory::process_writer_main", "--nocapture"])
             .env(CHILD_DIR, dir.path())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

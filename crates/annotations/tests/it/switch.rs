@@ -1,0 +1,264 @@
+//! An index of either kind that fails as a test says.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use annotations::index::{
+    Hits, OpenSearch, OpenSearchSettings, Query, SearchIndex, TantivyIndex, TantivySettings,
+};
+use futures_util::future::BoxFuture;
+use leasehold::mirror::{
+    Digest, Held, ItemError, Range, Target, TargetError, Targets, Tombstone, Write, Written,
+};
+use leasehold_testing::opensearch::fresh_prefix;
+use serde_json::{Value, json};
+
+use crate::gate::{Fault, Gate};
+use crate::kind::{Kind, TempDir};
+
+/// What a service needs of an index.
+trait Store: SearchIndex + Targets {}
+
+impl<T: SearchIndex + Targets> Store for T {}
+
+/// An index that goes down and comes back as a test says, and that can be made to gossip: then it
+/// answers every question with every note that it knows.
+pub struct Switch {
+    inner: Arc<dyn Store>,
+    /// Of an index in a directory. Kept for its end.
+    _dir: Option<TempDir>,
+    /// Of an index in a server.
+    gate: Option<Gate>,
+    down: Arc<AtomicBool>,
+    gossip: AtomicBool,
+    hanging: AtomicBool,
+    asked: AtomicUsize,
+    given_up: AtomicUsize,
+}
+
+/// A question that has no answer, until whoever asked gives up.
+struct Open<'a>(&'a AtomicUsize);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Switch {
+    pub async fn open(kind: Kind) -> Self {
+        let (inner, dir, gate): (Arc<dyn Store>, _, _) = match kind {
+            Kind::Tantivy => {
+                let dir = TempDir::new();
+                let index = TantivyIndex::open(TantivySettings::new(dir.path())).await.unwrap();
+                (Arc::new(index), Some(dir), None)
+            }
+            Kind::OpenSearch => {
+                let gate = Gate::open().await;
+                let settings = OpenSearchSettings {
+                    // Of a machine on which everything else is tested at the same time.
+                    limit: Duration::from_secs(120),
+                    ..OpenSearchSettings::new(&gate.url, fresh_prefix())
+                };
+                (Arc::new(OpenSearch::new(settings).unwrap()), None, Some(gate))
+            }
+        };
+        // The service waits for a new index no longer than for any other.
+        inner.current().await.unwrap();
+        Self {
+            inner,
+            _dir: dir,
+            gate,
+            down: Arc::default(),
+            gossip: AtomicBool::new(false),
+            hanging: AtomicBool::new(false),
+            asked: AtomicUsize::new(0),
+            given_up: AtomicUsize::new(0),
+        }
+    }
+
+    /// A server is not reached; a directory answers with an error.
+    pub fn set_down(&self, down: bool) {
+        match &self.gate {
+            Some(gate) => gate.hold(down.then_some(Fault::Status(503, "<html>not now</html>"))),
+            None => self.down.store(down, Ordering::SeqCst),
+        }
+    }
+
+    /// What is asked of a server is done, and it never says so. A directory has no such way to fail.
+    pub fn set_answers_lost(&self, lost: bool) {
+        if let Some(gate) = &self.gate {
+            gate.hold(lost.then_some(Fault::LoseAnswer));
+        }
+    }
+
+    pub fn set_gossip(&self, gossip: bool) {
+        self.gossip.store(gossip, Ordering::SeqCst);
+    }
+
+    /// Searches have no answer.
+    pub fn set_hanging(&self, hanging: bool) {
+        self.hanging.store(hanging, Ordering::SeqCst);
+    }
+
+    /// How many searches came.
+    pub fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    /// How many searches without an answer were ended by whoever asked.
+    pub fn given_up(&self) -> usize {
+        self.given_up.load(Ordering::SeqCst)
+    }
+
+    /// The ids that the index itself answers, whoever may see them.
+    pub async fn ids(&self, query: Query) -> Vec<String> {
+        let found = self.inner.search(&Query { limit: 200, ..query }).await.unwrap();
+        found.hits.into_iter().map(|hit| hit.id).collect()
+    }
+
+    /// A sum over every document of the index.
+    pub async fn digest(&self) -> Result<Digest, TargetError> {
+        let set = self.inner.open(&self.inner.current().await?).await?;
+        set.digest(&Range::default()).await
+    }
+
+    /// Takes a document away behind everybody's back, and puts another one there.
+    pub async fn tamper(&self, key: &str, other: Option<(i64, Value)>) {
+        let name = self.inner.current().await.unwrap();
+        let set = self.inner.open(&name).await.unwrap();
+        if let Some(gate) = &self.gate {
+            // Else OpenSearch itself remembers for a minute which version was taken away.
+            let settings = json!({ "index": { "gc_deletes": "0ms" } }).to_string();
+            let request = reqwest::Client::new().put(format!("{}/{name}/_settings", gate.url));
+            let request = request.header("content-type", "application/json").body(settings);
+            assert!(request.send().await.unwrap().status().is_success());
+        }
+        let key = key.to_owned();
+        let put = async |version: i64, document: Option<Value>| {
+            let write = Write { key: key.clone(), version, document, forced: false };
+            assert_eq!(set.write(&[write]).await.unwrap(), [Ok(Written::Stored)]);
+        };
+        if let Some(held) = set.held(std::slice::from_ref(&key)).await.unwrap()[0] {
+            let version = held.version + 1;
+            put(version, None).await;
+            set.forget(&[Tombstone { key: key.clone(), version }]).await.unwrap();
+        }
+        if let Some((version, document)) = other {
+            put(version, Some(document)).await;
+        }
+    }
+
+    fn up(&self) -> Result<(), TargetError> {
+        up(&self.down)
+    }
+}
+
+fn up(down: &AtomicBool) -> Result<(), TargetError> {
+    match down.load(Ordering::SeqCst) {
+        true => Err(TargetError::Down("switched off".to_owned())),
+        false => Ok(()),
+    }
+}
+
+impl SearchIndex for Switch {
+    fn search<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Hits, TargetError>> {
+        Box::pin(async move {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            if self.hanging.load(Ordering::SeqCst) {
+                let _open = Open(&self.given_up);
+                std::future::pending::<()>().await;
+            }
+            self.up()?;
+            match self.gossip.load(Ordering::SeqCst) {
+                true => {
+                    let all = Query { limit: 200, ..Query::default() };
+                    self.inner.search(&all).await
+                }
+                false => self.inner.search(query).await,
+            }
+        })
+    }
+}
+
+impl Targets for Switch {
+    fn current(&self) -> BoxFuture<'_, Result<String, TargetError>> {
+        Box::pin(async move {
+            self.up()?;
+            self.inner.current().await
+        })
+    }
+
+    fn open<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Arc<dyn Target>, TargetError>> {
+        Box::pin(async move {
+            self.up()?;
+            let set = self.inner.open(name).await?;
+            Ok(Arc::new(SwitchedSet { set, down: Arc::clone(&self.down) }) as Arc<dyn Target>)
+        })
+    }
+
+    fn create(&self) -> BoxFuture<'_, Result<String, TargetError>> {
+        self.inner.create()
+    }
+
+    fn swap<'a>(&'a self, to: &'a str) -> BoxFuture<'a, Result<(), TargetError>> {
+        self.inner.swap(to)
+    }
+
+    fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), TargetError>> {
+        self.inner.remove(name)
+    }
+}
+
+struct SwitchedSet {
+    set: Arc<dyn Target>,
+    down: Arc<AtomicBool>,
+}
+
+impl Target for SwitchedSet {
+    fn held<'a>(
+        &'a self,
+        keys: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<Option<Held>>, TargetError>> {
+        Box::pin(async move {
+            up(&self.down)?;
+            self.set.held(keys).await
+        })
+    }
+
+    fn write<'a>(
+        &'a self,
+        writes: &'a [Write],
+    ) -> BoxFuture<'a, Result<Vec<Result<Written, ItemError>>, TargetError>> {
+        Box::pin(async move {
+            up(&self.down)?;
+            self.set.write(writes).await
+        })
+    }
+
+    fn digest<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Digest, TargetError>> {
+        Box::pin(async move {
+            up(&self.down)?;
+            self.set.digest(range).await
+        })
+    }
+
+    fn list<'a>(
+        &'a self,
+        range: &'a Range,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<(String, Held)>, TargetError>> {
+        Box::pin(async move {
+            up(&self.down)?;
+            self.set.list(range, most).await
+        })
+    }
+
+    fn forget<'a>(&'a self, deletions: &'a [Tombstone]) -> BoxFuture<'a, Result<(), TargetError>> {
+        Box::pin(async move {
+            up(&self.down)?;
+            self.set.forget(deletions).await
+        })
+    }
+}

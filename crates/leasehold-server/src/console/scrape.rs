@@ -1,0 +1,96 @@
+//! `/metrics` and `/healthz` alone, for processes without a console.
+//!
+//! # What is true
+//! - The text is the one that stands beside the console: same names, same meaning.
+//! - Whoever may not see the console may not see this: names of queues and tags tell about a business.
+//! - `/healthz` says that the process runs, and no more. A check that failed while the database is away
+//!   would have every worker restarted at the moment when none can start.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use leasehold::Leasehold;
+use leasehold::measure::text::CONTENT_TYPE;
+use tokio::net::TcpListener;
+
+use super::TOKEN_VARIABLE;
+use super::auth::{Entry, Gatekeeper};
+use crate::cli::address;
+use crate::exit::Failure;
+
+#[derive(clap::Args, Debug, Default)]
+#[command(next_help_heading = "Metrics")]
+pub struct ScrapeOptions {
+    /// Answers /metrics and /healthz there, such as 9464 (this machine only) or 0.0.0.0:9464. Other
+    /// machines reach it only when a token is in LEASEHOLD_CONSOLE_TOKEN. Default: nowhere
+    #[arg(long, env = "LEASEHOLD_METRICS_LISTEN", value_name = "[ADDRESS:]PORT", value_parser = parse)]
+    metrics_listen: Option<SocketAddr>,
+}
+
+/// A port alone is one of this machine.
+fn parse(text: &str) -> Result<SocketAddr, String> {
+    match text.parse::<u16>() {
+        Ok(port) => Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)),
+        Err(_) => text.parse().map_err(|_| {
+            format!("{text:?} is no address; write 9464, 127.0.0.1:9464 or [::1]:9464")
+        }),
+    }
+}
+
+/// An address that is ours, and who may look there.
+pub struct Scraped {
+    listener: TcpListener,
+    keeper: Gatekeeper,
+    pub url: String,
+}
+
+impl ScrapeOptions {
+    /// Takes the address. `None`: nobody asked.
+    pub async fn bind(&self) -> Result<Option<Scraped>, Failure> {
+        let Some(wanted) = self.metrics_listen else { return Ok(None) };
+        let keeper = Gatekeeper::new(address::environment(TOKEN_VARIABLE))?;
+        keeper.may_listen(wanted)?;
+        let listener = crate::serve::listen(wanted).await.map_err(|failure| {
+            failure.hint("choose another one for each process: --metrics-listen 9465")
+        })?;
+        let url = format!("http://{}/metrics", crate::serve::reachable(listener.local_addr()?));
+        Ok(Some(Scraped { listener, keeper, url }))
+    }
+}
+
+impl Scraped {
+    /// Answers for as long as it is polled.
+    pub async fn answer(self, engine: Leasehold) {
+        let metrics = Router::new()
+            .route("/metrics", get(metrics))
+            .route("/healthz", get(|| async { "ok\n" }))
+            .with_state((engine, Arc::new(self.keeper)));
+        pastes::http::serve(self.listener, metrics, std::future::pending()).await;
+    }
+}
+
+async fn metrics(
+    State((engine, keeper)): State<(Leasehold, Arc<Gatekeeper>)>,
+    headers: HeaderMap,
+) -> Response {
+    let plain = [(header::X_CONTENT_TYPE_OPTIONS, "nosniff"), (header::CACHE_CONTROL, "no-store")];
+    match keeper.admit(&headers) {
+        Entry::Open => {
+            (plain, [(header::CONTENT_TYPE, CONTENT_TYPE)], engine.metrics().await).into_response()
+        }
+        Entry::Stranger => {
+            let text = "these numbers are for localhost only; other names need a token\n";
+            (StatusCode::MISDIRECTED_REQUEST, plain, text).into_response()
+        }
+        Entry::Closed => {
+            let text = "show the token: Authorization: Bearer …\n";
+            let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
+            (StatusCode::UNAUTHORIZED, plain, challenge, text).into_response()
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Mirrors: does every change reach them, and does somebody prove that they are equal?
+
+use super::finding::{Finding, Level, Trouble, check, together};
+use crate::cli::Db;
+use crate::exit::Failure;
+use crate::text::seconds;
+
+/// The check stands still when nobody has taken its next range for so long. Seconds.
+const STILL: f64 = 300.0;
+/// A mirror that nobody has seen equal for so long, and two rounds more, is looked at. Seconds.
+const UNEQUAL: f64 = 3600.0;
+/// The alarm's own limit. Seconds.
+const DIFFERS: f64 = 600.0;
+
+/// Nothing where there are no mirrors.
+pub async fn examine(db: &Db) -> Vec<Finding> {
+    match db.query("select from leasehold.mirror limit 1", &[]).await {
+        Ok(rows) if rows.is_empty() => return Vec::new(),
+        Ok(_) => {}
+        Err(failure) => return vec![Finding::unknown("mirrors", &failure)],
+    }
+    vec![
+        check("mirror triggers", triggers(db)).await,
+        check("mirror check", running(db)).await,
+        check("mirror equal", equal(db)).await,
+    ]
+}
+
+/// The triggers that make the jobs of changes. Read from the catalogue, which every role may.
+async fn triggers(db: &Db) -> Result<Finding, Failure> {
+    let sql = "select m.name, m.table_name, c.oid is not null, c.oid::regclass::text, \
+                      array(select t.tgname::text from pg_trigger t \
+                             where t.tgrelid = c.oid and t.tgenabled in ('O', 'A')), \
+                      array(select t.tgname::text from pg_trigger t \
+                             where t.tgrelid = c.oid and t.tgenabled not in ('O', 'A')) \
+                 from leasehold.mirror m \
+                 left join pg_namespace n on n.nspname = case when position('.' in m.table_name) > 0 \
+                      then split_part(m.table_name, '.', 1) else 'public' end \
+                 left join pg_class c on c.relnamespace = n.oid and c.relkind in ('r', 'p') \
+                      and c.relname = substr(m.table_name, position('.' in m.table_name) + 1) \
+                order by m.name";
+    let rows = db.query(sql, &[]).await?;
+    let mut troubles = Vec::new();
+    for row in &rows {
+        let (mirror, table, there): (&str, &str, bool) = (row.get(0), row.get(1), row.get(2));
+        if !there {
+            troubles.push(Trouble::new(
+                format!("{mirror}: its table {table} is not there"),
+                "a mirror of a table that was dropped on purpose: delete its row from leasehold.mirror",
+            ));
+            continue;
+        }
+        let quoted: &str = row.get(3);
+        let (on, off): (Vec<&str>, Vec<&str>) = (row.get(4), row.get(5));
+        for name in leasehold::mirror::trigger_names(mirror) {
+            if off.contains(&name.as_str()) {
+                troubles.push(Trouble::new(
+                    format!("{mirror}: trigger {name} on {quoted} is switched off"),
+                    format!("alter table {quoted} enable trigger \"{name}\""),
+                ));
+            } else if !on.contains(&name.as_str()) {
+                troubles.push(Trouble::new(
+                    format!("{mirror}: trigger {name} on {quoted} is missing"),
+                    put_back(table),
+                ));
+            }
+        }
+    }
+    let found = together("mirror triggers", Level::Fail, &troubles);
+    Ok(found.unwrap_or_else(|| {
+        Finding::ok("mirror triggers", format!("all four on each of {} tables", rows.len()))
+    }))
+}
+
+/// What makes the triggers of a table again.
+fn put_back(table: &str) -> String {
+    match table.split_once('.') {
+        Some(("annotations", _)) => {
+            "put it back: leasehold migrate up --service annotations; then have everything compared: leasehold mirrors check MIRROR".to_owned()
+        }
+        _ => "put it back with Mirror::install (a migration of your program); then have everything compared: leasehold mirrors check MIRROR".to_owned(),
+    }
+}
+
+/// Somebody takes the next range when its time comes.
+async fn running(db: &Db) -> Result<Finding, Failure> {
+    let sql = "select m.name, m.rounds, \
+                      case when m.check_busy_until > statement_timestamp() then 0 else \
+                          extract(epoch from statement_timestamp() - greatest(m.check_due_at, m.checked_at, m.created_at)) \
+                      end::float8 \
+                 from leasehold.mirror m order by m.name";
+    let rows = db.query(sql, &[]).await?;
+    let mut troubles = Vec::new();
+    for row in &rows {
+        let (mirror, rounds, late): (&str, i64, f64) = (row.get(0), row.get(1), row.get(2));
+        if late > STILL {
+            let so_far = if rounds == 0 { "it was never whole" } else { "it ran before" };
+            troubles.push(Trouble::new(
+                format!("{mirror}: nobody has gone on with its check for {}; {so_far}", seconds(late)),
+                "start a worker that has the mirror and its store (leasehold serve for annotations); look at its log for why the store does not answer",
+            ));
+        }
+    }
+    let found = together("mirror check", Level::Warn, &troubles);
+    Ok(found.unwrap_or_else(|| Finding::ok("mirror check", "every mirror is being compared")))
+}
+
+/// What was found: since when it is equal, and for how long it is not.
+async fn equal(db: &Db) -> Result<Finding, Failure> {
+    let sql = "select m.name, n.differences, n.oldest_difference_age, \
+                      extract(epoch from statement_timestamp() - coalesce(m.equal_as_of, m.created_at))::float8, \
+                      m.equal_as_of is not null, \
+                      ((m.rows_checked / m.range_rows + 1) * extract(epoch from m.check_every))::float8 \
+                 from leasehold.mirror m join leasehold.mirror_numbers() n on n.name = m.name \
+                order by m.name";
+    let rows = db.query(sql, &[]).await?;
+    let (mut troubles, mut words) = (Vec::new(), Vec::new());
+    for row in &rows {
+        let (mirror, differences, differs): (&str, i64, Option<f64>) =
+            (row.get(0), row.get(1), row.get(2));
+        let (age, ever, round): (f64, bool, f64) = (row.get(3), row.get(4), row.get(5));
+        let look = format!(
+            "look at: leasehold mirrors differences {mirror}; then at the jobs that died: leasehold dead list"
+        );
+        if let Some(differs) = differs.filter(|differs| *differs > DIFFERS) {
+            let text = format!(
+                "{mirror}: {differences} rows differ, the oldest for {}: repairs fail",
+                seconds(differs)
+            );
+            troubles.push(Trouble::new(text, look));
+        } else if age > UNEQUAL + 2.0 * round {
+            let since = if ever { "was last equal" } else { "was never seen equal, made" };
+            troubles.push(Trouble::new(
+                format!("{mirror}: {since} {} ago; {differences} rows differ", seconds(age)),
+                look,
+            ));
+        } else if ever {
+            words.push(format!("{mirror} as of {} ago", seconds(age)));
+        } else {
+            words.push(format!("{mirror} is new, and not compared yet"));
+        }
+    }
+    let found = together("mirror equal", Level::Warn, &troubles);
+    Ok(found.unwrap_or_else(|| Finding::ok("mirror equal", words.join("\n"))))
+}

@@ -1,0 +1,83 @@
+//! Sweeps: does somebody run them, and are rows left in nobody's hands?
+
+use super::finding::{Finding, Level, Trouble, together};
+use crate::cli::Db;
+use crate::exit::Failure;
+use crate::text::seconds;
+
+/// A run, or a watchdog, that nobody has begun for so long has nobody. Seconds.
+const LATE: f64 = 300.0;
+
+/// Nothing where there are no sweeps.
+pub async fn examine(db: &Db) -> Vec<Finding> {
+    match look(db).await {
+        Ok(found) => Vec::from_iter(found),
+        Err(failure) => vec![Finding::unknown("sweeps", &failure)],
+    }
+}
+
+async fn look(db: &Db) -> Result<Option<Finding>, Failure> {
+    let sql = "select s.name, s.state, s.paused_by, \
+                      extract(epoch from statement_timestamp() - s.next_run_at)::float8, \
+                      extract(epoch from statement_timestamp() - coalesce(s.watchdog_ran_at, w.created_at) \
+                          - w.watchdog_every)::float8, \
+                      (select l.value from leasehold.latest() l where l.kind = 'sweep' \
+                          and l.subject = s.name and l.metric = 'stuck'), \
+                      s.dead, \
+                      exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+                        where n.nspname = case when position('.' in s.table_name) > 0 \
+                              then split_part(s.table_name, '.', 1) else 'public' end \
+                          and c.relname = substr(s.table_name, position('.' in s.table_name) + 1)), \
+                      s.table_name \
+                 from leasehold.sweep_state s join leasehold.sweep w on w.name = s.name order by s.name";
+    let rows = db.query(sql, &[]).await?;
+    let mut troubles = Vec::new();
+    for row in &rows {
+        let (sweep, state): (&str, &str) = (row.get(0), row.get(1));
+        let (late, unwatched): (f64, f64) = (row.get(3), row.get(4));
+        let (stuck, dead, there): (Option<f64>, i64, bool) = (row.get(5), row.get(6), row.get(7));
+        if !there {
+            troubles.push(Trouble::new(
+                format!("{sweep}: its table {} is not there", row.get::<_, &str>(8)),
+                "a sweep of a table that was dropped on purpose: delete its row from leasehold.sweep",
+            ));
+            continue;
+        }
+        if state == "paused" {
+            let by: Option<&str> = row.get(2);
+            troubles.push(Trouble::new(
+                format!("{sweep}: paused by {}", by.unwrap_or("?")),
+                "when the reason is gone: leasehold sweeps resume SWEEP",
+            ));
+        } else if state == "due" && late > LATE {
+            troubles.push(Trouble::new(
+                format!("{sweep}: due for {}, and nobody begins", seconds(late)),
+                "start a worker that has the sweep (leasehold serve for pastes)",
+            ));
+        } else if unwatched > LATE {
+            troubles.push(Trouble::new(
+                format!("{sweep}: its watchdog has been due for {}", seconds(unwatched)),
+                "start a worker that has the sweep: rows of dead workers stay claimed until then",
+            ));
+        }
+        if let Some(stuck) = stuck.filter(|stuck| *stuck > 0.0) {
+            troubles.push(Trouble::new(
+                format!("{sweep}: {stuck} rows are in nobody's hands"),
+                "look at: leasehold sweeps show SWEEP; a worker's watchdog brings them back",
+            ));
+        }
+        if dead > 0 {
+            troubles.push(Trouble::new(
+                format!("{sweep}: {dead} rows were set aside"),
+                format!("look at: leasehold sweeps dead {sweep}; when it is mended: leasehold sweeps redrive {sweep}"),
+            ));
+        }
+    }
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let found = together("sweeps", Level::Warn, &troubles);
+    Ok(Some(found.unwrap_or_else(|| {
+        Finding::ok("sweeps", format!("{} are run, and no row is stuck", rows.len()))
+    })))
+}

@@ -1,0 +1,145 @@
+//! Two services on one index in a directory: one writes, and the other takes over when it is killed.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Child;
+
+use super::support::{LIMIT, Place};
+
+struct Running {
+    child: Child,
+    url: String,
+    said: String,
+}
+
+async fn serve(place: &Place, folder: &Path, args: &[&str]) -> Running {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let listen = format!("127.0.0.1:{port}");
+    let first = ["serve", "--no-console", "--annotations-listen", &listen, "--annotations-index"];
+    let args = [&first[..], &[folder.to_str().unwrap()], args].concat();
+    let mut child = place.command(&args).stderr(Stdio::inherit()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let reading = async {
+        let mut said = String::new();
+        loop {
+            let line = lines.next_line().await.unwrap().expect("ready before the end");
+            if line == "ready" {
+                return said;
+            }
+            said.push_str(&line);
+        }
+    };
+    let said = tokio::time::timeout(LIMIT, reading).await.expect("ready in time");
+    Running { child, url: format!("http://{listen}"), said }
+}
+
+impl Running {
+    /// Saves a note; gives its id.
+    async fn save(&self, token: &str, words: &str) -> String {
+        let note =
+            json!({ "target": { "source": "https://example.com/" }, "body": [{ "value": words }] });
+        let asked = reqwest::Client::new()
+            .post(format!("{}/api/annotations", self.url))
+            .bearer_auth(token.trim())
+            .json(&note);
+        let saved = asked.send().await.unwrap();
+        assert_eq!(saved.status(), 201);
+        let saved: Value = saved.json().await.unwrap();
+        saved["id"].as_str().unwrap().rsplit('/').next().unwrap().to_owned()
+    }
+
+    /// Whether the index, and not Postgres in its place, finds a word for somebody who saved nothing.
+    async fn finds(&self, word: &str) -> bool {
+        let asked = reqwest::get(format!("{}/api/search?q={word}", self.url)).await.unwrap();
+        let found: Value = asked.json().await.unwrap();
+        found["index"] == "ok" && found["rows"].as_array().unwrap().len() == 1
+    }
+
+    async fn will_find(&self, word: &str) {
+        let asking = async {
+            while !self.finds(word).await {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        assert!(tokio::time::timeout(LIMIT, asking).await.is_ok(), "{word} is never found");
+    }
+}
+
+/// Two services, and the first one is killed.
+async fn takes_over(args: &[&str]) -> (Place, Running, String) {
+    let place = Place::new().await;
+    place.run(&["migrate", "up", "--service", "annotations"]).await.expect(0);
+    let token = place.run(&["annotations", "users", "add", "sophia"]).await.expect(0).stdout;
+    let folder = std::env::temp_dir().join(format!("lh-two-{}", uuid::Uuid::new_v4().simple()));
+    // Only answers, and is there first: it must not keep out those that do the work.
+    let asking = serve(&place, &folder, &[args, &["--no-worker"]].concat()).await;
+    let mut first = serve(&place, &folder, args).await;
+    assert!(first.said.contains("keeps the search index equal"), "{}", first.said);
+    let second = serve(&place, &folder, args).await;
+    assert!(second.said.contains("waits for its turn"), "{}", second.said);
+
+    first.save(&token, "early").await;
+    for running in [&first, &second, &asking] {
+        running.will_find("early").await;
+    }
+    first.child.start_kill().unwrap();
+    first.child.wait().await.unwrap();
+    let id = second.save(&token, "late").await;
+    second.will_find("late").await;
+    // A process that only answers follows whoever writes.
+    asking.will_find("late").await;
+    second.will_find("early").await;
+    let _ = std::fs::remove_dir_all(folder);
+    (place, second, id)
+}
+
+#[tokio::test]
+async fn the_second_process_works_the_index_jobs_when_the_first_is_killed() {
+    let args = ["--annotations-direct=no", "--annotations-verify-after=1s"];
+    let (place, _second, id) = takes_over(&args).await;
+    // By its job: there was no other way.
+    let sql = format!(
+        "select count(*) from leasehold.finished_job \
+          where name = 'index' and kwargs->>'annotation_id' = '{id}'"
+    );
+    let done = async {
+        while place.number(&sql).await == 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    assert!(tokio::time::timeout(LIMIT, done).await.is_ok(), "its job is not done");
+}
+
+#[tokio::test]
+async fn the_second_process_writes_right_after_a_save_when_the_first_is_killed() {
+    let args = ["--annotations-direct=yes", "--annotations-verify-after=1h"];
+    let place = Place::new().await;
+    place.run(&["migrate", "up", "--service", "annotations"]).await.expect(0);
+    let token = place.run(&["annotations", "users", "add", "sophia"]).await.expect(0).stdout;
+    let folder = std::env::temp_dir().join(format!("lh-two-{}", uuid::Uuid::new_v4().simple()));
+    let mut first = serve(&place, &folder, &args).await;
+    let second = serve(&place, &folder, &args).await;
+    first.child.start_kill().unwrap();
+    first.child.wait().await.unwrap();
+    // Saves go on until it has noticed; from then on each is found at once, without its job.
+    let saving = async {
+        for n in 0.. {
+            let word = format!("word{n}");
+            second.save(&token, &word).await;
+            for _ in 0..10 {
+                if second.finds(&word).await {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    };
+    assert!(tokio::time::timeout(LIMIT, saving).await.is_ok(), "nothing is written directly");
+    let done = "select count(*) from leasehold.finished_job where name = 'index'";
+    assert_eq!(place.number(done).await, 0);
+    let _ = std::fs::remove_dir_all(folder);
+}

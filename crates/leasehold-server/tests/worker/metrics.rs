@@ -1,0 +1,186 @@
+//! `--metrics-listen`: a worker shows its own numbers, to whom it may.
+
+use leasehold::measure::names;
+use leasehold_testing::TestDatabase;
+use reqwest::StatusCode;
+use rustix::process::Signal;
+
+use crate::prometheus::{Family, parse};
+use crate::support::{Folder, Worker, enqueue, job_until, leasehold, until};
+
+const TOKEN: &str = "0123456789abcdef0123";
+
+/// Where a worker says that its numbers are, without the path.
+fn origin(worker: &Worker) -> String {
+    let output = worker.output();
+    let line = output.lines().find_map(|line| line.strip_prefix("metrics: "));
+    let url = line.unwrap_or_else(|| panic!("no address in: {output}"));
+    url.strip_suffix("/metrics").expect("a path").to_owned()
+}
+
+async fn scrape(url: &str) -> Vec<Family> {
+    let answer = reqwest::get(format!("{url}/metrics")).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    let kind = answer.headers()["content-type"].to_str().unwrap().to_owned();
+    assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8");
+    let text = answer.text().await.unwrap();
+    parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+fn value(families: &[Family], name: &str, labels: &[(&str, &str)]) -> f64 {
+    let samples = families.iter().flat_map(|family| &family.samples);
+    let fits = |sample: &&crate::prometheus::Sample| {
+        let has = |(name, value): &(&str, &str)| {
+            sample.labels.get(*name).is_some_and(|have| have == value)
+        };
+        sample.name == name && labels.iter().all(has)
+    };
+    samples.filter(fits).map(|sample| sample.value).sum()
+}
+
+/// TCP ports that a process listens on.
+fn listening(pid: u32) -> usize {
+    let sockets: Vec<String> = std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+        .filter_map(|link| {
+            Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
+        })
+        .collect();
+    let tables = ["tcp", "tcp6"].map(|table| {
+        std::fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default()
+    });
+    let lines = tables.iter().flat_map(|table| table.lines().skip(1));
+    let ours = lines.filter(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.get(3) == Some(&"0A") && sockets.iter().any(|socket| words.get(9) == Some(&&**socket))
+    });
+    ours.count()
+}
+
+#[tokio::test]
+async fn a_worker_shows_what_it_did_under_the_names_of_the_list() {
+    let database = TestDatabase::new().await;
+    let client = database.connect().await;
+    let args = ["--exec", "good=true", "--exec", "bad=false", "--metrics-listen", "0"];
+    let worker = Worker::start(&database, &args).await;
+    let url = origin(&worker);
+    for (name, status) in [("good", "done"), ("good", "done"), ("bad", "pending")] {
+        let id = enqueue(&client, name, "{}").await;
+        job_until(&client, id, |row| row.is(status) && row.attempts == 1).await;
+    }
+    let finished = "leasehold_jobs_finished_total";
+    // The end of an attempt is counted when its answer has come back.
+    let counted = until(async || {
+        let families = scrape(&url).await;
+        value(&families, finished, &[("kind", "good"), ("outcome", "completed")]) == 2.0
+            && value(&families, finished, &[("kind", "bad"), ("outcome", "retried")]) == 1.0
+    });
+    assert!(counted.await, "{:?}", scrape(&url).await);
+    let families = scrape(&url).await;
+    assert_eq!(value(&families, "leasehold_worker_slots", &[("queue", "default")]), 4.0);
+    assert_eq!(value(&families, "leasehold_database_up", &[]), 1.0);
+    // What the fleet knows is shown by each process.
+    client
+        .batch_execute("update leasehold.duty set ran_at = ran_at - interval '2 minutes'")
+        .await
+        .unwrap();
+    // By us or by its housekeeping.
+    leasehold::measure::sample(&client).await.unwrap();
+    let retrying = [("queue", "default"), ("state", "retrying")];
+    let sampled =
+        until(async || value(&scrape(&url).await, "leasehold_queue_jobs", &retrying) == 1.0);
+    assert!(sampled.await, "{:?}", scrape(&url).await);
+    for family in scrape(&url).await {
+        let known = names::ALL.iter().any(|metric| metric.name == family.name);
+        assert!(known, "{} is not in the list", family.name);
+    }
+    let health = reqwest::get(format!("{url}/healthz")).await.unwrap();
+    assert_eq!((health.status(), health.text().await.unwrap().as_str()), (StatusCode::OK, "ok\n"));
+    // Nothing of the console is here.
+    assert_eq!(reqwest::get(format!("{url}/console")).await.unwrap().status(), 404);
+}
+
+#[tokio::test]
+async fn nothing_listens_unless_it_is_asked_to() {
+    let database = TestDatabase::new().await;
+    let quiet = Worker::start(&database, &["--exec", "a=true"]).await;
+    assert_eq!(listening(quiet.pid()), 0);
+    assert!(!quiet.output().contains("metrics"), "{}", quiet.output());
+    let asked = Worker::start(&database, &["--exec", "a=true", "--metrics-listen", "0"]).await;
+    assert_eq!(listening(asked.pid()), 1);
+    // A port alone is one of this machine.
+    assert!(origin(&asked).starts_with("http://127.0.0.1:"), "{}", origin(&asked));
+}
+
+#[tokio::test]
+async fn h12_numbers_are_for_this_machine_or_for_whoever_has_the_token() {
+    let database = TestDatabase::new().await;
+    let args = ["--exec", "a=true", "--metrics-listen", "127.0.0.1:0"];
+    let open = Worker::start(&database, &args).await;
+    let client = reqwest::Client::new();
+    // A page that makes its own name lead here gets nothing.
+    let from = |host: &'static str| {
+        client.get(format!("{}/metrics", origin(&open))).header("host", host).send()
+    };
+    assert_eq!(from("evil.example").await.unwrap().status(), StatusCode::MISDIRECTED_REQUEST);
+    assert_eq!(from("localhost:1").await.unwrap().status(), StatusCode::OK);
+
+    let token = [("LEASEHOLD_CONSOLE_TOKEN", TOKEN)];
+    let args = ["--exec", "a=true", "--metrics-listen", "0.0.0.0:0"];
+    let closed = Worker::start_with(&database, &args, &token).await;
+    let url = format!("{}/metrics", origin(&closed));
+    let answer = client.get(&url).header("accept", "text/html").send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::UNAUTHORIZED);
+    assert_eq!(answer.headers()["www-authenticate"], "Bearer");
+    let answer = client.get(&url).bearer_auth("wrong-wrong-wrong").send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::UNAUTHORIZED);
+    let answer = client.get(&url).bearer_auth(TOKEN).send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    assert!(!closed.output().contains(TOKEN));
+}
+
+#[tokio::test]
+async fn an_address_that_will_not_do_is_said_before_the_worker_starts() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    for (address, code, words) in [
+        ("0.0.0.0:0", 4, "LEASEHOLD_CONSOLE_TOKEN"),
+        (taken.as_str(), 5, "--metrics-listen 9465"),
+        ("somewhere", 2, "write 9464"),
+    ] {
+        let mut command = leasehold();
+        command
+            .args(["worker", "-q", "default", "--exec", "a=true", "--metrics-listen", address])
+            .env("LEASEHOLD_DATABASE_URL", "postgres://nobody@127.0.0.1:1/none");
+        let done = command.output().await.unwrap();
+        let text = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(code), "{address}: {text}");
+        assert!(text.contains(words), "{address}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_drains_still_shows_its_numbers() {
+    let (database, folder) = (TestDatabase::new().await, Folder::new("drain"));
+    let client = database.connect().await;
+    let (started, go) = (folder.file("started"), folder.file("go"));
+    let script = format!(
+        "slow=sh -c 'echo yes >{}; until [ -e {} ]; do sleep 0.05; done'",
+        started.display(),
+        go.display()
+    );
+    let mut worker = Worker::start(&database, &["--exec", &script, "--metrics-listen", "0"]).await;
+    let url = origin(&worker);
+    enqueue(&client, "slow", "{}").await;
+    folder.read("started").await;
+    worker.signal(Signal::TERM);
+    worker.says("stopping: ").await;
+    assert_eq!(
+        value(&scrape(&url).await, "leasehold_worker_slots_busy", &[("queue", "default")]),
+        1.0
+    );
+    std::fs::write(&go, "").unwrap();
+    assert!(worker.ended().await.success());
+    assert!(reqwest::get(format!("{url}/healthz")).await.is_err(), "it is gone");
+}
