@@ -13,6 +13,7 @@
 //!   name, and the mirror's check fills it again.
 //! - A file goes bad while the set is open: the call fails, and the next start finds it.
 
+mod behind;
 mod fields;
 mod find;
 mod handle;

@@ -10,6 +10,7 @@ use leasehold::mirror::{
 };
 use tantivy::{Index, IndexReader, ReloadPolicy};
 
+use super::behind::Behind;
 use super::fields::Fields;
 use super::root::Root;
 use super::snapshot::Snapshot;
@@ -31,7 +32,8 @@ struct Inner {
     snapshot: Mutex<Option<Arc<Snapshot>>>,
     queue: Queue,
     writer: Arc<tokio::sync::Mutex<Writer>>,
-    is_writer: bool,
+    /// `None`: another process writes.
+    behind: Option<Behind>,
     removed: AtomicBool,
     limit: Duration,
 }
@@ -63,6 +65,7 @@ impl TantivySet {
         index.tokenizers().register(words::WORDS, words::analyzer());
         let reload = if is_writer { ReloadPolicy::Manual } else { ReloadPolicy::OnCommitWithDelay };
         let reader = index.reader_builder().reload_policy(reload).try_into().map_err(broken)?;
+        let behind = if is_writer { Some(Behind::start().map_err(broken)?) } else { None };
         Ok(Self(Arc::new(Inner {
             name: name.to_owned(),
             index,
@@ -71,7 +74,7 @@ impl TantivySet {
             snapshot: Mutex::new(None),
             queue: Queue::default(),
             writer: Arc::default(),
-            is_writer,
+            behind,
             removed: AtomicBool::new(false),
             limit,
         })))
@@ -95,7 +98,7 @@ impl TantivySet {
     }
 
     pub fn is_writer(&self) -> bool {
-        self.0.is_writer
+        self.0.behind.is_some()
     }
 
     /// Nobody can write into it from now on, and nothing goes on in its directory. Blocks.
@@ -134,7 +137,7 @@ impl TantivySet {
         if inner.removed.load(Ordering::SeqCst) {
             return Err(removed(&inner.name));
         }
-        if !inner.is_writer {
+        if inner.behind.is_none() {
             return Err(TargetError::Down(
                 "another process writes this index; this one only reads it".to_owned(),
             ));
@@ -151,8 +154,11 @@ impl TantivySet {
             if let Ok(answer) = answer.try_recv() {
                 return answer;
             }
-            let worked = tokio::task::spawn_blocking(move || inner.work(&mut writer)).await;
-            let lost = || TargetError::Down(format!("the index failed while writing: {worked:?}"));
+            if let Some(behind) = &inner.behind {
+                let inner = Arc::clone(&inner);
+                behind.run(move || inner.work(&mut writer)).await;
+            }
+            let lost = || TargetError::Down("the index failed while writing".to_owned());
             answer.try_recv().unwrap_or_else(|_| Err(lost()))
         };
         tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(too_slow(limit)))
