@@ -70,7 +70,7 @@ impl Scraped {
             .route("/metrics", get(metrics))
             .route("/healthz", get(|| async { "ok\n" }))
             .with_state((engine, Arc::new(self.keeper)));
-        pastes::http::serve(self.listener, metrics, std::future::pending()).await;
+        leasehold_http::server::serve(self.listener, metrics, std::future::pending()).await;
     }
 }
 
