@@ -13,6 +13,10 @@ use super::target::Digest;
 use crate::error::{CallError, describe};
 use crate::queue::claim::JsonBytes;
 
+/// Documents that are taken apart before others on this thread have their turn: they may be people who
+/// wait for an answer.
+const AT_ONCE: usize = 64;
+
 /// What the table says about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row {
@@ -88,7 +92,10 @@ impl Desk {
             match self.link.query(&prepared.statements.documents, &params).await {
                 Ok(rows) => {
                     let mut bytes = 0;
-                    for row in &rows {
+                    for (at, row) in rows.iter().enumerate() {
+                        if at % AT_ONCE == AT_ONCE - 1 {
+                            tokio::task::yield_now().await;
+                        }
                         let text: Option<JsonBytes> = row.get(2);
                         let read = match (row.get::<_, Option<i64>>(1), &text) {
                             (Some(version), Some(text)) => {

@@ -19,6 +19,9 @@ use super::writer::{Change, Queue, Writer};
 use super::{broken, find, words};
 use crate::index::query::{Hits, Query};
 
+/// Documents that are copied before others on this thread have their turn.
+const AT_ONCE: usize = 64;
+
 /// An open set. Clones share it.
 #[derive(Clone)]
 pub struct TantivySet(Arc<Inner>);
@@ -226,7 +229,12 @@ impl Target for TantivySet {
             if writes.is_empty() {
                 return Ok(Vec::new());
             }
-            self.change(Change::Write(writes.to_vec())).await
+            let mut own = Vec::with_capacity(writes.len());
+            for some in writes.chunks(AT_ONCE) {
+                own.extend_from_slice(some);
+                tokio::task::yield_now().await;
+            }
+            self.change(Change::Write(own)).await
         })
     }
 

@@ -10,6 +10,8 @@
 //! - The service, its mirror and its worker are those that `leasehold serve` runs. The time of the
 //!   replay runs from the start of the worker until a check of every row has found no difference.
 //! - Durable settings, and nothing is left afterwards.
+//! - A checkpoint goes before each time that people are timed: a server that has run for a while has
+//!   files for its log, and one that was just made would stop everybody to make them.
 
 mod people;
 mod plant;
@@ -160,6 +162,7 @@ impl Bench {
             .await
             .context("saves to be seen by a pass")?;
         let time = Duration::from_secs(args.seconds);
+        checkpoint(&self.session).await?;
         let (normal, ()) = people::run(self, args.rate, people::nothing_for(time))
             .await
             .context("people, with the index")?;
@@ -170,6 +173,7 @@ impl Bench {
         let back = Instant::now();
         let last = replay::until_equal(self).await.context("after the outage")?;
         let recovery = back.elapsed();
+        checkpoint(&self.session).await?;
         let renamed = rename::run(self, args.rate).await.context("the rename")?;
         working.stop().await?;
         Ok(Outcome {
