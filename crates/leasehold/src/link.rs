@@ -28,6 +28,8 @@ pub struct Link {
     limit: Duration,
     /// Said once on every new session that nobody else shares.
     settings: &'static str,
+    /// Calls that have no answer yet.
+    under_way: AtomicUsize,
 }
 
 impl Link {
@@ -43,12 +45,14 @@ impl Link {
         limit: Duration,
         settings: &'static str,
     ) -> Self {
-        Self { database, session: Mutex::new(None), limit, settings }
+        let under_way = AtomicUsize::new(0);
+        Self { database, session: Mutex::new(None), limit, settings, under_way }
     }
 
     /// Runs one statement and gives its rows. Statements of several callers share the session and
     /// are sent without waiting for each other.
     pub async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CallError> {
+        let _counted = Counted::new(&self.under_way);
         let session = self.session().await?;
         let call = async {
             if self.database.is_pooled() {
@@ -97,7 +101,24 @@ impl Link {
     }
 }
 
-/// A few links that statements are spread over.
+/// One call that has no answer yet; however it ends, it is counted off.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A few links that statements are spread over. A session answers in the order of the questions, so a
+/// statement goes where the fewest are before it: behind a slow one it would wait for that one's end.
 pub struct Links {
     links: Vec<Link>,
     next: AtomicUsize,
@@ -110,10 +131,12 @@ impl Links {
         Self { links, next: AtomicUsize::new(0) }
     }
 
-    /// Runs one statement on whichever link has its turn.
+    /// Runs one statement on the link with the fewest under way; of several, the one whose turn it is.
     pub async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CallError> {
         let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.links.len();
-        match self.links.get(turn) {
+        let (before, from_turn) = self.links.split_at(turn);
+        let by_turns = from_turn.iter().chain(before);
+        match by_turns.min_by_key(|link| link.under_way.load(Ordering::Relaxed)) {
             Some(link) => link.query(sql, params).await,
             None => Err(CallError::TimedOut(Duration::ZERO)),
         }

@@ -22,6 +22,7 @@ mod history;
 mod interleave;
 mod isolation;
 mod keys;
+mod link;
 mod migrate;
 mod mirror;
 mod once;
