@@ -2,7 +2,8 @@
 //!
 //! # What is true
 //! - A store that does not answer is left alone for a while, twice as long each time. Then one caller
-//!   asks; the others wait for what it finds.
+//!   asks; the others wait for what it finds. Calls that were under way together and fail together
+//!   count once.
 //! - A store that is slow or says that it has too much gets half as much at a time, and a quarter more
 //!   after each success, up to what it was declared with.
 
@@ -15,7 +16,8 @@ const FIRST: usize = 1000;
 /// After too much was asked for.
 const SHORT_WAIT: Duration = Duration::from_millis(250);
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-const LONGEST_WAIT: Duration = Duration::from_secs(300);
+/// A store that is back is noticed after this long at most. One small call now and then hurts nobody.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Documents in hand at one time, in bytes.
 const ROOM: usize = 16 << 20;
 
@@ -81,6 +83,12 @@ impl Pace {
 
     /// Answers how long the store is left alone. `too_much`: it was slow, or said so.
     pub(super) fn failed(&mut self, too_much: bool, now: Instant) -> Duration {
+        if let (Some(until), None) = (self.closed_until, self.probe_until)
+            && now < until
+        {
+            // Sent before the store was given up: it says nothing new.
+            return until - now;
+        }
         let wait = if too_much && self.size > LEAST {
             // Less may do already: it is tried soon.
             self.size = (self.size / 2).max(LEAST);
@@ -124,10 +132,26 @@ mod tests {
         assert!(pace.is_closed(now + SECOND));
         assert_eq!(pace.failed(false, now + SECOND), 2 * SECOND);
         assert_eq!(pace.failed(false, now + 3 * SECOND), 4 * SECOND);
+        let mut later = now + 7 * SECOND;
         for _ in 0..20 {
-            pace.failed(false, now);
+            later += pace.failed(false, later);
         }
-        assert_eq!(pace.failed(false, now), Duration::from_secs(300));
+        assert_eq!(pace.failed(false, later), LONGEST_WAIT);
+    }
+
+    #[test]
+    fn f11_calls_that_fail_together_are_one_failure() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        for _ in 0..200 {
+            pace.failed(true, now);
+        }
+        assert_eq!(pace.ask(2500, LIMIT, now + SHORT_WAIT), Leave::Ask(10));
+        assert_eq!(pace.failed(false, now + SHORT_WAIT), FIRST_WAIT);
+        for _ in 0..200 {
+            assert_eq!(pace.failed(false, now + SHORT_WAIT), FIRST_WAIT);
+        }
+        assert_eq!(pace.ask(2500, LIMIT, now + SHORT_WAIT + FIRST_WAIT), Leave::Ask(10));
+        assert_eq!(pace.failed(false, now + SHORT_WAIT + FIRST_WAIT), 2 * FIRST_WAIT);
     }
 
     #[test]
@@ -147,8 +171,9 @@ mod tests {
         assert_eq!(pace.ask(2500, LIMIT, now), Leave::Ask(625));
         assert!(!pace.succeeded(2500));
         assert_eq!(pace.ask(2500, LIMIT, now), Leave::Ask(781));
+        let mut later = now;
         for _ in 0..20 {
-            pace.failed(true, now);
+            later += pace.failed(true, later);
         }
         pace.succeeded(2500);
         assert_eq!(pace.ask(2500, LIMIT, now), Leave::Ask(12), "never below ten");
