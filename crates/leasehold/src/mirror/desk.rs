@@ -28,9 +28,25 @@ pub(super) struct Shared {
     pub(super) dropped: AtomicU64,
     /// Keys that the direct path wrote.
     pub(super) direct: AtomicU64,
+    /// When somebody's change came by last, as far as this process knows.
+    live: Mutex<Option<Instant>>,
 }
 
+/// People come and go; while some came by in this time, more will.
+const LIVELY: Duration = Duration::from_secs(120);
+
 impl Shared {
+    /// A change that is no bulk work came by.
+    pub(super) fn seen_live(&self) {
+        *self.live.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Whether people change rows these days.
+    pub(super) fn is_live(&self) -> bool {
+        let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.is_some_and(|at| at.elapsed() < LIVELY)
+    }
+
     pub(super) fn pace(&self) -> MutexGuard<'_, Pace> {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }

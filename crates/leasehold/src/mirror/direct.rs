@@ -73,6 +73,7 @@ const MOST: usize = 1000;
 async fn run(desk: Desk, mut keys: mpsc::Receiver<String>) {
     let mut taken = Vec::new();
     while keys.recv_many(&mut taken, MOST).await > 0 {
+        desk.mirror.shared.seen_live();
         let mut rest = &taken[..];
         while !rest.is_empty() {
             // With keys in hand: who asks while the store is away is the one who finds out.

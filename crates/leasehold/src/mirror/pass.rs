@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
 
@@ -24,6 +24,12 @@ use crate::worker::{Attempt, Registered, Runner, StopReason, Tally};
 
 /// How long a job waits when the database did not answer.
 const DATABASE_WAIT: Duration = Duration::from_secs(1);
+/// Jobs from this priority on were made for many rows at once, and nobody waits for them.
+const BULK: i32 = 100;
+/// What being put off adds to a priority.
+const PUT_OFF: i32 = 1_000_000;
+/// A store that is slow for once must not put bulk work off for minutes.
+const LONGEST_REST: Duration = Duration::from_secs(2);
 
 impl super::Mirror {
     /// Works every job that is due now, and says how they ended. For tests and scripts; a worker does
@@ -72,6 +78,7 @@ impl<'a> Pass<'a> {
     }
 
     async fn run(mut self) -> Vec<Verdict> {
+        let started = Instant::now();
         match self.desk.prepared().await {
             Ok(prepared) => {
                 let items = self.read(prepared.kind);
@@ -81,7 +88,18 @@ impl<'a> Pass<'a> {
         }
         self.note().await;
         self.put_off_rest(DATABASE_WAIT, "the pass ended early");
+        self.give_way(started.elapsed()).await;
         self.verdicts.into_iter().map(|verdict| verdict.unwrap_or(Verdict::Release)).collect()
+    }
+
+    /// Bulk work has all the time in the world. While people change rows too, they have most of
+    /// it; meanwhile more jobs gather, and the next pass writes them in one go.
+    async fn give_way(&self, took: Duration) {
+        if self.attempts.iter().any(|attempt| attempt.job.priority % PUT_OFF < BULK) {
+            self.desk.mirror.shared.seen_live();
+        } else if self.desk.mirror.shared.is_live() && !self.is_stopped() {
+            tokio::time::sleep((took * 3).min(LONGEST_REST)).await;
+        }
     }
 
     /// The keys that the jobs name, each once. Jobs that name none are buried.
