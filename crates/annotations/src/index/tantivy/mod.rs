@@ -14,6 +14,7 @@
 //! - A file goes bad while the set is open: the call fails, and the next start finds it.
 
 mod behind;
+mod directory;
 mod fields;
 mod find;
 mod handle;

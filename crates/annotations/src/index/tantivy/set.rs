@@ -8,9 +8,10 @@ use futures_util::future::BoxFuture;
 use leasehold::mirror::{
     Digest, Held, ItemError, Range, Target, TargetError, Tombstone, Write, Written,
 };
-use tantivy::{Index, IndexReader, ReloadPolicy};
+use tantivy::{Index, IndexReader, IndexSettings, ReloadPolicy};
 
 use super::behind::Behind;
+use super::directory::Together;
 use super::fields::Fields;
 use super::root::Root;
 use super::snapshot::Snapshot;
@@ -62,7 +63,12 @@ impl TantivySet {
                     );
                 }
                 std::fs::create_dir_all(&dir).map_err(broken)?;
-                Index::create_in_dir(&dir, fields.schema.clone()).map_err(broken)?
+                Index::create(
+                    Together::open(&dir).map_err(broken)?,
+                    fields.schema.clone(),
+                    IndexSettings::default(),
+                )
+                .map_err(broken)?
             }
         };
         index.tokenizers().register(words::WORDS, words::analyzer());
@@ -85,7 +91,8 @@ impl TantivySet {
 
     /// A set that can be trusted: made for these fields, all files there, and every checksum right.
     fn read(dir: &std::path::Path, fields: &Fields) -> Result<Index, TargetError> {
-        let index = Index::open_in_dir(dir).map_err(broken)?;
+        let index =
+            Together::open(dir).map_err(broken).and_then(|dir| Index::open(dir).map_err(broken))?;
         if index.schema() != fields.schema {
             return Err(TargetError::Down("the index has other fields".to_owned()));
         }

@@ -1,0 +1,287 @@
+//! Where the files of a set lie, and when they reach the disk.
+//!
+//! Tantivy by itself brings every file to the disk as soon as it is written, and a list of its files
+//! before each of them: some thirty times a commit. Whoever shares the disk waits in the same line, and
+//! that is Postgres with somebody's save.
+//!
+//! # What is true
+//! - A commit is the file `meta.json`. Before it is replaced, everything that it names is on disk; after
+//!   that, so is it.
+//! - Until then small files wait, and go to the disk at one time: several calls that meet there cost it
+//!   little more than one.
+//! - A large file, which a merge makes, goes there piece by piece while it grows, with rests: at no
+//!   moment does somebody else's small write stand behind all of it.
+//! - Files that no commit names, left by a process that died, are known as ours and cleared away.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tantivy::directory::error::{DeleteError, LockError, OpenReadError, OpenWriteError};
+use tantivy::directory::{
+    AntiCallToken, Directory, DirectoryLock, FileHandle, Lock, MmapDirectory, TerminatingWrite,
+    WatchCallback, WatchHandle, WritePtr,
+};
+
+/// Tantivy's list of the files that are its own.
+const LIST: &str = ".managed.json";
+/// What a file may hold that is not on disk yet.
+const UNSYNCED: usize = 1 << 20;
+/// A disk that is slow for once must not hold a merge up for long.
+const LONGEST_REST: Duration = Duration::from_millis(100);
+/// Files that are brought to the disk at one time.
+const AT_ONCE: usize = 8;
+
+/// A directory whose files go to the disk together.
+#[derive(Clone, Debug)]
+pub struct Together {
+    inner: MmapDirectory,
+    path: Arc<Path>,
+    pending: Arc<Mutex<Pending>>,
+}
+
+/// What the next commit takes along.
+#[derive(Debug, Default)]
+struct Pending {
+    files: Vec<File>,
+    list: Option<Vec<u8>>,
+}
+
+impl Together {
+    pub fn open(path: &Path) -> tantivy::Result<Self> {
+        let inner = MmapDirectory::open(path)?;
+        Ok(Self { inner, path: path.into(), pending: Arc::default() })
+    }
+
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Brings what waits to the disk, and the names of it.
+    fn settle(&self) -> io::Result<()> {
+        let Pending { files, list } = std::mem::take(&mut *self.pending());
+        if let Err(error) = sync(&files) {
+            // A commit that comes later may name them: it fails, too, or they are there.
+            self.pending().files.extend(files);
+            return Err(error);
+        }
+        match list {
+            Some(list) => self.inner.atomic_write(Path::new(LIST), &list)?,
+            None if files.is_empty() => return Ok(()),
+            None => {}
+        }
+        self.inner.sync_directory()
+    }
+
+    /// What the list says, and whatever else lies there.
+    fn listed(&self) -> Result<Vec<u8>, OpenReadError> {
+        let written = match self.inner.atomic_read(Path::new(LIST)) {
+            Err(OpenReadError::FileDoesNotExist(_)) => Vec::new(),
+            other => other?,
+        };
+        let mut all: BTreeSet<PathBuf> = match written.is_empty() {
+            true => BTreeSet::new(),
+            false => match serde_json::from_slice(&written) {
+                Ok(all) => all,
+                // Tantivy says what is wrong with it.
+                Err(_) => return Ok(written),
+            },
+        };
+        let there = |error| OpenReadError::wrap_io_error(error, PathBuf::from(LIST));
+        for entry in fs::read_dir(&self.path).map_err(there)? {
+            let name = entry.map_err(there)?.file_name();
+            if !name.as_encoded_bytes().starts_with(b".") {
+                all.insert(name.into());
+            }
+        }
+        serde_json::to_vec(&all).map_err(|error| there(error.into()))
+    }
+}
+
+/// Brings files to the disk, several at a time.
+fn sync(files: &[File]) -> io::Result<()> {
+    for some in files.chunks(AT_ONCE) {
+        let Some((first, others)) = some.split_first() else { continue };
+        std::thread::scope(|scope| {
+            let others: io::Result<Vec<_>> = others
+                .iter()
+                .map(|file| std::thread::Builder::new().spawn_scoped(scope, || file.sync_data()))
+                .collect();
+            first.sync_data()?;
+            let failed = |_| Err(io::Error::other("a file was not brought to the disk"));
+            others?.into_iter().try_for_each(|other| other.join().unwrap_or_else(failed))
+        })?;
+    }
+    Ok(())
+}
+
+impl Directory for Together {
+    fn open_write(&self, path: &Path) -> Result<WritePtr, OpenWriteError> {
+        let opened = OpenOptions::new().write(true).create_new(true).open(self.path.join(path));
+        let file = opened.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => OpenWriteError::FileAlreadyExists(path.to_owned()),
+            _ => OpenWriteError::wrap_io_error(error, path.to_owned()),
+        })?;
+        let growing = Growing { file: Some(file), unsynced: 0, pending: Arc::clone(&self.pending) };
+        Ok(BufWriter::new(Box::new(growing)))
+    }
+
+    fn atomic_write(&self, path: &Path, data: &[u8]) -> io::Result<()> {
+        if path == Path::new(LIST) {
+            self.pending().list = Some(data.to_vec());
+            return Ok(());
+        }
+        self.settle()?;
+        self.inner.atomic_write(path, data)?;
+        // The name, too: without this a commit that was told of could be gone after a power cut.
+        self.inner.sync_directory()
+    }
+
+    fn atomic_read(&self, path: &Path) -> Result<Vec<u8>, OpenReadError> {
+        if path == Path::new(LIST) {
+            return self.listed();
+        }
+        self.inner.atomic_read(path)
+    }
+
+    /// Tantivy asks for this before a commit, which settles, and after it has removed files, which
+    /// nobody misses.
+    fn sync_directory(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn get_file_handle(&self, path: &Path) -> Result<Arc<dyn FileHandle>, OpenReadError> {
+        self.inner.get_file_handle(path)
+    }
+
+    fn delete(&self, path: &Path) -> Result<(), DeleteError> {
+        self.inner.delete(path)
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool, OpenReadError> {
+        self.inner.exists(path)
+    }
+
+    fn acquire_lock(&self, lock: &Lock) -> Result<DirectoryLock, LockError> {
+        self.inner.acquire_lock(lock)
+    }
+
+    fn watch(&self, callback: WatchCallback) -> tantivy::Result<WatchHandle> {
+        self.inner.watch(callback)
+    }
+}
+
+/// A file that is being written.
+struct Growing {
+    file: Option<File>,
+    unsynced: usize,
+    pending: Arc<Mutex<Pending>>,
+}
+
+impl Growing {
+    fn file(&mut self) -> io::Result<&mut File> {
+        self.file.as_mut().ok_or_else(|| io::Error::other("this file was ended"))
+    }
+}
+
+impl Write for Growing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file()?.write(bytes)?;
+        self.unsynced += written;
+        if self.unsynced >= UNSYNCED {
+            let started = Instant::now();
+            self.file()?.sync_data()?;
+            self.unsynced = 0;
+            // Half of the disk's time is for others.
+            std::thread::sleep(started.elapsed().min(LONGEST_REST));
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl TerminatingWrite for Growing {
+    fn terminate_ref(&mut self, _: AntiCallToken) -> io::Result<()> {
+        if let Some(file) = self.file.take() {
+            self.pending.lock().unwrap_or_else(PoisonError::into_inner).files.push(file);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tantivy::schema::{STORED, Schema};
+    use tantivy::{Index, IndexSettings, IndexWriter, TantivyDocument};
+
+    use super::*;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new() -> Self {
+            let path =
+                std::env::temp_dir().join(format!("leasehold-{:016x}", rand::random::<u64>()));
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn write(directory: &Together, name: &str, bytes: &[u8]) {
+        let mut file = directory.open_write(Path::new(name)).unwrap();
+        file.write_all(bytes).unwrap();
+        file.terminate().unwrap();
+    }
+
+    #[test]
+    fn what_a_commit_names_is_on_disk_before_it_and_not_sooner() {
+        let folder = Folder::new();
+        let directory = Together::open(&folder.0).unwrap();
+        write(&directory, "a.term", b"words");
+        write(&directory, "a.store", &vec![7; 3 * UNSYNCED]);
+        directory.atomic_write(Path::new(LIST), b"[\"a.term\"]").unwrap();
+        directory.sync_directory().unwrap();
+        assert_eq!(directory.pending().files.len(), 2);
+        assert!(!folder.0.join(LIST).exists());
+        directory.atomic_write(Path::new("meta.json"), b"{}").unwrap();
+        assert!(directory.pending().files.is_empty() && directory.pending().list.is_none());
+        assert_eq!(fs::read(folder.0.join(LIST)).unwrap(), b"[\"a.term\"]");
+        assert_eq!(fs::read(folder.0.join("meta.json")).unwrap(), b"{}");
+    }
+
+    #[test]
+    fn files_that_a_dead_process_left_are_cleared_away() {
+        let folder = Folder::new();
+        let mut schema = Schema::builder();
+        let text = schema.add_text_field("text", STORED);
+        let settings = IndexSettings::default();
+        let index =
+            Index::create(Together::open(&folder.0).unwrap(), schema.build(), settings).unwrap();
+        drop(index);
+        let left = folder.0.join("0123456789abcdef0123456789abcdef.store");
+        fs::write(&left, b"half a file").unwrap();
+        let index = Index::open(Together::open(&folder.0).unwrap()).unwrap();
+        let mut writer: IndexWriter = index.writer_with_num_threads(1, 15 << 20).unwrap();
+        let mut note = TantivyDocument::default();
+        note.add_text(text, "What giants?");
+        writer.add_document(note).unwrap();
+        writer.commit().unwrap();
+        writer.garbage_collect_files().wait().unwrap();
+        assert!(!left.exists());
+        let again = Index::open(Together::open(&folder.0).unwrap()).unwrap();
+        assert_eq!(again.validate_checksum().unwrap().len(), 0);
+        assert_eq!(again.reader().unwrap().searcher().num_docs(), 1);
+    }
+}
