@@ -1,11 +1,17 @@
 -- Work on many annotations, a piece at a time: each call is one short transaction, so that whoever
 -- saves in between waits for a piece at most.
 
--- The notes that a piece of work means, in the order of their ids.
-create or replace function annotations.meant(of_tag text, filter jsonb, after text, most int)
-returns text[]
+-- The notes that a piece of work means, the ones that rested longest first. Notes that were written one
+-- after the other lie side by side: a piece touches few pages. One that changes meanwhile moves to the
+-- end, where it is met (again).
+create or replace function annotations.meant(
+    filter jsonb, after_at timestamptz default '-infinity', after_id text default '',
+    most int default null
+)
+returns table (id text, updated_at timestamptz)
 language plpgsql stable
 set search_path = annotations, pg_temp set plan_cache_mode = force_custom_plan set jit = off as $$
+#variable_conflict use_column
 declare
     by_user bigint := (filter ->> 'user_id')::bigint;
     in_group text := filter ->> 'group_id';
@@ -14,21 +20,20 @@ declare
     until timestamptz := (filter ->> 'until')::timestamptz;
     ids text[] := array(select jsonb_array_elements_text(filter -> 'ids'));
 begin
-    return array(
-        select a.id from annotations.annotation a
-         where a.id > after
+    return query
+        select a.id, a.updated_at from annotations.annotation a
+         where (a.updated_at, a.id) > (after_at, after_id)
            and (by_user is null or a.user_id = by_user)
            and (in_group is null or a.group_id = in_group)
            and (on_document is null or a.document_id = on_document)
            and (since is null or a.updated_at >= since)
            and (until is null or a.updated_at < until)
            and (filter -> 'ids' is null or a.id = any (ids))
-         order by a.id
-         limit most);
+         order by a.updated_at, a.id
+         limit most;
 end $$;
 
--- Does a piece. Notes are looked up many at a time: the way to them may lead past all that the same
--- person ever wrote.
+-- Does a piece.
 create or replace function annotations.bulk_step(which bigint, most int default 250)
 returns table (rows_changed int, finished boolean)
 language plpgsql volatile set search_path = annotations, leasehold, pg_temp as $$
@@ -36,6 +41,7 @@ language plpgsql volatile set search_path = annotations, leasehold, pg_temp as $
 declare
     work annotations.bulk;
     ids text[];
+    times timestamptz[];
 begin
     -- Whoever runs it twice at once takes turns.
     select * into work from annotations.bulk b where b.id = which for update;
@@ -46,13 +52,28 @@ begin
     -- What a crash takes back here, it takes back as a whole, and the work goes on from there. People
     -- who save need not wait until the disk has it.
     perform set_config('synchronous_commit', 'off', true);
-    if work.taken >= cardinality(work.ahead) then
+    if work.rows_total is null and work.rows_done = 0 then
         update annotations.bulk b
-           set ahead = annotations.meant(work.tag, work.filter, work.after_id, 5000), taken = 0
-         where b.id = which
-        returning * into work;
+           set rows_total = (select nullif(count(*), 1000000)
+                               from annotations.meant(work.filter, most => 1000000))
+         where b.id = which;
     end if;
-    ids := work.ahead[work.taken + 1 : work.taken + most];
+    select array_agg(m.id order by m.updated_at, m.id), array_agg(m.updated_at order by m.updated_at, m.id)
+      into ids, times
+      from annotations.meant(work.filter, work.after_at, work.after_id, most) m;
+    if ids is null then
+        -- A note whose transaction was open when its place went by: such rows are to be gone, so what
+        -- is still meant was missed.
+        if work.tag in ('delete_user', 'move_group') and work.after_at > '-infinity'
+           and exists (select from annotations.meant(work.filter, most => 1)) then
+            update annotations.bulk b set after_at = '-infinity', after_id = '' where b.id = which;
+            return query select 0, false;
+            return;
+        end if;
+        update annotations.bulk b set finished_at = statement_timestamp() where b.id = which;
+        return query select 0, true;
+        return;
+    end if;
     perform set_config('leasehold.tag', work.tag, true);
     perform set_config('leasehold.priority', work.priority::text, true);
     case work.tag
@@ -77,14 +98,14 @@ begin
           from unnest(ids) as u (id);
     end case;
     update annotations.bulk b
-       set after_id = coalesce(ids[cardinality(ids)], b.after_id),
-           taken = b.taken + cardinality(ids), rows_done = b.rows_done + cardinality(ids),
-           finished_at = case when ids = '{}' then statement_timestamp() end
+       set after_at = times[cardinality(times)], after_id = ids[cardinality(ids)],
+           rows_done = b.rows_done + cardinality(ids)
      where b.id = which;
-    return query select cardinality(ids), ids = '{}';
+    return query select cardinality(ids), false;
 end $$;
 
--- Stops a piece of work; jobs that it made and nobody runs are removed.
+-- Stops a re-index; jobs that it made and nobody runs are removed, and counted. -1: it is another kind
+-- of work, which goes on to its end. Null: there is none of this number.
 create or replace function annotations.cancel_bulk(which bigint)
 returns bigint
 language plpgsql volatile set search_path = annotations, leasehold, pg_temp as $$
@@ -92,10 +113,13 @@ declare
     work annotations.bulk;
     removed bigint;
 begin
-    update annotations.bulk set cancelled_at = coalesce(cancelled_at, statement_timestamp())
-     where id = which returning * into work;
+    -- No piece is under way while this is held.
+    select * into work from annotations.bulk b where b.id = which for update;
     if not found then
         return null;
+    end if;
+    if work.tag not like 'reindex\_%' then
+        return -1;
     end if;
     with going as (
         select j.id from leasehold.job j
@@ -105,17 +129,24 @@ begin
     )
     delete from leasehold.job j using going g where j.id = g.id and not j.held;
     get diagnostics removed = row_count;
+    update annotations.bulk b set cancelled_at = statement_timestamp()
+     where b.id = which and b.cancelled_at is null and (b.finished_at is null or removed > 0);
     return removed;
 end $$;
 
--- How far a piece of work has come; `waiting`: jobs of it that nobody has completed.
+-- How far a piece of work has come; `waiting`: jobs of it that nobody has completed. Those of a
+-- re-index name it. Those of other work are made by the rows that changed: what other people's work of
+-- the same kind has made since counts, too.
 create or replace function annotations.bulk_progress(which bigint)
-returns table (tag text, rows_done bigint, waiting bigint, finished boolean, cancelled boolean)
+returns table (tag text, rows_total bigint, rows_done bigint, waiting bigint, finished boolean,
+               cancelled boolean)
 language sql stable set search_path = annotations, leasehold, pg_temp as $$
-    select b.tag, b.rows_done,
+    select b.tag, b.rows_total, b.rows_done,
            (select count(*) from leasehold.job j
              where j.queue = 'annotations' and j.name = 'index' and j.priority >= b.priority
-               and j.tag = b.tag and j.kwargs ->> 'bulk' = b.id::text),
+               and j.tag = b.tag
+               and case when b.tag like 'reindex\_%' then j.kwargs ->> 'bulk' = b.id::text
+                        else j.enqueued_at >= b.created_at end),
            b.finished_at is not null, b.cancelled_at is not null
       from annotations.bulk b where b.id = which
 $$;

@@ -122,11 +122,11 @@ create table annotations.bulk (
     filter jsonb not null default '{}'::jsonb,
     priority int not null default 100,
     force boolean not null default false,
-    -- The last one that was looked up.
+    -- The last note that was done, and when that one had changed.
+    after_at timestamptz not null default '-infinity',
     after_id text collate "C" not null default '',
-    -- What was looked up ahead, and how many of these are done.
-    ahead text[] not null default '{}',
-    taken int not null default 0,
+    -- How many are meant; null before the first piece, and where they are too many to count.
+    rows_total bigint,
     rows_done bigint not null default 0,
     created_at timestamptz not null default statement_timestamp(),
     finished_at timestamptz,

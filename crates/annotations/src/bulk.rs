@@ -2,14 +2,16 @@
 //!
 //! # What is true
 //! - Each piece is one short transaction. Whoever saves in between waits for a piece at most.
-//! - After each piece comes a rest twice as long, so that people have most of the database.
+//! - After each piece comes a rest four times as long, so that people have most of the database.
 //! - How far the work has come is stored with each piece: after a crash it goes on from there.
+//! - After some pieces it stands in line again: a person who leaves does not wait for somebody's
+//!   re-index of everything.
 
 use std::time::{Duration, Instant};
 
 use leasehold::schedule::Schedule;
 use leasehold::worker::WorkerBuilder;
-use leasehold::{Ctx, Job, JobError};
+use leasehold::{Ctx, Job, JobError, JobResult, Outcome};
 use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Type;
 
@@ -20,6 +22,10 @@ use crate::service::Annotations;
 pub const QUEUE: &str = "annotations.bulk";
 /// Notes of a piece.
 const PIECE: i32 = 250;
+/// Pieces before others have their turn.
+const TURN: usize = 40;
+/// How much longer than a piece.
+const REST: u32 = 4;
 /// The longest rest: a database that is slow for once must not put the work off for minutes.
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
@@ -64,25 +70,26 @@ pub fn index_worker<S: Send + Sync + 'static>(
     }
 }
 
-async fn work(annotations: Annotations, job: Bulk, ctx: Ctx) -> Result<(), JobError> {
+async fn work(annotations: Annotations, job: Bulk, ctx: Ctx) -> JobResult {
     let sql = "select rows_changed, finished from annotations.bulk_step($1, $2)";
-    loop {
+    for _ in 0..TURN {
         if ctx.stop_reason().is_some() {
             return Err(JobError::retry("stopped between two pieces"));
         }
         let started = Instant::now();
         let params = [(&job.bulk as _, Type::INT8), (&PIECE as _, Type::INT4)];
-        let row = annotations.row(sql, &params).await.map_err(|error| trouble(&error))?;
+        let row = annotations.slow_row(sql, &params).await.map_err(|error| trouble(&error))?;
         if row.get(1) {
-            return Ok(());
+            return Ok(Outcome::Done);
         }
-        tokio::time::sleep((started.elapsed() * 2).min(LONGEST_REST)).await;
+        tokio::time::sleep((started.elapsed() * REST).min(LONGEST_REST)).await;
     }
+    Ok(Outcome::Snooze(Duration::ZERO))
 }
 
 async fn tidy(annotations: Annotations) -> Result<(), JobError> {
     loop {
-        let row = annotations.row("select annotations.purge()", &[]).await;
+        let row = annotations.slow_row("select annotations.purge()", &[]).await;
         let gone: i64 = row.map_err(|error| trouble(&error))?.get(0);
         if gone < 10_000 {
             return Ok(());

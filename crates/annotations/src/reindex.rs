@@ -57,6 +57,8 @@ impl What {
 pub struct Progress {
     pub id: i64,
     pub tag: String,
+    /// Notes that are meant. Unknown before the first piece, and where there are a million or more.
+    pub total: Option<i64>,
     /// Notes that were asked for.
     pub rows: i64,
     /// Of these, how many wait.
@@ -66,12 +68,24 @@ pub struct Progress {
     pub cancelled: bool,
 }
 
+impl Progress {
+    /// Nothing more comes of it.
+    pub fn is_over(&self) -> bool {
+        self.cancelled || (self.finished && self.waiting == 0)
+    }
+
+    /// Notes that are done, jobs and all.
+    pub fn done(&self) -> i64 {
+        (self.rows - self.waiting).max(0)
+    }
+}
+
 impl Annotations {
     /// How many notes are meant.
     pub async fn count_reindex(&self, what: &What) -> Result<i64, Refused> {
         let filter = self.filter(what).await?;
-        let sql = "select cardinality(annotations.meant($1, $2, '', 2147483647))::bigint";
-        let row = self.row(sql, &[(&what.tag(), Type::TEXT), (&filter, Type::JSONB)]).await?;
+        let sql = "select count(*) from annotations.meant($1)";
+        let row = self.slow_row(sql, &[(&filter, Type::JSONB)]).await?;
         Ok(row.get(0))
     }
 
@@ -105,21 +119,28 @@ impl Annotations {
 
     pub async fn progress(&self, id: i64) -> Result<Progress, Refused> {
         let sql = "select * from annotations.bulk_progress($1)";
-        let row = self.row(sql, &[(&id, Type::INT8)]).await?;
+        let row = self.slow_row(sql, &[(&id, Type::INT8)]).await?;
         Ok(Progress {
             id,
             tag: row.get(0),
-            rows: row.get(1),
-            waiting: row.get(2),
-            finished: row.get(3),
-            cancelled: row.get(4),
+            total: row.get(1),
+            rows: row.get(2),
+            waiting: row.get(3),
+            finished: row.get(4),
+            cancelled: row.get(5),
         })
     }
 
     /// Stops it. The number is that of jobs that were removed.
     pub async fn cancel_bulk(&self, id: i64) -> Result<i64, Refused> {
-        let row = self.row("select annotations.cancel_bulk($1)", &[(&id, Type::INT8)]).await?;
-        row.get::<_, Option<i64>>(0).ok_or(Refused::NotFound)
+        let row = self.slow_row("select annotations.cancel_bulk($1)", &[(&id, Type::INT8)]).await?;
+        match row.get::<_, Option<i64>>(0) {
+            None => Err(Refused::NotFound),
+            Some(-1) => Err(Refused::malformed(
+                "only a re-index can be stopped; a rename, a departure and a moved group go on to their end",
+            )),
+            Some(removed) => Ok(removed),
+        }
     }
 
     /// What the statement looks for. Names become numbers once: a rename in between changes nothing.

@@ -14,6 +14,8 @@ use crate::settings::Settings;
 
 /// Sessions for the statements of requests.
 const SESSIONS: usize = 6;
+/// Sessions for statements that take their time: on those of requests, people would stand behind them.
+const SLOW_SESSIONS: usize = 2;
 /// How often a process that only asks the index looks whether it may write.
 const TAKE_OVER_EVERY: Duration = Duration::from_secs(1);
 
@@ -25,6 +27,7 @@ pub(crate) struct Inner {
     pub(crate) engine: Leasehold,
     pub(crate) settings: Settings,
     sessions: Sessions,
+    slow: Sessions,
     pub(crate) mirrored: Option<Mirrored>,
 }
 
@@ -47,11 +50,12 @@ impl Annotations {
             return Err(StartError::NotMigrated);
         }
         let sessions = Sessions::new(&database, SESSIONS);
+        let slow = Sessions::new(&database, SLOW_SESSIONS);
         let mirrored = match index {
             Some(index) => Some(Mirrored::start(&engine, index, &settings).await),
             None => None,
         };
-        Ok(Self(Arc::new(Inner { engine, settings, sessions, mirrored })))
+        Ok(Self(Arc::new(Inner { engine, settings, sessions, slow, mirrored })))
     }
 
     pub fn settings(&self) -> &Settings {
@@ -88,6 +92,12 @@ impl Annotations {
 
     pub(crate) async fn rows(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Refused> {
         self.0.sessions.query(sql, params).await
+    }
+
+    /// The answer of a statement on many notes, which always gives one row.
+    pub(crate) async fn slow_row(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, Refused> {
+        let rows = self.0.slow.query(sql, params).await?;
+        rows.into_iter().next().ok_or(Refused::NotFound)
     }
 
     /// The answer of a function that always gives one row.

@@ -6,9 +6,11 @@
 //! - Colour only on a terminal, and not where `NO_COLOR` is set or the terminal is dumb.
 
 use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use comfy_table::{Table, presets};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::exit::Failure;
@@ -44,6 +46,23 @@ impl Color {
             }
         }
     }
+}
+
+/// A bar on a terminal; on a pipe nothing.
+pub fn progress(label: &'static str, length: u64) -> ProgressBar {
+    let bar = ProgressBar::new(length);
+    if io::stderr().is_terminal() {
+        let style =
+            ProgressStyle::with_template("{msg:14} {wide_bar} {human_pos}/{human_len} {per_sec}");
+        if let Ok(style) = style {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(200));
+    } else {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    bar.set_message(label);
+    bar
 }
 
 /// Where answers go.

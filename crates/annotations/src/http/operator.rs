@@ -58,7 +58,10 @@ pub struct ReindexProgress {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
     tag: String,
-    /// Notes that are meant; while it runs, those that were asked for so far.
+    /// Notes that are meant. Absent before they are counted, and where there are a million or more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total: Option<i64>,
+    /// Those that were asked for so far.
     rows: i64,
     /// Of these, how many wait.
     waiting: i64,
@@ -69,8 +72,8 @@ pub struct ReindexProgress {
 
 impl From<Progress> for ReindexProgress {
     fn from(progress: Progress) -> Self {
-        let Progress { id, tag, rows, waiting, finished, cancelled } = progress;
-        Self { id: Some(id.to_string()), tag, rows, waiting, finished, cancelled }
+        let Progress { id, tag, total, rows, waiting, finished, cancelled } = progress;
+        Self { id: Some(id.to_string()), tag, total, rows, waiting, finished, cancelled }
     }
 }
 
@@ -129,8 +132,15 @@ pub async fn reindex(State(web): State<Shared>, request: Request) -> Answer {
     if order.dry_run {
         let rows = web.annotations.count_reindex(&what).await?;
         let tag = what.tag().to_owned();
-        let counted =
-            ReindexProgress { id: None, tag, rows, waiting: 0, finished: false, cancelled: false };
+        let counted = ReindexProgress {
+            id: None,
+            tag,
+            total: Some(rows),
+            rows: 0,
+            waiting: 0,
+            finished: false,
+            cancelled: false,
+        };
         return answer(StatusCode::OK, &counted);
     }
     let id = web.annotations.reindex(&what, order.priority, order.force).await?;

@@ -151,6 +151,63 @@ async fn a_reindex_that_is_cancelled_leaves_no_jobs_behind() {
 }
 
 #[tokio::test]
+async fn only_a_reindex_can_be_stopped_and_what_is_over_stays_done() {
+    let rig = Rig::new().await;
+    let alba = rig.user("alba").await;
+    many(&rig, alba.id, 200).await;
+    rig.work_all().await;
+    let renaming = rig.notes.rename_user(alba.id, "albathegreat").await.unwrap().unwrap();
+    assert!(matches!(rig.notes.cancel_bulk(renaming).await, Err(Refused::Malformed(_))));
+    rig.client.execute("select annotations.bulk_step($1)", &[&renaming]).await.unwrap();
+    let progress = rig.notes.progress(renaming).await.unwrap();
+    assert_eq!((progress.total, progress.rows, progress.waiting), (Some(200), 200, 200));
+    assert!(!progress.is_over() && progress.done() == 0, "the index has not heard of it yet");
+    rig.work_all().await;
+    assert!(rig.notes.progress(renaming).await.unwrap().is_over());
+
+    let done = rig.notes.reindex(&What::All, None, false).await.unwrap();
+    rig.work_all().await;
+    assert_eq!(rig.notes.cancel_bulk(done).await.unwrap(), 0);
+    let progress = rig.notes.progress(done).await.unwrap();
+    assert!(!progress.cancelled && progress.is_over() && progress.done() == 200, "{progress:?}");
+}
+
+/// Both places are taken by work that takes long when somebody takes another name.
+#[tokio::test]
+async fn a_rename_does_not_wait_for_the_end_of_a_long_reindex() {
+    let rig = Rig::alone().await;
+    let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
+    rig.client.batch_execute("set session_replication_role = replica").await.unwrap();
+    many(&rig, alba.id, 25_000).await;
+    rig.client.batch_execute("set session_replication_role = origin").await.unwrap();
+    many(&rig, bela.id, 1).await;
+    for _ in 0..2 {
+        rig.notes.reindex(&What::User("alba".to_owned()), None, false).await.unwrap();
+    }
+    rig.notes.rename_user(bela.id, "belabelow").await.unwrap();
+    rig.work().await;
+    let sql = "select string_agg(tag, ' ' order by finished_at) from annotations.bulk";
+    let order: String = rig.client.query_one(sql, &[]).await.unwrap().get(0);
+    assert_eq!(order, "rename_user reindex_user reindex_user");
+}
+
+/// A note that somebody was saving when its place went by.
+#[tokio::test]
+async fn a_departure_comes_back_for_what_it_passed_by() {
+    let rig = Rig::new().await;
+    let alba = rig.user("alba").await;
+    many(&rig, alba.id, 10).await;
+    let leaving = rig.notes.delete_user(alba.id).await.unwrap();
+    let step = "select annotations.bulk_step($1, 10)";
+    rig.client.execute(step, &[&leaving]).await.unwrap();
+    many(&rig, alba.id, 1).await;
+    let late = "update annotations.annotation set updated_at = '2000-01-01' where user_id = $1";
+    rig.client.execute(late, &[&alba.id]).await.unwrap();
+    rig.work().await;
+    assert_eq!(rig.count("select count(*) from annotations.annotation").await, 0);
+}
+
+#[tokio::test]
 async fn work_in_pieces_goes_on_where_a_dead_worker_left_it() {
     let rig = Rig::new().await;
     let alba = rig.user("alba").await;

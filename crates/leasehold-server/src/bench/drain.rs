@@ -8,9 +8,10 @@ use leasehold::Leasehold;
 
 use super::ledger::Ledger;
 use super::ours::{self, Noop, OurWorker};
-use super::report::{Report, progress};
+use super::report::Report;
 use super::server::{BenchServer, WalMeter, checkpoint};
 use super::{Common, raw};
+use crate::output::progress;
 
 pub async fn run(server: &BenchServer, common: &Common) -> Result<Report> {
     let jobs = common.jobs;

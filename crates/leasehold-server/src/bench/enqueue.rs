@@ -6,9 +6,10 @@ use anyhow::{Context, Result, ensure};
 use leasehold::{Enqueue, Leasehold};
 
 use super::ours::{self, Noop};
-use super::report::{Report, progress};
+use super::report::Report;
 use super::server::{BenchServer, WalMeter, checkpoint};
 use super::{Common, raw};
+use crate::output::progress;
 
 const CHUNK: u64 = 10_000;
 /// Single enqueues are slower by far: fewer of them give the same precision.

@@ -10,9 +10,10 @@ use leasehold::database::Session;
 
 use super::ledger::Ledger;
 use super::ours::{self, Noop, OurWorker};
-use super::report::{Report, progress};
+use super::report::Report;
 use super::server::{BenchServer, WalMeter, checkpoint};
 use super::{Common, raw};
+use crate::output::progress;
 
 const CHUNK: u64 = 1_000;
 /// The producer waits when this many jobs are ahead of the worker.

@@ -11,8 +11,9 @@ use tokio::sync::mpsc;
 
 use super::Common;
 use super::ours::{self, Noop};
-use super::report::{Report, progress};
+use super::report::Report;
 use super::server::{BenchServer, WalMeter};
+use crate::output::progress;
 
 /// More than this takes minutes and tells nothing new.
 const MOST: u64 = 2_000;

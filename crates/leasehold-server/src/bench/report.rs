@@ -1,10 +1,8 @@
 //! What a benchmark says: one JSON object, or a few lines for people.
 
-use std::io::{IsTerminal, Write};
-use std::time::Duration;
+use std::io::Write;
 
 use anyhow::Result;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, Value, json};
 
 #[derive(Debug)]
@@ -102,23 +100,6 @@ pub fn whole(value: f64) -> String {
         text.push(digit);
     }
     text
-}
-
-/// A bar on a terminal; on a pipe nothing.
-pub fn progress(label: &'static str, jobs: u64) -> ProgressBar {
-    let bar = ProgressBar::new(jobs);
-    if std::io::stderr().is_terminal() {
-        let style =
-            ProgressStyle::with_template("{msg:14} {wide_bar} {human_pos}/{human_len} {per_sec}");
-        if let Ok(style) = style {
-            bar.set_style(style);
-        }
-        bar.enable_steady_tick(Duration::from_millis(200));
-    } else {
-        bar.set_draw_target(ProgressDrawTarget::hidden());
-    }
-    bar.set_message(label);
-    bar
 }
 
 #[cfg(test)]

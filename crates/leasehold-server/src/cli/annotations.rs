@@ -94,6 +94,9 @@ async fn users(notes: &Annotations, command: Users, common: &Common) -> Result<(
             let work = notes.rename_user(user.id, &new_name).await?;
             let answer = json!({ "name": new_name, "work": work.map(|id| id.to_string()) });
             out.one("user", &answer, |_| format!("{name} is {new_name} now"))?;
+            if let Some(work) = work {
+                out.note(follow(work));
+            }
         }
         Users::Delete { name, yes } => {
             let user = notes.user(&name).await?;
@@ -108,6 +111,7 @@ async fn users(notes: &Annotations, command: Users, common: &Common) -> Result<(
             out.one("user", &answer, |_| {
                 format!("{name} is gone; a worker removes what they wrote")
             })?;
+            out.note(follow(work));
         }
     }
     Ok(())
@@ -133,7 +137,14 @@ async fn groups(notes: &Annotations, command: Groups, common: &Common) -> Result
             let answer = json!({ "id": group, "to": to, "work": work.to_string() });
             out.one("group", &answer, |_| {
                 format!("what was in {group} is read by the members of {to} from now on")
-            })
+            })?;
+            out.note(follow(work));
+            Ok(())
         }
     }
+}
+
+/// How to see that the index has learnt it, too.
+fn follow(work: i64) -> String {
+    format!("the index follows: leasehold reindex --status {work} --watch")
 }

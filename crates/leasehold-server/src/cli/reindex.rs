@@ -11,9 +11,12 @@ use serde_json::{Value, json};
 use super::annotations::service;
 use super::common::Common;
 use crate::exit::Failure;
+use crate::output::progress;
 
 /// How often --watch looks.
 const LOOK: Duration = Duration::from_secs(1);
+
+const KINDS: [&str; 7] = ["user", "group", "document", "since", "until", "ids", "all"];
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP, group = ArgGroup::new("what").required(true).multiple(true)
@@ -40,11 +43,11 @@ pub struct Args {
     /// Everything
     #[arg(long)]
     all: bool,
-    /// How far a re-index has come
-    #[arg(long, value_name = "NUMBER", exclusive = true)]
+    /// How far a re-index, or the work after a rename, has come
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = KINDS, conflicts_with_all = ["cancel", "dry_run", "priority", "force"])]
     status: Option<i64>,
-    /// Stops a re-index
-    #[arg(long, value_name = "NUMBER", exclusive = true)]
+    /// Stops a re-index; what it asked for and nobody has looked at is dropped
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = KINDS, conflicts_with_all = ["dry_run", "priority", "force", "watch"])]
     cancel: Option<i64>,
     /// Counts, and asks for nothing
     #[arg(long)]
@@ -55,7 +58,7 @@ pub struct Args {
     /// Writes what is equal, too
     #[arg(long)]
     force: bool,
-    /// Stays until it is done
+    /// Stays until it is done, with a bar on a terminal
     #[arg(long, conflicts_with = "dry_run")]
     watch: bool,
 }
@@ -65,6 +68,7 @@ Examples:
   leasehold reindex --user sophiathefirst --watch
   leasehold reindex --since 2026-01-30T12:00:00Z --until 2026-01-30T14:00:00Z --dry-run
   leasehold reindex --all --priority 1000
+  leasehold reindex --status 7 --watch
 
 A worker of the annotation service does the work; saves and searches go on meanwhile.";
 
@@ -96,8 +100,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let notes = service(common).await?;
     let out = common.out();
     if let Some(id) = args.status {
-        let progress = notes.progress(id).await?;
-        out.one("reindex", &answer(&progress), |_| words(&progress))?;
+        follow(&notes, id, args.watch, common).await?;
     } else if let Some(id) = args.cancel {
         let removed = notes.cancel_bulk(id).await?;
         let progress = notes.progress(id).await?;
@@ -115,50 +118,59 @@ async fn begin(notes: &Annotations, args: &Args, common: &Common) -> Result<(), 
     let what = what(args)?;
     if args.dry_run {
         let rows = notes.count_reindex(&what).await?;
-        let counted = json!({ "tag": what.tag(), "rows": rows, "dry_run": true });
+        let counted = json!({ "tag": what.tag(), "total": rows, "dry_run": true });
         return out.one("reindex", &counted, |_| {
             format!("{rows} notes would be compared; nothing was asked for")
         });
     }
     let id = notes.reindex(&what, args.priority, args.force).await?;
-    if args.watch {
-        watch(notes, id, common).await?;
-    }
-    let progress = notes.progress(id).await?;
-    out.one("reindex", &answer(&progress), |_| words(&progress))
+    follow(notes, id, args.watch, common).await
 }
 
-async fn watch(notes: &Annotations, id: i64, common: &Common) -> Result<(), Failure> {
-    let mut said = String::new();
-    loop {
-        let progress = notes.progress(id).await?;
-        if progress.cancelled || (progress.finished && progress.waiting == 0) {
-            return Ok(());
+/// Says how far it has come; `watch`: at its end.
+async fn follow(notes: &Annotations, id: i64, watch: bool, common: &Common) -> Result<(), Failure> {
+    let mut now = notes.progress(id).await?;
+    let bar = progress("comparing", 0);
+    while watch && !now.is_over() {
+        if let Some(total) = now.total {
+            bar.set_length(count(total.max(now.rows)));
         }
-        let now = words(&progress);
-        if now != said {
-            common.out().note(&now);
-            said = now;
-        }
+        bar.set_position(count(now.done()));
         tokio::time::sleep(LOOK).await;
+        now = notes.progress(id).await?;
     }
+    bar.finish_and_clear();
+    common.out().one("reindex", &answer(&now), |_| words(&now))
+}
+
+fn count(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
 }
 
 fn answer(progress: &Progress) -> Value {
-    let Progress { id, tag, rows, waiting, finished, cancelled } = progress;
-    json!({ "id": id.to_string(), "tag": tag, "rows": rows, "waiting": waiting, "finished": finished, "cancelled": cancelled })
+    let Progress { id, tag, total, rows, waiting, finished, cancelled } = progress;
+    json!({ "id": id.to_string(), "tag": tag, "total": total, "rows": rows, "waiting": waiting, "finished": finished, "cancelled": cancelled })
 }
 
 fn words(progress: &Progress) -> String {
-    let Progress { id, rows, waiting, finished, cancelled, .. } = progress;
-    match (cancelled, finished, waiting) {
-        (true, _, _) => format!("re-index {id} was stopped after {rows} notes"),
-        (false, true, 0) => format!("re-index {id} is done: {rows} notes compared"),
-        (false, true, waiting) => {
-            format!("re-index {id}: {} of {rows} notes compared", rows - waiting)
+    let Progress { id, tag, total, rows, waiting, cancelled, .. } = progress;
+    let what = match tag.as_str() {
+        "rename_user" => "rename",
+        "delete_user" => "departure",
+        "move_group" => "move",
+        _ => "re-index",
+    };
+    let of = total.map_or(String::new(), |total| format!(" of {}", total.max(*rows)));
+    match (cancelled, progress.is_over()) {
+        (true, _) => format!("{what} {id} was stopped after {rows} notes"),
+        (_, true) => {
+            format!("{what} {id} is done: {rows} notes are in the index as they should be")
         }
-        (false, false, waiting) => {
-            format!("re-index {id}: {rows} notes asked for so far, {waiting} of them wait")
+        (_, false) => {
+            format!(
+                "{what} {id}: {}{of} notes are done, {waiting} wait for the index",
+                progress.done()
+            )
         }
     }
 }

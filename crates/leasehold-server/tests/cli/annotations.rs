@@ -86,7 +86,27 @@ async fn a_note_is_saved_searched_and_compared_again_through_serve() {
     let counted = place.run(&["reindex", "--user", "sophia", "--dry-run"]).await.expect(0);
     assert!(counted.stdout.contains("1 notes would be compared"), "{}", counted.stdout);
     let done = place.run(&["reindex", "--all", "--watch"]).await.expect(0);
-    assert!(done.stdout.contains("is done: 1 notes compared"), "{}", done.stdout);
+    assert!(done.stdout.contains("is done: 1 notes are in the index"), "{}", done.stdout);
+    for what in [
+        &["--group", "__world__"][..],
+        &["--document", "https://example.com/"],
+        &["--since", "2020-01-01T00:00:00Z", "--until", "2200-01-01T00:00:00Z"],
+    ] {
+        let args = [&["reindex"][..], what, &["--dry-run", "--json"]].concat();
+        let counted = place.run(&args).await.expect(0);
+        let counted: Value = serde_json::from_str(&counted.stdout).unwrap();
+        assert_eq!(counted["reindex"]["total"], 1, "{what:?}");
+    }
+    let forced = place.run(&["reindex", "--all", "--force", "--priority", "7", "--json"]).await;
+    let forced: Value = serde_json::from_str(&forced.expect(0).stdout).unwrap();
+    let number = forced["reindex"]["id"].as_str().unwrap().to_owned();
+    let seen = place.run(&["reindex", "--status", &number, "--watch"]).await.expect(0);
+    assert!(seen.stdout.contains(&format!("re-index {number} is done")), "{}", seen.stdout);
+    place.run(&["reindex", "--cancel", &number]).await.expect(0);
+    place.run(&["reindex", "--cancel", &number, "--force"]).await.expect(2);
+    let unknown = "0123456789012345678901";
+    let none = place.run(&["reindex", "--ids", unknown, "--dry-run"]).await.expect(0);
+    assert!(none.stdout.contains("0 notes would be compared"), "{}", none.stdout);
     place.run(&["reindex"]).await.expect(2);
     place.run(&["reindex", "--all", "--user", "sophia"]).await.expect(2);
     place.run(&["reindex", "--status", "12345"]).await.expect(3);

@@ -210,7 +210,7 @@ async fn operators_reindex_and_nobody_else() {
         .json()
         .await
         .unwrap();
-    assert_eq!(counted["rows"], 1);
+    assert_eq!(counted["total"], 1);
     let begun = order(OPERATOR, json!({ "user": "alba" })).await.unwrap();
     assert_eq!(begun.status(), StatusCode::ACCEPTED);
     let id = begun.json::<Value>().await.unwrap()["id"].as_str().unwrap().to_owned();
@@ -219,6 +219,9 @@ async fn operators_reindex_and_nobody_else() {
     let done: Value =
         site.get(&path).bearer_auth(OPERATOR).send().await.unwrap().json().await.unwrap();
     assert_eq!((&done["finished"], &done["waiting"]), (&json!(true), &json!(0)));
+    let begun = order(OPERATOR, json!({ "all": true })).await.unwrap();
+    let id = begun.json::<Value>().await.unwrap()["id"].as_str().unwrap().to_owned();
+    let path = format!("/api/v1/reindex/{id}");
     let cancelled: Value = site
         .request(Method::DELETE, &path)
         .bearer_auth(OPERATOR)

@@ -27,10 +27,11 @@ use anyhow::Context;
 use clap::ValueEnum;
 
 use super::load::Measured;
-use super::report::{Report, progress};
+use super::report::Report;
 use super::scratch::Scratch;
 use super::server::BenchServer;
 use crate::exit::Failure;
+use crate::output::progress;
 use figures::Figures;
 use measure::Plan;
 use service::Service;

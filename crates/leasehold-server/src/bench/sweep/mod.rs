@@ -35,9 +35,10 @@ use anyhow::{Context, Result};
 use leasehold::database::Database;
 
 use super::load::Measured;
-use super::report::{Report, progress};
+use super::report::Report;
 use super::scratch::Scratch;
 use super::server::{BenchServer, checkpoint};
+use crate::output::progress;
 use check::Checked;
 use creates::Creator;
 use layout::Layout;
