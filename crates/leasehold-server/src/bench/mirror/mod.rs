@@ -32,9 +32,10 @@ use leasehold::database::Database;
 use leasehold::mirror::{CheckReport, Mirror};
 
 use super::load::Measured;
-use super::report::{Report, progress};
+use super::report::Report;
 use super::scratch::Scratch;
 use super::server::{BenchServer, checkpoint};
+use crate::output::progress;
 use people::Load;
 use plant::Planted;
 use rename::Renamed;
@@ -174,7 +175,7 @@ impl Bench {
         let last = replay::until_equal(self).await.context("after the outage")?;
         let recovery = back.elapsed();
         checkpoint(&self.session).await?;
-        let renamed = rename::run(self, args.rate).await.context("the rename")?;
+        let renamed = rename::run(self, args.rate, time).await.context("the rename")?;
         working.stop().await?;
         Ok(Outcome {
             setup,

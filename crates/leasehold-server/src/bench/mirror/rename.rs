@@ -8,6 +8,7 @@ use leasehold::mirror::CheckReport;
 
 use super::people::{self, Load};
 use super::{Bench, replay, rows};
+use crate::bench::server::WalMeter;
 
 /// Each look counts the jobs that are left: seldom enough not to be what is measured.
 const LOOK: Duration = Duration::from_millis(500);
@@ -15,23 +16,29 @@ const LOOK: Duration = Duration::from_millis(500);
 pub struct Renamed {
     /// From the rename until the index had every annotation under the new name.
     pub took: Duration,
-    /// What others noticed meanwhile.
+    /// What others noticed just before it, and while it went on.
+    pub before: Load,
     pub load: Load,
+    /// What it wrote into the database's log, with the saves of others.
+    pub wal_bytes: f64,
     pub check: CheckReport,
 }
 
-pub async fn run(bench: &Bench, per_second: u32) -> Result<Renamed> {
-    let before = rows::PROLIFIC;
-    let now = format!("{before}2");
-    let who = bench.service.user(before).await?.id;
+pub async fn run(bench: &Bench, per_second: u32, time: Duration) -> Result<Renamed> {
+    let old = rows::PROLIFIC;
+    let new = format!("{old}2");
+    let who = bench.service.user(old).await?.id;
+    let (before, ()) = people::run(bench, per_second, people::nothing_for(time)).await?;
+    let wal = WalMeter::start(&bench.session).await?;
     let started = Instant::now();
-    bench.service.rename_user(who, &now).await?.context("they had that name already")?;
+    bench.service.rename_user(who, &new).await?.context("they had that name already")?;
     let (load, took) = people::run(bench, per_second, until_told(bench, started)).await?;
+    let wal_bytes = wal.bytes(&bench.session).await?;
     let check = replay::until_equal(bench).await?;
     let found = |user: &str| Query { user: Some(user.to_owned()), limit: 1, ..Query::default() };
-    ensure!(bench.store.search(&found(before)).await?.hits.is_empty(), "the old name is found");
-    ensure!(!bench.store.search(&found(&now)).await?.hits.is_empty(), "the new name is not found");
-    Ok(Renamed { took, load, check })
+    ensure!(bench.store.search(&found(old)).await?.hits.is_empty(), "the old name is found");
+    ensure!(!bench.store.search(&found(&new)).await?.hits.is_empty(), "the new name is not found");
+    Ok(Renamed { took, before, load, wal_bytes, check })
 }
 
 /// Ends when no job of the rename is left.

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::Bench;
-use crate::bench::report::progress;
+use crate::output::progress;
 
 const LOOK: Duration = Duration::from_millis(50);
 /// Slower than this is no figure but a fault.

@@ -10,7 +10,7 @@ pub fn report(args: &Args, outcome: &Outcome) -> Report {
     let Outcome { check, planted, visible, normal, outage, renamed, last, .. } = outcome;
     let seconds = outcome.replay.as_secs_f64();
     let rate = args.docs as f64 / seconds.max(1e-9);
-    let refused = normal.failed + outage.failed + renamed.load.failed;
+    let refused = normal.failed + outage.failed + renamed.before.failed + renamed.load.failed;
     let mut report = Report::plain("mirror");
     report
         .set("docs", json!(args.docs))
@@ -40,9 +40,16 @@ pub fn report(args: &Args, outcome: &Outcome) -> Report {
         .number("outage_reads_ratio", ratio(&outage.reads, &normal.reads))
         .set("rename_rows", json!(args.of_one()))
         .number("rename_seconds", renamed.took.as_secs_f64())
+        .number("rename_wal_mb", renamed.wal_bytes / 1e6)
+        .number("rename_before_saves_p50_ms", renamed.before.saves.ms(0.5))
+        .number("rename_before_saves_p99_ms", renamed.before.saves.ms(0.99))
+        .number("rename_saves_p50_ms", renamed.load.saves.ms(0.5))
         .number("rename_saves_p99_ms", renamed.load.saves.ms(0.99))
+        .number("rename_saves_max_ms", renamed.load.saves.ms(1.0))
+        .number("rename_before_reads_p99_ms", renamed.before.reads.ms(0.99))
         .number("rename_reads_p99_ms", renamed.load.reads.ms(0.99))
-        .number("rename_saves_ratio", ratio(&renamed.load.saves, &normal.saves))
+        .number("rename_saves_ratio", ratio(&renamed.load.saves, &renamed.before.saves))
+        .number("rename_reads_ratio", ratio(&renamed.load.reads, &renamed.before.reads))
         .set("rename_differences", json!(renamed.check.differences))
         .set("refused", json!(refused))
         .number("recovery_seconds", outcome.recovery.as_secs_f64())
@@ -84,11 +91,13 @@ pub fn report(args: &Args, outcome: &Outcome) -> Report {
             "  after it        equal again after {:.1} s",
             outcome.recovery.as_secs_f64()
         ))
+        .line(format!("  before a rename {}", people(&renamed.before)))
         .line(format!(
-            "  rename          {} annotations in {:.1} s; {}",
+            "  while renaming  {}; {} annotations in {:.1} s, {:.0} MB of log",
+            people(&renamed.load),
             whole(args.of_one() as f64),
             renamed.took.as_secs_f64(),
-            people(&renamed.load)
+            renamed.wal_bytes / 1e6
         ));
     if !planted.is_exact() {
         report.fail(format!("planted differences were not mended exactly: {planted:?}"));
