@@ -53,3 +53,25 @@ async fn serve_watches_its_queue_and_sends_it_a_canary_that_its_worker_completes
     assert_eq!(public.status(), 404);
     std::fs::remove_dir_all(&store).unwrap();
 }
+
+#[tokio::test]
+async fn without_an_index_nothing_is_expected_of_the_queue_of_annotations() {
+    let place = Place::new().await;
+    for service in ["pastes", "annotations"] {
+        place.run(&["migrate", "up", "--service", service]).await.expect(0);
+    }
+    let store = std::env::temp_dir().join(format!("lh-watch-{}", uuid::Uuid::new_v4().simple()));
+    let (pastes, notes) = (free_address(), free_address());
+    let listen = ["serve", "--listen", &pastes, "--annotations-listen", &notes, "--store"];
+    let (_serve, _) = start(&place, &[&listen[..], &[store.to_str().unwrap()]].concat()).await;
+    let watched = "select count(*) from leasehold.watch where queue";
+    assert_eq!(place.number(&format!("{watched} = 'pastes'")).await, 1);
+    assert_eq!(place.number(&format!("{watched} = 'annotations'")).await, 0);
+    // Both send their first canary at once, and this one has been enqueued, claimed and completed. One
+    // that nobody takes would lie there.
+    let done = "select count(*) from leasehold.finished_job where queue = 'pastes'";
+    until("a canary of pastes", async || place.number(done).await > 0).await;
+    let waits = "select count(*) from leasehold.job where queue = 'annotations'";
+    assert_eq!(place.number(waits).await, 0);
+    std::fs::remove_dir_all(&store).unwrap();
+}
