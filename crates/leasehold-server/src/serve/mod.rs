@@ -29,7 +29,7 @@ use crate::dev::services;
 use crate::dev::signals::Signals;
 use crate::exit::{Code, Failure};
 
-pub use listen::{listen, listen_somewhere, reachable};
+pub use listen::{listen, listen_somewhere, named_by, reachable};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
@@ -108,7 +108,8 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         let pastes = match pastes {
             Some((settings, store)) => {
                 let pastes = pastes::start(engine.clone(), store, settings).await?;
-                Some((pastes, listen(args.listen).await?))
+                let listener = listen(args.listen).await.map_err(named_by("--listen"))?;
+                Some((pastes, listener))
             }
             None => None,
         };
@@ -119,7 +120,8 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
                 let notes =
                     annotations::start(engine.clone(), &options.index, notes_settings, works)
                         .await?;
-                Some((notes, listen(options.annotations_listen).await?))
+                let listener = listen(options.annotations_listen).await;
+                Some((notes, listener.map_err(named_by("--annotations-listen"))?))
             }
             false => None,
         };

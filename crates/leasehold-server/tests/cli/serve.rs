@@ -152,7 +152,12 @@ async fn what_is_missing_is_said_before_anything_listens() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let refused = place.run(&["serve", "--store", store, "--listen", &address]).await;
-    refused.expect(5).says("is in use").says("--listen");
+    refused.expect(5).says("is in use").says(": --listen 127.0.0.1:0");
+    place.run(&["migrate", "up", "--service", "annotations"]).await.expect(0);
+    let refused = place.run(&["serve", "--annotations-listen", &address]).await;
+    refused.expect(5).says("is in use").says(": --annotations-listen 127.0.0.1:0");
+    let refused = place.run(&["serve", "--console", &address]).await.expect(5);
+    assert!(!refused.says("is in use").stderr.contains("--listen"), "{}", refused.stderr);
     let _ = std::fs::remove_dir_all(store);
 }
 

@@ -12,7 +12,7 @@ use crate::dev::services::{Service, Stopping};
 use crate::exit::{Code, Failure};
 
 pub use index::IndexOptions;
-pub use options::{AnnotationOptions, LISTEN};
+pub use options::{AnnotationOptions, LISTEN, origins};
 
 /// The service on a database whose schemas are there. `works`: [`working`] will be run, too.
 pub async fn start(
