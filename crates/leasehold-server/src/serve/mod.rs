@@ -73,8 +73,8 @@ Examples:
   leasehold serve --s3-bucket pastes --s3-endpoint http://127.0.0.1:9000 \\
     --pastes-base-url https://paste.example.org --pastes-trusted-proxies 1
 
-Every option can be a variable, such as LEASEHOLD_PASTES_MAX_SIZE=4MiB. LEASEHOLD_LOG says how much \
-is logged.
+Every option with a value can be a variable, such as LEASEHOLD_PASTES_MAX_SIZE=4MiB. LEASEHOLD_LOG \
+says how much is logged.
 
 SIGTERM or Ctrl-C lets running requests and jobs end; a second one does not wait for them.";
 
