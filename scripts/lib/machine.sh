@@ -38,7 +38,14 @@ cache_dir() { printf '%s\n' "${LEASEHOLD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/
 
 has_postgres_server() {
     local bin
-    if [[ -n ${PG_BIN:-} && -x $PG_BIN/initdb ]] || have initdb; then return 0; fi
+    # As the tests look: a folder that is named is the only one.
+    if [[ -n ${LEASEHOLD_PG_BIN:-} ]]; then
+        [[ -x $LEASEHOLD_PG_BIN/initdb ]] ||
+            die "LEASEHOLD_PG_BIN is $LEASEHOLD_PG_BIN, and there is no initdb in it" \
+                "Name the folder of initdb and postgres, or unset it."
+        return 0
+    fi
+    have initdb && return 0
     for bin in /usr/lib/postgresql/*/bin/initdb; do
         [[ -x $bin ]] && return 0
     done

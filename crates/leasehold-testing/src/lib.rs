@@ -23,6 +23,7 @@ pub mod assertions;
 pub mod cancel;
 pub mod database;
 pub mod engine;
+mod firings;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "opensearch")]
@@ -48,6 +49,7 @@ pub use opensearch::PrivateOpenSearch;
 pub use perform::Performed;
 pub use pgbouncer::PgBouncer;
 pub use postgres::PrivatePostgres;
+pub use process::cache_dir;
 pub use proxy::FaultProxy;
 #[cfg(feature = "redis")]
 pub use redis::PrivateRedis;

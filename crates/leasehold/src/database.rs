@@ -16,7 +16,8 @@ use tokio_postgres::{Client, Config, Statement};
 use crate::error::{ConnectError, SchemaError};
 
 pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-const OLDEST_SERVER: u32 = 14;
+/// The oldest major version of PostgreSQL that the promises are tested on.
+pub const OLDEST_SERVER: u32 = 15;
 
 /// A database the engine may open sessions on.
 #[derive(Clone)]
@@ -285,9 +286,10 @@ mod tests {
 
     #[test]
     fn an_old_server_is_refused_with_its_version() {
-        let answer = check_facts(130012, "13.12".to_owned(), false);
-        let text = answer.expect_err("13 is too old").to_string();
-        assert!(text.contains("13.12") && text.contains("14"), "{text}");
+        let answer = check_facts(140012, "14.12".to_owned(), false);
+        let text = answer.expect_err("14 is too old").to_string();
+        assert!(text.contains("14.12") && text.contains("15"), "{text}");
+        assert!(check_facts(150000, "15.0".to_owned(), false).is_ok());
     }
 
     #[test]

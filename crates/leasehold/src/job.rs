@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_stays_within_its_bounds() {
+    fn g8_waits_are_spread_within_the_bounds_of_their_jitter() {
         let backoff = Backoff {
             first: Duration::from_secs(1),
             cap: Duration::from_secs(60),

@@ -14,6 +14,8 @@
 //! - No object key is used twice: a late delete can only hit a dead object.
 //! - Nothing tells one person whether another stored the same bytes before.
 
+#![forbid(unsafe_code)]
+
 pub mod assets;
 mod cache;
 mod code;

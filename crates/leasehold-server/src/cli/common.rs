@@ -29,15 +29,7 @@ pub struct Common {
     pub database_url: Option<String>,
 
     /// The form of the answer
-    #[arg(
-        short,
-        long,
-        global = true,
-        value_enum,
-        value_name = "FORM",
-        env = "LEASEHOLD_OUTPUT",
-        hide_env = true
-    )]
+    #[arg(short, long, global = true, value_enum, value_name = "FORM", env = "LEASEHOLD_OUTPUT")]
     output: Option<Format>,
 
     /// Short for --output json
@@ -57,7 +49,7 @@ pub struct Common {
 
     /// How long the database may take to answer
     #[arg(long, global = true, value_name = "TIME", default_value = "30s", value_parser = crate::text::parse_duration,
-          env = "LEASEHOLD_PATIENCE", hide_env = true)]
+          env = "LEASEHOLD_PATIENCE")]
     patience: Duration,
 }
 

@@ -33,7 +33,7 @@ pub enum Command {
         #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=100_000))]
         limit: i64,
     },
-    /// Has rows written again
+    /// Has rows compared with the store again, and written where they differ; with --force in any case
     #[command(
         after_help = "Example:\n  leasehold mirrors reindex annotations.index aB3xYz --force"
     )]

@@ -10,7 +10,7 @@ use super::server::Server;
 use super::services::{Service, Stopping};
 use crate::exit::Failure;
 use crate::serve;
-use crate::serve::annotations::{IndexOptions, LISTEN, answering, start, working};
+use crate::serve::annotations::{IndexOptions, LISTEN, answering, origins, start, working};
 
 #[derive(Args, Debug)]
 pub struct Annotating {
@@ -44,12 +44,13 @@ impl Annotating {
         demo: bool,
         stopping: &Stopping,
     ) -> Result<Vec<Service>, Failure> {
-        let listener = serve::listen_somewhere(self.annotations_listen, LISTEN).await?;
+        let listener = serve::listen_somewhere(self.annotations_listen, LISTEN).await;
+        let listener = listener.map_err(serve::named_by("--annotations-listen"))?;
         let url = format!("http://{}", serve::reachable(listener.local_addr()?));
         let mut settings = Settings {
             base_url: url,
             sign_up: true,
-            origins: self.annotations_origins.clone(),
+            origins: origins(&self.annotations_origins),
             ..Settings::default()
         };
         // On one machine nobody has to be slowed down.

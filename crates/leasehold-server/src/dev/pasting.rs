@@ -50,7 +50,8 @@ impl Options {
         server: &Server,
         stopping: &Stopping,
     ) -> Result<(Vec<Service>, String), Failure> {
-        let listener = serve::listen_somewhere(self.listen, serve::pastes::LISTEN).await?;
+        let listener = serve::listen_somewhere(self.listen, serve::pastes::LISTEN).await;
+        let listener = listener.map_err(serve::named_by("--listen"))?;
         let url = format!("http://{}", serve::reachable(listener.local_addr()?));
         // On one machine a paste is wanted at once, and nobody has to be slowed down.
         let mut settings =

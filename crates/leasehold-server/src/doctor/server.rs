@@ -1,7 +1,7 @@
 //! The server: will it keep what it accepted, and is anything in the way of its vacuum?
 
 use jiff::Timestamp;
-use leasehold::database::Database;
+use leasehold::database::{Database, OLDEST_SERVER};
 
 use super::finding::{Finding, check};
 use crate::cli::Db;
@@ -32,11 +32,12 @@ async fn version(db: &Db) -> Result<Finding, Failure> {
         )
         .await?;
     let (text, number): (String, i32) = (row.get(0), row.get(1));
-    Ok(match number {
-        ..140_000 => {
-            Finding::fail("version", format!("PostgreSQL {text}"), "use PostgreSQL 14 or newer")
+    let found = format!("PostgreSQL {text}");
+    Ok(match u32::try_from(number / 10_000).is_ok_and(|major| major >= OLDEST_SERVER) {
+        true => Finding::ok("version", found),
+        false => {
+            Finding::fail("version", found, format!("use PostgreSQL {OLDEST_SERVER} or newer"))
         }
-        _ => Finding::ok("version", format!("PostgreSQL {text}")),
     })
 }
 

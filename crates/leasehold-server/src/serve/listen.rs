@@ -6,14 +6,20 @@ use tokio::net::TcpListener;
 
 use crate::exit::Failure;
 
+/// Takes an address. Whoever knows which option names it says so in the failure: see [`named_by`].
 pub async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).await.map_err(|error| {
         let failure = match error.kind() {
             std::io::ErrorKind::AddrInUse => Failure::conflict(format!("{address} is in use")),
             _ => Failure::failed(format!("cannot listen on {address}: {error}")),
         };
-        failure.hint("choose another address: --listen 127.0.0.1:8081")
+        failure.hint("choose another address")
     })
+}
+
+/// The hint of a failure to listen where `option` said: an address with any free port.
+pub fn named_by(option: &'static str) -> impl Fn(Failure) -> Failure {
+    move |failure| failure.hint(format!("choose another address: {option} 127.0.0.1:0"))
 }
 
 /// The address that somebody wants; else the usual one, or a free port when that is taken.

@@ -29,7 +29,7 @@ use crate::dev::services;
 use crate::dev::signals::Signals;
 use crate::exit::{Code, Failure};
 
-pub use listen::{listen, listen_somewhere, reachable};
+pub use listen::{listen, listen_somewhere, named_by, reachable};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
@@ -73,8 +73,8 @@ Examples:
   leasehold serve --s3-bucket pastes --s3-endpoint http://127.0.0.1:9000 \\
     --pastes-base-url https://paste.example.org --pastes-trusted-proxies 1
 
-Every option can be a variable, such as LEASEHOLD_PASTES_MAX_SIZE=4MiB. LEASEHOLD_LOG says how much \
-is logged.
+Every option with a value can be a variable, such as LEASEHOLD_PASTES_MAX_SIZE=4MiB. LEASEHOLD_LOG \
+says how much is logged.
 
 SIGTERM or Ctrl-C lets running requests and jobs end; a second one does not wait for them.";
 
@@ -108,7 +108,8 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         let pastes = match pastes {
             Some((settings, store)) => {
                 let pastes = pastes::start(engine.clone(), store, settings).await?;
-                Some((pastes, listen(args.listen).await?))
+                let listener = listen(args.listen).await.map_err(named_by("--listen"))?;
+                Some((pastes, listener))
             }
             None => None,
         };
@@ -119,7 +120,8 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
                 let notes =
                     annotations::start(engine.clone(), &options.index, notes_settings, works)
                         .await?;
-                Some((notes, listen(options.annotations_listen).await?))
+                let listener = listen(options.annotations_listen).await;
+                Some((notes, listener.map_err(named_by("--annotations-listen"))?))
             }
             false => None,
         };

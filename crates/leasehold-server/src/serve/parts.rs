@@ -24,16 +24,17 @@ pub async fn watch(engine: &Leasehold, queue: &str, bulk_tags: &[&str]) -> Resul
     Ok(())
 }
 
-/// The part that answers requests. As long as something can be made here, its queue hears of it.
+/// The part that answers requests. As long as something can be made here, its queue hears of it, if
+/// there is somebody to take what is in it.
 pub fn answering(
     name: &'static str,
     base_url: &str,
-    (engine, queue): (&Leasehold, &str),
+    (engine, queue): (&Leasehold, Option<&str>),
     (router, listener): (Router, TcpListener),
     stopping: &Stopping,
 ) -> Service {
     let (stop, hurry) = (stopping.clone(), stopping.clone());
-    let canary = engine.canary([queue]).run_until(stopping.clone().asked());
+    let canary = engine.canary(queue).run_until(stopping.clone().asked());
     Service::new(name, format!("{base_url}/"), async move {
         let serving = leasehold_http::server::serve(listener, router, stop.asked());
         let serving = async { tokio::join!(serving, canary) };

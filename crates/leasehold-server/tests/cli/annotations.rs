@@ -3,13 +3,8 @@
 use std::process::Stdio;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, BufReader};
 
-use super::support::{LIMIT, Place};
-
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
+use super::support::{LIMIT, Place, free_address, ready};
 
 #[tokio::test]
 async fn people_and_groups_are_made_renamed_moved_and_deleted_in_the_terminal() {
@@ -47,22 +42,11 @@ async fn a_note_is_saved_searched_and_compared_again_through_serve() {
     place.run(&["migrate", "up", "--service", "annotations"]).await.expect(0);
     let token = place.run(&["annotations", "users", "add", "sophia"]).await.expect(0).stdout;
     let folder = std::env::temp_dir().join(format!("lh-notes-{}", uuid::Uuid::new_v4().simple()));
-    let listen = format!("127.0.0.1:{}", free_port());
+    let listen = free_address();
     let args =
         ["serve", "--annotations-listen", &listen, "--annotations-index", folder.to_str().unwrap()];
     let mut child = place.command(&args).stderr(Stdio::inherit()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let reading = async {
-        let mut said = String::new();
-        loop {
-            let line = lines.next_line().await.unwrap().expect("ready before the end");
-            if line == "ready" {
-                return said;
-            }
-            said.push_str(&line);
-        }
-    };
-    let said = tokio::time::timeout(LIMIT, reading).await.expect("ready in time");
+    let said = ready(&mut child).await;
     assert!(said.contains(&listen) && !said.contains("pastes"), "{said}");
 
     let url = format!("http://{listen}");

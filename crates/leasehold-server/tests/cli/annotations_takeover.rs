@@ -5,10 +5,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
-use super::support::{LIMIT, Place};
+use super::support::{LIMIT, Place, free_address, ready};
 
 struct Running {
     child: Child,
@@ -17,23 +16,11 @@ struct Running {
 }
 
 async fn serve(place: &Place, folder: &Path, args: &[&str]) -> Running {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let listen = format!("127.0.0.1:{port}");
+    let listen = free_address();
     let first = ["serve", "--no-console", "--annotations-listen", &listen, "--annotations-index"];
     let args = [&first[..], &[folder.to_str().unwrap()], args].concat();
     let mut child = place.command(&args).stderr(Stdio::inherit()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let reading = async {
-        let mut said = String::new();
-        loop {
-            let line = lines.next_line().await.unwrap().expect("ready before the end");
-            if line == "ready" {
-                return said;
-            }
-            said.push_str(&line);
-        }
-    };
-    let said = tokio::time::timeout(LIMIT, reading).await.expect("ready in time");
+    let said = ready(&mut child).await;
     Running { child, url: format!("http://{listen}"), said }
 }
 

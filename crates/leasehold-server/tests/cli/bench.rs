@@ -13,20 +13,11 @@ const LIMIT: Duration = Duration::from_secs(240);
 /// A run on a private server of its own, as JSON.
 async fn bench(args: &[&str]) -> Value {
     let mut command = command(&[&["bench"], args, &["--json"]].concat());
-    command.env("LEASEHOLD_CACHE", cache());
+    // Commands here have no home, and would look elsewhere.
+    command.env("LEASEHOLD_CACHE", leasehold_testing::cache_dir());
     let document = Ran::within(LIMIT, command).await.expect(0).json();
     assert_eq!(document["bench"], args[0], "{document}");
     document
-}
-
-/// Where scripts/test keeps programs: commands here have no home, and would look elsewhere.
-fn cache() -> PathBuf {
-    let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let home = || PathBuf::from(named("HOME").unwrap_or_default()).join(".cache");
-    match named("LEASEHOLD_CACHE") {
-        Some(dir) => dir.into(),
-        None => named("XDG_CACHE_HOME").map_or_else(home, PathBuf::from).join("leasehold"),
-    }
 }
 
 #[track_caller]

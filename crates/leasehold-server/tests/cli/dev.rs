@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
-use super::support::{LIMIT, Ran, command};
+use super::support::{LIMIT, Ran, command, ready};
 
 /// A data directory that the server's user can enter, removed in the end.
 struct Data(PathBuf);
@@ -50,20 +49,10 @@ impl Dev {
         if let Some(url) = url {
             command.env("DATABASE_URL", url);
         }
+        // An empty variable is as good as none.
+        command.env("LEASEHOLD_ANNOTATIONS_ORIGINS", "");
         let mut child = command.stderr(Stdio::inherit()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut said = String::new();
-        let reading = async {
-            loop {
-                let line = lines.next_line().await.unwrap().expect("ready before the end");
-                said.push_str(&line);
-                said.push('\n');
-                if line == "ready" {
-                    return;
-                }
-            }
-        };
-        tokio::time::timeout(LIMIT, reading).await.expect("ready in time");
+        let said = ready(&mut child).await;
         let export = said
             .lines()
             .find_map(|line| line.strip_prefix("export DATABASE_URL='"))
@@ -194,15 +183,9 @@ async fn a_named_database_is_used_and_no_server_is_started() {
     both.env("DATABASE_URL", database.url());
     Ran::of(both).await.expect(2).says("--data is for a private server");
     let mut child = command(&["dev"]).env("DATABASE_URL", database.url()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let first = tokio::time::timeout(LIMIT, lines.next_line()).await.unwrap().unwrap().unwrap();
-    assert!(first.contains("named by DATABASE_URL"), "{first}");
-    while let Some(line) = tokio::time::timeout(LIMIT, lines.next_line()).await.unwrap().unwrap() {
-        assert!(!line.starts_with("export"), "it is known already: {line}");
-        if line == "ready" {
-            break;
-        }
-    }
+    let said = ready(&mut child).await;
+    assert!(said.lines().next().unwrap().contains("named by DATABASE_URL"), "{said}");
+    assert!(!said.contains("export"), "it is known already: {said}");
     let pid = child.id().unwrap().to_string();
     assert!(
         std::process::Command::new("kill").args(["-s", "TERM", &pid]).status().unwrap().success()

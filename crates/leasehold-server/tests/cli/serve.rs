@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::AsyncWriteExt;
 use tokio::process::Child;
 
-use super::support::{LIMIT, Place, Ran, command};
+use super::support::{LIMIT, Place, Ran, command, free_address, ready};
 
 /// A running `leasehold serve` and where it is.
 struct Serve {
@@ -22,8 +22,7 @@ impl Serve {
         place.run(&["migrate", "up", "--service", "pastes"]).await.expect(0);
         let store =
             std::env::temp_dir().join(format!("lh-serve-{}", uuid::Uuid::new_v4().simple()));
-        let port = free_port();
-        let listen = format!("127.0.0.1:{port}");
+        let listen = free_address();
         let args =
             [&["serve", "--listen", &listen, "--store", store.to_str().unwrap()], more].concat();
         let mut child = place
@@ -32,11 +31,7 @@ impl Serve {
             .stderr(Stdio::inherit())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let reading = async {
-            while lines.next_line().await.unwrap().expect("ready before the end") != "ready" {}
-        };
-        tokio::time::timeout(LIMIT, reading).await.expect("ready in time");
+        ready(&mut child).await;
         Self { place, store, child, url: format!("http://{listen}") }
     }
 
@@ -66,11 +61,6 @@ impl Drop for Serve {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.store);
     }
-}
-
-/// Free a moment ago; nobody else here asks for ports by number.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 #[tokio::test]
@@ -162,7 +152,12 @@ async fn what_is_missing_is_said_before_anything_listens() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let refused = place.run(&["serve", "--store", store, "--listen", &address]).await;
-    refused.expect(5).says("is in use").says("--listen");
+    refused.expect(5).says("is in use").says(": --listen 127.0.0.1:0");
+    place.run(&["migrate", "up", "--service", "annotations"]).await.expect(0);
+    let refused = place.run(&["serve", "--annotations-listen", &address]).await;
+    refused.expect(5).says("is in use").says(": --annotations-listen 127.0.0.1:0");
+    let refused = place.run(&["serve", "--console", &address]).await.expect(5);
+    assert!(!refused.says("is in use").stderr.contains("--listen"), "{}", refused.stderr);
     let _ = std::fs::remove_dir_all(store);
 }
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use leasehold_testing::TestDatabase;
 use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Child;
 use tokio_postgres::Client;
 
 /// No command of these tests takes longer unless it hangs.
@@ -21,6 +23,30 @@ pub fn command(args: &[&str]) -> tokio::process::Command {
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     command
+}
+
+/// Waits until a program that stays says that it is ready. Gives the lines that it said before.
+pub async fn ready(child: &mut Child) -> String {
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let mut said = String::new();
+    let reading = async {
+        loop {
+            let line = lines.next_line().await.expect("text").expect("ready before the end");
+            if line == "ready" {
+                return;
+            }
+            said.push_str(&line);
+            said.push('\n');
+        }
+    };
+    tokio::time::timeout(LIMIT, reading).await.expect("ready in time");
+    said
+}
+
+/// Free a moment ago; nobody else here asks for ports by number.
+pub fn free_address() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").to_string()
 }
 
 /// How a command ended.

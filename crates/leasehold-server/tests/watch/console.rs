@@ -70,6 +70,28 @@ async fn h10_answers_are_guarded_and_nothing_is_kept() {
 }
 
 #[tokio::test]
+async fn i8_whoever_looks_does_not_touch_the_tables_that_work_goes_through() {
+    let tower = Tower::start().await;
+    tower.place.job("mail", "send").await;
+    tower.place.dead("mail", "send", "refused").await;
+    tower.a_minute_passes().await;
+    // Whoever read one of these would wait, and everybody behind them.
+    tower
+        .sql(
+            "begin; lock table leasehold.job, leasehold.lease, leasehold.dead_job, leasehold.history \
+             in access exclusive mode",
+        )
+        .await;
+    for path in ["/console", "/console?range=24h", "/console/api/overview", "/metrics"] {
+        let answer = tower.get(path).await;
+        assert_eq!(answer.status(), 200, "{path}");
+        let text = answer.text().await.unwrap();
+        assert!(text.contains("mail") && !text.contains("did not answer"), "{path}: {text}");
+    }
+    tower.sql("rollback").await;
+}
+
+#[tokio::test]
 async fn names_that_are_not_of_this_machine_get_nothing() {
     let tower = Tower::start().await;
     for path in ["/console", "/console/live", "/console/api/overview", "/metrics"] {

@@ -3,29 +3,16 @@
 use std::process::Stdio;
 
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
-use crate::support::{LIMIT, Place};
-use crate::tower::until;
+use crate::support::{Place, free_address, ready};
+use crate::tower::{console_in, until};
 
 /// Starts a command and gives the address of its console.
 async fn start(place: &Place, args: &[&str]) -> (Child, String) {
     let args = [args, &["--console", "127.0.0.1:0"]].concat();
     let mut child = place.command(&args).stderr(Stdio::inherit()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let reading = async {
-        let mut url = String::new();
-        loop {
-            let line = lines.next_line().await.unwrap().expect("ready before the end");
-            if let Some(place) = line.strip_prefix("console") {
-                url = place.trim().trim_end_matches("/console").to_owned();
-            } else if line == "ready" {
-                return url;
-            }
-        }
-    };
-    let url = tokio::time::timeout(LIMIT, reading).await.expect("ready in time");
+    let url = console_in(&ready(&mut child).await);
     (child, url)
 }
 
@@ -51,8 +38,7 @@ async fn serve_watches_its_queue_and_sends_it_a_canary_that_its_worker_completes
     let place = Place::new().await;
     place.run(&["migrate", "up", "--service", "pastes"]).await.expect(0);
     let store = std::env::temp_dir().join(format!("lh-watch-{}", uuid::Uuid::new_v4().simple()));
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let listen = format!("127.0.0.1:{port}");
+    let listen = free_address();
     let args = ["serve", "--listen", &listen, "--store", store.to_str().unwrap()];
     let (_serve, url) = start(&place, &args).await;
     let done = "select count(*) from leasehold.finished_job \
@@ -65,5 +51,27 @@ async fn serve_watches_its_queue_and_sends_it_a_canary_that_its_worker_completes
     // The address of the service itself does not lead there.
     let public = reqwest::get(format!("http://{listen}/metrics")).await.unwrap();
     assert_eq!(public.status(), 404);
+    std::fs::remove_dir_all(&store).unwrap();
+}
+
+#[tokio::test]
+async fn without_an_index_nothing_is_expected_of_the_queue_of_annotations() {
+    let place = Place::new().await;
+    for service in ["pastes", "annotations"] {
+        place.run(&["migrate", "up", "--service", service]).await.expect(0);
+    }
+    let store = std::env::temp_dir().join(format!("lh-watch-{}", uuid::Uuid::new_v4().simple()));
+    let (pastes, notes) = (free_address(), free_address());
+    let listen = ["serve", "--listen", &pastes, "--annotations-listen", &notes, "--store"];
+    let (_serve, _) = start(&place, &[&listen[..], &[store.to_str().unwrap()]].concat()).await;
+    let watched = "select count(*) from leasehold.watch where queue";
+    assert_eq!(place.number(&format!("{watched} = 'pastes'")).await, 1);
+    assert_eq!(place.number(&format!("{watched} = 'annotations'")).await, 0);
+    // Both send their first canary at once, and this one has been enqueued, claimed and completed. One
+    // that nobody takes would lie there.
+    let done = "select count(*) from leasehold.finished_job where queue = 'pastes'";
+    until("a canary of pastes", async || place.number(done).await > 0).await;
+    let waits = "select count(*) from leasehold.job where queue = 'annotations'";
+    assert_eq!(place.number(waits).await, 0);
     std::fs::remove_dir_all(&store).unwrap();
 }

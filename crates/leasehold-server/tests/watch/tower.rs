@@ -4,12 +4,11 @@ use std::process::Stdio;
 
 use leasehold::Leasehold;
 use leasehold::measure;
-use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
 use crate::clock::age;
 use crate::receiver::Receiver;
-use crate::support::{LIMIT, Place};
+use crate::support::{LIMIT, Place, ready};
 
 pub const SECRET: &str = "the secret of these tests";
 
@@ -35,19 +34,7 @@ impl Tower {
     pub async fn with(place: Place, args: &[&str], env: &[(&str, &str)]) -> Self {
         let mut command = place.command(&[&["console", "--console", "127.0.0.1:0"], args].concat());
         let mut child = command.envs(env.iter().copied()).stderr(Stdio::inherit()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let reading = async {
-            let mut url = String::new();
-            loop {
-                let line = lines.next_line().await.unwrap().expect("ready before the end");
-                if let Some(place) = line.strip_prefix("console") {
-                    url = place.trim().trim_end_matches("/console").to_owned();
-                } else if line == "ready" {
-                    return url;
-                }
-            }
-        };
-        let url = tokio::time::timeout(LIMIT, reading).await.expect("ready in time");
+        let url = console_in(&ready(&mut child).await);
         let engine = Leasehold::connect(&place.database.url()).await.unwrap();
         Self { place, engine, url, _child: child }
     }
@@ -85,6 +72,12 @@ impl Tower {
     pub async fn metrics(&self) -> String {
         self.get("/metrics").await.text().await.unwrap()
     }
+}
+
+/// The address of the console, of what a program said before it was ready.
+pub fn console_in(said: &str) -> String {
+    let place = said.lines().find_map(|line| line.strip_prefix("console")).expect("a console");
+    place.trim().trim_end_matches("/console").to_owned()
 }
 
 /// Waits for something that a process brings about.

@@ -11,13 +11,7 @@ const LIMIT: Duration = Duration::from_secs(540);
 
 /// Where `scripts/test` puts it.
 fn program() -> PathBuf {
-    let cache = std::env::var_os("LEASEHOLD_CACHE").map(PathBuf::from).or_else(|| {
-        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-        let cache = cache
-            .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
-        cache.map(|cache| cache.join("leasehold"))
-    });
-    let program = cache.expect("a HOME").join("schemathesis/bin/schemathesis");
+    let program = crate::cache_dir().join("schemathesis/bin/schemathesis");
     assert!(
         program.is_file(),
         "there is no {}: run scripts/test, which installs it, or: python3 -m venv … && pip install -r \

@@ -32,9 +32,9 @@ pub(crate) fn short_temp_dir(owner: Option<&RunAs>) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Where what was built once stays for this user: the place that `scripts/lib/machine.sh` uses too.
-#[cfg(any(feature = "opensearch", feature = "s3"))]
-pub(crate) fn cache_dir() -> PathBuf {
+/// Where what was built or installed once stays for this user: `LEASEHOLD_CACHE`, or `leasehold` in the
+/// user's folder of caches. `scripts/lib/machine.sh` uses the same place.
+pub fn cache_dir() -> PathBuf {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(dir) = named("LEASEHOLD_CACHE") {
         return dir.into();

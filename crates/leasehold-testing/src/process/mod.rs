@@ -9,8 +9,7 @@ mod supervisor;
 use std::time::Duration;
 
 pub(crate) use command::{CommandError, run};
-#[cfg(any(feature = "opensearch", feature = "s3"))]
-pub(crate) use dir::cache_dir;
+pub use dir::cache_dir;
 pub(crate) use dir::{SOCKET_DIR_BYTES, make_private_dir, short_temp_dir};
 pub(crate) use log::{log_tail, open_log};
 pub(crate) use run_as::{NoUnprivilegedUser, RunAs};

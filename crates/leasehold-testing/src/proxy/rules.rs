@@ -1,12 +1,12 @@
 //! The rules in force, and what became of them.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use super::rule::{AtStatement, Rule, Weather, When};
+use crate::firings::Firings;
 
 /// Names a rule that was added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,8 +27,7 @@ pub struct NotFired {
 #[derive(Default)]
 pub(super) struct Rules {
     inner: Mutex<Inner>,
-    /// Goes up with every change, for those who wait for one.
-    changes: watch::Sender<u64>,
+    firings: Firings<RuleId>,
     resets: watch::Sender<u64>,
 }
 
@@ -36,7 +35,6 @@ pub(super) struct Rules {
 struct Inner {
     next: u64,
     in_force: Vec<(RuleId, Rule, u64)>,
-    fired: HashMap<RuleId, u64>,
     connections: usize,
 }
 
@@ -85,14 +83,12 @@ impl Rules {
     }
 
     pub(super) fn fired(&self, id: RuleId) -> u64 {
-        self.lock().fired.get(&id).copied().unwrap_or(0)
+        self.firings.of(id)
     }
 
     /// Notes that what a rule wants has happened.
     pub(super) fn fire(&self, id: RuleId) {
-        let mut inner = self.lock();
-        *inner.fired.entry(id).or_default() += 1;
-        self.changed(inner);
+        self.firings.fire(id);
     }
 
     pub(super) async fn wait_fired(
@@ -101,23 +97,14 @@ impl Rules {
         wanted: u64,
         limit: Duration,
     ) -> Result<(), NotFired> {
-        // Subscribe before looking, or a firing in between would be missed.
-        let mut changes = self.changes.subscribe();
-        let enough = async {
-            while self.fired(id) < wanted {
-                let _ = changes.changed().await;
-            }
-        };
-        let late = tokio::time::timeout(limit, enough).await;
-        late.map_err(|_| NotFired { fired: self.fired(id), wanted, limit })
+        let waited = self.firings.wait(id, wanted, limit).await;
+        waited.map_err(|fired| NotFired { fired, wanted, limit })
     }
 
     /// Waits until a rule is no longer in force.
     pub(super) async fn until_removed(&self, id: RuleId) {
-        let mut changes = self.changes.subscribe();
-        while self.lock().in_force.iter().any(|(known, _, _)| *known == id) {
-            let _ = changes.changed().await;
-        }
+        let gone = || !self.lock().in_force.iter().any(|(known, _, _)| *known == id);
+        self.firings.until(gone).await;
     }
 
     pub(super) fn at_statement(&self, sql: &str) -> Vec<(RuleId, AtStatement)> {
@@ -186,7 +173,7 @@ impl Rules {
 
     fn changed(&self, inner: MutexGuard<'_, Inner>) {
         drop(inner);
-        self.changes.send_modify(|count| *count += 1);
+        self.firings.changed();
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -1,13 +1,11 @@
 //! The rules in force, and what became of them.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use super::call::Call;
 use super::rule::{Fault, Rule};
+use crate::firings::Firings;
 
 /// Names a rule that was added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,15 +26,13 @@ pub struct NotFired {
 #[derive(Default)]
 pub(super) struct Rules {
     inner: Mutex<Inner>,
-    /// Goes up with every change, for those who wait for one.
-    changes: watch::Sender<u64>,
+    firings: Firings<RuleId>,
 }
 
 #[derive(Default)]
 struct Inner {
     next: u64,
     in_force: Vec<InForce>,
-    fired: HashMap<RuleId, u64>,
 }
 
 struct InForce {
@@ -63,12 +59,12 @@ impl Rules {
 
     pub(super) fn remove(&self, id: RuleId) {
         self.lock().in_force.retain(|known| known.id != id);
-        self.changed();
+        self.firings.changed();
     }
 
     pub(super) fn clear(&self) {
         self.lock().in_force.clear();
-        self.changed();
+        self.firings.changed();
     }
 
     /// Counts this request for every rule that it fits, up to the one that fires.
@@ -97,12 +93,11 @@ impl Rules {
 
     /// Notes that what a rule wants has happened.
     pub(super) fn fire(&self, id: RuleId) {
-        *self.lock().fired.entry(id).or_default() += 1;
-        self.changed();
+        self.firings.fire(id);
     }
 
     pub(super) fn fired(&self, id: RuleId) -> u64 {
-        self.lock().fired.get(&id).copied().unwrap_or(0)
+        self.firings.of(id)
     }
 
     pub(super) async fn wait_fired(
@@ -111,27 +106,14 @@ impl Rules {
         wanted: u64,
         limit: Duration,
     ) -> Result<(), NotFired> {
-        // Subscribe before looking, or a firing in between would be missed.
-        let mut changes = self.changes.subscribe();
-        let enough = async {
-            while self.fired(id) < wanted {
-                let _ = changes.changed().await;
-            }
-        };
-        let late = tokio::time::timeout(limit, enough).await;
-        late.map_err(|_| NotFired { fired: self.fired(id), wanted, limit })
+        let waited = self.firings.wait(id, wanted, limit).await;
+        waited.map_err(|fired| NotFired { fired, wanted, limit })
     }
 
     /// Waits until a rule is no longer in force.
     pub(super) async fn until_removed(&self, id: RuleId) {
-        let mut changes = self.changes.subscribe();
-        while self.lock().in_force.iter().any(|known| known.id == id) {
-            let _ = changes.changed().await;
-        }
-    }
-
-    fn changed(&self) {
-        self.changes.send_modify(|count| *count += 1);
+        let gone = || !self.lock().in_force.iter().any(|known| known.id == id);
+        self.firings.until(gone).await;
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -8,7 +8,8 @@ use crate::error::CallError;
 use crate::job::JobId;
 use crate::link::Link;
 
-/// Missed slots are counted and replayed up to this many.
+/// Missed slots are counted up to this many; the rest is passed over uncounted. With [`Missed::All`]
+/// nothing is counted: each slot fires, one at every look, however many there are.
 const MOST_MISSED: usize = 1000;
 
 /// What to do about one schedule. Pure: the caller brings the time.
@@ -56,9 +57,18 @@ pub(crate) fn firing(
 /// Stores what the worker declares. A changed cron or zone starts from its next slot; everything
 /// else that people set (pause, history) stays.
 pub(crate) async fn declare(link: &Link, schedule: &Schedule) -> Result<(), CallError> {
+    // From the database's clock, which also decides when the slot is due.
+    let rows = link.query("select statement_timestamp()", &[]).await?;
+    let Some(now) = rows.first().map(|row| row.get::<_, Timestamp>(0)) else { return Ok(()) };
     let next = Clockwork::parse(&schedule.cron, &schedule.zone)
-        .and_then(|clockwork| clockwork.next_after(Timestamp::now()));
-    let Ok(next) = next else { return Ok(()) };
+        .and_then(|clockwork| clockwork.next_after(now));
+    let next = match next {
+        Ok(next) => next,
+        Err(error) => {
+            tracing::warn!(schedule = schedule.name, %error, "a schedule is not stored");
+            return Ok(());
+        }
+    };
     link.query(
         include_str!("../../queries/declare_schedule.sql"),
         &[

@@ -31,7 +31,8 @@ pub enum Missed {
     /// Run once for all of them.
     #[default]
     Once,
-    /// Run for each, oldest first.
+    /// Run for each, oldest first, one at every look of housekeeping, without a bound: a schedule of
+    /// every minute has 1440 for each day that nobody was there.
     All,
 }
 

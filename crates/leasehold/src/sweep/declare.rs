@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 
 use super::batch::Batch;
 use super::gate::Gate;
+use super::pass::COUNT_EVERY;
 use super::prepare::SweepError;
 use super::when::{Clock, When};
 use crate::job::{Backoff, check_queue_name};
@@ -76,6 +77,7 @@ pub struct Sweep {
     pub(super) when: When,
     pub(super) gate: Gate,
     pub(super) loops: usize,
+    pub(super) count_every: Duration,
     pub(super) finishing: Option<String>,
     pub(super) handler: Option<Handler>,
 }
@@ -103,6 +105,7 @@ impl Sweep {
             when: When::default(),
             gate: Gate::none(),
             loops: 1,
+            count_every: COUNT_EVERY,
             finishing: None,
             handler: None,
         }

@@ -250,3 +250,17 @@ async fn a_job_out_of_attempts_is_buried_with_its_error() {
         .await;
     assert!(dead);
 }
+
+#[tokio::test]
+async fn g8_jobs_that_fail_in_the_same_moment_do_not_come_back_in_the_same_moment() {
+    let sql = Sql::new().await;
+    sql.run("insert into leasehold.job (name) select 'note' from generate_series(1, 100)").await;
+    let held = claim(&sql.client, "w", 100).await;
+    let fail = "select count(leasehold.fail(id, $2, 'down')) from unnest($1::bigint[]) as id";
+    assert_eq!(sql.one::<i64>(fail, &[&held.ids, &held.generation]).await, 100);
+    // A fifth to either side: half a second in a second and more.
+    let spread = "select count(distinct scheduled_at) > 50 \
+                     and max(scheduled_at) - min(scheduled_at) > q.backoff_base * 0.2 \
+                    from leasehold.job join leasehold.queue q on q.name = queue group by q.backoff_base";
+    assert!(sql.one::<bool>(spread, &[]).await);
+}

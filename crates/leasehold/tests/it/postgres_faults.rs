@@ -2,12 +2,14 @@
 
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use leasehold_testing::{PrivatePostgres, TestDatabase};
+use tokio::sync::Barrier;
 use tokio::task::block_in_place;
 use tokio_postgres::{Client, NoTls};
 
+use crate::rig::{soon, until};
 use crate::sql::{Sql, blocked, claim, code, joined, one, pid, run, text, try_claim};
 
 async fn connect(postgres: &PrivatePostgres, database: &str) -> Client {
@@ -143,8 +145,57 @@ async fn b2_a_caller_whose_commit_had_no_answer_can_find_out() {
     }
 }
 
+/// How many workers have met a lock, in a claim and in a finish.
+#[derive(Default)]
+struct Met {
+    claiming: AtomicUsize,
+    finishing: AtomicUsize,
+}
+
+/// Claims and finishes until all jobs are done, however often a lock is in the way. With its first jobs
+/// in hand it waits at the gate, twice.
+async fn work_through_locks(
+    client: Client,
+    jobs: usize,
+    done: &AtomicUsize,
+    met: &Met,
+    gate: &Barrier,
+) {
+    let (mut held_up, mut first) = ((false, false), true);
+    while done.load(Ordering::SeqCst) < jobs {
+        let held = match try_claim(&client, "w", 5).await {
+            Ok(held) => held,
+            Err(error) => {
+                assert_eq!(code(&error), "55P03", "{}", text(&error));
+                if !std::mem::replace(&mut held_up.0, true) {
+                    met.claiming.fetch_add(1, Ordering::SeqCst);
+                }
+                continue;
+            }
+        };
+        if std::mem::take(&mut first) {
+            gate.wait().await;
+            gate.wait().await;
+        }
+        let finish = "select leasehold.complete_many($1::bigint[], $2)";
+        let finished = loop {
+            match client.query(finish, &[&held.ids, &held.generation]).await {
+                Ok(rows) => break rows.len(),
+                Err(error) => {
+                    assert_eq!(code(&error), "55P03", "{}", text(&error));
+                    if !std::mem::replace(&mut held_up.1, true) {
+                        met.finishing.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+            }
+        };
+        done.fetch_add(finished, Ordering::SeqCst);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn c16_exclusive_locks_on_the_job_table_lose_nothing() {
+    const WORKERS: usize = 4;
     let sql = Sql::new().await;
     let jobs = 1200;
     sql.client
@@ -154,37 +205,29 @@ async fn c16_exclusive_locks_on_the_job_table_lose_nothing() {
         )
         .await
         .unwrap();
-    let (done, stop) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let lock = "begin; lock table leasehold.job in access exclusive mode";
+    let administrator = sql.actor().await;
+    run(&administrator, lock).await;
+    let shared = Arc::new((AtomicUsize::new(0), Met::default(), Barrier::new(WORKERS + 1)));
+    let (_, met, gate) = &*shared;
     let mut workers = Vec::new();
-    for _ in 0..4 {
+    for _ in 0..WORKERS {
         let client = sql.actor().await;
         run(&client, "set lock_timeout = '50ms'").await;
-        let (done, stop) = (done.clone(), stop.clone());
+        let shared = Arc::clone(&shared);
         workers.push(tokio::spawn(async move {
-            let mut timeouts = 0;
-            while done.load(Ordering::SeqCst) < jobs as usize && !stop.load(Ordering::SeqCst) {
-                let worked = async {
-                    let held = try_claim(&client, "w", 5).await?;
-                    loop {
-                        let finish = "select leasehold.complete_many($1::bigint[], $2)";
-                        match client.query(finish, &[&held.ids, &held.generation]).await {
-                            Ok(rows) => return Ok(rows.len()),
-                            Err(error) if code(&error) == "55P03" => {}
-                            Err(error) => return Err(error),
-                        }
-                    }
-                };
-                match worked.await {
-                    Ok(count) => drop(done.fetch_add(count, Ordering::SeqCst)),
-                    Err(error) => {
-                        assert_eq!(code(&error), "55P03", "{}", text(&error));
-                        timeouts += 1;
-                    }
-                }
-            }
-            timeouts
+            let (done, met, gate) = &*shared;
+            work_through_locks(client, jobs as usize, done, met, gate).await;
         }));
     }
+    let all = |met: &AtomicUsize| met.load(Ordering::SeqCst) == WORKERS;
+    until("every claim ran into the lock", async || all(&met.claiming)).await;
+    run(&administrator, "commit").await;
+    soon(gate.wait()).await;
+    run(&administrator, lock).await;
+    soon(gate.wait()).await;
+    until("every finish ran into the lock", async || all(&met.finishing)).await;
+    run(&administrator, "commit").await;
     for maintenance in [
         "vacuum full leasehold.job",
         "reindex table leasehold.job",
@@ -193,17 +236,9 @@ async fn c16_exclusive_locks_on_the_job_table_lose_nothing() {
     ] {
         sql.run(maintenance).await;
     }
-    // Long enough for every worker to run into its limit.
-    let administrator = sql.actor().await;
-    run(
-        &administrator,
-        "begin; lock table leasehold.job in access exclusive mode; select pg_sleep(0.3); commit",
-    )
-    .await;
     for worker in workers {
         joined(worker).await;
     }
-    stop.store(true, Ordering::SeqCst);
     assert_eq!(sql.count("finished_job").await, i64::from(jobs));
     assert_eq!(
         sql.one::<i64>("select count(distinct id) from leasehold.finished_job", &[]).await,

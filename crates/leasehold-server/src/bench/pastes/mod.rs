@@ -20,7 +20,7 @@ mod rustypaste;
 mod service;
 mod show;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', default_value = "leasehold,rustypaste,microbin")]
     services: Vec<Which>,
     /// Where bench/pastes/peers has installed the others
-    /// [default: $XDG_CACHE_HOME/leasehold/peers]
+    /// [default: peers in LEASEHOLD_CACHE, or in ~/.cache/leasehold]
     #[arg(long, value_name = "DIR")]
     peers: Option<PathBuf>,
     /// Connections of the load tool
@@ -218,7 +218,7 @@ impl Peers {
     fn find(args: &Args) -> Result<Self, Failure> {
         let dir = match &args.peers {
             Some(dir) => dir.clone(),
-            None => cache_dir()?.join("leasehold").join("peers"),
+            None => leasehold_testing::cache_dir().join("peers"),
         };
         let peers = Self(dir);
         for which in args.services.iter().filter(|which| **which != Which::Leasehold) {
@@ -239,11 +239,4 @@ impl Peers {
     fn path(&self, which: Which) -> PathBuf {
         self.0.join("bin").join(which.name())
     }
-}
-
-fn cache_dir() -> Result<PathBuf, Failure> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    set("XDG_CACHE_HOME")
-        .or_else(|| set("HOME").map(|home| home.join(Path::new(".cache"))))
-        .ok_or_else(|| Failure::usage("neither XDG_CACHE_HOME nor HOME is set; use --peers DIR"))
 }

@@ -12,7 +12,7 @@ use crate::dev::services::{Service, Stopping};
 use crate::exit::{Code, Failure};
 
 pub use index::IndexOptions;
-pub use options::{AnnotationOptions, LISTEN};
+pub use options::{AnnotationOptions, LISTEN, origins};
 
 /// The service on a database whose schemas are there. `works`: [`working`] will be run, too.
 pub async fn start(
@@ -22,8 +22,16 @@ pub async fn start(
     works: bool,
 ) -> Result<Annotations, Failure> {
     let notes = Annotations::start(engine, index.open(works).await?, settings).await?;
-    parts::watch(notes.engine(), annotations::QUEUE, &BULK).await?;
+    if let Some(queue) = queue_of(&notes) {
+        parts::watch(notes.engine(), queue, &BULK).await?;
+    }
     Ok(notes)
+}
+
+/// The queue of which something is expected. Without an index nobody takes its jobs: silence there
+/// is no alarm, and a canary would wait for ever.
+fn queue_of(notes: &Annotations) -> Option<&'static str> {
+    notes.has_index().then_some(annotations::QUEUE)
 }
 
 /// Work that is long on purpose.
@@ -32,7 +40,7 @@ const BULK: [&str; 5] = ["reindex_*", "rename_user", "delete_user", "move_group"
 /// The part that answers requests.
 pub fn answering(notes: &Annotations, listener: TcpListener, stopping: &Stopping) -> Service {
     let router = annotations::router(notes.clone());
-    let queue = (notes.engine(), annotations::QUEUE);
+    let queue = (notes.engine(), queue_of(notes));
     parts::answering("annotations", &notes.settings().base_url, queue, (router, listener), stopping)
 }
 

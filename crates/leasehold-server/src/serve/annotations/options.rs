@@ -94,8 +94,7 @@ impl AnnotationOptions {
             Settings { base_url: format!("http://{address}"), ..Settings::default() };
         set(&mut settings.base_url, self.annotations_base_url.clone());
         set(&mut settings.sign_up, self.annotations_sign_up);
-        settings.origins =
-            self.annotations_origins.iter().filter(|origin| !origin.is_empty()).cloned().collect();
+        settings.origins = origins(&self.annotations_origins);
         let limits = &mut settings.limits;
         set(&mut limits.saves_per_second, self.annotations_saves_per_second);
         set(&mut limits.save_burst, self.annotations_save_burst);
@@ -113,6 +112,11 @@ impl AnnotationOptions {
         settings.check()?;
         Ok(settings)
     }
+}
+
+/// The origins that were named. An empty variable names none.
+pub fn origins(given: &[String]) -> Vec<String> {
+    given.iter().filter(|origin| !origin.is_empty()).cloned().collect()
 }
 
 #[cfg(test)]

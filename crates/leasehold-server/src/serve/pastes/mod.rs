@@ -29,7 +29,7 @@ pub async fn start(engine: Leasehold, store: Store, settings: Settings) -> Resul
 /// The part that answers requests.
 pub fn answering(pastes: &Pastes, listener: TcpListener, stopping: &Stopping) -> Service {
     let router = pastes::router(pastes.clone());
-    let queue = (pastes.engine(), QUEUE);
+    let queue = (pastes.engine(), Some(QUEUE));
     parts::answering("pastes", &pastes.settings().base_url, queue, (router, listener), stopping)
 }
 

@@ -1,9 +1,12 @@
 //! A pooler in transaction mode stands in between.
 
+use std::sync::Arc;
+
 use leasehold::events::Event;
 use leasehold::worker::JobTx;
-use leasehold::{Ctx, Enqueue, JobResult, Leasehold};
+use leasehold::{Ctx, Enqueue, JobResult, Leasehold, State};
 use leasehold_testing::{PgBouncer, PrivatePostgres, TestDatabase};
+use tokio::sync::Notify;
 use tokio_postgres::types::Type;
 
 use crate::rig::{completed, count, queue_settings, run, sql, until};
@@ -31,13 +34,9 @@ async fn b11_through_a_transaction_pooler_everything_works_by_polling() {
     let engine = Leasehold::connect(&pgbouncer.url(database.name())).await.expect("an engine");
     assert!(engine.database().is_pooled(), "the probe finds the pooler");
 
-    let worker = engine.worker().queue("default", 4);
-    let slow = async |_: Slow, ctx: Ctx| {
-        tokio::select! {
-            _ = ctx.stopped() => {}
-            () = tokio::time::sleep(std::time::Duration::from_millis(1500)) => {}
-        }
-    };
+    let go = Arc::new(Notify::new());
+    let worker = engine.worker_with(Arc::clone(&go)).queue("default", 4);
+    let slow = async |_: Slow, State(go): State<Arc<Notify>>| go.notified().await;
     let mut worker = run(worker.handle(into_ledger).handle(slow));
     engine.enqueue_many((0..100).map(|n| Note { n })).await.expect("enqueued");
     for n in 100..120_i64 {
@@ -45,8 +44,10 @@ async fn b11_through_a_transaction_pooler_everything_works_by_polling() {
         draft.clone().enqueue(&engine).await.expect("enqueued");
         assert!(!draft.enqueue(&engine).await.expect("enqueued").is_new());
     }
-    Slow {}.enqueue(&engine).await.expect("enqueued");
+    let slow = Slow {}.enqueue(&engine).await.expect("enqueued").id();
+    worker.started(slow).await;
     worker.renewed(2).await;
+    go.notify_one();
     until("all done", async || completed(&client).await == 121).await;
     assert_eq!(count(&client, "select count(*) from ledger").await, 120);
     assert!(!worker.seen().iter().any(|event| matches!(event, Event::LeaseLost { .. })));
@@ -56,7 +57,7 @@ async fn b11_through_a_transaction_pooler_everything_works_by_polling() {
     assert_eq!(count(&client, listening).await, 0);
 }
 
-/// Outlives a lease of a second.
+/// Runs until it was renewed: longer than half a lease.
 #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
 #[job(name = "slow")]
 struct Slow {}

@@ -27,7 +27,7 @@ async fn summary(client: &Client) -> String {
 }
 
 #[tokio::test]
-async fn a_session_that_holds_back_vacuum_is_named_without_its_query() {
+async fn c9_a_session_that_holds_back_vacuum_is_named_without_its_query() {
     let sql = Sql::new().await;
     let old = sql.actor().await;
     run(&old, "set application_name = E'night\treport'").await;

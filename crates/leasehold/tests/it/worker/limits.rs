@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
 
 use leasehold::worker::StopReason;
 use leasehold::{Ctx, Draft, Enqueue, FinishError, Finished, Job, JobError, JobResult, State};
 use leasehold_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Barrier;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::rig::{completed, count, jobs, run, soon};
@@ -91,17 +91,22 @@ async fn g7_a_handler_that_blocks_its_thread_is_given_up_and_its_late_result_ref
     assert_eq!((completed(&client).await, jobs(&client).await), (1, 0));
 }
 
-#[derive(Default)]
 struct Busy {
     now: AtomicUsize,
     most: AtomicUsize,
+    /// Passed by as many at a time as there are slots.
+    full: Barrier,
 }
 
 impl Busy {
+    fn new(slots: usize) -> Self {
+        Self { now: AtomicUsize::new(0), most: AtomicUsize::new(0), full: Barrier::new(slots) }
+    }
+
     async fn work(&self) {
         let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(now, Ordering::SeqCst);
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        self.full.wait().await;
         self.now.fetch_sub(1, Ordering::SeqCst);
     }
 }
@@ -110,7 +115,7 @@ impl Busy {
 async fn each_queue_runs_as_many_jobs_as_it_has_slots_and_no_more() {
     let database = TestDatabase::new().await;
     let engine = engine(&database).await;
-    let state = Arc::new((Busy::default(), Busy::default()));
+    let state = Arc::new((Busy::new(5), Busy::new(2)));
     let handler = async |_: Note, State(busy): State<Arc<(Busy, Busy)>>, ctx: Ctx| {
         let queue = if ctx.queue() == "default" { &busy.0 } else { &busy.1 };
         queue.work().await;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold::Leasehold;
 use leasehold::events::Event;
 use leasehold::housekeeping::HousekeepingConfig;
 use leasehold::schedule::{Missed, Schedule};
@@ -68,4 +69,29 @@ async fn a_schedule_with_missed_slots_runs_once_for_all_of_them() {
     assert_eq!(completed(&client).await, 1);
     let noted = "select count(*) from leasehold.schedule where missed_slots >= 999 and next_slot > now() and last_job_id is not null";
     assert_eq!(count(&client, noted).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_slot_is_the_next_by_the_databases_clock_and_not_by_the_workers() {
+    let database = TestDatabase::new().await;
+    let client = database.connect_directly().await;
+    // The clock of this process is a year behind what its statements are told.
+    sql(
+        &client,
+        "create schema ahead;
+         create function ahead.statement_timestamp() returns timestamptz language sql as
+             $$ select pg_catalog.statement_timestamp() + interval '1 year' $$;
+         do $$ begin
+             execute format('alter database %I set search_path = ahead, pg_catalog, public', current_database());
+         end $$",
+    )
+    .await;
+    let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
+    let hourly = Schedule::new("hourly", "0 * * * *", "UTC", &Note { n: 1 }).expect("a schedule");
+    let worker = engine.worker().schedule(hourly).handle(async |_: Note| {});
+    let tally = worker.run_until_idle().await.expect("nothing is due");
+    assert_eq!(tally.done, 0, "no slot has passed since it was declared");
+    let ahead = "select count(*) from leasehold.schedule \
+                 where next_slot > now() + interval '11 months' and missed_slots = 0";
+    assert_eq!(count(&client, ahead).await, 1);
 }

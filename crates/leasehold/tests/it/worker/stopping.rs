@@ -128,7 +128,7 @@ async fn a23_a_second_request_cuts_the_grace_short() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_queue_gives_out_nothing_until_it_is_resumed() {
+async fn i6_a_paused_queue_gives_out_nothing_until_it_is_resumed() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     sql(&client, "select leasehold.pause('default', 'test', 'maintenance')").await;
@@ -145,4 +145,35 @@ async fn a_paused_queue_gives_out_nothing_until_it_is_resumed() {
     sql(&client, "select leasehold.resume('default', 'test')").await;
     assert_eq!(worker.finished(1).await[0].0, held_up);
     worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i6_a_job_that_runs_ends_as_usual_when_its_queue_is_paused_or_its_settings_are_removed() {
+    for change in [
+        "select leasehold.pause('default', 'test', 'maintenance')",
+        "delete from leasehold.queue where name = 'default'",
+    ] {
+        let database = TestDatabase::new().await;
+        let (engine, client) = (engine(&database).await, database.connect().await);
+        queue_settings(&client, "lease = '1 second'").await;
+        let gate = Arc::new(Semaphore::new(0));
+        let handler = async |_: Note, State(gate): State<Arc<Semaphore>>| {
+            if let Ok(permit) = gate.acquire().await {
+                permit.forget();
+            }
+        };
+        let worker = engine.worker_with(Arc::clone(&gate)).queue("default", 1).handle(handler);
+        let mut worker = run(worker);
+        let first = Note { n: 1 }.enqueue(&engine).await.expect("enqueued").id();
+        worker.started(first).await;
+        sql(&client, change).await;
+        let second = Note { n: 2 }.enqueue(&engine).await.expect("enqueued").id();
+        // More than a lease.
+        worker.renewed(4).await;
+        gate.add_permits(2);
+        assert_eq!(worker.finished(1).await, [(first, Finished::Completed)], "{change}");
+        sql(&client, "select leasehold.resume('default', 'test')").await;
+        assert_eq!(worker.finished(1).await, [(second, Finished::Completed)], "{change}");
+        worker.stop().await;
+    }
 }
