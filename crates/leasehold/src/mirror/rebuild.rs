@@ -4,7 +4,8 @@
 //! - From the moment the second set is known, everything that is written goes to both, and a job is
 //!   complete only when both have its row. So a change that comes after the fill has passed its row is
 //!   not missed.
-//! - Searches go to the second set only after every range of it was seen equal to the table.
+//! - Searches go to the second set only after every range of it was seen equal to the table. What it
+//!   refuses may be missing there only if the set that is searched now does not have it either.
 //! - The former set is written on, so going back is the same swap once more.
 //! - Each step is written down with a condition. Whoever finds a rebuild half-way goes on with it.
 
@@ -17,7 +18,7 @@ use super::declare::Store;
 use super::desk::{Desk, Phase, State};
 use super::pace::Leave;
 use super::prepare::MirrorError;
-use super::sync::{Fate, Item};
+use super::sync::{Fate, Item, answered};
 use super::target::{Range, Targets};
 use crate::engine::Leasehold;
 
@@ -31,7 +32,8 @@ pub struct RebuildReport {
     pub rows: u64,
     /// Rows that were mended before the swap.
     pub mended: u64,
-    /// Rows that the new set refuses for good: their jobs are buried with the reason.
+    /// Rows that the new set refuses for good, and that the former one does not have either. The log
+    /// says why. A document that is searched now is never given up: the rebuild stops instead.
     pub refused: u64,
     /// The set that is searched now.
     pub serving: String,
@@ -77,7 +79,7 @@ impl Desk {
                 }
                 (Phase::Building, Some(second)) => {
                     begun = true;
-                    report.rows += self.fill(&second, state.rebuild_after, &mut report).await?;
+                    report.rows += self.fill(&second, state.rebuild_after).await?;
                 }
                 (Phase::Verifying, Some(second)) => {
                     begun = true;
@@ -143,17 +145,14 @@ impl Desk {
     }
 
     /// The next rows after a key go into the second set.
-    async fn fill(
-        &self,
-        second: &str,
-        after: Option<String>,
-        report: &mut RebuildReport,
-    ) -> Result<u64, MirrorError> {
+    async fn fill(&self, second: &str, after: Option<String>) -> Result<u64, MirrorError> {
         let most = self.room().await;
         let keys = self.keys_after(after.as_deref(), most).await?;
         let count = keys.len();
         let last = if count < most { None } else { keys.last().cloned() };
-        report.refused += self.mend(keys).await?.1;
+        // Found out now, and not when millions of rows are through.
+        let (_, refused) = self.mend(keys).await?;
+        self.must_not_be_searched(&refused).await?;
         let (name, rows) = (&self.mirror.name, count as i64);
         let params = [
             (name as _, Type::TEXT),
@@ -193,10 +192,11 @@ impl Desk {
                 let differing = keys.len() as u64;
                 let (mended, refused) = self.mend(keys).await?;
                 report.mended += mended;
-                report.refused = report.refused.max(refused);
+                self.must_not_be_searched(&refused).await?;
                 // All of it was seen in the second set, and what changes from now on is written to
-                // both. What it will never take cannot keep it back for ever.
-                if mended + refused == differing {
+                // both. What neither set takes cannot keep it back for ever.
+                if mended + refused.len() as u64 == differing {
+                    report.refused += refused.len() as u64;
                     break;
                 }
                 rounds += 1;
@@ -216,10 +216,36 @@ impl Desk {
         }
     }
 
-    /// Brings rows into the second set. Answers how many it has now, and how many it refuses.
-    async fn mend(&self, keys: Vec<String>) -> Result<(u64, u64), MirrorError> {
+    /// Fails if the set that is searched now has one of these, which the second set refuses: a swap
+    /// would lose it.
+    async fn must_not_be_searched(&self, refused: &[(String, String)]) -> Result<(), MirrorError> {
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<String> = refused.iter().map(|(key, _)| key.clone()).collect();
+        let held = self.call(self.sets().await?.serving.held(&keys)).await?;
+        answered(held.len(), keys.len())?;
+        let mut lost = refused.iter().zip(held).filter(|(_, held)| held.is_some_and(|h| !h.deleted));
+        let Some(((key, why), _)) = lost.next() else { return Ok(()) };
+        let others = match lost.count() {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        Err(MirrorError::State(format!(
+            "the second set of mirror {:?} refuses documents that are searched now: {key} ({why}){others}; \
+             searches stay where they are. Drop the second set, mend its fields or the documents, and \
+             rebuild again",
+            self.name()
+        )))
+    }
+
+    /// Brings rows into the second set. Answers how many it has now, and which it refuses, and why.
+    async fn mend(
+        &self,
+        keys: Vec<String>,
+    ) -> Result<(u64, Vec<(String, String)>), MirrorError> {
         let items: Vec<Item> = keys.into_iter().map(|key| Item { key, force: false }).collect();
-        let (mut kept, mut refused) = (0, 0);
+        let (mut kept, mut refused) = (0, Vec::new());
         let mut rest = &items[..];
         while !rest.is_empty() {
             let (chunk, others) = rest.split_at(self.room().await.min(rest.len()));
@@ -236,7 +262,7 @@ impl Desk {
                             Fate::Refused(why) => {
                                 let (mirror, key) = (self.name(), &item.key);
                                 tracing::warn!(mirror, key, why, "the new set refuses a document");
-                                refused += 1;
+                                refused.push((item.key.clone(), why));
                             }
                             Fate::Unseen | Fate::Busy(_) => {}
                         }

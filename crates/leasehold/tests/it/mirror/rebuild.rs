@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leasehold::mirror::{ItemError, Mirror, MirrorError};
-use leasehold_testing::ScriptedTargets;
+use leasehold_testing::{ScriptedTarget, ScriptedTargets};
 
 use super::notes::{Margin, bare};
 use crate::rig::{run, until};
@@ -63,6 +63,55 @@ async fn f12_a_set_that_is_not_equal_is_not_swapped_in() {
     store.refuse_swaps(false);
     let report = mirror(&store).rebuild(&margin.engine).await.expect("goes on");
     assert_eq!((report.rows, report.mended), (0, 2), "nothing is filled twice");
+    margin.assert_equals(&store.searched()).await;
+}
+
+#[tokio::test]
+async fn f12_a_set_that_refuses_what_is_searched_now_is_not_swapped_in() {
+    let (margin, store) = filled(120).await;
+    store.refuse_swaps(true);
+    assert!(mirror(&store).rebuild(&margin.engine).await.is_err(), "up to the swap");
+    store.refuse_swaps(false);
+    let second = store.set("set-2").expect("made");
+    let refuse = |second: &ScriptedTarget, key: &str| {
+        second.tamper(key, 1, None);
+        let refused = ItemError::Refused("no such field".into());
+        second.faults(|faults| drop(faults.items.insert(key.to_owned(), refused)));
+    };
+    refuse(&second, "n00007");
+    let error = mirror(&store).rebuild(&margin.engine).await.expect_err("it would lose one");
+    assert!(matches!(error, MirrorError::State(_)), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("n00007") && text.contains("no such field"), "{text}");
+    assert_eq!(margin.count(&format!("{PHASE} 'verifying'")).await, 1);
+    margin.assert_equals(&store.searched()).await;
+    // The fields are mended; what neither set takes keeps nothing back.
+    second.faults(|faults| faults.items.clear());
+    store.searched().tamper("n00009", 1, None);
+    refuse(&second, "n00009");
+    let report = mirror(&store).rebuild(&margin.engine).await.expect("rebuilt");
+    assert_eq!((report.mended, report.refused), (1, 1));
+    assert_eq!(store.searched().documents().len(), 119);
+}
+
+#[tokio::test]
+async fn f12_new_fields_that_refuse_everything_are_found_out_while_the_set_is_filled() {
+    let (margin, store) = filled(120).await;
+    // As a process left it that died before it wrote anything.
+    margin.sql("select leasehold.begin_rebuild('notes', 'set-2')").await;
+    leasehold::mirror::Targets::create(&store).await.expect("a set");
+    let second = store.set("set-2").expect("made");
+    second.faults(|faults| {
+        faults.items = (1..=120)
+            .map(|n| (format!("n{n:05}"), ItemError::Refused("no such field".into())))
+            .collect();
+    });
+    margin.sql("select leasehold.order_mirror('notes', 'rebuild', 'ann')").await;
+    let tally = mirror(&store).pass_once(&margin.engine).await.expect("a pass");
+    assert_eq!((tally.done, tally.dead), (0, 1), "the order says why it was given up");
+    let told = "select count(*) from leasehold.dead_job where last_error like '%119 more%'";
+    assert_eq!(margin.count(told).await, 1);
+    assert_eq!(margin.count(&format!("{PHASE} 'building'")).await, 1);
     margin.assert_equals(&store.searched()).await;
 }
 
