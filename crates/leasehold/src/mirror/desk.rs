@@ -129,11 +129,15 @@ impl Desk {
 
     /// The store did not do it. Answers how long it is left alone.
     pub(super) fn failed(&self, error: &TargetError) -> Duration {
-        let too_much = matches!(error, TargetError::Overloaded(_));
-        self.confirmed.store(false, Ordering::Relaxed);
-        let wait = self.pace().failed(too_much, Instant::now());
+        let wait = self.missed(&mut self.pace(), error);
         tracing::warn!(mirror = self.mirror.name, %error, ?wait, "the store is left alone");
         wait
+    }
+
+    /// The same for whoever keeps a pace of its own.
+    pub(super) fn missed(&self, pace: &mut Pace, error: &TargetError) -> Duration {
+        self.confirmed.store(false, Ordering::Relaxed);
+        pace.failed(matches!(error, TargetError::Overloaded(_)), Instant::now())
     }
 
     /// One call to the store, with the time limit that every call has.

@@ -46,8 +46,7 @@ impl Default for Pace {
 impl Pace {
     /// `most`: what the mirror was declared with. `limit`: how long a call may take.
     pub(super) fn ask(&mut self, most: usize, limit: Duration, now: Instant) -> Leave {
-        let fits = ROOM.checked_div(self.bytes_each).unwrap_or(most).max(1);
-        let size = self.size.min(most).min(fits.max(LEAST));
+        let size = self.size(most);
         match (self.closed_until, self.probe_until) {
             (None, _) => Leave::Ask(size),
             (Some(until), _) if now < until => Leave::Wait(until - now),
@@ -57,6 +56,16 @@ impl Pace {
                 Leave::Ask(LEAST)
             }
         }
+    }
+
+    /// How much would be asked for.
+    pub(super) fn size(&self, most: usize) -> usize {
+        self.size.min(self.fits(most))
+    }
+
+    /// How much of `most` has room in hand at one time.
+    pub(super) fn fits(&self, most: usize) -> usize {
+        most.min(ROOM.checked_div(self.bytes_each).unwrap_or(most).max(LEAST))
     }
 
     /// True while the store is left alone.

@@ -116,6 +116,57 @@ async fn f12_new_fields_that_refuse_everything_are_found_out_while_the_set_is_fi
 }
 
 #[tokio::test]
+async fn f11_a_rebuild_outlives_an_outage_of_the_store_while_it_fills_and_compares() {
+    let (margin, store) = filled(120).await;
+    margin.sql("select leasehold.begin_rebuild('notes', 'set-2')").await;
+    leasehold::mirror::Targets::create(&store).await.expect("a set");
+    let second = store.set("set-2").expect("made");
+    second.faults(|faults| faults.down = true);
+    let rebuilding = tokio::spawn({
+        let (mirror, engine) = (mirror(&store), margin.engine.clone());
+        async move { mirror.rebuild(&engine).await }
+    });
+    until("it was tried", async || !second.log().is_empty()).await;
+    // Now not even the question which set is searched has an answer.
+    store.set_down(true);
+    until("it was tried again", async || store.unanswered() > 0).await;
+    store.refuse_swaps(true);
+    store.set_down(false);
+    rebuilding.await.expect("ended").expect_err("the swap is refused");
+    assert_eq!(margin.count(&format!("{PHASE} 'verifying'")).await, 1, "everything else was done");
+    // The same while it compares.
+    store.refuse_swaps(false);
+    second.faults(|faults| faults.down = true);
+    let asked = second.log().len();
+    let rebuilding = tokio::spawn({
+        let (mirror, engine) = (mirror(&store), margin.engine.clone());
+        async move { mirror.rebuild(&engine).await }
+    });
+    until("it was tried", async || second.log().len() > asked).await;
+    // Who writes to the searched set is not kept waiting.
+    second.faults(|faults| faults.down = false);
+    margin.write(&["meanwhile"]).await;
+    assert_eq!(mirror(&store).pass_once(&margin.engine).await.expect("a pass").done, 1);
+    rebuilding.await.expect("ended").expect("rebuilt");
+    margin.assert_equals(&store.searched()).await;
+}
+
+#[tokio::test]
+async fn f11_an_order_outlives_an_outage_of_any_length() {
+    let (margin, store) = filled(10).await;
+    margin.sql("select leasehold.order_mirror('notes', 'rebuild', 'ann')").await;
+    // As after minutes of it, one attempt every ten seconds.
+    margin.sql("update leasehold.job set attempts = 24").await;
+    store.set_down(true);
+    let tally = mirror(&store).pass_once(&margin.engine).await.expect("a pass");
+    assert_eq!((tally.snoozed, tally.dead), (1, 0));
+    store.set_down(false);
+    margin.due().await;
+    assert_eq!(mirror(&store).pass_once(&margin.engine).await.expect("a pass").done, 1);
+    assert_eq!(margin.count(&format!("{PHASE} 'swapped'")).await, 1);
+}
+
+#[tokio::test]
 async fn f12_going_back_is_a_swap_because_the_former_set_was_written_on() {
     let (margin, store) = filled(30).await;
     let mirror = mirror(&store);
