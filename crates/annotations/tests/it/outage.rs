@@ -101,7 +101,7 @@ async fn f14_an_index_that_was_restored_is_mended_by_the_check() {
         };
         let ghost = AnnotationId::random();
         rig.index().tamper(lost.id.as_str(), None).await;
-        rig.index().tamper(strange.id.as_str(), Some((50, other("strange barber")))).await;
+        rig.index().tamper(strange.id.as_str(), Some((9_000_000_000_000_000, other("strange barber")))).await;
         rig.index().tamper(ghost.as_str(), Some((3, other("ghost of a basin")))).await;
         let sql = "select leasehold.order_mirror($1, 'check', 'alba')";
         rig.client.execute(sql, &[&annotations::MIRROR]).await.unwrap();
