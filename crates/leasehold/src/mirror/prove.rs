@@ -14,11 +14,11 @@ use std::time::Instant;
 use tokio_postgres::types::Type;
 
 use super::desk::{Desk, Sets};
+use super::differences::Piece;
 use super::pace::{Leave, Pace};
 use super::prepare::MirrorError;
 use super::rebuild::RebuildReport;
 use super::sync::{Fate, Item, answered};
-use super::target::Range;
 
 /// How often a range is mended before the rebuild gives up for now.
 const ROUNDS: u32 = 10;
@@ -70,12 +70,9 @@ impl<'a> Builder<'a> {
     pub(super) async fn verify(&mut self) -> Result<(), MirrorError> {
         let mut after: Option<String> = None;
         loop {
-            let most = self.desk.mirror.range;
-            let keys = self.desk.keys_after(after.as_deref(), most).await?;
-            let last = if keys.len() < most { None } else { keys.last().cloned() };
-            let range = Range { after, to: last.clone() };
+            let mut piece = self.desk.piece_after(after).await?;
             let mut rounds = 0;
-            while !self.make_equal(&range, &keys).await? {
+            while !self.make_equal(&mut piece).await? {
                 rounds += 1;
                 if rounds >= ROUNDS {
                     return Err(MirrorError::State(format!(
@@ -86,18 +83,18 @@ impl<'a> Builder<'a> {
                 }
                 tokio::time::sleep(self.desk.mirror.recheck_after).await;
             }
-            after = last;
+            after = piece.range.to;
             if after.is_none() {
                 return Ok(());
             }
         }
     }
 
-    /// Mends what differs in a range. False: not all of it was seen in the second set.
-    async fn make_equal(&mut self, range: &Range, keys: &[String]) -> Result<bool, MirrorError> {
+    /// Mends what differs in a piece. False: not all of it was seen in the second set.
+    async fn make_equal(&mut self, piece: &mut Piece) -> Result<bool, MirrorError> {
         let differing = loop {
             self.room().await;
-            let found = self.differing(range, keys).await;
+            let found = self.differing(piece).await;
             if let Some(found) = self.heard(found)? {
                 break found;
             }
@@ -118,15 +115,15 @@ impl<'a> Builder<'a> {
         Ok(done)
     }
 
-    /// The keys of a range that differ; none also if changes were on their way, and have arrived.
-    async fn differing(&self, range: &Range, keys: &[String]) -> Result<Vec<String>, MirrorError> {
+    /// The keys of a piece that differ; none also if changes were on their way, and have arrived.
+    async fn differing(&self, piece: &mut Piece) -> Result<Vec<String>, MirrorError> {
         let desk = self.desk;
         let second = second(desk.sets().await?)?;
-        let own = desk.digest_of(keys).await?;
-        if desk.call(second.digest(range)).await? == own {
+        let own = desk.digest_of(&piece.keys).await?;
+        if desk.call(second.digest(&piece.range)).await? == own {
             return Ok(Vec::new());
         }
-        let suspects = desk.suspects(&second, range, keys).await?;
+        let suspects = desk.suspects(&second, piece).await?;
         let differing = desk.look_at(&second, &suspects).await?;
         Ok(differing.into_iter().map(|difference| difference.key).collect())
     }
