@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tokio_postgres::types::Type;
 
 use super::desk::{Desk, Phase, Sets};
+use super::differences::{Difference, Piece};
 use super::prepare::MirrorError;
 use super::target::Target;
 use crate::engine::Leasehold;
@@ -107,6 +108,19 @@ impl Desk {
         Ok(report)
     }
 
+    /// What differs in one set; `None`: the digests are the same.
+    async fn compare(
+        &self,
+        target: &Arc<dyn Target>,
+        piece: &mut Piece,
+    ) -> Result<Option<Vec<Difference>>, MirrorError> {
+        let own = self.digest_of(&piece.keys).await?;
+        if self.call(target.digest(&piece.range)).await? == own {
+            return Ok(None);
+        }
+        self.differences(target, piece).await.map(Some)
+    }
+
     /// Compares the rows after a key.
     async fn check_range(
         &self,
@@ -117,13 +131,17 @@ impl Desk {
         let mut piece = self.piece_after(after).await?;
         let mut found = Found::default();
         let mut different: Vec<String> = Vec::new();
-        for target in compared(&sets) {
-            let own = self.digest_of(&piece.keys).await?;
-            if self.call(target.digest(&piece.range)).await? == own {
-                continue;
-            }
+        for (target, is_searched) in compared(&sets) {
+            let differences = match self.compare(target, &mut piece).await {
+                // What is searched is compared all the same.
+                Err(MirrorError::Target(error)) if !is_searched => {
+                    self.is_behind(&error);
+                    continue;
+                }
+                differences => differences?,
+            };
+            let Some(differences) = differences else { continue };
             found.unequal = true;
-            let differences = self.differences(target, &mut piece).await?;
             let (counted, repairs) = self.note_differences(began, &differences).await?;
             found.differences += counted;
             found.repairs += repairs;
@@ -141,10 +159,12 @@ impl Desk {
     }
 }
 
-/// A set that is being built is expected to differ.
-fn compared(sets: &Sets) -> impl Iterator<Item = &Arc<dyn Target>> {
+/// The sets to compare, and whether each is the one that is searched. A set that is being built is
+/// expected to differ.
+fn compared(sets: &Sets) -> impl Iterator<Item = (&Arc<dyn Target>, bool)> {
     let whole = sets.state.as_ref().is_none_or(|state| state.phase == Phase::Swapped);
-    std::iter::once(&sets.serving).chain(sets.second.as_ref().filter(move |_| whole))
+    let second = sets.second.as_ref().filter(move |_| whole);
+    std::iter::once((&sets.serving, true)).chain(second.map(|second| (second, false)))
 }
 
 /// The check of one mirror in one worker.

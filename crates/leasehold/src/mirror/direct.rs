@@ -126,9 +126,13 @@ async fn write(desk: &Desk, keys: &[String]) -> Result<(), MirrorError> {
     if writes.is_empty() {
         return Ok(());
     }
-    for target in [Some(&sets.serving), sets.second.as_ref()].into_iter().flatten() {
-        let answers = desk.call(target.write(&writes)).await?;
-        answered(answers.len(), writes.len())?;
+    let answers = desk.call(sets.serving.write(&writes)).await?;
+    answered(answers.len(), writes.len())?;
+    // Only the jobs wait for the second set.
+    if let Some(second) = &sets.second
+        && let Err(error) = desk.call(second.write(&writes)).await
+    {
+        desk.is_behind(&error);
     }
     Ok(())
 }

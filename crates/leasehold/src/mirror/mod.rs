@@ -46,6 +46,7 @@ mod source;
 mod statements;
 mod sync;
 mod target;
+mod unopened;
 
 pub use check::CheckReport;
 pub use compare::Outcome as MirrorOutcome;

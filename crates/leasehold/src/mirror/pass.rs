@@ -167,11 +167,12 @@ impl<'a> Pass<'a> {
                 self.kept.push(key.to_owned());
             }
             Fate::Unseen => {
-                // Not a failure: it was written. The older the job, the longer it waits.
-                let wait = self.age(key).div_f64(10.0);
-                let wait = wait.clamp(Duration::from_secs(2), Duration::from_secs(300));
+                // Not a failure: it was written.
+                let wait = self.patience(key);
                 self.put_off(key, wait, "written, and not seen in the store yet", false);
             }
+            // The set that is searched has it: the job only waits for the other one.
+            Fate::Behind(why) => self.put_off(key, self.patience(key), &why, false),
             Fate::Busy(why) => {
                 let attempts = self
                     .jobs
@@ -188,6 +189,12 @@ impl<'a> Pass<'a> {
                 }
             }
         }
+    }
+
+    /// The older the job, the longer it waits.
+    fn patience(&self, key: &str) -> Duration {
+        let wait = self.age(key).div_f64(10.0);
+        wait.clamp(Duration::from_secs(2), Duration::from_secs(300))
     }
 
     fn age(&self, key: &str) -> Duration {

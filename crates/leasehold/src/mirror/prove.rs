@@ -147,7 +147,7 @@ impl<'a> Builder<'a> {
                         tracing::warn!(mirror, key, why, "the new set refuses a document");
                         refused.push((item.key.clone(), why));
                     }
-                    Fate::Unseen | Fate::Busy(_) => {}
+                    Fate::Behind(_) | Fate::Unseen | Fate::Busy(_) => {}
                 }
             }
         }
