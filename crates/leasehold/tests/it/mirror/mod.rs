@@ -9,6 +9,7 @@ mod direct;
 mod notes;
 mod outages;
 mod passes;
+mod pending;
 mod planner;
 mod rebuild;
 #[cfg(feature = "redis")]
