@@ -79,8 +79,13 @@ async fn run(desk: Desk, mut keys: mpsc::Receiver<String>) {
             let Leave::Ask(most) = desk.leave() else { break };
             let (chunk, others) = rest.split_at(most.min(rest.len()));
             match write(&desk, chunk).await {
-                Ok(()) => {
-                    desk.succeeded().await;
+                Ok(asked) => {
+                    // Where nothing was to be written, nothing was found out about the store.
+                    if asked {
+                        desk.succeeded().await;
+                    } else {
+                        desk.pace().unasked();
+                    }
                     let count = chunk.len() as u64;
                     desk.mirror.shared.direct.fetch_add(count, Ordering::Relaxed);
                     rest = others;
@@ -90,6 +95,7 @@ async fn run(desk: Desk, mut keys: mpsc::Receiver<String>) {
                     break;
                 }
                 Err(error) => {
+                    desk.pace().unasked();
                     tracing::debug!(mirror = desk.name(), %error, "rows are left to their jobs");
                     break;
                 }
@@ -100,8 +106,9 @@ async fn run(desk: Desk, mut keys: mpsc::Receiver<String>) {
     }
 }
 
-/// Writes what the table has now, without asking what the store holds: it keeps what is newer.
-async fn write(desk: &Desk, keys: &[String]) -> Result<(), MirrorError> {
+/// Writes what the table has now, without asking what the store holds: it keeps what is newer. False:
+/// there was nothing to write.
+async fn write(desk: &Desk, keys: &[String]) -> Result<bool, MirrorError> {
     let kind = desk.prepared().await?.kind;
     let mut keys: Vec<String> = keys.iter().filter_map(|key| kind.normal(key)).collect();
     keys.sort_unstable();
@@ -124,7 +131,7 @@ async fn write(desk: &Desk, keys: &[String]) -> Result<(), MirrorError> {
         }
     }
     if writes.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
     let answers = desk.call(sets.serving.write(&writes)).await?;
     answered(answers.len(), writes.len())?;
@@ -134,5 +141,5 @@ async fn write(desk: &Desk, keys: &[String]) -> Result<(), MirrorError> {
     {
         desk.is_behind(&error);
     }
-    Ok(())
+    Ok(true)
 }

@@ -88,6 +88,11 @@ impl Pace {
         was_away
     }
 
+    /// Whoever was let in has not asked after all: somebody else may.
+    pub(super) fn unasked(&mut self) {
+        self.probe_until = None;
+    }
+
     /// Answers how long the store is left alone. `too_much`: it was slow, or said so.
     pub(super) fn failed(&mut self, too_much: bool, now: Instant) -> Duration {
         let wait = if too_much && self.size > LEAST {
@@ -145,6 +150,16 @@ mod tests {
         pace.failed(false, now);
         assert_eq!(pace.ask(2500, LIMIT, now + SECOND), Leave::Ask(10));
         assert_eq!(pace.ask(2500, LIMIT, now + 42 * SECOND), Leave::Ask(10));
+    }
+
+    #[test]
+    fn who_was_let_in_and_asks_nothing_keeps_nobody_away_and_proves_nothing() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        pace.failed(false, now);
+        assert_eq!(pace.ask(2500, LIMIT, now + SECOND), Leave::Ask(10));
+        pace.unasked();
+        assert_eq!(pace.ask(2500, LIMIT, now + SECOND), Leave::Ask(10), "the next one asks");
+        assert_eq!(pace.failed(false, now + SECOND), 2 * SECOND, "as if nothing had been");
     }
 
     #[test]

@@ -127,7 +127,10 @@ impl<'a> Pass<'a> {
                         self.put_off(&item.key, wait, &error.to_string(), false);
                     }
                 }
-                Err(error) => return self.put_off_rest(DATABASE_WAIT, &error.to_string()),
+                Err(error) => {
+                    self.desk.pace().unasked();
+                    return self.put_off_rest(DATABASE_WAIT, &error.to_string());
+                }
             }
         }
         if self.is_stopped() {
