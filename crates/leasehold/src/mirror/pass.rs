@@ -200,11 +200,13 @@ impl<'a> Pass<'a> {
         wait.clamp(Duration::from_secs(2), Duration::from_secs(300))
     }
 
+    /// How long a job had waited when it was last due. Both times are the database's.
     fn age(&self, key: &str) -> Duration {
         let first = self.jobs.get(key).and_then(|jobs| jobs.first());
-        let since = first.map(|at| self.attempts[*at].job.enqueued_at.to_timestamp());
-        since.map_or(Duration::ZERO, |since| {
-            Duration::try_from(jiff::Timestamp::now().duration_since(since)).unwrap_or_default()
+        first.map_or(Duration::ZERO, |at| {
+            let job = &self.attempts[*at].job;
+            let waited = job.scheduled_at.0.saturating_sub(job.enqueued_at.0);
+            Duration::from_micros(u64::try_from(waited).unwrap_or_default())
         })
     }
 
