@@ -66,8 +66,8 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
     returning m.equal_as_of
 $$;
 
--- Which of these rows have a job without a mark, and since when: a statement that changes many rows makes
--- such jobs. They are read as a whole and laid beside the rows, never once for each row.
+-- Which of these rows have jobs, and since when a change has waited: null if none does, and the row is only
+-- to be looked at again. Jobs are read as a whole and laid beside the rows, never once for each row.
 create or replace function leasehold.mirror_pending(of_mirror text, keys text[])
 returns table (key text, since timestamptz)
 language plpgsql stable security definer
@@ -82,17 +82,19 @@ begin
     end if;
     select * into m from leasehold.mirror where name = of_mirror;
     return query
-    select k.key, min(j.enqueued_at)
+    select k.key, min(j.enqueued_at) filter (
+               where j.kwargs ? 'changed' or j.idempotency_key = leasehold.mirror_mark(m.name, k.key))
       from unnest(keys) as k (key)
       join leasehold.job j
         on j.kwargs ->> m.job_field
            = leasehold.mirror_kwargs(m.key_kind, m.job_field, k.key) ->> m.job_field
-     where j.queue = m.queue and j.name = m.job_name and j.idempotency_key is null
+     where j.queue = m.queue and j.name = m.job_name
      group by k.key;
 end $$;
 
 -- Notes what is unequal, and makes a job for each row that has none. A row that changed since the
--- round began is not a difference yet: its own job is on its way. A row that stays unequal gets
+-- round began is not a difference yet: its own job is on its way. Only if nothing older waits: a change
+-- that was made before the round is missing from the store all the same. A row that stays unequal gets
 -- another job a minute later, then two, up to a day.
 create or replace function leasehold.mirror_differs(
     of_mirror text, began timestamptz, keys text[], kinds text[], sources bigint[], helds bigint[]
@@ -112,17 +114,20 @@ begin
             on i.queue = m.queue and i.key = leasehold.mirror_mark(m.name, a.key)
           left join leasehold.job j on j.id = i.job_id
     ), asked as materialized (
-        select a.key, a.kind, a.source, a.held, coalesce(a.since, p.since) as since
+        -- A mark names the newest job of a row; an older one may be running beside it.
+        select a.key, a.kind, a.source, a.held, least(a.since, p.since) as since,
+               a.since is not null or p.key is not null as has_job
           from marked a
           left join leasehold.mirror_pending(
-                        m.name, array(select n.key from marked n where n.since is null)) p
+                        m.name, array(select n.key from marked n
+                                       where n.since is null or n.since >= began)) p
             on p.key = a.key
     ), noted as (
         insert into leasehold.mirror_difference as d
             (mirror, key, kind, source_version, held_version, repairs, repaired_at)
         select m.name, a.key, a.kind, a.source, a.held,
-               case when a.since is null then 1 else 0 end,
-               case when a.since is null then statement_timestamp() end
+               case when a.has_job then 0 else 1 end,
+               case when a.has_job then null else statement_timestamp() end
           from asked a where a.since is null or a.since < began
          order by a.key collate "C"
         on conflict (mirror, key) do update

@@ -105,7 +105,10 @@ begin
     if cardinality(keys) > 100 then
         insert into leasehold.job
             (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts)
-        select m.job_name, leasehold.mirror_kwargs(m.key_kind, m.job_field, k.key), m.queue,
+        select m.job_name,
+               -- These have no mark, and the check must tell them from those that change nothing.
+               '{"changed": true}'::jsonb || leasehold.mirror_kwargs(m.key_kind, m.job_field, k.key),
+               m.queue,
                -- Nobody writes so many directly: there is nothing to wait for.
                with_priority, statement_timestamp(), late, with_tag, 2147483647
           from (select distinct u.key from unnest(keys) as u (key)) k;

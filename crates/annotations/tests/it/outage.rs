@@ -1,10 +1,17 @@
 //! The index is away while people write, change, move and delete, or it comes back as another one.
 //! Afterwards nothing is missing, nothing is old and nothing is there that should not be.
 
-use annotations::index::Query;
-use annotations::{Annotation, AnnotationId, Change, Filter, IndexState, Settings, WORLD};
+use std::path::Path;
+use std::sync::Arc;
+
+use annotations::index::{Query, SearchIndex as _, TantivyIndex, TantivySettings};
+use annotations::{
+    Annotation, AnnotationId, Annotations, Change, Filter, Index, IndexState, Settings, WORLD,
+};
+use leasehold::mirror::{Digest, Range, Targets as _};
 use serde_json::json;
 
+use crate::kind::TempDir;
 use crate::rig::{PAGE, Rig, each, each_with, on_page, settings, until};
 
 fn words(q: &str) -> Filter {
@@ -19,6 +26,11 @@ async fn indexed(rig: &Rig, q: &str) -> Vec<String> {
 async fn rewrite(rig: &Rig, author: &annotations::User, note: &Annotation, text: &str) {
     let change = Change { text: Some(text.to_owned()), ..Change::default() };
     rig.notes.update(author, &note.id, change).await.unwrap();
+}
+
+async fn order(rig: &Rig, what: &str) {
+    let sql = "select leasehold.order_mirror($1, $2, 'alba')";
+    rig.client.execute(sql, &[&annotations::MIRROR, &what]).await.unwrap();
 }
 
 #[tokio::test]
@@ -101,10 +113,11 @@ async fn f14_an_index_that_was_restored_is_mended_by_the_check() {
         };
         let ghost = AnnotationId::random();
         rig.index().tamper(lost.id.as_str(), None).await;
-        rig.index().tamper(strange.id.as_str(), Some((50, other("strange barber")))).await;
+        rig.index()
+            .tamper(strange.id.as_str(), Some((9_000_000_000_000_000, other("strange barber"))))
+            .await;
         rig.index().tamper(ghost.as_str(), Some((3, other("ghost of a basin")))).await;
-        let sql = "select leasehold.order_mirror($1, 'check', 'alba')";
-        rig.client.execute(sql, &[&annotations::MIRROR]).await.unwrap();
+        order(&rig, "check").await;
         rig.work_all().await;
         rig.work_until_none_waits().await;
         assert_eq!(rig.count("select repaired_total from leasehold.mirror").await, 3);
@@ -122,4 +135,133 @@ async fn f14_an_index_that_was_restored_is_mended_by_the_check() {
         assert_eq!(rig.count("select count(*) from leasehold.mirror_difference").await, 0);
     })
     .await;
+}
+
+#[tokio::test]
+async fn f12_a_rebuild_under_writes_loses_nothing() {
+    each(async |rig| {
+        let alba = rig.user("alba").await;
+        let mut notes = Vec::new();
+        for number in 0..12 {
+            notes.push(rig.note(&alba, &format!("early {number}")).await);
+        }
+        rig.work_all().await;
+        rig.index().hold_swap();
+        order(&rig, "rebuild").await;
+        let changing = async {
+            // Proven equal, and not searched yet.
+            rig.index().at_swap().await;
+            let late = rig.note(&alba, "late giants").await;
+            rewrite(&rig, &alba, &notes[0], "late windmills").await;
+            rig.notes.delete(&alba, &notes[1].id).await.unwrap();
+            rig.bring_forward().await;
+            rig.work().await;
+            until(async || {
+                rig.count("select count(*) from leasehold.job where name = 'index'").await == 0
+            })
+            .await;
+            rig.index().let_swap();
+            late
+        };
+        let ((), late) = tokio::join!(rig.work(), changing);
+        // A slow machine may have given the swap up, and tries again.
+        rig.work_all().await;
+        let swapped = "select count(*) from leasehold.mirror where phase = 'swapped'";
+        assert_eq!(rig.count(swapped).await, 1);
+        rig.assert_equal().await;
+        assert_eq!(indexed(&rig, "giants").await, [late.id.to_string()]);
+        assert_eq!(indexed(&rig, "windmills").await, [notes[0].id.to_string()]);
+        assert_eq!(indexed(&rig, "early").await.len(), 10, "one was changed, one deleted");
+        // The former set was written on.
+        order(&rig, "rollback").await;
+        rig.work_all().await;
+        rig.assert_equal().await;
+        assert_eq!(indexed(&rig, "late").await.len(), 2);
+        order(&rig, "drop").await;
+        rig.work_all().await;
+        assert_eq!(
+            rig.count("select count(*) from leasehold.mirror where phase = 'none'").await,
+            1
+        );
+        rig.assert_equal().await;
+    })
+    .await;
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &to),
+            false => drop(std::fs::copy(entry.path(), to).unwrap()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn f14_a_directory_that_was_restored_from_an_old_copy_is_mended_by_the_check() {
+    let rig = Rig::alone().await;
+    let (dir, aside) = (TempDir::new(), TempDir::new());
+    let open = async || TantivyIndex::open(TantivySettings::new(dir.path())).await.unwrap();
+    let work = async |index: &TantivyIndex| {
+        let index = Some(Index::new(Arc::new(index.clone())));
+        let served = Annotations::start(rig.engine.clone(), index, settings()).await.unwrap();
+        for _ in 0..3 {
+            rig.bring_forward().await;
+            let worker = annotations::worker(&served, rig.engine.worker()).unwrap();
+            worker.run_until_idle().await.unwrap();
+        }
+    };
+    let digest = async |index: &TantivyIndex| {
+        let set = index.open(&index.current().await.unwrap()).await.unwrap();
+        set.digest(&Range::default()).await.unwrap()
+    };
+    let wanted = async || {
+        let rows = rig.client.query("select id, version from annotations.annotation", &[]);
+        let mut wanted = Digest::default();
+        for row in rows.await.unwrap() {
+            wanted.add(row.get(0), row.get(1));
+        }
+        wanted
+    };
+    let alba = rig.user("alba").await;
+    for number in 0..20 {
+        rig.note(&alba, &format!("kept {number}")).await;
+    }
+    let changed = rig.note(&alba, "former windmills").await;
+    let deleted = rig.note(&alba, "doomed sheep").await;
+    let index = open().await;
+    work(&index).await;
+    drop(index);
+    copy(dir.path(), aside.path());
+
+    let index = open().await;
+    rewrite(&rig, &alba, &changed, "present mills").await;
+    rig.notes.delete(&alba, &deleted.id).await.unwrap();
+    let fresh = rig.note(&alba, "fresh lion").await;
+    work(&index).await;
+    assert_eq!(digest(&index).await, wanted().await);
+    drop(index);
+    std::fs::remove_dir_all(dir.path()).unwrap();
+    copy(aside.path(), dir.path());
+
+    let index = open().await;
+    assert_ne!(digest(&index).await, wanted().await, "it is old");
+    let jobs = rig.count("select count(*) from leasehold.job where name = 'index'").await;
+    assert_eq!(jobs, 0, "and no job tells of it");
+    order(&rig, "check").await;
+    work(&index).await;
+    assert_eq!(rig.count("select repaired_total from leasehold.mirror").await, 3);
+    assert_eq!(digest(&index).await, wanted().await);
+    for (words, there) in
+        [("lion", Some(&fresh)), ("mills", Some(&changed)), ("former", None), ("sheep", None)]
+    {
+        let query = Query { words: Some(words.to_owned()), limit: 50, ..Query::default() };
+        let found = index.search(&query).await.unwrap().hits;
+        let found: Vec<&str> = found.iter().map(|hit| hit.id.as_str()).collect();
+        let there: Vec<&str> = there.iter().map(|note| note.id.as_str()).collect();
+        assert_eq!(found, there, "{words}");
+    }
 }

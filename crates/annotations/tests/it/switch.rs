@@ -13,6 +13,7 @@ use leasehold::mirror::{
 };
 use leasehold_testing::opensearch::fresh_prefix;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use crate::gate::{Fault, Gate};
 use crate::kind::{Kind, TempDir};
@@ -35,6 +36,10 @@ pub struct Switch {
     hanging: AtomicBool,
     asked: AtomicUsize,
     given_up: AtomicUsize,
+    /// The next swap waits.
+    swap_waits: AtomicBool,
+    at_swap: Notify,
+    may_swap: Notify,
 }
 
 /// A question that has no answer, until whoever asked gives up.
@@ -75,7 +80,24 @@ impl Switch {
             hanging: AtomicBool::new(false),
             asked: AtomicUsize::new(0),
             given_up: AtomicUsize::new(0),
+            swap_waits: AtomicBool::new(false),
+            at_swap: Notify::new(),
+            may_swap: Notify::new(),
         }
+    }
+
+    /// Lets the next swap wait for [`Switch::let_swap`].
+    pub fn hold_swap(&self) {
+        self.swap_waits.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until somebody is about to swap.
+    pub async fn at_swap(&self) {
+        self.at_swap.notified().await;
+    }
+
+    pub fn let_swap(&self) {
+        self.may_swap.notify_one();
     }
 
     /// A server is not reached; a directory answers with an error.
@@ -203,7 +225,13 @@ impl Targets for Switch {
     }
 
     fn swap<'a>(&'a self, to: &'a str) -> BoxFuture<'a, Result<(), TargetError>> {
-        self.inner.swap(to)
+        Box::pin(async move {
+            if self.swap_waits.swap(false, Ordering::SeqCst) {
+                self.at_swap.notify_one();
+                self.may_swap.notified().await;
+            }
+            self.inner.swap(to).await
+        })
     }
 
     fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), TargetError>> {

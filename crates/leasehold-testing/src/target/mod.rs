@@ -6,8 +6,7 @@
 //! - It is a tool for tests, beside the real stores and never instead of them.
 //!
 //! Faults stay until they are taken back: see [`Faults`]. Things that happen once are methods:
-//! [`ScriptedTarget::land`], [`ScriptedTarget::refresh`], [`ScriptedTarget::rewind`],
-//! [`ScriptedTarget::forget_deletions`].
+//! [`ScriptedTarget::land`], [`ScriptedTarget::refresh`], [`ScriptedTarget::rewind`].
 
 mod answer;
 mod sets;
@@ -137,11 +136,6 @@ impl ScriptedTarget {
     /// Everything is as it was then.
     pub fn rewind(&self, to: &Snapshot) {
         self.inner().stored = to.0.clone();
-    }
-
-    /// Forgets every deletion at once.
-    pub fn forget_deletions(&self) {
-        self.inner().stored.retain(|_, stored| stored.document.is_some());
     }
 
     /// Puts something there behind the mirror's back; without a document it is removed.

@@ -20,6 +20,8 @@ struct Inner {
     current: String,
     made: usize,
     swaps_fail: bool,
+    down: bool,
+    unanswered: usize,
 }
 
 impl Default for ScriptedTargets {
@@ -33,7 +35,8 @@ impl ScriptedTargets {
     pub fn new() -> Self {
         let current = "set-1".to_owned();
         let sets = BTreeMap::from([(current.clone(), ScriptedTarget::new())]);
-        Self(Arc::new(Mutex::new(Inner { sets, current, made: 1, swaps_fail: false })))
+        let (swaps_fail, down, unanswered) = (false, false, 0);
+        Self(Arc::new(Mutex::new(Inner { sets, current, made: 1, swaps_fail, down, unanswered })))
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -65,6 +68,27 @@ impl ScriptedTargets {
         inner.sets = BTreeMap::from([(inner.current.clone(), ScriptedTarget::new())]);
     }
 
+    /// Nothing is answered, by no set, until this is taken back.
+    pub fn set_down(&self, down: bool) {
+        let mut inner = self.inner();
+        inner.down = down;
+        inner.sets.values().for_each(|set| set.faults(|faults| faults.down = down));
+    }
+
+    /// How often it was asked about its sets while it was down.
+    pub fn unanswered(&self) -> usize {
+        self.inner().unanswered
+    }
+
+    fn up(&self) -> Result<MutexGuard<'_, Inner>, TargetError> {
+        let mut inner = self.inner();
+        if inner.down {
+            inner.unanswered += 1;
+            return Err(TargetError::Down("the script says so".to_owned()));
+        }
+        Ok(inner)
+    }
+
     /// Swaps are refused until this is taken back.
     pub fn refuse_swaps(&self, refuse: bool) {
         self.inner().swaps_fail = refuse;
@@ -77,19 +101,19 @@ fn unknown(name: &str) -> TargetError {
 
 impl Targets for ScriptedTargets {
     fn current(&self) -> Answer<'_, String> {
-        Box::pin(async move { Ok(self.inner().current.clone()) })
+        Box::pin(async move { Ok(self.up()?.current.clone()) })
     }
 
     fn open<'a>(&'a self, name: &'a str) -> Answer<'a, Arc<dyn Target>> {
         Box::pin(async move {
-            let set = self.set(name).ok_or_else(|| unknown(name))?;
+            let set = self.up()?.sets.get(name).cloned().ok_or_else(|| unknown(name))?;
             Ok(Arc::new(set) as Arc<dyn Target>)
         })
     }
 
     fn create(&self) -> Answer<'_, String> {
         Box::pin(async move {
-            let mut inner = self.inner();
+            let mut inner = self.up()?;
             inner.made += 1;
             let name = format!("set-{}", inner.made);
             inner.sets.insert(name.clone(), ScriptedTarget::new());
@@ -99,7 +123,7 @@ impl Targets for ScriptedTargets {
 
     fn swap<'a>(&'a self, to: &'a str) -> Answer<'a, ()> {
         Box::pin(async move {
-            let mut inner = self.inner();
+            let mut inner = self.up()?;
             if inner.swaps_fail {
                 return Err(TargetError::Down("swaps are refused".to_owned()));
             }
@@ -113,7 +137,7 @@ impl Targets for ScriptedTargets {
 
     fn remove<'a>(&'a self, name: &'a str) -> Answer<'a, ()> {
         Box::pin(async move {
-            let mut inner = self.inner();
+            let mut inner = self.up()?;
             if inner.current != name {
                 inner.sets.remove(name);
             }

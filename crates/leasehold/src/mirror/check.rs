@@ -19,8 +19,9 @@ use tokio::sync::watch;
 use tokio_postgres::types::Type;
 
 use super::desk::{Desk, Phase, Sets};
+use super::differences::{Difference, Piece};
 use super::prepare::MirrorError;
-use super::target::{Range, Target};
+use super::target::Target;
 use crate::engine::Leasehold;
 use crate::events::{Event, Events};
 use crate::link::Patience;
@@ -77,7 +78,8 @@ impl Desk {
         let started = Instant::now();
         self.prepared().await?;
         let now = self.link.query("select statement_timestamp()", &[]).await?;
-        let began: Timestamp = now.first().map_or_else(Timestamp::now, |row| row.get(0));
+        let unknown = || MirrorError::State("the database did not say what time it is".to_owned());
+        let began: Timestamp = now.first().map(|row| row.get(0)).ok_or_else(unknown)?;
         let mut report = CheckReport::default();
         let mut after = None;
         loop {
@@ -106,6 +108,19 @@ impl Desk {
         Ok(report)
     }
 
+    /// What differs in one set; `None`: the digests are the same.
+    async fn compare(
+        &self,
+        target: &Arc<dyn Target>,
+        piece: &mut Piece,
+    ) -> Result<Option<Vec<Difference>>, MirrorError> {
+        let own = self.digest_of(&piece.keys).await?;
+        if self.call(target.digest(&piece.range)).await? == own {
+            return Ok(None);
+        }
+        self.differences(target, piece).await.map(Some)
+    }
+
     /// Compares the rows after a key.
     async fn check_range(
         &self,
@@ -113,19 +128,20 @@ impl Desk {
         began: Timestamp,
     ) -> Result<Found, MirrorError> {
         let sets = self.sets().await?;
-        let keys = self.keys_after(after.as_deref(), self.mirror.range).await?;
-        let last = if keys.len() < self.mirror.range { None } else { keys.last().cloned() };
-        let range = Range { after, to: last };
-        let own = self.digest_of(&keys).await?;
-        let mut found =
-            Found { last: range.to.clone(), rows: keys.len() as u64, ..Found::default() };
+        let mut piece = self.piece_after(after).await?;
+        let mut found = Found::default();
         let mut different: Vec<String> = Vec::new();
-        for target in compared(&sets) {
-            if self.call(target.digest(&range)).await? == own {
-                continue;
-            }
+        for (target, is_searched) in compared(&sets) {
+            let differences = match self.compare(target, &mut piece).await {
+                // What is searched is compared all the same.
+                Err(MirrorError::Target(error)) if !is_searched => {
+                    self.is_behind(&error);
+                    continue;
+                }
+                differences => differences?,
+            };
+            let Some(differences) = differences else { continue };
             found.unequal = true;
-            let differences = self.differences(target, &range, &keys).await?;
             let (counted, repairs) = self.note_differences(began, &differences).await?;
             found.differences += counted;
             found.repairs += repairs;
@@ -134,19 +150,21 @@ impl Desk {
         let sql = "select leasehold.mirror_equal($1, $2, $3, $4)";
         let params = [
             (&self.mirror.name as _, Type::TEXT),
-            (&range.after as _, Type::TEXT),
-            (&range.to as _, Type::TEXT),
+            (&piece.range.after as _, Type::TEXT),
+            (&piece.range.to as _, Type::TEXT),
             (&different as _, Type::TEXT_ARRAY),
         ];
         self.link.query(sql, &params).await?;
-        Ok(found)
+        Ok(Found { last: piece.range.to, rows: piece.keys.len() as u64, ..found })
     }
 }
 
-/// A set that is being built is expected to differ.
-fn compared(sets: &Sets) -> impl Iterator<Item = &Arc<dyn Target>> {
+/// The sets to compare, and whether each is the one that is searched. A set that is being built is
+/// expected to differ.
+fn compared(sets: &Sets) -> impl Iterator<Item = (&Arc<dyn Target>, bool)> {
     let whole = sets.state.as_ref().is_none_or(|state| state.phase == Phase::Swapped);
-    std::iter::once(&sets.serving).chain(sets.second.as_ref().filter(move |_| whole))
+    let second = sets.second.as_ref().filter(move |_| whole);
+    std::iter::once((&sets.serving, true)).chain(second.map(|second| (second, false)))
 }
 
 /// The check of one mirror in one worker.

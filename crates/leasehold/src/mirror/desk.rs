@@ -12,6 +12,7 @@ use super::declare::{Mirror, Store};
 use super::pace::{Leave, Pace};
 use super::prepare::{CALL_LIMIT, MirrorError, Prepared};
 use super::target::{Target, TargetError, Targets};
+use super::unopened::Unopened;
 use crate::engine::Leasehold;
 use crate::link::Link;
 
@@ -145,11 +146,21 @@ impl Desk {
 
     /// The store did not do it. Answers how long it is left alone.
     pub(super) fn failed(&self, error: &TargetError) -> Duration {
-        let too_much = matches!(error, TargetError::Overloaded(_));
-        self.confirmed.store(false, Ordering::Relaxed);
-        let wait = self.pace().failed(too_much, Instant::now());
+        let wait = self.missed(&mut self.pace(), error);
         tracing::warn!(mirror = self.mirror.name, %error, ?wait, "the store is left alone");
         wait
+    }
+
+    /// The same for whoever keeps a pace of its own.
+    pub(super) fn missed(&self, pace: &mut Pace, error: &TargetError) -> Duration {
+        self.confirmed.store(false, Ordering::Relaxed);
+        pace.failed(matches!(error, TargetError::Overloaded(_)), Instant::now())
+    }
+
+    /// The second set did not do it. Nobody else waits for that. Answers what to tell people.
+    pub(super) fn is_behind(&self, error: &TargetError) -> String {
+        tracing::warn!(mirror = self.mirror.name, %error, "the second set falls behind");
+        format!("the second set: {error}")
     }
 
     /// One call to the store, with the time limit that every call has.
@@ -191,19 +202,30 @@ impl Desk {
         let names: Vec<&String> =
             [Some(&state.serving), state.second.as_ref()].into_iter().flatten().collect();
         opened.retain(|name, _| names.contains(&name));
-        for name in names {
-            if !opened.contains_key(name) {
-                let target = self.call(targets.open(name)).await?;
-                opened.insert(name.clone(), target);
-            }
-        }
-        let get = |name: &String| {
-            opened.get(name).cloned().ok_or_else(|| {
-                MirrorError::Target(TargetError::Down(format!("{name} could not be opened")))
-            })
+        let serving = self.open(&mut opened, &**targets, &state.serving).await?;
+        let second = match &state.second {
+            Some(name) => Some(match self.open(&mut opened, &**targets, name).await {
+                Ok(target) => target,
+                // It must not keep the set that is searched from being written.
+                Err(error) => Arc::new(Unopened(error)),
+            }),
+            None => None,
         };
-        let second = state.second.as_ref().map(get).transpose()?;
-        Ok(Sets { serving: get(&state.serving)?, second, state: Some(state) })
+        Ok(Sets { serving, second, state: Some(state) })
+    }
+
+    async fn open(
+        &self,
+        opened: &mut HashMap<String, Arc<dyn Target>>,
+        targets: &dyn Targets,
+        name: &String,
+    ) -> Result<Arc<dyn Target>, TargetError> {
+        if let Some(target) = opened.get(name) {
+            return Ok(Arc::clone(target));
+        }
+        let target = self.call(targets.open(name)).await?;
+        opened.insert(name.clone(), Arc::clone(&target));
+        Ok(target)
     }
 
     /// Asks the store itself which set it searches, at first and after every failure: one that was lost

@@ -1,6 +1,8 @@
 //! Differences: what is unequal in a range, taken apart and looked at twice.
 //!
 //! # What is true
+//! - However many documents a store has that it should not have, only so many are in hand at a time: a
+//!   range that has too many ends earlier.
 //! - Two lists that were read at different times prove nothing. They only name suspects; each is then
 //!   asked for by its key, in the store first and in the table afterwards, and only what differs there,
 //!   and still differs a moment later, counts.
@@ -17,7 +19,7 @@ use super::prepare::MirrorError;
 use super::sync::answered;
 use super::target::{Held, Range, Target};
 
-/// How many keys are listed at a time.
+/// How many keys are listed at a time, and how many more than the table has before a range ends.
 const PAGE: usize = 5000;
 /// How many suspects are looked at by one call.
 const LOOK: usize = 1000;
@@ -31,22 +33,43 @@ pub(super) struct Difference {
     pub(super) held: Option<i64>,
 }
 
+/// A range, and the keys that the table has in it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Piece {
+    pub(super) range: Range,
+    pub(super) keys: Vec<String>,
+}
+
+impl Piece {
+    /// Ends it at a key.
+    fn cut(&mut self, to: Option<String>) {
+        self.range.to = to;
+        self.keys.retain(|key| self.range.contains(key));
+    }
+}
+
 impl Desk {
-    /// The keys of a range that do not look the same on both sides.
+    /// The next keys of the table after one. The last piece is open at its end.
+    pub(super) async fn piece_after(&self, after: Option<String>) -> Result<Piece, MirrorError> {
+        let keys = self.keys_after(after.as_deref(), self.mirror.range).await?;
+        let to = if keys.len() < self.mirror.range { None } else { keys.last().cloned() };
+        Ok(Piece { range: Range { after, to }, keys })
+    }
+
+    /// The keys of a piece that do not look the same on both sides. A piece of which the store has far
+    /// more than the table is cut off where the list was.
     pub(super) async fn suspects(
         &self,
         target: &Arc<dyn Target>,
-        range: &Range,
-        keys: &[String],
+        piece: &mut Piece,
     ) -> Result<Vec<String>, MirrorError> {
         let mut sides: BTreeMap<String, (Option<i64>, Option<i64>)> = BTreeMap::new();
-        for (key, version) in self.listed(keys).await? {
-            sides.entry(key).or_default().0 = Some(version);
-        }
-        let mut rest = range.clone();
+        let (most, mut listed) = (piece.keys.len() + PAGE, 0);
+        let mut rest = piece.range.clone();
         loop {
             let page = self.call(target.list(&rest, PAGE)).await?;
             let (count, last) = (page.len(), page.last().map(|(key, _)| key.clone()));
+            listed += count;
             for (key, Held { version, deleted }) in page {
                 if !deleted {
                     sides.entry(key).or_default().1 = Some(version);
@@ -55,7 +78,14 @@ impl Desk {
             if count < PAGE || last <= rest.after {
                 break;
             }
+            if listed >= most {
+                piece.cut(last);
+                break;
+            }
             rest.after = last;
+        }
+        for (key, version) in self.listed(&piece.keys).await? {
+            sides.entry(key).or_default().0 = Some(version);
         }
         Ok(sides.into_iter().filter(|(_, (own, held))| own != held).map(|(key, _)| key).collect())
     }
@@ -89,10 +119,9 @@ impl Desk {
     pub(super) async fn differences(
         &self,
         target: &Arc<dyn Target>,
-        range: &Range,
-        keys: &[String],
+        piece: &mut Piece,
     ) -> Result<Vec<Difference>, MirrorError> {
-        let suspects = self.suspects(target, range, keys).await?;
+        let suspects = self.suspects(target, piece).await?;
         let first = self.look_at(target, &suspects).await?;
         if first.is_empty() {
             return Ok(first);

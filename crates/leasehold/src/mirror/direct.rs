@@ -80,8 +80,13 @@ async fn run(desk: Desk, mut keys: mpsc::Receiver<String>) {
             let Leave::Ask(most) = desk.leave() else { break };
             let (chunk, others) = rest.split_at(most.min(rest.len()));
             match write(&desk, chunk).await {
-                Ok(()) => {
-                    desk.succeeded().await;
+                Ok(asked) => {
+                    // Where nothing was to be written, nothing was found out about the store.
+                    if asked {
+                        desk.succeeded().await;
+                    } else {
+                        desk.pace().unasked();
+                    }
                     let count = chunk.len() as u64;
                     desk.mirror.shared.direct.fetch_add(count, Ordering::Relaxed);
                     rest = others;
@@ -91,6 +96,7 @@ async fn run(desk: Desk, mut keys: mpsc::Receiver<String>) {
                     break;
                 }
                 Err(error) => {
+                    desk.pace().unasked();
                     tracing::debug!(mirror = desk.name(), %error, "rows are left to their jobs");
                     break;
                 }
@@ -101,8 +107,9 @@ async fn run(desk: Desk, mut keys: mpsc::Receiver<String>) {
     }
 }
 
-/// Writes what the table has now, without asking what the store holds: it keeps what is newer.
-async fn write(desk: &Desk, keys: &[String]) -> Result<(), MirrorError> {
+/// Writes what the table has now, without asking what the store holds: it keeps what is newer. False:
+/// there was nothing to write.
+async fn write(desk: &Desk, keys: &[String]) -> Result<bool, MirrorError> {
     let kind = desk.prepared().await?.kind;
     let mut keys: Vec<String> = keys.iter().filter_map(|key| kind.normal(key)).collect();
     keys.sort_unstable();
@@ -125,11 +132,15 @@ async fn write(desk: &Desk, keys: &[String]) -> Result<(), MirrorError> {
         }
     }
     if writes.is_empty() {
-        return Ok(());
+        return Ok(false);
     }
-    for target in [Some(&sets.serving), sets.second.as_ref()].into_iter().flatten() {
-        let answers = desk.call(target.write(&writes)).await?;
-        answered(answers.len(), writes.len())?;
+    let answers = desk.call(sets.serving.write(&writes)).await?;
+    answered(answers.len(), writes.len())?;
+    // Only the jobs wait for the second set.
+    if let Some(second) = &sets.second
+        && let Err(error) = desk.call(second.write(&writes)).await
+    {
+        desk.is_behind(&error);
     }
-    Ok(())
+    Ok(true)
 }

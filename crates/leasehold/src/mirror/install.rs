@@ -9,6 +9,10 @@ use super::statements::KeyKind;
 use crate::error::CallError;
 use crate::sweep::{ident, literal, short, table};
 
+/// The database's clock in microseconds, as a version.
+const NOW: &str =
+    "(extract(epoch from pg_catalog.statement_timestamp()) * 1000000)::pg_catalog.int8";
+
 impl Mirror {
     /// Adds what is missing, in one transaction: the version column, the triggers that raise it and
     /// make jobs, for text keys an index in the order of their bytes, and the mirror's own entry. For
@@ -114,16 +118,19 @@ pub(super) fn install_sql(mirror: &Mirror, kind: KeyKind) -> String {
             ident(&short(&format!("{bare}_{}_bytes_idx", mirror.key)))
         );
     }
-    // Before a row is stored: its version grows, under its lock, whoever changes it and however.
+    // Before a row is stored: its version grows, under its lock, whoever changes it and however. It is
+    // at least the time: a database that was set back to yesterday must not give out once more, for
+    // other contents, the versions that the store has had since.
     script += &format!(
         "create or replace function {version_function}() returns trigger\n\
          language plpgsql as $mirror$\nbegin\n{no_negative}\
          \x20   if tg_op = 'INSERT' then\n        \
-         new.{version} := greatest(coalesce(new.{version}, 1), 1);\n        return new;\n    end if;\n    \
+         new.{version} := greatest(coalesce(new.{version}, 1), {NOW});\n        return new;\n    end if;\n    \
          if new.{key} is distinct from old.{key} then\n        \
          raise exception 'the key of a row that mirror {plain} follows does not change'\n            \
          using errcode = 'LH002', hint = 'Delete the row and insert it under its new key.';\n    end if;\n    \
-         new.{version} := greatest(old.{version} + 1, coalesce(new.{version}, 0));\n    return new;\n\
+         new.{version} := greatest(old.{version} + 1, coalesce(new.{version}, 0), {NOW});\n    \
+         return new;\n\
          end $mirror$;\n",
         version_function = function("version"),
         plain = mirror.name,
@@ -145,7 +152,7 @@ pub(super) fn install_sql(mirror: &Mirror, kind: KeyKind) -> String {
     let removed = format!(
         "perform leasehold.mirror_removed({name},\n        \
          array(select {} from changed c order by c.{key}),\n        \
-         array(select c.{version} + 1 from changed c order by c.{key}));",
+         array(select greatest(c.{version} + 1, {NOW}) from changed c order by c.{key}));",
         text("c")
     );
     for (what, event, row, body) in [

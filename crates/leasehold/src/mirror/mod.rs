@@ -10,8 +10,8 @@
 //! `prepare` checks it all against the table. `target` is what a store must be able to do. `compare`
 //! decides, without touching anything; `sync` does it for some rows; `pass` does it for jobs, `direct`
 //! right after a commit. `pace` says how much may be asked of the store now. `check` compares ranges by
-//! their digests and `differences` takes them apart; `rebuild` makes a second set and swaps it in;
-//! `order` is how people ask for these; `desk` is what all of them share.
+//! their digests and `differences` takes them apart; `rebuild` makes a second set, `prove` fills and
+//! compares it; `order` is how people ask for these; `desk` is what all of them share.
 //!
 //! # What is true
 //! - A document never goes back to an older version, and a deletion is a version too.
@@ -37,6 +37,7 @@ mod order;
 mod pace;
 mod pass;
 mod prepare;
+mod prove;
 mod purge;
 mod rebuild;
 #[cfg(feature = "redis")]
@@ -45,6 +46,7 @@ mod source;
 mod statements;
 mod sync;
 mod target;
+mod unopened;
 
 pub use check::CheckReport;
 pub use compare::Outcome as MirrorOutcome;

@@ -43,6 +43,11 @@ pub(crate) fn runner(desk: Arc<Desk>) -> Registered {
                 Err(error @ (MirrorError::State(_) | MirrorError::Declaration(_))) => {
                     Verdict::Bury { cause: "refused", why: error.to_string() }
                 }
+                // The store or the database was away. However long that lasts, the order stays.
+                Err(error @ (MirrorError::Target(_) | MirrorError::Call(_))) => {
+                    let why = error.to_string();
+                    Verdict::PutOff { wait: AGAIN_AFTER, why, counted: false }
+                }
                 Err(error) => Verdict::Retry { after: Some(AGAIN_AFTER), why: error.to_string() },
             }
         })

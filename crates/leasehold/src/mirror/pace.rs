@@ -48,8 +48,7 @@ impl Default for Pace {
 impl Pace {
     /// `most`: what the mirror was declared with. `limit`: how long a call may take.
     pub(super) fn ask(&mut self, most: usize, limit: Duration, now: Instant) -> Leave {
-        let fits = ROOM.checked_div(self.bytes_each).unwrap_or(most).max(1);
-        let size = self.size.min(most).min(fits.max(LEAST));
+        let size = self.size(most);
         match (self.closed_until, self.probe_until) {
             (None, _) => Leave::Ask(size),
             (Some(until), _) if now < until => Leave::Wait(until - now),
@@ -59,6 +58,16 @@ impl Pace {
                 Leave::Ask(LEAST)
             }
         }
+    }
+
+    /// How much would be asked for.
+    pub(super) fn size(&self, most: usize) -> usize {
+        self.size.min(self.fits(most))
+    }
+
+    /// How much of `most` has room in hand at one time.
+    pub(super) fn fits(&self, most: usize) -> usize {
+        most.min(ROOM.checked_div(self.bytes_each).unwrap_or(most).max(LEAST))
     }
 
     /// True while the store is left alone.
@@ -79,6 +88,11 @@ impl Pace {
         self.probe_until = None;
         self.size = (self.size + (self.size / 4).max(1)).min(most.max(LEAST));
         was_away
+    }
+
+    /// Whoever was let in has not asked after all: somebody else may.
+    pub(super) fn unasked(&mut self) {
+        self.probe_until = None;
     }
 
     /// Answers how long the store is left alone. `too_much`: it was slow, or said so.
@@ -160,6 +174,16 @@ mod tests {
         pace.failed(false, now);
         assert_eq!(pace.ask(2500, LIMIT, now + SECOND), Leave::Ask(10));
         assert_eq!(pace.ask(2500, LIMIT, now + 42 * SECOND), Leave::Ask(10));
+    }
+
+    #[test]
+    fn who_was_let_in_and_asks_nothing_keeps_nobody_away_and_proves_nothing() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        pace.failed(false, now);
+        assert_eq!(pace.ask(2500, LIMIT, now + SECOND), Leave::Ask(10));
+        pace.unasked();
+        assert_eq!(pace.ask(2500, LIMIT, now + SECOND), Leave::Ask(10), "the next one asks");
+        assert_eq!(pace.failed(false, now + SECOND), 2 * SECOND, "as if nothing had been");
     }
 
     #[test]

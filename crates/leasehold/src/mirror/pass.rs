@@ -145,7 +145,10 @@ impl<'a> Pass<'a> {
                         self.put_off(&item.key, wait, &error.to_string(), false);
                     }
                 }
-                Err(error) => return self.put_off_rest(DATABASE_WAIT, &error.to_string()),
+                Err(error) => {
+                    self.desk.pace().unasked();
+                    return self.put_off_rest(DATABASE_WAIT, &error.to_string());
+                }
             }
         }
         if self.is_stopped() {
@@ -185,11 +188,12 @@ impl<'a> Pass<'a> {
                 self.kept.push(key.to_owned());
             }
             Fate::Unseen => {
-                // Not a failure: it was written. The older the job, the longer it waits.
-                let wait = self.age(key).div_f64(10.0);
-                let wait = wait.clamp(Duration::from_secs(2), Duration::from_secs(300));
+                // Not a failure: it was written.
+                let wait = self.patience(key);
                 self.put_off(key, wait, "written, and not seen in the store yet", false);
             }
+            // The set that is searched has it: the job only waits for the other one.
+            Fate::Behind(why) => self.put_off(key, self.patience(key), &why, false),
             Fate::Busy(why) => {
                 let attempts = self
                     .jobs
@@ -208,11 +212,19 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// The older the job, the longer it waits.
+    fn patience(&self, key: &str) -> Duration {
+        let wait = self.age(key).div_f64(10.0);
+        wait.clamp(Duration::from_secs(2), Duration::from_secs(300))
+    }
+
+    /// How long a job had waited when it was last due. Both times are the database's.
     fn age(&self, key: &str) -> Duration {
         let first = self.jobs.get(key).and_then(|jobs| jobs.first());
-        let since = first.map(|at| self.attempts[*at].job.enqueued_at.to_timestamp());
-        since.map_or(Duration::ZERO, |since| {
-            Duration::try_from(jiff::Timestamp::now().duration_since(since)).unwrap_or_default()
+        first.map_or(Duration::ZERO, |at| {
+            let job = &self.attempts[*at].job;
+            let waited = job.scheduled_at.0.saturating_sub(job.enqueued_at.0);
+            Duration::from_micros(u64::try_from(waited).unwrap_or_default())
         })
     }
 

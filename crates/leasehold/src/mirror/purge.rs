@@ -46,8 +46,13 @@ impl Desk {
             let old: Vec<Tombstone> =
                 rows.iter().map(|row| Tombstone { key: row.get(0), version: row.get(1) }).collect();
             let sets = self.sets().await?;
-            for target in [Some(&sets.serving), sets.second.as_ref()].into_iter().flatten() {
-                self.call(target.forget(&old)).await?;
+            self.call(sets.serving.forget(&old)).await?;
+            if let Some(second) = &sets.second
+                && let Err(error) = self.call(second.forget(&old)).await
+            {
+                // It may still have them: they are remembered until it answers.
+                self.is_behind(&error);
+                return Ok(forgotten);
             }
             let (keys, versions): (Vec<&str>, Vec<i64>) =
                 old.iter().map(|one| (one.key.as_str(), one.version)).unzip();

@@ -4,9 +4,10 @@
 //! - From the moment the second set is known, everything that is written goes to both, and a job is
 //!   complete only when both have its row. So a change that comes after the fill has passed its row is
 //!   not missed.
-//! - Searches go to the second set only after every range of it was seen equal to the table.
+//! - Searches go to the second set only after it was proven equal to the table.
 //! - The former set is written on, so going back is the same swap once more.
 //! - Each step is written down with a condition. Whoever finds a rebuild half-way goes on with it.
+//! - A rebuild outlives an outage of the store: see `prove`.
 
 use std::time::{Duration, Instant};
 
@@ -15,14 +16,10 @@ use tokio_postgres::types::Type;
 
 use super::declare::Store;
 use super::desk::{Desk, Phase, State};
-use super::pace::Leave;
 use super::prepare::MirrorError;
-use super::sync::{Fate, Item};
-use super::target::{Range, Targets};
+use super::prove::Builder;
+use super::target::Targets;
 use crate::engine::Leasehold;
-
-/// How often a range is mended before the rebuild gives up for now.
-const ROUNDS: u32 = 10;
 
 /// What a rebuild did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,7 +28,8 @@ pub struct RebuildReport {
     pub rows: u64,
     /// Rows that were mended before the swap.
     pub mended: u64,
-    /// Rows that the new set refuses for good: their jobs are buried with the reason.
+    /// Rows that the new set refuses for good, and that the former one does not have either. The log
+    /// says why. A document that is searched now is never given up: the rebuild stops instead.
     pub refused: u64,
     /// The set that is searched now.
     pub serving: String,
@@ -60,10 +58,15 @@ impl super::Mirror {
 impl Desk {
     pub(super) async fn rebuild(&self) -> Result<RebuildReport, MirrorError> {
         let started = Instant::now();
-        let mut report = RebuildReport::default();
+        let mut builder = Builder::new(self);
         let mut begun = false;
+        // The store says which set it searches, or nothing is begun. What was begun outlives an outage.
+        let mut known = Some(self.known_state().await?);
         loop {
-            let state = self.known_state().await?;
+            let state = match known.take() {
+                Some(state) => state,
+                None => self.written_state().await?,
+            };
             match (state.phase, state.second.clone()) {
                 (Phase::None, _) if begun => {
                     return Err(MirrorError::State(format!(
@@ -77,20 +80,18 @@ impl Desk {
                 }
                 (Phase::Building, Some(second)) => {
                     begun = true;
-                    report.rows += self.fill(&second, state.rebuild_after, &mut report).await?;
+                    builder.fill(&second, state.rebuild_after).await?;
                 }
                 (Phase::Verifying, Some(second)) => {
                     begun = true;
-                    self.verify(&mut report).await?;
+                    builder.verify().await?;
                     self.swap(&second).await?;
                 }
                 (Phase::Swapped, Some(former)) if begun => {
-                    report.serving = state.serving;
-                    report.former = former;
-                    report.took = started.elapsed();
-                    let RebuildReport { rows, mended, refused, .. } = report;
+                    let RebuildReport { rows, mended, refused, .. } = builder.report;
                     tracing::info!(mirror = self.name(), rows, mended, refused, "rebuilt");
-                    return Ok(report);
+                    let (serving, took) = (state.serving, started.elapsed());
+                    return Ok(RebuildReport { serving, former, took, ..builder.report });
                 }
                 _ => {
                     return Err(MirrorError::State(format!(
@@ -125,7 +126,13 @@ impl Desk {
     /// What stands in the database, after making sure that something does.
     async fn known_state(&self) -> Result<State, MirrorError> {
         self.many()?;
-        self.sets().await?.state.ok_or_else(|| {
+        self.sets().await?;
+        self.written_state().await
+    }
+
+    /// What stands in the database. The store is not asked.
+    async fn written_state(&self) -> Result<State, MirrorError> {
+        self.state().await?.ok_or_else(|| {
             MirrorError::State(format!("mirror {:?} has no sets of documents", self.name()))
         })
     }
@@ -140,126 +147,6 @@ impl Desk {
             self.call(targets.remove(&made)).await?;
         }
         Ok(())
-    }
-
-    /// The next rows after a key go into the second set.
-    async fn fill(
-        &self,
-        second: &str,
-        after: Option<String>,
-        report: &mut RebuildReport,
-    ) -> Result<u64, MirrorError> {
-        let most = self.room().await;
-        let keys = self.keys_after(after.as_deref(), most).await?;
-        let count = keys.len();
-        let last = if count < most { None } else { keys.last().cloned() };
-        report.refused += self.mend(keys).await?.1;
-        let (name, rows) = (&self.mirror.name, count as i64);
-        let params = [
-            (name as _, Type::TEXT),
-            (&second as _, Type::TEXT),
-            (&after as _, Type::TEXT),
-            (&last as _, Type::TEXT),
-            (&rows as _, Type::INT8),
-        ];
-        // False: somebody else goes on from here too. Both write the same; whoever is first counts.
-        self.link.query("select leasehold.note_rebuild($1, $2, $3, $4, $5)", &params).await?;
-        Ok(count as u64)
-    }
-
-    /// Every range of the second set is equal to the table, or is mended until it is.
-    async fn verify(&self, report: &mut RebuildReport) -> Result<(), MirrorError> {
-        let mut after: Option<String> = None;
-        loop {
-            let keys = self.keys_after(after.as_deref(), self.mirror.range).await?;
-            let last = if keys.len() < self.mirror.range { None } else { keys.last().cloned() };
-            let range = Range { after, to: last.clone() };
-            let mut rounds = 0;
-            loop {
-                let Some(second) = self.sets().await?.second else {
-                    return Err(MirrorError::State("the second set was dropped".to_owned()));
-                };
-                let own = self.digest_of(&keys).await?;
-                if self.call(second.digest(&range)).await? == own {
-                    break;
-                }
-                let suspects = self.suspects(&second, &range, &keys).await?;
-                let differing = self.look_at(&second, &suspects).await?;
-                if differing.is_empty() {
-                    break; // Changes were on their way, and have arrived.
-                }
-                let keys: Vec<String> =
-                    differing.into_iter().map(|difference| difference.key).collect();
-                let differing = keys.len() as u64;
-                let (mended, refused) = self.mend(keys).await?;
-                report.mended += mended;
-                report.refused = report.refused.max(refused);
-                // All of it was seen in the second set, and what changes from now on is written to
-                // both. What it will never take cannot keep it back for ever.
-                if mended + refused == differing {
-                    break;
-                }
-                rounds += 1;
-                if rounds >= ROUNDS {
-                    return Err(MirrorError::State(format!(
-                        "the second set of mirror {:?} does not become equal; searches stay where \
-                         they are",
-                        self.name()
-                    )));
-                }
-                tokio::time::sleep(self.mirror.recheck_after).await;
-            }
-            after = last;
-            if after.is_none() {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Brings rows into the second set. Answers how many it has now, and how many it refuses.
-    async fn mend(&self, keys: Vec<String>) -> Result<(u64, u64), MirrorError> {
-        let items: Vec<Item> = keys.into_iter().map(|key| Item { key, force: false }).collect();
-        let (mut kept, mut refused) = (0, 0);
-        let mut rest = &items[..];
-        while !rest.is_empty() {
-            let (chunk, others) = rest.split_at(self.room().await.min(rest.len()));
-            let Some(second) = self.sets().await?.second else {
-                return Err(MirrorError::State("the second set was dropped".to_owned()));
-            };
-            match self.sync_into(&second, chunk).await {
-                Ok(fates) => {
-                    self.succeeded().await;
-                    rest = others;
-                    for (item, fate) in chunk.iter().zip(fates) {
-                        match fate {
-                            Fate::Kept(_) => kept += 1,
-                            Fate::Refused(why) => {
-                                let (mirror, key) = (self.name(), &item.key);
-                                tracing::warn!(mirror, key, why, "the new set refuses a document");
-                                refused += 1;
-                            }
-                            Fate::Unseen | Fate::Busy(_) => {}
-                        }
-                    }
-                }
-                // Tried again, with less, after a while: a rebuild outlives a restart of the store.
-                Err(MirrorError::Target(error)) => {
-                    self.failed(&error);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok((kept, refused))
-    }
-
-    /// Waits until the store may be asked; says for how much.
-    async fn room(&self) -> usize {
-        loop {
-            match self.leave() {
-                Leave::Ask(most) => return most,
-                Leave::Wait(wait) => tokio::time::sleep(wait).await,
-            }
-        }
     }
 
     async fn swap(&self, to: &str) -> Result<(), MirrorError> {

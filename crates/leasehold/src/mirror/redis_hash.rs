@@ -30,12 +30,25 @@ const WRITE: &str = "
         local held = old and tonumber(string.match(old, '^%-?%d+')) or nil
         local version = tonumber(ARGV[at + 1])
         if held and (held > version or (held == version and ARGV[at + 3] == '0')) then
+            -- What is there has its place in the order, also if that was lost.
+            redis.call('ZADD', KEYS[2], 0, ARGV[at])
             answers[#answers + 1] = 0
         else
             redis.call('HSET', KEYS[1], ARGV[at], ARGV[at + 1] .. ' ' .. ARGV[at + 2])
             redis.call('ZADD', KEYS[2], 0, ARGV[at])
             answers[#answers + 1] = 1
         end
+    end
+    return answers";
+
+/// KEYS: the hash, its keys. ARGV: keys. A version, a space, and something if there is a document. What has lost its place in the order is not there: no range would have it.
+const HELD: &str = "
+    local answers = {}
+    for at = 1, #ARGV do
+        local field = redis.call('HGET', KEYS[1], ARGV[at])
+        local placed = field and redis.call('ZSCORE', KEYS[2], ARGV[at])
+        local version = placed and string.match(field, '^%-?%d+ ')
+        answers[at] = version and version .. (#field > #version and 'x' or '') or false
     end
     return answers";
 
@@ -106,8 +119,8 @@ impl RedisHash {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let mut get = redis::cmd("HMGET");
-        get.arg(&self.hash).arg(keys);
+        let mut get = self.script(HELD);
+        get.arg(keys);
         let fields: Vec<Option<String>> = self.call(&get).await?;
         Ok(fields.iter().map(|field| field.as_deref().and_then(held)).collect())
     }

@@ -26,6 +26,8 @@ pub(super) enum Fate {
     Kept(Outcome),
     /// Written, and not seen yet; or changed while we were at it.
     Unseen,
+    /// The set that is searched has it; the second one did not answer.
+    Behind(String),
     /// Not stored; may be another time.
     Busy(String),
     /// Will never be stored as it is.
@@ -36,19 +38,27 @@ impl Fate {
     fn weight(&self) -> u8 {
         match self {
             Self::Kept(_) => 0,
-            Self::Unseen => 1,
-            Self::Busy(_) => 2,
-            Self::Refused(_) => 3,
+            Self::Behind(_) => 1,
+            Self::Unseen => 2,
+            Self::Busy(_) => 3,
+            Self::Refused(_) => 4,
         }
     }
 }
 
 impl Desk {
-    /// Brings rows into every set that is written now. A row is kept when all of them have it.
+    /// Brings rows into every set that is written now. A row is kept when all of them have it. A second
+    /// set that does not answer holds up the ends of the jobs, and nothing else.
     pub(super) async fn sync(&self, sets: &Sets, items: &[Item]) -> Result<Vec<Fate>, MirrorError> {
         let mut fates = self.sync_into(&sets.serving, items).await?;
         if let Some(second) = &sets.second {
-            let others = self.sync_into(second, items).await?;
+            let others = match self.sync_into(second, items).await {
+                Err(MirrorError::Target(error)) => {
+                    let why = self.is_behind(&error);
+                    vec![Fate::Behind(why); items.len()]
+                }
+                others => others?,
+            };
             for (fate, other) in fates.iter_mut().zip(others) {
                 if other.weight() > fate.weight() {
                     *fate = other;

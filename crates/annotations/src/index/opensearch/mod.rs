@@ -4,6 +4,7 @@
 //! - A set is an index named after the prefix; the alias of the prefix's name is what is searched, and
 //!   a swap moves it in one step.
 //! - Versions are OpenSearch's own external versions, so that its shards refuse what is older.
+//! - A set that was removed leaves its name at the one that is searched, and is not made again.
 //! - A deletion stays as a document with its version: OpenSearch itself forgets deletions after a
 //!   minute, and a slow write would bring the document back.
 //!
@@ -142,9 +143,14 @@ impl Inner {
         Err(TargetError::Down(format!("there is no set {name:?}")))
     }
 
-    /// The sets that the alias names.
+    /// The sets that are searched.
     async fn searched(&self) -> Result<Vec<String>, TargetError> {
-        let path = format!("_alias/{}", self.settings.prefix);
+        self.named_by(&self.settings.prefix).await
+    }
+
+    /// The sets that an alias names.
+    async fn named_by(&self, alias: &str) -> Result<Vec<String>, TargetError> {
+        let path = format!("_alias/{alias}");
         match self.http.send(Method::GET, &path, None).await {
             Ok(Value::Object(found)) => Ok(found.into_iter().map(|(name, _)| name).collect()),
             Ok(_) => Err(TargetError::Down("the answer names no indexes".to_owned())),
@@ -183,6 +189,10 @@ impl Inner {
 
     /// Makes a set that was lost. If nothing is searched now, it is.
     async fn make_again(&self, name: &str) -> Result<(), TargetError> {
+        // Whoever still has one that was removed must not bring it back: nobody would remove it again.
+        if !self.named_by(&removed_alias(name)).await?.is_empty() {
+            return Err(TargetError::Down(format!("the set {name} was removed")));
+        }
         tracing::error!(
             index = name,
             "the index is missing: an empty one is made and filled again"
@@ -192,6 +202,13 @@ impl Inner {
             self.point(name).await?;
         }
         Ok(())
+    }
+
+    async fn delete(&self, name: &str) -> Result<(), TargetError> {
+        match self.http.send(Method::DELETE, name, None).await {
+            Ok(_) | Err(Refused::NotFound) => Ok(()),
+            Err(refused) => Err(refused.into()),
+        }
     }
 
     /// Moves the alias in one step.
@@ -237,12 +254,17 @@ impl Targets for OpenSearch {
             if self.0.must_be_ours(name).is_err() {
                 return Ok(());
             }
-            if self.0.searched().await?.iter().any(|searched| searched == name) {
+            let searched = self.0.searched().await?;
+            if searched.iter().any(|searched| searched == name) {
                 return Err(TargetError::Down(format!(
                     "the set {name} is searched: swap to another one before you remove it"
                 )));
             }
-            match self.0.http.send(Method::DELETE, name, None).await {
+            let Some(searched) = searched.first() else { return self.0.delete(name).await };
+            // In one step with the removal, for the writers of every process: see `make_again`.
+            let mark = json!({ "add": { "index": searched, "alias": removed_alias(name) } });
+            let body = json!({ "actions": [{ "remove_index": { "index": name } }, mark] });
+            match self.0.http.send(Method::POST, "_aliases", Some(&body)).await {
                 Ok(_) | Err(Refused::NotFound) => Ok(()),
                 Err(refused) => Err(refused.into()),
             }
@@ -259,6 +281,11 @@ impl SearchIndex for OpenSearch {
 /// Only we write to this name, and OpenSearch makes no index for it.
 fn write_alias(name: &str) -> String {
     format!("{name}-write")
+}
+
+/// A set that is searched has this name too where another one was removed beside it.
+fn removed_alias(name: &str) -> String {
+    format!("{name}-removed")
 }
 
 fn is_plain(name: &str) -> bool {

@@ -6,7 +6,8 @@
 //! - What is held is asked by id, which sees a write at once; only searches wait for a refresh.
 //!
 //! # What can go wrong
-//! - The index was deleted by somebody: it is made again, empty, and the mirror's check fills it.
+//! - The index was deleted by somebody: it is made again, empty, and the mirror's check fills it. One
+//!   that we removed ourselves stays away, also for a writer that still had it in its hands.
 
 use std::sync::Arc;
 

@@ -18,8 +18,8 @@ async fn a_note_goes_round_in_the_shape_of_the_w3c() {
     let made = site.save(&token, &new).await;
     assert_eq!(made["@context"], "http://www.w3.org/ns/anno.jsonld");
     assert_eq!(
-        (&made["type"], &made["own"], &made["version"]),
-        (&json!("Annotation"), &json!(true), &json!(1))
+        (&made["type"], &made["own"], made["version"].is_i64()),
+        (&json!("Annotation"), &json!(true), true)
     );
     assert_eq!(made["creator"]["name"], "sophiathefirst");
     assert_eq!(made["target"]["selector"], new["target"]["selector"]);
@@ -33,7 +33,8 @@ async fn a_note_goes_round_in_the_shape_of_the_w3c() {
     let response =
         site.request(Method::PATCH, &path).bearer_auth(&token).json(&change).send().await.unwrap();
     let changed: Value = response.json().await.unwrap();
-    assert_eq!((&changed["version"], &changed["body"][0]["value"]), (&json!(2), &json!("He can.")));
+    assert!(changed["version"].as_i64() > made["version"].as_i64(), "{changed}");
+    assert_eq!(changed["body"][0]["value"], "He can.");
     assert_eq!(changed["body"].as_array().unwrap().len(), 1, "tags were left out");
 
     let reply = json!({ "replyTo": made["key"], "body": [{ "type": "TextualBody", "value": "Wrongly, in Spanish.", "purpose": "replying" }] });

@@ -57,6 +57,27 @@ async fn f12_the_set_that_is_searched_cannot_be_removed_and_others_can_be_twice(
 }
 
 #[tokio::test]
+async fn f12_a_set_that_was_removed_is_not_brought_back_by_whoever_still_has_it() {
+    each(async |rig| {
+        let name = rig.targets.create().await.unwrap();
+        let set = rig.targets.open(&name).await.unwrap();
+        write(&set, put("a", 1, note("", 1))).await.unwrap();
+        rig.targets.remove(&name).await.unwrap();
+        // A pass that was at it.
+        assert!(set.write(&[put("b", 1, note("", 1))]).await.is_err());
+        assert!(set.held(&["a".to_owned()]).await.is_err());
+        assert!(set.digest(&Default::default()).await.is_err());
+        assert!(rig.targets.swap(&name).await.is_err(), "it is not there");
+        write(&rig.set, put("a", 1, note("", 1))).await.unwrap();
+        assert_eq!(rig.ids(&asking()).await, ["a"], "the other one is searched as ever");
+        let next = rig.targets.create().await.unwrap();
+        let next = rig.targets.open(&next).await.unwrap();
+        write(&next, put("a", 1, note("", 1))).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn sets_have_their_own_documents_and_versions() {
     each(async |rig| {
         let other = rig.targets.create().await.unwrap();

@@ -75,6 +75,25 @@ async fn every_kind_of_drift_is_found_noted_and_mended() {
 }
 
 #[tokio::test]
+async fn ghosts_without_end_are_listed_and_mended_so_many_at_a_time() {
+    let margin = Margin::new().await;
+    margin.write(&["a", "n", "zz"]).await;
+    margin.pass().await;
+    // All of them in one gap between two rows.
+    for n in 0..12_000 {
+        margin.target.tamper(&format!("n ghost {n:05}"), 3, Some(json!({})));
+    }
+    let report = margin.check().await;
+    assert_eq!((report.rows, report.differences, report.repairs), (3, 12_000, 12_000));
+    assert_eq!(report.ranges, 2, "a range ended where the list did");
+    assert_eq!(margin.count("select count(*) from leasehold.mirror_difference").await, 12_000);
+    margin.pass().await;
+    margin.assert_equal().await;
+    assert!(margin.check().await.is_equal());
+    assert_eq!(margin.count("select count(*) from leasehold.mirror_difference").await, 0);
+}
+
+#[tokio::test]
 async fn f8_a_transaction_that_commits_late_is_not_passed_over() {
     let margin = Margin::new().await;
     margin.write(&["a", "c"]).await;

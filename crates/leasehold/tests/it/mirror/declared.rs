@@ -60,10 +60,11 @@ async fn installing_again_changes_nothing_and_the_text_can_be_kept() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
     let mut client = margin.database.connect_directly().await;
+    let version = margin.count("select version from margin.note").await;
     for _ in 0..2 {
         Mirror::install(&bare(), &mut client).await.expect("installed");
     }
-    assert_eq!(margin.count("select version from margin.note").await, 1);
+    assert_eq!(margin.count("select version from margin.note").await, version);
     let text = bare().install_sql("text").expect("text");
     assert!(text.contains("create or replace trigger"), "{text}");
     margin.sql(&format!("begin; {text}; commit")).await;
@@ -92,7 +93,7 @@ async fn a_mirror_works_with_the_rights_of_a_worker() {
     until("all are there", async || margin.target.documents().len() == 5).await;
     until("no job is left", async || margin.jobs().await == 0).await;
     margin.target.tamper("n00001", 1, None);
-    margin.target.tamper("n00002", 9, Some(serde_json::json!({})));
+    margin.target.tamper("n00002", 9_000_000_000_000_000, Some(serde_json::json!({})));
     assert_eq!(margin.mirror().check_once(&engine).await.expect("a check").differences, 2);
     until("no job is left", async || margin.jobs().await == 0).await;
     worker.stop().await;

@@ -57,6 +57,30 @@ async fn while_the_store_is_down_keys_are_left_to_their_jobs() {
 }
 
 #[tokio::test]
+async fn f11_a_key_of_which_there_is_nothing_to_write_says_nothing_about_the_store() {
+    let margin = Margin::new().await;
+    margin.target.faults(|faults| faults.down = true);
+    let mirror = margin.mirror();
+    margin.write(&["a"]).await;
+    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").snoozed, 1);
+    margin.sql("update leasehold.job set scheduled_at = now() + interval '1 hour'").await;
+    let calls = margin.target.log().len();
+    let direct = mirror.direct_writer(&margin.engine);
+    until("it was let in", async || {
+        direct.changed(["nobody knows it"]);
+        direct.written() > 0
+    })
+    .await;
+    assert_eq!(margin.target.log().len(), calls, "the store was not asked");
+    let waits = "select count(*) from leasehold.job where scheduled_at > now()";
+    assert_eq!(margin.count(waits).await, 1, "and does not count as back");
+    let dropped = direct.dropped();
+    direct.changed(["a"]);
+    until("the next one asks", async || direct.dropped() > dropped).await;
+    assert_eq!(margin.target.log().len(), calls + 1);
+}
+
+#[tokio::test]
 async fn a_mirror_without_a_direct_path_counts_what_it_was_told() {
     let margin = Margin::new().await;
     let direct = margin.mirror().direct(0).direct_writer(&margin.engine);

@@ -17,8 +17,14 @@ async fn what_is_saved_changed_and_deleted_reaches_the_store_and_the_jobs_end() 
     margin.sql("delete from margin.note where id = 'b'").await;
     assert_eq!(margin.pass().await.done, 2);
     margin.assert_equal().await;
-    assert_eq!(margin.target.history("a"), [(1, false), (2, false)]);
-    assert_eq!(margin.target.history("b"), [(1, false), (2, true)], "a deletion is a version");
+    let [(first, false), (second, false)] = margin.target.history("a")[..] else {
+        panic!("{:?}", margin.target.history("a"))
+    };
+    assert!(second > first);
+    let [(written, false), (gone, true)] = margin.target.history("b")[..] else {
+        panic!("{:?}", margin.target.history("b"))
+    };
+    assert!(gone > written, "a deletion is a version");
     assert_eq!(margin.jobs().await, 0);
 }
 
@@ -32,7 +38,10 @@ async fn a_row_that_the_store_has_already_is_not_written_again() {
     assert_eq!(margin.target.history("a").len(), 1);
     margin.sql("select leasehold.mirror_reindex('notes', array['a'], force => true)").await;
     assert_eq!(margin.pass().await.done, 1);
-    assert_eq!(margin.target.history("a"), [(1, false), (1, false)], "asked for");
+    let [(first, false), (again, false)] = margin.target.history("a")[..] else {
+        panic!("{:?}", margin.target.history("a"))
+    };
+    assert_eq!(first, again, "asked for");
     let counted = "select coalesce(sum(n), 0) from leasehold.tally where subject = 'notes' and ";
     for (word, n) in [("completed_up_to_date", 1), ("synced_missing", 1), ("forced", 1)] {
         assert_eq!(margin.count(&format!("{counted} what = '{word}'")).await, n, "{word}");
@@ -75,7 +84,10 @@ async fn f3_a_deletion_that_is_retried_after_the_row_came_back_deletes_nothing()
     margin.due().await;
     margin.pass().await;
     margin.assert_equal().await;
-    assert_eq!(margin.target.history("a"), [(1, false), (3, false)], "above the deletion");
+    let [(before, false), (after, false)] = margin.target.history("a")[..] else {
+        panic!("{:?}", margin.target.history("a"))
+    };
+    assert!(after > before + 1, "above the deletion");
     assert_eq!(margin.jobs().await, 0);
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leasehold::mirror::{ItemError, Mirror, MirrorError};
-use leasehold_testing::ScriptedTargets;
+use leasehold_testing::{ScriptedTarget, ScriptedTargets};
 
 use super::notes::{Margin, bare};
 use crate::rig::{run, until};
@@ -67,6 +67,106 @@ async fn f12_a_set_that_is_not_equal_is_not_swapped_in() {
 }
 
 #[tokio::test]
+async fn f12_a_set_that_refuses_what_is_searched_now_is_not_swapped_in() {
+    let (margin, store) = filled(120).await;
+    store.refuse_swaps(true);
+    assert!(mirror(&store).rebuild(&margin.engine).await.is_err(), "up to the swap");
+    store.refuse_swaps(false);
+    let second = store.set("set-2").expect("made");
+    let refuse = |second: &ScriptedTarget, key: &str| {
+        second.tamper(key, 1, None);
+        let refused = ItemError::Refused("no such field".into());
+        second.faults(|faults| drop(faults.items.insert(key.to_owned(), refused)));
+    };
+    refuse(&second, "n00007");
+    let error = mirror(&store).rebuild(&margin.engine).await.expect_err("it would lose one");
+    assert!(matches!(error, MirrorError::State(_)), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("n00007") && text.contains("no such field"), "{text}");
+    assert_eq!(margin.count(&format!("{PHASE} 'verifying'")).await, 1);
+    margin.assert_equals(&store.searched()).await;
+    // The fields are mended; what neither set takes keeps nothing back.
+    second.faults(|faults| faults.items.clear());
+    store.searched().tamper("n00009", 1, None);
+    refuse(&second, "n00009");
+    let report = mirror(&store).rebuild(&margin.engine).await.expect("rebuilt");
+    assert_eq!((report.mended, report.refused), (1, 1));
+    assert_eq!(store.searched().documents().len(), 119);
+}
+
+#[tokio::test]
+async fn f12_new_fields_that_refuse_everything_are_found_out_while_the_set_is_filled() {
+    let (margin, store) = filled(120).await;
+    // As a process left it that died before it wrote anything.
+    margin.sql("select leasehold.begin_rebuild('notes', 'set-2')").await;
+    leasehold::mirror::Targets::create(&store).await.expect("a set");
+    let second = store.set("set-2").expect("made");
+    second.faults(|faults| {
+        faults.items = (1..=120)
+            .map(|n| (format!("n{n:05}"), ItemError::Refused("no such field".into())))
+            .collect();
+    });
+    margin.sql("select leasehold.order_mirror('notes', 'rebuild', 'ann')").await;
+    let tally = mirror(&store).pass_once(&margin.engine).await.expect("a pass");
+    assert_eq!((tally.done, tally.dead), (0, 1), "the order says why it was given up");
+    let told = "select count(*) from leasehold.dead_job where last_error like '%119 more%'";
+    assert_eq!(margin.count(told).await, 1);
+    assert_eq!(margin.count(&format!("{PHASE} 'building'")).await, 1);
+    margin.assert_equals(&store.searched()).await;
+}
+
+#[tokio::test]
+async fn f11_a_rebuild_outlives_an_outage_of_the_store_while_it_fills_and_compares() {
+    let (margin, store) = filled(120).await;
+    margin.sql("select leasehold.begin_rebuild('notes', 'set-2')").await;
+    leasehold::mirror::Targets::create(&store).await.expect("a set");
+    let second = store.set("set-2").expect("made");
+    second.faults(|faults| faults.down = true);
+    let rebuilding = tokio::spawn({
+        let (mirror, engine) = (mirror(&store), margin.engine.clone());
+        async move { mirror.rebuild(&engine).await }
+    });
+    until("it was tried", async || !second.log().is_empty()).await;
+    // Now not even the question which set is searched has an answer.
+    store.set_down(true);
+    until("it was tried again", async || store.unanswered() > 0).await;
+    store.refuse_swaps(true);
+    store.set_down(false);
+    rebuilding.await.expect("ended").expect_err("the swap is refused");
+    assert_eq!(margin.count(&format!("{PHASE} 'verifying'")).await, 1, "everything else was done");
+    // The same while it compares.
+    store.refuse_swaps(false);
+    second.faults(|faults| faults.down = true);
+    let asked = second.log().len();
+    let rebuilding = tokio::spawn({
+        let (mirror, engine) = (mirror(&store), margin.engine.clone());
+        async move { mirror.rebuild(&engine).await }
+    });
+    until("it was tried", async || second.log().len() > asked).await;
+    // Who writes to the searched set is not kept waiting.
+    second.faults(|faults| faults.down = false);
+    margin.write(&["meanwhile"]).await;
+    assert_eq!(mirror(&store).pass_once(&margin.engine).await.expect("a pass").done, 1);
+    rebuilding.await.expect("ended").expect("rebuilt");
+    margin.assert_equals(&store.searched()).await;
+}
+
+#[tokio::test]
+async fn f11_an_order_outlives_an_outage_of_any_length() {
+    let (margin, store) = filled(10).await;
+    margin.sql("select leasehold.order_mirror('notes', 'rebuild', 'ann')").await;
+    // As after minutes of it, one attempt every ten seconds.
+    margin.sql("update leasehold.job set attempts = 24").await;
+    store.set_down(true);
+    let tally = mirror(&store).pass_once(&margin.engine).await.expect("a pass");
+    assert_eq!((tally.snoozed, tally.dead), (1, 0));
+    store.set_down(false);
+    margin.due().await;
+    assert_eq!(mirror(&store).pass_once(&margin.engine).await.expect("a pass").done, 1);
+    assert_eq!(margin.count(&format!("{PHASE} 'swapped'")).await, 1);
+}
+
+#[tokio::test]
 async fn f12_going_back_is_a_swap_because_the_former_set_was_written_on() {
     let (margin, store) = filled(30).await;
     let mirror = mirror(&store);
@@ -120,6 +220,41 @@ async fn a_job_is_over_only_when_both_sets_have_its_row() {
     former.faults(|faults| faults.items.clear());
     margin.due().await;
     assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").done, 1);
+    margin.assert_equals(&former).await;
+}
+
+#[tokio::test]
+async fn f11_a_former_set_that_is_broken_does_not_stop_the_one_that_is_searched() {
+    let (margin, store) = filled(10).await;
+    let mirror = mirror(&store);
+    mirror.rebuild(&margin.engine).await.expect("rebuilt");
+    let (searched, former) = (store.searched(), store.set("set-1").expect("kept"));
+    former.faults(|faults| faults.down = true);
+    let direct = mirror.direct_writer(&margin.engine);
+    for n in 0..3 {
+        let key = format!("new {n}");
+        margin.write(&[&key]).await;
+        let tally = mirror.pass_once(&margin.engine).await.expect("a pass");
+        assert_eq!((tally.done, tally.snoozed), (0, 1), "its job waits for the former set");
+        assert!(searched.find(&key).is_some(), "searchable all the same");
+        assert!(!direct.is_closed(), "nobody is told to leave the store alone");
+    }
+    margin.write(&["direct"]).await;
+    direct.changed(["direct"]);
+    until("it is there", async || searched.find("direct").is_some()).await;
+    until("it was written", async || direct.written() == 1).await;
+    // What is searched is compared, and proven equal.
+    searched.tamper("n00003", 1, None);
+    assert_eq!(mirror.check_once(&margin.engine).await.expect("a check").differences, 1);
+    margin.due().await;
+    mirror.pass_once(&margin.engine).await.expect("a pass");
+    margin.assert_equals(&searched).await;
+    assert!(!direct.is_closed());
+    // When it is back, it gets what it missed, and the jobs end.
+    former.faults(|faults| faults.down = false);
+    margin.due().await;
+    mirror.pass_once(&margin.engine).await.expect("a pass");
+    assert_eq!(margin.jobs().await, 0);
     margin.assert_equals(&former).await;
 }
 

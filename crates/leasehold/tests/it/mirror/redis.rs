@@ -61,6 +61,23 @@ async fn a_hash_keeps_what_is_newer_and_remembers_deletions() {
 }
 
 #[tokio::test]
+async fn a_redis_that_lost_only_the_order_of_its_keys_is_mended_by_the_check() {
+    let (margin, server) = (Margin::new().await, PrivateRedis::start().expect("Redis"));
+    let mirror: Mirror = bare().target(store(&server));
+    margin.write(&["a", "b", "ä"]).await;
+    margin.sql("delete from margin.note where id = 'b'").await;
+    mirror.pass_once(&margin.engine).await.expect("a pass");
+    assert!(mirror.check_once(&margin.engine).await.expect("a check").is_equal());
+    let mut client = server.connect().await.expect("a connection");
+    assert_eq!(client.del::<_, i64>("notes:keys").await.expect("deleted"), 1);
+    let report = mirror.check_once(&margin.engine).await.expect("a check");
+    assert_eq!((report.differences, report.repairs), (2, 2));
+    mirror.pass_once(&margin.engine).await.expect("a pass");
+    let report = mirror.check_once(&margin.engine).await.expect("a check");
+    assert!(report.is_equal() && report.unequal == 0, "{report:?}");
+}
+
+#[tokio::test]
 async fn a_redis_that_forgot_everything_is_filled_by_the_check() {
     let (margin, mut server) = (Margin::new().await, PrivateRedis::start().expect("Redis"));
     let mirror: Mirror = bare().range(100).target(store(&server));

@@ -109,5 +109,5 @@ async fn f6_what_was_rolled_back_never_reaches_the_store() {
         margin.sql("rollback").await;
         margin.assert_equal().await;
     }
-    assert_eq!(margin.target.history("a"), [(1, false)], "nothing else was ever there");
+    assert!(matches!(margin.target.history("a")[..], [(_, false)]), "nothing else was ever there");
 }

@@ -1,5 +1,7 @@
 //! Versions: what is newer stays, and they grow in the order of commits.
 
+use std::time::Duration;
+
 use super::notes::Margin;
 use crate::rig::until;
 
@@ -53,7 +55,7 @@ async fn f2_a_deletion_outlives_writes_that_were_under_way_before_it() {
     assert_eq!(margin.pass().await.done, 1);
     margin.target.land(false);
     margin.assert_equal().await;
-    assert_eq!(margin.target.history("a"), [(2, true)]);
+    assert!(matches!(margin.target.history("a")[..], [(_, true)]), "only the deletion was taken");
     // A day must pass before anybody forgets it, and the store forgets first.
     assert_eq!(margin.mirror().purge_once(&margin.engine).await.expect("a purge"), 0);
     assert_eq!(margin.target.deletions(), 1);
@@ -82,8 +84,11 @@ async fn f2_a_store_that_forgets_deletions_by_itself_is_mended_by_the_check() {
     margin.sql("delete from margin.note where id = 'a'").await;
     margin.due().await;
     margin.pass().await;
-    margin.target.forget_deletions();
+    assert_eq!(margin.target.deletions(), 1);
+    // Its patience with deletions is over before the write that was under way arrives.
+    margin.target.faults(|faults| faults.forget_after = Some(Duration::ZERO));
     margin.target.land(false);
+    margin.target.faults(|faults| faults.forget_after = None);
     assert_eq!(margin.target.documents().len(), 1, "a ghost");
     let report = margin.check().await;
     assert_eq!((report.differences, report.repairs), (1, 1));
@@ -121,8 +126,12 @@ async fn f13_versions_grow_in_the_order_of_commits() {
         assert!(seen.is_sorted(), "{seen:?}");
         all.extend(seen);
     }
+    let changes = all.len();
     all.sort_unstable();
-    assert_eq!(all, (2..=201).collect::<Vec<i64>>(), "each change has a version of its own");
+    all.dedup();
+    assert_eq!((changes, all.len()), (200, 200), "each change has a version of its own");
+    let last = margin.count("select version from margin.note").await;
+    assert_eq!(all.last(), Some(&last), "and the last one the highest");
 }
 
 #[tokio::test]
@@ -145,7 +154,9 @@ async fn f13_a_row_that_comes_back_starts_above_its_deletion_even_if_it_had_to_w
     .await;
     margin.sql("commit").await;
     waiting.await.expect("inserted");
-    assert_eq!(margin.count("select version from margin.note").await, 4, "2, deleted at 3");
+    let above = "select count(*) from margin.note n join leasehold.mirror_gone g on g.key = n.id
+                  where n.version > g.version";
+    assert_eq!(margin.count(above).await, 1);
     margin.pass().await;
     margin.assert_equal().await;
 }
@@ -171,6 +182,52 @@ async fn a_table_that_was_set_back_overtakes_the_store() {
     margin.assert_equal().await;
     assert!(margin.target.fallen().is_empty(), "no version fell");
     assert!(margin.check().await.is_equal());
+}
+
+#[tokio::test]
+async fn f13_what_is_written_after_the_table_was_set_back_is_above_all_that_was_written_before() {
+    let margin = Margin::new().await;
+    margin.write(&["edited", "deleted", "gone"]).await;
+    margin.sql("create table margin.backup as select * from margin.note where id <> 'gone'").await;
+    margin.sql("update margin.note set body = 'lost with the restore'").await;
+    margin.write(&["reused"]).await;
+    margin.pass().await;
+    margin.assert_equal().await;
+    // Back to what it was, as a restore does it; nobody was told.
+    margin
+        .sql(
+            "alter table margin.note disable trigger user;
+             truncate margin.note; insert into margin.note select * from margin.backup;
+             alter table margin.note enable trigger user",
+        )
+        .await;
+    // As many changes as were lost: a counter would be where it was.
+    margin.sql("update margin.note set body = 'after it' where id = 'edited'").await;
+    margin.sql("delete from margin.note where id = 'deleted'").await;
+    margin.sql("insert into margin.note (id, body) values ('reused', 'other')").await;
+    margin.pass().await;
+    let found = margin.target.documents();
+    let body = |key: &str| {
+        let one = found.iter().find(|(of, ..)| of == key);
+        one.map(|(_, _, document)| document["body"].as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(body("edited").as_deref(), Some("after it"));
+    assert_eq!(body("reused").as_deref(), Some("other"));
+    assert_eq!(body("deleted"), None);
+    // The rest is a matter of the check.
+    assert_eq!(margin.check().await.differences, 1, "the row that the backup did not have");
+    margin.pass().await;
+    margin.assert_equal().await;
+    assert!(margin.target.fallen().is_empty(), "no version fell");
+}
+
+#[tokio::test]
+async fn a_version_that_is_given_higher_stays() {
+    let margin = Margin::new().await;
+    margin.sql("insert into margin.note (id, version) values ('a', 9000000000000000)").await;
+    assert_eq!(margin.count("select version from margin.note").await, 9_000_000_000_000_000);
+    margin.sql("update margin.note set body = 'x'").await;
+    assert_eq!(margin.count("select version from margin.note").await, 9_000_000_000_000_001);
 }
 
 #[tokio::test]

@@ -1,0 +1,111 @@
+//! Stores that stop where a test wants something to happen.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use leasehold::mirror::{
+    Digest, Held, ItemError, Range, Target, TargetError, Targets, Tombstone, Write, Written,
+};
+use leasehold_testing::{ScriptedTarget, ScriptedTargets};
+use tokio::sync::Notify;
+
+/// A place where somebody stops until the test lets them go on.
+#[derive(Default)]
+pub struct Barrier {
+    reached: Notify,
+    open: Notify,
+}
+
+impl Barrier {
+    async fn stop(&self) {
+        self.reached.notify_one();
+        self.open.notified().await;
+    }
+
+    pub async fn reached(&self) {
+        let reached = self.reached.notified();
+        tokio::time::timeout(Duration::from_secs(60), reached).await.expect("somebody gets here");
+    }
+
+    pub fn open(&self) {
+        self.open.notify_one();
+    }
+}
+
+/// A store that stops before it adds up a range, the first time with number 0.
+pub struct StopsAtDigest {
+    pub store: ScriptedTarget,
+    pub at: usize,
+    pub digests: AtomicUsize,
+    pub barrier: Arc<Barrier>,
+}
+
+impl Target for StopsAtDigest {
+    fn held<'a>(
+        &'a self,
+        keys: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<Option<Held>>, TargetError>> {
+        self.store.held(keys)
+    }
+
+    fn write<'a>(
+        &'a self,
+        writes: &'a [Write],
+    ) -> BoxFuture<'a, Result<Vec<Result<Written, ItemError>>, TargetError>> {
+        self.store.write(writes)
+    }
+
+    fn digest<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Digest, TargetError>> {
+        Box::pin(async move {
+            if self.digests.fetch_add(1, Ordering::SeqCst) == self.at {
+                self.barrier.stop().await;
+            }
+            self.store.digest(range).await
+        })
+    }
+
+    fn list<'a>(
+        &'a self,
+        range: &'a Range,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<(String, Held)>, TargetError>> {
+        self.store.list(range, most)
+    }
+
+    fn forget<'a>(&'a self, deletions: &'a [Tombstone]) -> BoxFuture<'a, Result<(), TargetError>> {
+        self.store.forget(deletions)
+    }
+}
+
+/// A store that stops before it swaps.
+pub struct StopsAtSwap {
+    pub store: ScriptedTargets,
+    pub barrier: Arc<Barrier>,
+}
+
+impl Targets for StopsAtSwap {
+    fn current(&self) -> BoxFuture<'_, Result<String, TargetError>> {
+        self.store.current()
+    }
+
+    fn open<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Arc<dyn Target>, TargetError>> {
+        Targets::open(&self.store, name)
+    }
+
+    fn create(&self) -> BoxFuture<'_, Result<String, TargetError>> {
+        self.store.create()
+    }
+
+    fn swap<'a>(&'a self, to: &'a str) -> BoxFuture<'a, Result<(), TargetError>> {
+        Box::pin(async move {
+            self.barrier.stop().await;
+            self.store.swap(to).await
+        })
+    }
+
+    fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), TargetError>> {
+        self.store.remove(name)
+    }
+}
