@@ -84,7 +84,7 @@ begin
     end if;
     update annotations.user_account set name = new_name where id = who;
     insert into annotations.former_name (name, user_id) values (old_name, who)
-    on conflict (name) do nothing;
+    on conflict (name) do update set given_up_at = excluded.given_up_at;
     return annotations.begin_bulk('rename_user', jsonb_build_object('user_id', who));
 exception
     when unique_violation then

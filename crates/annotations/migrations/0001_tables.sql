@@ -18,6 +18,7 @@ create table annotations.former_name (
     user_id bigint not null references annotations.user_account,
     given_up_at timestamptz not null default statement_timestamp()
 );
+create index former_name_of_user on annotations.former_name (user_id, given_up_at);
 
 -- What people and their programs show. Nothing is kept but the hash.
 create table annotations.token (

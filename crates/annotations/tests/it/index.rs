@@ -160,6 +160,43 @@ async fn behind_says_so_and_equal_says_ok() {
 }
 
 #[tokio::test]
+async fn f11_after_an_outage_the_index_is_behind_until_it_has_what_was_put_off() {
+    each(async |rig| {
+        let alba = rig.user("alba").await;
+        rig.note(&alba, "x").await;
+        rig.work_all().await;
+        assert_eq!(state(&rig, None).await, IndexState::Ok);
+        rig.index().set_down(true);
+        rig.note(&alba, "y").await;
+        rig.work_all().await;
+        let put_off = "select count(*) from leasehold.job where name = 'index' \
+                       and scheduled_at > statement_timestamp()";
+        assert_eq!(rig.count(put_off).await, 1, "its job waits for a later time");
+        rig.index().set_down(false);
+        until(async || state(&rig, None).await == IndexState::Behind).await;
+        rig.work_until_none_waits().await;
+        until(async || state(&rig, None).await == IndexState::Ok).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_difference_that_was_found_and_not_mended_makes_the_index_behind() {
+    let rig = Rig::new().await;
+    let alba = rig.user("alba").await;
+    let note = rig.note(&alba, "x").await;
+    rig.work_all().await;
+    assert_eq!(state(&rig, None).await, IndexState::Ok);
+    let sql =
+        "insert into leasehold.mirror_difference (mirror, key, kind) values ($1, $2, 'missing')";
+    rig.client.execute(sql, &[&annotations::MIRROR, &note.id.as_str()]).await.unwrap();
+    until(async || state(&rig, None).await == IndexState::Behind).await;
+    // Gone when it was seen equal, and not only when the next round of the check has ended.
+    rig.client.execute("delete from leasehold.mirror_difference", &[]).await.unwrap();
+    until(async || state(&rig, None).await == IndexState::Ok).await;
+}
+
+#[tokio::test]
 async fn f14_ghosts_in_the_index_show_nothing() {
     each(async |rig| {
         let alba = rig.user("alba").await;

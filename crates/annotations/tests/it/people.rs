@@ -2,7 +2,7 @@
 
 use annotations::{Refused, Token};
 
-use crate::rig::{Rig, on_page};
+use crate::rig::{Rig, each, on_page};
 
 #[tokio::test]
 async fn h8_only_the_hash_of_a_token_is_kept() {
@@ -63,4 +63,34 @@ async fn readers_see_a_new_name_at_once() {
     let by = |name: &str| annotations::Filter { user: Some(name.to_owned()), ..on_page() };
     assert_eq!(rig.texts(None, &by("sophiathefirst")).await.len(), 1);
     assert!(rig.texts(None, &by("sophia")).await.is_empty());
+}
+
+#[tokio::test]
+async fn others_find_a_renamed_person_before_the_index_has_heard_of_it() {
+    each(async |rig| {
+        let (user, other) = (rig.user("sophia").await, rig.user("sancho").await);
+        for text in ["one", "two", "three"] {
+            rig.note(&user, text).await;
+        }
+        rig.note(&other, "not hers").await;
+        rig.work_all().await;
+        // Twice: the index may be two names behind.
+        rig.notes.rename_user(user.id, "sofia").await.unwrap();
+        rig.notes.rename_user(user.id, "sophiathefirst").await.unwrap();
+        let by = |name: &str| annotations::Filter { user: Some(name.to_owned()), ..on_page() };
+        let new = by("sophiathefirst");
+        assert_eq!(rig.texts(Some(&other), &new).await, ["three", "two", "one"]);
+        let words = annotations::Filter { q: Some("two".to_owned()), ..new.clone() };
+        assert_eq!(rig.texts(None, &words).await, ["two"], "by words, too");
+        let found = rig.notes.search(None, &new, None, 2).await.unwrap();
+        let rest = rig.notes.search(None, &new, found.next.as_ref(), 2).await.unwrap();
+        assert_eq!((found.rows.len(), rest.rows.len()), (2, 1), "page by page");
+        for former in ["sophia", "sofia"] {
+            assert!(rig.texts(Some(&other), &by(former)).await.is_empty(), "{former} is nobody");
+        }
+        rig.note(&user, "four").await;
+        rig.work_all().await;
+        assert_eq!(rig.texts(None, &new).await, ["four", "three", "two", "one"]);
+    })
+    .await;
 }
