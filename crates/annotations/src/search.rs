@@ -118,8 +118,9 @@ impl Annotations {
         };
         if viewer.is_some() {
             let since = state.equal_as_of.unwrap_or(Timestamp::UNIX_EPOCH);
-            let reach =
-                Reach { before: cursor, own_since: Some(since), most: limit, ..Reach::default() };
+            // One more than fits: else nobody would know that there is a next page.
+            let most = limit + 1;
+            let reach = Reach { before: cursor, own_since: Some(since), most, ..Reach::default() };
             let own = self.find(viewer, filter, reach).await?;
             rows = merged(rows, own, next.as_ref());
         }

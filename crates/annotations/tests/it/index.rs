@@ -217,6 +217,36 @@ async fn f14_ghosts_in_the_index_show_nothing() {
 }
 
 #[tokio::test]
+async fn an_author_reaches_fresh_notes_past_the_first_page() {
+    let rig = Rig::new().await;
+    let alba = rig.user("alba").await;
+    for number in 0..12 {
+        rig.note(&alba, &number.to_string()).await;
+    }
+    let (mut seen, mut cursor) = (Vec::new(), None);
+    loop {
+        let found = rig.notes.search(Some(alba.id), &on_page(), cursor.as_ref(), 5).await.unwrap();
+        seen.extend(found.rows.into_iter().map(|row| row.text.parse::<i32>().unwrap()));
+        cursor = found.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, (0..12).rev().collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn an_author_finds_a_save_that_was_on_its_way_when_a_check_began() {
+    let rig = Rig::new().await;
+    let alba = rig.user("alba").await;
+    rig.note(&alba, "committed late").await;
+    // The round began after the save did, and before anybody could see it.
+    let sql = "update leasehold.mirror set equal_as_of = statement_timestamp()";
+    assert_eq!(rig.client.execute(sql, &[]).await.unwrap(), 1);
+    assert_eq!(rig.texts(Some(&alba), &on_page()).await, ["committed late"]);
+}
+
+#[tokio::test]
 async fn pages_of_an_answer_have_every_note_once_in_order() {
     for kind in [None, Some(Kind::Tantivy), Some(Kind::OpenSearch)] {
         let rig = Rig::over(settings(), kind).await;
