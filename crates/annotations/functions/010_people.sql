@@ -155,7 +155,8 @@ begin
 end $$;
 
 -- Moves a group into another one: whoever reads the other one reads its notes from this commit on,
--- and nobody else. `who` owns both; null: an operator.
+-- and nobody else. `who` owns both and is in both, else somebody who left could read on by taking
+-- the notes along; null: an operator.
 create or replace function annotations.move_group(who bigint, which text, target text)
 returns bigint
 language plpgsql volatile set search_path = annotations, pg_temp as $$
@@ -165,7 +166,9 @@ begin
     if which = '__world__' or which = target
        or (select count(*) from annotations.user_group g
             where g.id in (which, target) and g.moved_to is null
-              and (who is null or g.id = '__world__' or g.owner_id = who)) <> 2
+              and (who is null or g.owner_id = who
+                   and exists (select from annotations.membership m
+                                where m.group_id = g.id and m.user_id = who))) <> 2
        -- To everybody only by an operator: the members wrote for each other.
        or (target = '__world__' and who is not null) then
         raise exception 'no such group' using errcode = 'AN005';

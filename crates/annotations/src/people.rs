@@ -157,7 +157,7 @@ impl Annotations {
         Ok(())
     }
 
-    /// Moves a group into another; `who` owns both, or is an operator.
+    /// Moves a group into another; `who` owns both and is in both. `None`: an operator.
     pub async fn move_group(
         &self,
         who: Option<i64>,
