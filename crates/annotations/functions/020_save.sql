@@ -61,6 +61,12 @@ begin
         if not found then
             raise exception 'nothing to reply to' using errcode = 'AN003';
         end if;
+        -- Whoever names a group means its readers. To write for others than those would be a leak.
+        if of_group is not null and of_group <> parent.group_id
+           and of_group is distinct from (select g.moved_to from annotations.user_group g
+                                           where g.id = parent.group_id) then
+            raise exception 'a reply is where its conversation is' using errcode = 'AN007';
+        end if;
         into_group := parent.group_id;
         on_document := parent.document_id;
     else

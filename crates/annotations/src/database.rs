@@ -55,6 +55,7 @@ fn refusal(error: CallError) -> Refused {
         Some("AN004") => Refused::HasReplies,
         Some("AN005") => Refused::NoSuchGroup,
         Some("AN006") => Refused::NotYours,
+        Some("AN007") => Refused::ReplyElsewhere,
         _ => Refused::Unavailable(match error {
             CallError::Database(error) => Unavailable::Database(error),
             CallError::TimedOut(limit) => Unavailable::TimedOut(limit),

@@ -16,6 +16,10 @@ pub enum Refused {
     NotYours,
     #[error("a conversation stays with the readers for whom others have replied")]
     HasReplies,
+    #[error(
+        "a reply is in the group of what it answers; leave out the group, or begin a note of its own there"
+    )]
+    ReplyElsewhere,
     #[error("this name is taken")]
     NameTaken,
     #[error("this key came with something else before; use a new key for something new")]

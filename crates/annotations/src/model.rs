@@ -81,7 +81,7 @@ pub struct Annotation {
 pub struct NewAnnotation {
     pub url: String,
     pub title: String,
-    /// `None`: everybody.
+    /// `None`: everybody, or the group of what is answered.
     pub group: Option<String>,
     pub reply_to: Option<AnnotationId>,
     /// Empty: about the whole page.

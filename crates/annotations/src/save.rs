@@ -45,7 +45,9 @@ impl Annotations {
             None => (None, None),
         };
         let id = AnnotationId::random();
-        let group = new.group.as_deref().unwrap_or(WORLD);
+        check_group(new.group.as_deref())?;
+        // A reply without one is where its parent is.
+        let group = new.group.as_deref().or((kind != Kind::Reply).then_some(WORLD));
         let parent = new.reply_to.as_ref().map(AnnotationId::as_str);
         let row = self
             .row(
@@ -83,6 +85,7 @@ impl Annotations {
         id: &AnnotationId,
         change: Change,
     ) -> Result<Annotation, Refused> {
+        check_group(change.group.as_deref())?;
         check_texts(
             change.text.as_deref().unwrap_or_default(),
             change.tags.as_deref().unwrap_or_default(),
@@ -114,6 +117,14 @@ impl Annotations {
         if let Some(mirrored) = &self.0.mirrored {
             mirrored.changed(id.as_str());
         }
+    }
+}
+
+/// No group has such a name, and Postgres takes no such text.
+fn check_group(group: Option<&str>) -> Result<(), Refused> {
+    match group {
+        Some(group) if group.contains('\0') => Err(Refused::NoSuchGroup),
+        _ => Ok(()),
     }
 }
 
