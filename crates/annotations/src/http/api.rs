@@ -29,7 +29,7 @@ const LONGEST_QUESTION: usize = 200;
 pub async fn create(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
     let (parts, body) = request.into_parts();
-    let author = web.author(&parts.headers).await?;
+    let author = web.note_author(&parts.headers).await?;
     let new: CreateAnnotation = web.json(&parts.headers, body).await?;
     let new = new.draft(idempotency_key(&parts.headers)?)?;
     let viewer = author.id;
@@ -78,7 +78,7 @@ pub async fn change(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
     let id = id_in(&request, 2)?;
     let (parts, body) = request.into_parts();
-    let author = web.author(&parts.headers).await?;
+    let author = web.note_author(&parts.headers).await?;
     let change: ChangeAnnotation = web.json(&parts.headers, body).await?;
     let change = change.change()?;
     let viewer = author.id;
@@ -96,7 +96,7 @@ pub async fn change(State(web): State<Shared>, request: Request) -> Answer {
 pub async fn delete(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
     let id = id_in(&request, 2)?;
-    let author = web.author(request.headers()).await?;
+    let author = web.note_author(request.headers()).await?;
     let annotations = web.annotations.clone();
     Failure::undisturbed(async move { annotations.delete(&author, &id).await }).await?;
     Ok(empty(StatusCode::NO_CONTENT))

@@ -2,6 +2,7 @@
 
 mod api;
 mod hostile;
+mod origins;
 mod pages;
 mod schema;
 
