@@ -9,15 +9,15 @@ use crate::rig::settings;
 
 #[tokio::test]
 async fn h10_only_origins_of_the_settings_are_let_in_by_a_browser() {
-    let own = "http://localhost:3000";
+    let own = "http://127.0.0.1:3000";
     let site = Site::with(Settings { origins: vec![own.to_owned()], ..settings() }).await;
     let token = site.token("sophia").await;
     let cookie = format!("notes={token}");
     for (origin, allowed) in [
         (own, true),
-        ("http://localhost:3001", false),
+        ("http://127.0.0.1:3001", false),
         ("null", false),
-        ("https://localhost:3000", false),
+        ("https://127.0.0.1:3000", false),
     ] {
         let asked = site
             .request(Method::OPTIONS, "/api/annotations")
