@@ -40,6 +40,23 @@ impl Annotations {
         Ok(token)
     }
 
+    /// A new token for somebody in place of all that they have: those are void, and browsers that
+    /// were logged in with them are logged out. Also gives how many there were.
+    pub async fn only_token(&self, name: &str) -> Result<(Token, i64), Refused> {
+        let token = Token::random();
+        // The deletion does not see what the same statement inserts.
+        let sql = "with made as (\
+                       insert into annotations.token (hash, user_id) \
+                       select $1, u.id from annotations.user_account u \
+                       where u.name = $2 and u.deleted_at is null returning user_id), \
+                   gone as (\
+                       delete from annotations.token t using made m \
+                       where t.user_id = m.user_id returning 1) \
+                   select (select count(*) from gone) from made";
+        let row = self.row(sql, &[(&token.hash(), Type::BYTEA), (&name, Type::TEXT)]).await?;
+        Ok((token, row.get(0)))
+    }
+
     /// Whose token it is; `None`: nobody's, or not any more.
     pub async fn who(&self, token: &Token) -> Result<Option<User>, Refused> {
         let sql = "select u.id, u.name, u.display_name from annotations.token t \

@@ -25,6 +25,22 @@ async fn h8_only_the_hash_of_a_token_is_kept() {
 }
 
 #[tokio::test]
+async fn h8_a_new_token_can_take_the_place_of_all_others() {
+    let rig = Rig::alone().await;
+    let (user, first) = rig.notes.sign_up("sophia", "").await.unwrap();
+    let (_, strangers) = rig.notes.sign_up("sancho", "").await.unwrap();
+    let second = rig.notes.new_token("sophia").await.unwrap();
+    let (only, revoked) = rig.notes.only_token("sophia").await.unwrap();
+    assert_eq!(revoked, 2);
+    for void in [&first, &second] {
+        assert_eq!(rig.notes.who(void).await.unwrap(), None);
+    }
+    assert_eq!(rig.notes.who(&only).await.unwrap(), Some(user));
+    assert!(rig.notes.who(&strangers).await.unwrap().is_some(), "others keep theirs");
+    assert!(matches!(rig.notes.only_token("nobody").await, Err(Refused::NotFound)));
+}
+
+#[tokio::test]
 async fn a_name_is_one_persons_before_and_after() {
     let rig = Rig::alone().await;
     let (one, other) = (rig.user("one").await, rig.user("other").await);
