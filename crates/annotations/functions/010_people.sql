@@ -2,7 +2,7 @@
 --
 -- Refusals: AN001 the name is taken, AN002 the key came with something else, AN003 not found or not
 -- visible, AN004 others have replied, AN005 no such group for this person, AN006 somebody else's,
--- AN007 a reply with a group of its own.
+-- AN007 a reply with a group of its own, AN008 the account is gone.
 
 -- The groups whose notes a person may read, by the names that rows have; null: nobody in particular.
 -- Every question about notes asks this. A group that was moved counts as the one it was moved to.
@@ -97,6 +97,9 @@ create or replace function annotations.delete_user(who bigint)
 returns bigint
 language plpgsql volatile set search_path = annotations, pg_temp as $$
 begin
+    -- Waits for saves that are on their way, and those that come later wait for this: see
+    -- create_annotation. An update alone would pass them by, and a note would be left for ever.
+    perform from annotations.user_account where id = who for update;
     update annotations.user_account set deleted_at = statement_timestamp(), display_name = ''
      where id = who and deleted_at is null;
     if not found then

@@ -36,6 +36,13 @@ declare
     into_group text := of_group;
     on_document bigint;
 begin
+    -- The lock that the reference to the account takes anyway: saves of one author do not wait for
+    -- each other, and a departure waits for all of them.
+    perform from annotations.user_account u
+      where u.id = author and u.deleted_at is null for key share;
+    if not found then
+        raise exception 'the account is gone' using errcode = 'AN008';
+    end if;
     if request_key is not null then
         insert into annotations.request (key_hash, payload_hash, annotation_id)
         values (request_key, request_payload, new_id) on conflict (key_hash) do nothing;

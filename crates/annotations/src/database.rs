@@ -56,6 +56,7 @@ fn refusal(error: CallError) -> Refused {
         Some("AN005") => Refused::NoSuchGroup,
         Some("AN006") => Refused::NotYours,
         Some("AN007") => Refused::ReplyElsewhere,
+        Some("AN008") => Refused::AccountGone,
         _ => Refused::Unavailable(match error {
             CallError::Database(error) => Unavailable::Database(error),
             CallError::TimedOut(limit) => Unavailable::TimedOut(limit),

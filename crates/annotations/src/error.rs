@@ -20,6 +20,9 @@ pub enum Refused {
         "a reply is in the group of what it answers; leave out the group, or begin a note of its own there"
     )]
     ReplyElsewhere,
+    /// The person left while this was on its way.
+    #[error("this account is not there any more")]
+    AccountGone,
     #[error("this name is taken")]
     NameTaken,
     #[error("this key came with something else before; use a new key for something new")]

@@ -173,6 +173,7 @@ fn told_refused(refused: &Refused) -> Told {
         Refused::NotYours => (S::FORBIDDEN, "not_yours"),
         Refused::HasReplies => (S::CONFLICT, "has_replies"),
         Refused::ReplyElsewhere => (S::BAD_REQUEST, "reply_elsewhere"),
+        Refused::AccountGone => (S::UNAUTHORIZED, "unknown_token"),
         Refused::NameTaken => (S::CONFLICT, "name_taken"),
         Refused::KeyReused => (S::CONFLICT, "key_reused"),
         Refused::Malformed(_) => (S::UNPROCESSABLE_ENTITY, "not_allowed"),

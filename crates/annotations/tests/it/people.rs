@@ -1,8 +1,8 @@
 //! Accounts: tokens, names that stay taken, renames and departures.
 
-use annotations::{Refused, Token};
+use annotations::{AnnotationId, Refused, Token};
 
-use crate::rig::{Rig, each, on_page};
+use crate::rig::{PAGE, Rig, each, on_page, passage, until};
 
 #[tokio::test]
 async fn h8_only_the_hash_of_a_token_is_kept() {
@@ -65,6 +65,48 @@ async fn whoever_leaves_can_do_nothing_any_more_and_leaves_nothing_behind() {
     rig.notes.delete_user(user.id).await.unwrap();
     assert!(rig.notes.who(&token).await.unwrap().is_none());
     assert!(rig.texts(None, &on_page()).await.is_empty(), "at once");
+    rig.work().await;
+    assert_eq!(rig.count("select count(*) from annotations.annotation").await, 0);
+}
+
+/// A save by a session that commits when the test says so.
+async fn save_in_a_transaction(rig: &Rig, author: i64) {
+    rig.client.batch_execute("begin").await.unwrap();
+    let sql = "select annotations.create_annotation($1, $2, $3, '', '__world__', 'page_note', null, \
+               '', '[]', 'x', '{}', null, null)";
+    rig.client.query(sql, &[&author, &AnnotationId::random().as_str(), &PAGE]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_departure_waits_for_a_save_that_is_on_its_way_and_removes_it() {
+    let rig = Rig::alone().await;
+    let user = rig.user("sophia").await;
+    // The page is known: else saves would wait for each other at its address.
+    rig.note(&user, "before").await;
+    save_in_a_transaction(&rig, user.id).await;
+    // Saves of one author do not wait for each other.
+    rig.note(&user, "another").await;
+    let notes = rig.notes.clone();
+    let leaving = tokio::spawn(async move { notes.delete_user(user.id).await });
+    until(async || leaving.is_finished() || rig.is_waited_for().await).await;
+    rig.work().await;
+    rig.client.batch_execute("commit").await.unwrap();
+    leaving.await.unwrap().unwrap();
+    rig.work().await;
+    assert_eq!(rig.count("select count(*) from annotations.annotation").await, 0);
+}
+
+#[tokio::test]
+async fn a_save_that_comes_after_a_departure_is_refused_and_leaves_nothing() {
+    let rig = Rig::alone().await;
+    let user = rig.user("sophia").await;
+    rig.client.batch_execute("begin").await.unwrap();
+    rig.client.query("select annotations.delete_user($1)", &[&user.id]).await.unwrap();
+    let notes = rig.notes.clone();
+    let saving = tokio::spawn(async move { notes.create(&user, passage("late")).await });
+    until(async || saving.is_finished() || rig.is_waited_for().await).await;
+    rig.client.batch_execute("commit").await.unwrap();
+    assert!(matches!(saving.await.unwrap(), Err(Refused::AccountGone)));
     rig.work().await;
     assert_eq!(rig.count("select count(*) from annotations.annotation").await, 0);
 }
