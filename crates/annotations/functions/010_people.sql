@@ -2,7 +2,8 @@
 --
 -- Refusals: AN001 the name is taken, AN002 the key came with something else, AN003 not found or not
 -- visible, AN004 others have replied, AN005 no such group for this person, AN006 somebody else's,
--- AN007 a reply with a group of its own, AN008 the account is gone.
+-- AN007 a reply with a group of its own, AN008 the account is gone,
+-- AN009 it was changed meanwhile, AN010 nothing would be left of it.
 
 -- The groups whose notes a person may read, by the names that rows have; null: nobody in particular.
 -- Every question about notes asks this. A group that was moved counts as the one it was moved to.

@@ -95,7 +95,8 @@ begin
 end $$;
 
 -- Locks a note that is to be changed, or says why it cannot be: what is not visible is not there.
-create or replace function annotations.own(author bigint, which text)
+-- `expected`: it must be in one of these versions; null: in any.
+create or replace function annotations.own(author bigint, which text, expected bigint[])
 returns annotations.annotation
 language plpgsql volatile set search_path = annotations, pg_temp as $$
 declare
@@ -112,19 +113,25 @@ begin
     if found.user_id <> author then
         raise exception 'somebody else wrote it' using errcode = 'AN006';
     end if;
+    if found.version <> all (expected) then
+        raise exception 'it was changed meanwhile' using errcode = 'AN009';
+    end if;
     return found;
 end $$;
 
 -- Changes what is not null.
 create or replace function annotations.update_annotation(
-    author bigint, which text, new_text text, new_tags text[], new_group text
+    author bigint, which text, new_text text, new_tags text[], new_group text, expected bigint[]
 )
 returns void
 language plpgsql volatile set search_path = annotations, leasehold, pg_temp as $$
 declare
-    old annotations.annotation := annotations.own(author, which);
+    old annotations.annotation := annotations.own(author, which, expected);
 begin
     perform set_config('leasehold.tag', 'storage.update_annotation', true);
+    if new_text = '' and old.kind <> 'annotation' then
+        raise exception 'a note without a passage needs a text' using errcode = 'AN010';
+    end if;
     if new_group is not null and new_group <> old.group_id then
         if old.kind = 'reply' then
             raise exception 'a reply is where its conversation is' using errcode = 'AN004';
@@ -149,11 +156,13 @@ begin
      where a.id = which;
 end $$;
 
-create or replace function annotations.delete_annotation(author bigint, which text)
+create or replace function annotations.delete_annotation(
+    author bigint, which text, expected bigint[]
+)
 returns void
 language plpgsql volatile set search_path = annotations, leasehold, pg_temp as $$
 declare
-    old annotations.annotation := annotations.own(author, which);
+    old annotations.annotation := annotations.own(author, which, expected);
 begin
     perform set_config('leasehold.tag', 'storage.delete_annotation', true);
     delete from annotations.annotation where id = old.id;

@@ -88,7 +88,8 @@ create table annotations.annotation (
     version bigint not null default 1,
     constraint replies_answer_something check
         ((kind = 'reply') = (parent_id is not null) and (kind = 'reply') = (root_id is not null)),
-    constraint annotations_quote_something check ((kind = 'annotation') = (quote <> ''))
+    constraint annotations_quote_something check ((kind = 'annotation') = (quote <> '')),
+    constraint notes_say_something check (kind = 'annotation' or text <> '')
 ) with (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 create index annotation_of_document on annotations.annotation (document_id, updated_at, id);

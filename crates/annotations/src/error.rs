@@ -20,6 +20,8 @@ pub enum Refused {
         "a reply is in the group of what it answers; leave out the group, or begin a note of its own there"
     )]
     ReplyElsewhere,
+    #[error("this was changed meanwhile; look at it as it is now, then change it again")]
+    ChangedMeanwhile,
     /// The person left while this was on its way.
     #[error("this account is not there any more")]
     AccountGone,

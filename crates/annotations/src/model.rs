@@ -98,6 +98,8 @@ pub struct Change {
     pub text: Option<String>,
     pub tags: Option<Vec<String>>,
     pub group: Option<String>,
+    /// Only if it is in one of these versions.
+    pub expected: Option<Vec<i64>>,
 }
 
 /// A note that was stored.

@@ -174,6 +174,7 @@ fn told_refused(refused: &Refused) -> Told {
         Refused::HasReplies => (S::CONFLICT, "has_replies"),
         Refused::ReplyElsewhere => (S::BAD_REQUEST, "reply_elsewhere"),
         Refused::AccountGone => (S::UNAUTHORIZED, "unknown_token"),
+        Refused::ChangedMeanwhile => (S::PRECONDITION_FAILED, "changed_meanwhile"),
         Refused::NameTaken => (S::CONFLICT, "name_taken"),
         Refused::KeyReused => (S::CONFLICT, "key_reused"),
         Refused::Malformed(_) => (S::UNPROCESSABLE_ENTITY, "not_allowed"),

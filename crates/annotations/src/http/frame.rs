@@ -46,6 +46,7 @@ fn is_for_other_pages(path: &str) -> bool {
 fn allow(map: &mut HeaderMap, origin: HeaderValue) {
     map.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     map.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+    map.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("etag"));
     map.insert(headers::RESOURCE, HeaderValue::from_static("cross-origin"));
 }
 
@@ -56,7 +57,7 @@ fn permission() -> Response {
     let map = response.headers_mut();
     let methods = HeaderValue::from_static("GET, POST, PATCH, DELETE");
     map.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
-    let names = HeaderValue::from_static("authorization, content-type, idempotency-key");
+    let names = HeaderValue::from_static("authorization, content-type, idempotency-key, if-match");
     map.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, names);
     map.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
     response

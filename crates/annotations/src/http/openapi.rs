@@ -43,8 +43,8 @@ struct Document;
 const PROBLEMS: &Problems = &[
     ("/api/annotations", "post", &[400, 401, 403, 404, 408, 409, 413, 415, 422]),
     ("/api/annotations/{key}", "get", &[401, 404]),
-    ("/api/annotations/{key}", "patch", &[400, 401, 403, 404, 408, 409, 413, 415, 422]),
-    ("/api/annotations/{key}", "delete", &[401, 403, 404]),
+    ("/api/annotations/{key}", "patch", &[400, 401, 403, 404, 408, 409, 412, 413, 415, 422]),
+    ("/api/annotations/{key}", "delete", &[400, 401, 403, 404, 412]),
     ("/api/search", "get", &[400, 401]),
     ("/api/profile", "get", &[401]),
     ("/api/users", "post", &[400, 403, 408, 409, 413, 415, 422]),
@@ -95,6 +95,7 @@ fn problem(status: u16) -> &'static str {
         404 => "There is no such thing, or not for you",
         408 => "The body did not arrive in time",
         409 => "Taken, used before for something else, or replied to by others",
+        412 => "It was changed since: If-Match names another version",
         413 => "Too large",
         415 => "Not JSON, or compressed",
         422 => "Understood, but outside of what is allowed here",

@@ -173,7 +173,8 @@ fn card(margin: &Margin, note: &Annotation, can_reply: bool) -> Markup {
     let own = margin.viewer == Some(note.user_id);
     html! {
         article.card.{ "is-" (note.kind.as_str()) } id={ "note-" (note.id) } tabindex="-1"
-            data-note=(note.id) data-group=(note.group) data-selectors=[selectors(note)] {
+            data-note=(note.id) data-version=(note.version) data-group=(note.group)
+            data-selectors=[selectors(note)] {
             p.who {
                 a href=(margin.link(margin.tab, |f| f.user = Some(note.user_name.clone())))
                     data-add="user" data-value=(note.user_name) { (note.user_name) }

@@ -128,6 +128,26 @@ async fn h1_h2_what_cannot_be_stored_is_refused_with_words_and_stores_nothing() 
 }
 
 #[tokio::test]
+async fn a_note_without_a_passage_cannot_be_emptied() {
+    let rig = Rig::alone().await;
+    let sophia = rig.user("sophia").await;
+    let about_page = NewAnnotation { quote: String::new(), selectors: Vec::new(), ..passage("x") };
+    let page_note = rig.notes.create(&sophia, about_page).await.unwrap().annotation;
+    let reply = rig.reply(&sophia, &page_note, "y").await;
+    let quoting = rig.note(&sophia, "z").await;
+    for empty in ["", " \u{a0}\n\t"] {
+        let change = || Change { text: Some(empty.to_owned()), ..Change::default() };
+        for note in [&page_note, &reply] {
+            let refused = rig.notes.update(&sophia, &note.id, change()).await;
+            assert!(matches!(refused, Err(Refused::Malformed(_))), "{refused:?}");
+            assert_eq!(rig.notes.read(None, &note.id).await.unwrap().text, note.text);
+        }
+        // What quotes something may say nothing about it.
+        assert_eq!(rig.notes.update(&sophia, &quoting.id, change()).await.unwrap().text, "");
+    }
+}
+
+#[tokio::test]
 async fn only_authors_change_and_delete_and_replies_outlive_what_they_answer() {
     let rig = Rig::alone().await;
     let (one, other) = (rig.user("one").await, rig.user("other").await);

@@ -5,6 +5,7 @@ mod hostile;
 mod origins;
 mod pages;
 mod schema;
+mod versions;
 
 use std::ops::Deref;
 
