@@ -32,13 +32,11 @@ language plpgsql volatile set search_path = annotations, pg_temp as $$
 declare
     made bigint;
 begin
-    if exists (select from annotations.former_name f where f.name = new_name) then
-        raise exception 'the name is taken' using errcode = 'AN001';
-    end if;
     insert into annotations.user_account (name, display_name) values (new_name, display)
     on conflict on constraint user_name_is_taken do nothing
     returning id into made;
-    if made is null then
+    -- Asked after the insert: it has waited for a rename that gives the name up.
+    if made is null or exists (select from annotations.former_name f where f.name = new_name) then
         raise exception 'the name is taken' using errcode = 'AN001';
     end if;
     insert into annotations.token (hash, user_id) values (token_hash, made);
@@ -79,12 +77,12 @@ begin
     if old_name = new_name then
         return null;
     end if;
-    -- One's own former name may come back; others' may not.
-    if exists (select from annotations.former_name f where f.name = new_name and f.user_id <> who)
-       or exists (select from annotations.user_account u where u.name = new_name) then
+    update annotations.user_account set name = new_name where id = who;
+    -- One's own former name may come back; others' may not. Asked after the update: it has waited for
+    -- a rename that gives the name up.
+    if exists (select from annotations.former_name f where f.name = new_name and f.user_id <> who) then
         raise exception 'the name is taken' using errcode = 'AN001';
     end if;
-    update annotations.user_account set name = new_name where id = who;
     insert into annotations.former_name (name, user_id) values (old_name, who)
     on conflict (name) do update set given_up_at = excluded.given_up_at;
     return annotations.begin_bulk('rename_user', jsonb_build_object('user_id', who));

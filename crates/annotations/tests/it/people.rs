@@ -58,6 +58,30 @@ async fn a_name_is_one_persons_before_and_after() {
 }
 
 #[tokio::test]
+async fn a_name_that_is_being_given_up_is_not_taken_by_whoever_waits_for_it() {
+    let rig = Rig::alone().await;
+    let (one, other) = (rig.user("one").await, rig.user("other").await);
+    rig.client.batch_execute("begin").await.unwrap();
+    rig.client.query("select annotations.rename_user($1, 'uno')", &[&one.id]).await.unwrap();
+    let (signing_up, renaming) = (rig.notes.clone(), rig.notes.clone());
+    let signing_up = tokio::spawn(async move { signing_up.sign_up("one", "").await.map(drop) });
+    let renaming =
+        tokio::spawn(async move { renaming.rename_user(other.id, "one").await.map(drop) });
+    let waits = "select count(distinct l.pid) from pg_locks l where not l.granted \
+                 and pg_backend_pid() = any (pg_blocking_pids(l.pid))";
+    until(async || {
+        let over = [&signing_up, &renaming].iter().filter(|task| task.is_finished()).count();
+        rig.count(waits).await + i64::try_from(over).unwrap() == 2
+    })
+    .await;
+    rig.client.batch_execute("commit").await.unwrap();
+    for taken in [signing_up.await.unwrap(), renaming.await.unwrap()] {
+        assert!(matches!(taken, Err(Refused::NameTaken)), "{taken:?}");
+    }
+    assert_eq!(rig.notes.user("other").await.unwrap().id, other.id, "it kept its own");
+}
+
+#[tokio::test]
 async fn whoever_leaves_can_do_nothing_any_more_and_leaves_nothing_behind() {
     let rig = Rig::alone().await;
     let (user, token) = rig.notes.sign_up("sophia", "").await.unwrap();
