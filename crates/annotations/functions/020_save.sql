@@ -58,9 +58,10 @@ begin
     end if;
     if reply_to is not null then
         -- A reply is where its conversation is. The beginning is locked, so that it cannot move to
-        -- other readers while this reply still looks at the old ones.
+        -- other readers while this reply still looks at the old ones. It alone, as a move begins with
+        -- it: whoever held another reply and waited here would meet a move that comes the other way.
         select coalesce(a.root_id, a.id) into root from annotations.annotation a where a.id = reply_to;
-        perform from annotations.annotation a where a.id in (root, reply_to) order by a.id for share;
+        perform from annotations.annotation a where a.id = root for share;
         select a.* into parent
           from annotations.annotation a join annotations.user_account u on u.id = a.user_id
          where a.id = reply_to and u.deleted_at is null
