@@ -3,27 +3,36 @@
 -- Refusals: AN001 the name is taken, AN002 the key came with something else, AN003 not found or not
 -- visible, AN004 others have replied, AN005 no such group for this person, AN006 somebody else's,
 -- AN007 a reply with a group of its own, AN008 the account is gone,
--- AN009 it was changed meanwhile, AN010 nothing would be left of it.
+-- AN009 it was changed meanwhile, AN010 nothing would be left of it, AN011 too many groups.
 
 -- The groups whose notes a person may read, by the names that rows have; null: nobody in particular.
 -- Every question about notes asks this. A group that was moved counts as the one it was moved to.
 create or replace function annotations.readable(viewer bigint)
 returns text[]
 language sql stable set search_path = annotations, pg_temp as $$
-    select array_agg(g.id)
-      from annotations.user_group g
-     where coalesce(g.moved_to, g.id) = '__world__'
-        or exists (select from annotations.membership m
-                    where m.user_id = viewer and m.group_id = coalesce(g.moved_to, g.id))
+    with own (id) as (
+        select '__world__' union all
+        select m.group_id
+          from annotations.membership m join annotations.user_group g on g.id = m.group_id
+         where m.user_id = viewer and g.moved_to is null
+    )
+    select array(select id from own union all
+                 select g.id from own join annotations.user_group g on g.moved_to = own.id)
 $$;
 
 -- The same, but only what counts as one group.
 create or replace function annotations.readable_as(viewer bigint, wanted text)
 returns text[]
 language sql stable set search_path = annotations, pg_temp as $$
-    select coalesce(array_agg(g.id), '{}')
-      from annotations.user_group g
-     where coalesce(g.moved_to, g.id) = wanted and g.id = any (annotations.readable(viewer))
+    with own (id) as (
+        select g.id from annotations.user_group g
+         where g.id = wanted and g.moved_to is null
+           and (wanted = '__world__'
+                or exists (select from annotations.membership m
+                            where m.user_id = viewer and m.group_id = wanted))
+    )
+    select array(select id from own union all
+                 select g.id from own join annotations.user_group g on g.moved_to = own.id)
 $$;
 
 create or replace function annotations.sign_up(new_name text, display text, token_hash bytea)
@@ -109,14 +118,34 @@ begin
     return annotations.begin_bulk('delete_user', jsonb_build_object('user_id', who));
 end $$;
 
+-- Puts somebody into a group, if they have room for one more. Every search reads all of a person's
+-- groups.
+create or replace function annotations.enter(who bigint, which text)
+returns void
+language plpgsql volatile set search_path = annotations, pg_temp as $$
+begin
+    -- One at a time, so that the count is right; saves do not wait for this.
+    perform from annotations.user_account u
+      where u.id = who and u.deleted_at is null for no key update;
+    if not found then
+        raise exception 'no such person' using errcode = 'AN003';
+    end if;
+    insert into annotations.membership (group_id, user_id)
+    select which, who
+     where (select count(*) from annotations.membership m where m.user_id = who) < 1000
+    on conflict do nothing;
+    if not found and not exists (select from annotations.membership m
+                                  where m.group_id = which and m.user_id = who) then
+        raise exception 'too many groups' using errcode = 'AN011';
+    end if;
+end $$;
+
 create or replace function annotations.make_group(who bigint, new_id text, new_name text, is_open boolean)
 returns void
 language sql volatile set search_path = annotations, pg_temp as $$
-    with made as (
-        insert into annotations.user_group (id, name, open, owner_id)
-        values (new_id, new_name, is_open, who) returning id
-    )
-    insert into annotations.membership (group_id, user_id) select id, who from made
+    insert into annotations.user_group (id, name, open, owner_id)
+    values (new_id, new_name, is_open, who);
+    select annotations.enter(who, new_id);
 $$;
 
 -- Joins an open group.
@@ -124,16 +153,29 @@ create or replace function annotations.join_group(who bigint, which text)
 returns void
 language plpgsql volatile set search_path = annotations, pg_temp as $$
 begin
-    insert into annotations.membership (group_id, user_id)
-    select g.id, who from annotations.user_group g
-     where g.id = which and g.id <> '__world__' and g.moved_to is null
-       and (g.open or exists (select from annotations.membership m
-                               where m.group_id = g.id and m.user_id = who))
-    on conflict do nothing;
-    if not exists (select from annotations.membership m where m.group_id = which and m.user_id = who)
-    then
+    -- Held until this commits: a group that is being moved takes nobody in.
+    perform from annotations.user_group g
+      where g.id = which and g.id <> '__world__' and g.moved_to is null
+        and (g.open or exists (select from annotations.membership m
+                                where m.group_id = g.id and m.user_id = who))
+        for key share;
+    if not found then
         raise exception 'no such group' using errcode = 'AN005';
     end if;
+    perform annotations.enter(who, which);
+end $$;
+
+-- Whoever runs the service lets somebody in.
+create or replace function annotations.let_in(member bigint, which text)
+returns void
+language plpgsql volatile set search_path = annotations, pg_temp as $$
+begin
+    perform from annotations.user_group g
+      where g.id = which and g.id <> '__world__' and g.moved_to is null for key share;
+    if not found then
+        raise exception 'no such group' using errcode = 'AN005';
+    end if;
+    perform annotations.enter(member, which);
 end $$;
 
 -- The owner of a group lets somebody in.
@@ -153,8 +195,7 @@ begin
     if not found then
         raise exception 'no such person' using errcode = 'AN003';
     end if;
-    insert into annotations.membership (group_id, user_id) values (which, member)
-    on conflict do nothing;
+    perform annotations.let_in(member, which);
 end $$;
 
 -- Moves a group into another one: whoever reads the other one reads its notes from this commit on,

@@ -43,6 +43,7 @@ create table annotations.user_group (
     constraint moved_somewhere_else
         check (moved_to is null or (moved_to <> id and id <> '__world__'))
 );
+create index group_moved_to on annotations.user_group (moved_to) where moved_to is not null;
 insert into annotations.user_group (id, name, open) values ('__world__', 'Public', true);
 
 create table annotations.membership (

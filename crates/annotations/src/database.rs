@@ -59,6 +59,7 @@ fn refusal(error: CallError) -> Refused {
         Some("AN008") => Refused::AccountGone,
         Some("AN009") => Refused::ChangedMeanwhile,
         Some("AN010") => Refused::malformed(crate::save::NEEDS_TEXT),
+        Some("AN011") => Refused::TooManyGroups,
         _ => Refused::Unavailable(match error {
             CallError::Database(error) => Unavailable::Database(error),
             CallError::TimedOut(limit) => Unavailable::TimedOut(limit),

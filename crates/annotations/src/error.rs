@@ -12,6 +12,8 @@ pub enum Refused {
     NotFound,
     #[error("there is no such group for you")]
     NoSuchGroup,
+    #[error("a person is in up to 1000 groups; leave one first")]
+    TooManyGroups,
     #[error("somebody else wrote this")]
     NotYours,
     #[error("a conversation stays with the readers for whom others have replied")]

@@ -107,11 +107,11 @@ impl Annotations {
     /// The groups of somebody, everybody's first.
     pub async fn groups(&self, who: Option<i64>) -> Result<Vec<Group>, Refused> {
         let sql = "select g.id, g.name, g.open, coalesce(g.owner_id = $1, false) \
-                   from annotations.user_group g \
-                   where g.moved_to is null and (g.id = $2 or exists (\
-                       select from annotations.membership m \
-                       where m.group_id = g.id and m.user_id = $1)) \
-                   order by g.id <> $2, lower(g.name), g.id limit 1000";
+                   from (select $2 as id union \
+                         select m.group_id from annotations.membership m where m.user_id = $1) o \
+                   join annotations.user_group g on g.id = o.id \
+                   where g.moved_to is null \
+                   order by g.id <> $2, lower(g.name), g.id";
         let rows = self.rows(sql, &[(&who, Type::INT8), (&WORLD, Type::TEXT)]).await?;
         Ok(rows
             .iter()
@@ -154,17 +154,9 @@ impl Annotations {
 
     /// Lets somebody into a group, by whoever runs the service.
     pub async fn let_in(&self, who: i64, group: &str) -> Result<(), Refused> {
-        let sql = "insert into annotations.membership (group_id, user_id) \
-                   select g.id, $1 from annotations.user_group g \
-                   where g.id = $2 and g.id <> $3 and g.moved_to is null \
-                   on conflict (group_id, user_id) do update set joined_at = excluded.joined_at \
-                   returning 1";
-        let params =
-            [(&who as _, Type::INT8), (&group as _, Type::TEXT), (&WORLD as _, Type::TEXT)];
-        match self.rows(sql, &params).await?.is_empty() {
-            true => Err(Refused::NoSuchGroup),
-            false => Ok(()),
-        }
+        let sql = "select annotations.let_in($1, $2)";
+        self.rows(sql, &[(&who, Type::INT8), (&group, Type::TEXT)]).await?;
+        Ok(())
     }
 
     /// Leaves a group. Leaving where one is not is no error.

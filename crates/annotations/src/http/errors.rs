@@ -175,6 +175,7 @@ fn told_refused(refused: &Refused) -> Told {
         Refused::ReplyElsewhere => (S::BAD_REQUEST, "reply_elsewhere"),
         Refused::AccountGone => (S::UNAUTHORIZED, "unknown_token"),
         Refused::ChangedMeanwhile => (S::PRECONDITION_FAILED, "changed_meanwhile"),
+        Refused::TooManyGroups => (S::CONFLICT, "too_many_groups"),
         Refused::NameTaken => (S::CONFLICT, "name_taken"),
         Refused::KeyReused => (S::CONFLICT, "key_reused"),
         Refused::Malformed(_) => (S::UNPROCESSABLE_ENTITY, "not_allowed"),
