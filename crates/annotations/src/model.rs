@@ -124,6 +124,13 @@ pub struct Filter {
     pub q: Option<String>,
 }
 
+impl Filter {
+    /// Something is looked for, beyond a page and who reads it.
+    pub fn is_narrow(&self) -> bool {
+        self.user.is_some() || self.tag.is_some() || self.q.is_some()
+    }
+}
+
 /// A place in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor {

@@ -97,6 +97,13 @@ export async function people_reply_to_each_other({ open, close, order }) {
   await one.page.reload();
   await card(one.page, "He means it");
   await look(one, "conversation");
+  // Whoever began it may go; what others said stays.
+  await press(one.page, key, "delete");
+  await press(one.page, key, "delete");
+  await gone(one.page, "Strong words");
+  await one.page.waitForSelector(`.left-behind #note-${reply}`);
+  await look(one, "left-behind");
+  await pictures(one.page, "left-behind", ".left-behind");
   await close(other);
   return close(one);
 }
