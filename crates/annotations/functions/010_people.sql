@@ -1,27 +1,38 @@
 -- People and the groups that they read in.
 --
 -- Refusals: AN001 the name is taken, AN002 the key came with something else, AN003 not found or not
--- visible, AN004 others have replied, AN005 no such group for this person, AN006 somebody else's.
+-- visible, AN004 others have replied, AN005 no such group for this person, AN006 somebody else's,
+-- AN007 a reply with a group of its own, AN008 the account is gone,
+-- AN009 it was changed meanwhile, AN010 nothing would be left of it, AN011 too many groups.
 
 -- The groups whose notes a person may read, by the names that rows have; null: nobody in particular.
 -- Every question about notes asks this. A group that was moved counts as the one it was moved to.
 create or replace function annotations.readable(viewer bigint)
 returns text[]
 language sql stable set search_path = annotations, pg_temp as $$
-    select array_agg(g.id)
-      from annotations.user_group g
-     where coalesce(g.moved_to, g.id) = '__world__'
-        or exists (select from annotations.membership m
-                    where m.user_id = viewer and m.group_id = coalesce(g.moved_to, g.id))
+    with own (id) as (
+        select '__world__' union all
+        select m.group_id
+          from annotations.membership m join annotations.user_group g on g.id = m.group_id
+         where m.user_id = viewer and g.moved_to is null
+    )
+    select array(select id from own union all
+                 select g.id from own join annotations.user_group g on g.moved_to = own.id)
 $$;
 
 -- The same, but only what counts as one group.
 create or replace function annotations.readable_as(viewer bigint, wanted text)
 returns text[]
 language sql stable set search_path = annotations, pg_temp as $$
-    select coalesce(array_agg(g.id), '{}')
-      from annotations.user_group g
-     where coalesce(g.moved_to, g.id) = wanted and g.id = any (annotations.readable(viewer))
+    with own (id) as (
+        select g.id from annotations.user_group g
+         where g.id = wanted and g.moved_to is null
+           and (wanted = '__world__'
+                or exists (select from annotations.membership m
+                            where m.user_id = viewer and m.group_id = wanted))
+    )
+    select array(select id from own union all
+                 select g.id from own join annotations.user_group g on g.moved_to = own.id)
 $$;
 
 create or replace function annotations.sign_up(new_name text, display text, token_hash bytea)
@@ -30,13 +41,11 @@ language plpgsql volatile set search_path = annotations, pg_temp as $$
 declare
     made bigint;
 begin
-    if exists (select from annotations.former_name f where f.name = new_name) then
-        raise exception 'the name is taken' using errcode = 'AN001';
-    end if;
     insert into annotations.user_account (name, display_name) values (new_name, display)
     on conflict on constraint user_name_is_taken do nothing
     returning id into made;
-    if made is null then
+    -- Asked after the insert: it has waited for a rename that gives the name up.
+    if made is null or exists (select from annotations.former_name f where f.name = new_name) then
         raise exception 'the name is taken' using errcode = 'AN001';
     end if;
     insert into annotations.token (hash, user_id) values (token_hash, made);
@@ -77,14 +86,14 @@ begin
     if old_name = new_name then
         return null;
     end if;
-    -- One's own former name may come back; others' may not.
-    if exists (select from annotations.former_name f where f.name = new_name and f.user_id <> who)
-       or exists (select from annotations.user_account u where u.name = new_name) then
+    update annotations.user_account set name = new_name where id = who;
+    -- One's own former name may come back; others' may not. Asked after the update: it has waited for
+    -- a rename that gives the name up.
+    if exists (select from annotations.former_name f where f.name = new_name and f.user_id <> who) then
         raise exception 'the name is taken' using errcode = 'AN001';
     end if;
-    update annotations.user_account set name = new_name where id = who;
     insert into annotations.former_name (name, user_id) values (old_name, who)
-    on conflict (name) do nothing;
+    on conflict (name) do update set given_up_at = excluded.given_up_at;
     return annotations.begin_bulk('rename_user', jsonb_build_object('user_id', who));
 exception
     when unique_violation then
@@ -96,6 +105,9 @@ create or replace function annotations.delete_user(who bigint)
 returns bigint
 language plpgsql volatile set search_path = annotations, pg_temp as $$
 begin
+    -- Waits for saves that are on their way, and those that come later wait for this: see
+    -- create_annotation. An update alone would pass them by, and a note would be left for ever.
+    perform from annotations.user_account where id = who for update;
     update annotations.user_account set deleted_at = statement_timestamp(), display_name = ''
      where id = who and deleted_at is null;
     if not found then
@@ -106,14 +118,34 @@ begin
     return annotations.begin_bulk('delete_user', jsonb_build_object('user_id', who));
 end $$;
 
+-- Puts somebody into a group, if they have room for one more. Every search reads all of a person's
+-- groups.
+create or replace function annotations.enter(who bigint, which text)
+returns void
+language plpgsql volatile set search_path = annotations, pg_temp as $$
+begin
+    -- One at a time, so that the count is right; saves do not wait for this.
+    perform from annotations.user_account u
+      where u.id = who and u.deleted_at is null for no key update;
+    if not found then
+        raise exception 'no such person' using errcode = 'AN003';
+    end if;
+    insert into annotations.membership (group_id, user_id)
+    select which, who
+     where (select count(*) from annotations.membership m where m.user_id = who) < 1000
+    on conflict do nothing;
+    if not found and not exists (select from annotations.membership m
+                                  where m.group_id = which and m.user_id = who) then
+        raise exception 'too many groups' using errcode = 'AN011';
+    end if;
+end $$;
+
 create or replace function annotations.make_group(who bigint, new_id text, new_name text, is_open boolean)
 returns void
 language sql volatile set search_path = annotations, pg_temp as $$
-    with made as (
-        insert into annotations.user_group (id, name, open, owner_id)
-        values (new_id, new_name, is_open, who) returning id
-    )
-    insert into annotations.membership (group_id, user_id) select id, who from made
+    insert into annotations.user_group (id, name, open, owner_id)
+    values (new_id, new_name, is_open, who);
+    select annotations.enter(who, new_id);
 $$;
 
 -- Joins an open group.
@@ -121,16 +153,29 @@ create or replace function annotations.join_group(who bigint, which text)
 returns void
 language plpgsql volatile set search_path = annotations, pg_temp as $$
 begin
-    insert into annotations.membership (group_id, user_id)
-    select g.id, who from annotations.user_group g
-     where g.id = which and g.id <> '__world__' and g.moved_to is null
-       and (g.open or exists (select from annotations.membership m
-                               where m.group_id = g.id and m.user_id = who))
-    on conflict do nothing;
-    if not exists (select from annotations.membership m where m.group_id = which and m.user_id = who)
-    then
+    -- Held until this commits: a group that is being moved takes nobody in.
+    perform from annotations.user_group g
+      where g.id = which and g.id <> '__world__' and g.moved_to is null
+        and (g.open or exists (select from annotations.membership m
+                                where m.group_id = g.id and m.user_id = who))
+        for key share;
+    if not found then
         raise exception 'no such group' using errcode = 'AN005';
     end if;
+    perform annotations.enter(who, which);
+end $$;
+
+-- Whoever runs the service lets somebody in.
+create or replace function annotations.let_in(member bigint, which text)
+returns void
+language plpgsql volatile set search_path = annotations, pg_temp as $$
+begin
+    perform from annotations.user_group g
+      where g.id = which and g.id <> '__world__' and g.moved_to is null for key share;
+    if not found then
+        raise exception 'no such group' using errcode = 'AN005';
+    end if;
+    perform annotations.enter(member, which);
 end $$;
 
 -- The owner of a group lets somebody in.
@@ -150,12 +195,12 @@ begin
     if not found then
         raise exception 'no such person' using errcode = 'AN003';
     end if;
-    insert into annotations.membership (group_id, user_id) values (which, member)
-    on conflict do nothing;
+    perform annotations.let_in(member, which);
 end $$;
 
 -- Moves a group into another one: whoever reads the other one reads its notes from this commit on,
--- and nobody else. `who` owns both; null: an operator.
+-- and nobody else. `who` owns both and is in both, else somebody who left could read on by taking
+-- the notes along; null: an operator.
 create or replace function annotations.move_group(who bigint, which text, target text)
 returns bigint
 language plpgsql volatile set search_path = annotations, pg_temp as $$
@@ -165,7 +210,9 @@ begin
     if which = '__world__' or which = target
        or (select count(*) from annotations.user_group g
             where g.id in (which, target) and g.moved_to is null
-              and (who is null or g.id = '__world__' or g.owner_id = who)) <> 2
+              and (who is null or g.owner_id = who
+                   and exists (select from annotations.membership m
+                                where m.group_id = g.id and m.user_id = who))) <> 2
        -- To everybody only by an operator: the members wrote for each other.
        or (target = '__world__' and who is not null) then
         raise exception 'no such group' using errcode = 'AN005';

@@ -36,6 +36,13 @@ declare
     into_group text := of_group;
     on_document bigint;
 begin
+    -- The lock that the reference to the account takes anyway: saves of one author do not wait for
+    -- each other, and a departure waits for all of them.
+    perform from annotations.user_account u
+      where u.id = author and u.deleted_at is null for key share;
+    if not found then
+        raise exception 'the account is gone' using errcode = 'AN008';
+    end if;
     if request_key is not null then
         insert into annotations.request (key_hash, payload_hash, annotation_id)
         values (request_key, request_payload, new_id) on conflict (key_hash) do nothing;
@@ -51,15 +58,22 @@ begin
     end if;
     if reply_to is not null then
         -- A reply is where its conversation is. The beginning is locked, so that it cannot move to
-        -- other readers while this reply still looks at the old ones.
+        -- other readers while this reply still looks at the old ones. It alone, as a move begins with
+        -- it: whoever held another reply and waited here would meet a move that comes the other way.
         select coalesce(a.root_id, a.id) into root from annotations.annotation a where a.id = reply_to;
-        perform from annotations.annotation a where a.id in (root, reply_to) order by a.id for share;
+        perform from annotations.annotation a where a.id = root for share;
         select a.* into parent
           from annotations.annotation a join annotations.user_account u on u.id = a.user_id
          where a.id = reply_to and u.deleted_at is null
            and a.group_id = any (annotations.readable(author));
         if not found then
             raise exception 'nothing to reply to' using errcode = 'AN003';
+        end if;
+        -- Whoever names a group means its readers. To write for others than those would be a leak.
+        if of_group is not null and of_group <> parent.group_id
+           and of_group is distinct from (select g.moved_to from annotations.user_group g
+                                           where g.id = parent.group_id) then
+            raise exception 'a reply is where its conversation is' using errcode = 'AN007';
         end if;
         into_group := parent.group_id;
         on_document := parent.document_id;
@@ -82,7 +96,8 @@ begin
 end $$;
 
 -- Locks a note that is to be changed, or says why it cannot be: what is not visible is not there.
-create or replace function annotations.own(author bigint, which text)
+-- `expected`: it must be in one of these versions; null: in any.
+create or replace function annotations.own(author bigint, which text, expected bigint[])
 returns annotations.annotation
 language plpgsql volatile set search_path = annotations, pg_temp as $$
 declare
@@ -99,19 +114,25 @@ begin
     if found.user_id <> author then
         raise exception 'somebody else wrote it' using errcode = 'AN006';
     end if;
+    if found.version <> all (expected) then
+        raise exception 'it was changed meanwhile' using errcode = 'AN009';
+    end if;
     return found;
 end $$;
 
 -- Changes what is not null.
 create or replace function annotations.update_annotation(
-    author bigint, which text, new_text text, new_tags text[], new_group text
+    author bigint, which text, new_text text, new_tags text[], new_group text, expected bigint[]
 )
 returns void
 language plpgsql volatile set search_path = annotations, leasehold, pg_temp as $$
 declare
-    old annotations.annotation := annotations.own(author, which);
+    old annotations.annotation := annotations.own(author, which, expected);
 begin
     perform set_config('leasehold.tag', 'storage.update_annotation', true);
+    if new_text = '' and old.kind <> 'annotation' then
+        raise exception 'a note without a passage needs a text' using errcode = 'AN010';
+    end if;
     if new_group is not null and new_group <> old.group_id then
         if old.kind = 'reply' then
             raise exception 'a reply is where its conversation is' using errcode = 'AN004';
@@ -136,11 +157,13 @@ begin
      where a.id = which;
 end $$;
 
-create or replace function annotations.delete_annotation(author bigint, which text)
+create or replace function annotations.delete_annotation(
+    author bigint, which text, expected bigint[]
+)
 returns void
 language plpgsql volatile set search_path = annotations, leasehold, pg_temp as $$
 declare
-    old annotations.annotation := annotations.own(author, which);
+    old annotations.annotation := annotations.own(author, which, expected);
 begin
     perform set_config('leasehold.tag', 'storage.delete_annotation', true);
     delete from annotations.annotation where id = old.id;

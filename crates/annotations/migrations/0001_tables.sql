@@ -18,6 +18,7 @@ create table annotations.former_name (
     user_id bigint not null references annotations.user_account,
     given_up_at timestamptz not null default statement_timestamp()
 );
+create index former_name_of_user on annotations.former_name (user_id, given_up_at);
 
 -- What people and their programs show. Nothing is kept but the hash.
 create table annotations.token (
@@ -42,6 +43,7 @@ create table annotations.user_group (
     constraint moved_somewhere_else
         check (moved_to is null or (moved_to <> id and id <> '__world__'))
 );
+create index group_moved_to on annotations.user_group (moved_to) where moved_to is not null;
 insert into annotations.user_group (id, name, open) values ('__world__', 'Public', true);
 
 create table annotations.membership (
@@ -87,7 +89,8 @@ create table annotations.annotation (
     version bigint not null default 1,
     constraint replies_answer_something check
         ((kind = 'reply') = (parent_id is not null) and (kind = 'reply') = (root_id is not null)),
-    constraint annotations_quote_something check ((kind = 'annotation') = (quote <> ''))
+    constraint annotations_quote_something check ((kind = 'annotation') = (quote <> '')),
+    constraint notes_say_something check (kind = 'annotation' or text <> '')
 ) with (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
 create index annotation_of_document on annotations.annotation (document_id, updated_at, id);

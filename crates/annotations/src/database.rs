@@ -55,6 +55,11 @@ fn refusal(error: CallError) -> Refused {
         Some("AN004") => Refused::HasReplies,
         Some("AN005") => Refused::NoSuchGroup,
         Some("AN006") => Refused::NotYours,
+        Some("AN007") => Refused::ReplyElsewhere,
+        Some("AN008") => Refused::AccountGone,
+        Some("AN009") => Refused::ChangedMeanwhile,
+        Some("AN010") => Refused::malformed(crate::save::NEEDS_TEXT),
+        Some("AN011") => Refused::TooManyGroups,
         _ => Refused::Unavailable(match error {
             CallError::Database(error) => Unavailable::Database(error),
             CallError::TimedOut(limit) => Unavailable::TimedOut(limit),

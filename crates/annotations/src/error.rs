@@ -12,10 +12,21 @@ pub enum Refused {
     NotFound,
     #[error("there is no such group for you")]
     NoSuchGroup,
+    #[error("a person is in up to 1000 groups; leave one first")]
+    TooManyGroups,
     #[error("somebody else wrote this")]
     NotYours,
     #[error("a conversation stays with the readers for whom others have replied")]
     HasReplies,
+    #[error(
+        "a reply is in the group of what it answers; leave out the group, or begin a note of its own there"
+    )]
+    ReplyElsewhere,
+    #[error("this was changed meanwhile; look at it as it is now, then change it again")]
+    ChangedMeanwhile,
+    /// The person left while this was on its way.
+    #[error("this account is not there any more")]
+    AccountGone,
     #[error("this name is taken")]
     NameTaken,
     #[error("this key came with something else before; use a new key for something new")]

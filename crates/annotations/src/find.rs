@@ -47,6 +47,20 @@ impl Annotations {
         Ok(Counts { annotations: row.get(0), page_notes: row.get(1), replies: row.get(2) })
     }
 
+    /// Which of these notes are not there for this person, such as deleted ones.
+    pub(crate) async fn gone(
+        &self,
+        viewer: Option<i64>,
+        ids: &[String],
+    ) -> Result<Vec<String>, Refused> {
+        let sql = "select w.id from unnest($2::text[]) with ordinality as w (id, place) \
+                   where not exists (select from annotations.shown s where s.id = w.id \
+                       and s.group_id = any ((select annotations.readable($1))::text[])) \
+                   order by w.place";
+        let rows = self.rows(sql, &[(&viewer, Type::INT8), (&ids, Type::TEXT_ARRAY)]).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
     pub(crate) async fn find(
         &self,
         viewer: Option<i64>,

@@ -81,7 +81,7 @@ pub struct Annotation {
 pub struct NewAnnotation {
     pub url: String,
     pub title: String,
-    /// `None`: everybody.
+    /// `None`: everybody, or the group of what is answered.
     pub group: Option<String>,
     pub reply_to: Option<AnnotationId>,
     /// Empty: about the whole page.
@@ -98,6 +98,8 @@ pub struct Change {
     pub text: Option<String>,
     pub tags: Option<Vec<String>>,
     pub group: Option<String>,
+    /// Only if it is in one of these versions.
+    pub expected: Option<Vec<i64>>,
 }
 
 /// A note that was stored.
@@ -120,6 +122,13 @@ pub struct Filter {
     pub references: Option<AnnotationId>,
     /// Words in quote, text and tags.
     pub q: Option<String>,
+}
+
+impl Filter {
+    /// Something is looked for, beyond a page and who reads it.
+    pub fn is_narrow(&self) -> bool {
+        self.user.is_some() || self.tag.is_some() || self.q.is_some()
+    }
 }
 
 /// A place in the list.

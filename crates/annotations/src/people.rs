@@ -40,6 +40,23 @@ impl Annotations {
         Ok(token)
     }
 
+    /// A new token for somebody in place of all that they have: those are void, and browsers that
+    /// were logged in with them are logged out. Also gives how many there were.
+    pub async fn only_token(&self, name: &str) -> Result<(Token, i64), Refused> {
+        let token = Token::random();
+        // The deletion does not see what the same statement inserts.
+        let sql = "with made as (\
+                       insert into annotations.token (hash, user_id) \
+                       select $1, u.id from annotations.user_account u \
+                       where u.name = $2 and u.deleted_at is null returning user_id), \
+                   gone as (\
+                       delete from annotations.token t using made m \
+                       where t.user_id = m.user_id returning 1) \
+                   select (select count(*) from gone) from made";
+        let row = self.row(sql, &[(&token.hash(), Type::BYTEA), (&name, Type::TEXT)]).await?;
+        Ok((token, row.get(0)))
+    }
+
     /// Whose token it is; `None`: nobody's, or not any more.
     pub async fn who(&self, token: &Token) -> Result<Option<User>, Refused> {
         let sql = "select u.id, u.name, u.display_name from annotations.token t \
@@ -90,11 +107,11 @@ impl Annotations {
     /// The groups of somebody, everybody's first.
     pub async fn groups(&self, who: Option<i64>) -> Result<Vec<Group>, Refused> {
         let sql = "select g.id, g.name, g.open, coalesce(g.owner_id = $1, false) \
-                   from annotations.user_group g \
-                   where g.moved_to is null and (g.id = $2 or exists (\
-                       select from annotations.membership m \
-                       where m.group_id = g.id and m.user_id = $1)) \
-                   order by g.id <> $2, lower(g.name), g.id limit 1000";
+                   from (select $2 as id union \
+                         select m.group_id from annotations.membership m where m.user_id = $1) o \
+                   join annotations.user_group g on g.id = o.id \
+                   where g.moved_to is null \
+                   order by g.id <> $2, lower(g.name), g.id";
         let rows = self.rows(sql, &[(&who, Type::INT8), (&WORLD, Type::TEXT)]).await?;
         Ok(rows
             .iter()
@@ -137,17 +154,9 @@ impl Annotations {
 
     /// Lets somebody into a group, by whoever runs the service.
     pub async fn let_in(&self, who: i64, group: &str) -> Result<(), Refused> {
-        let sql = "insert into annotations.membership (group_id, user_id) \
-                   select g.id, $1 from annotations.user_group g \
-                   where g.id = $2 and g.id <> $3 and g.moved_to is null \
-                   on conflict (group_id, user_id) do update set joined_at = excluded.joined_at \
-                   returning 1";
-        let params =
-            [(&who as _, Type::INT8), (&group as _, Type::TEXT), (&WORLD as _, Type::TEXT)];
-        match self.rows(sql, &params).await?.is_empty() {
-            true => Err(Refused::NoSuchGroup),
-            false => Ok(()),
-        }
+        let sql = "select annotations.let_in($1, $2)";
+        self.rows(sql, &[(&who, Type::INT8), (&group, Type::TEXT)]).await?;
+        Ok(())
     }
 
     /// Leaves a group. Leaving where one is not is no error.
@@ -157,7 +166,7 @@ impl Annotations {
         Ok(())
     }
 
-    /// Moves a group into another; `who` owns both, or is an operator.
+    /// Moves a group into another; `who` owns both and is in both. `None`: an operator.
     pub async fn move_group(
         &self,
         who: Option<i64>,

@@ -20,6 +20,7 @@ pub const LONGEST_QUOTE: usize = 16_384;
 pub const MOST_TAGS: usize = 20;
 /// Characters of a tag.
 pub const LONGEST_TAG: usize = 64;
+pub(crate) const NEEDS_TEXT: &str = "a note without a passage needs a text";
 const LONGEST_URL: usize = 2000;
 const LONGEST_TITLE: usize = 300;
 
@@ -34,7 +35,7 @@ impl Annotations {
         check_texts(&new.text, &new.tags)?;
         check_quote(&new)?;
         if kind != Kind::Annotation && new.text.trim().is_empty() {
-            return Err(Refused::malformed("a note without a passage needs a text"));
+            return Err(Refused::malformed(NEEDS_TEXT));
         }
         // A reply is on its parent's page.
         let url = if kind == Kind::Reply { String::new() } else { canonical(&new.url)? };
@@ -45,7 +46,9 @@ impl Annotations {
             None => (None, None),
         };
         let id = AnnotationId::random();
-        let group = new.group.as_deref().unwrap_or(WORLD);
+        check_group(new.group.as_deref())?;
+        // A reply without one is where its parent is.
+        let group = new.group.as_deref().or((kind != Kind::Reply).then_some(WORLD));
         let parent = new.reply_to.as_ref().map(AnnotationId::as_str);
         let row = self
             .row(
@@ -83,18 +86,23 @@ impl Annotations {
         id: &AnnotationId,
         change: Change,
     ) -> Result<Annotation, Refused> {
+        check_group(change.group.as_deref())?;
         check_texts(
             change.text.as_deref().unwrap_or_default(),
             change.tags.as_deref().unwrap_or_default(),
         )?;
+        // Nothing but spaces is nothing; what may be empty Postgres knows.
+        let text =
+            change.text.map(|text| if text.trim().is_empty() { String::new() } else { text });
         self.rows(
-            "select annotations.update_annotation($1, $2, $3, $4, $5)",
+            "select annotations.update_annotation($1, $2, $3, $4, $5, $6)",
             &[
                 (&author.id, Type::INT8),
                 (&id.as_str(), Type::TEXT),
-                (&change.text, Type::TEXT),
+                (&text, Type::TEXT),
                 (&change.tags, Type::TEXT_ARRAY),
                 (&change.group, Type::TEXT),
+                (&change.expected, Type::INT8_ARRAY),
             ],
         )
         .await?;
@@ -103,8 +111,21 @@ impl Annotations {
     }
 
     pub async fn delete(&self, author: &User, id: &AnnotationId) -> Result<(), Refused> {
-        let sql = "select annotations.delete_annotation($1, $2)";
-        self.rows(sql, &[(&author.id, Type::INT8), (&id.as_str(), Type::TEXT)]).await?;
+        self.delete_if(author, id, None).await
+    }
+
+    /// Only if it is in one of these versions; `None`: in any.
+    pub async fn delete_if(
+        &self,
+        author: &User,
+        id: &AnnotationId,
+        expected: Option<Vec<i64>>,
+    ) -> Result<(), Refused> {
+        self.rows(
+            "select annotations.delete_annotation($1, $2, $3)",
+            &[(&author.id, Type::INT8), (&id.as_str(), Type::TEXT), (&expected, Type::INT8_ARRAY)],
+        )
+        .await?;
         self.changed(id);
         Ok(())
     }
@@ -114,6 +135,14 @@ impl Annotations {
         if let Some(mirrored) = &self.0.mirrored {
             mirrored.changed(id.as_str());
         }
+    }
+}
+
+/// No group has such a name, and Postgres takes no such text.
+fn check_group(group: Option<&str>) -> Result<(), Refused> {
+    match group {
+        Some(group) if group.contains('\0') => Err(Refused::NoSuchGroup),
+        _ => Ok(()),
     }
 }
 

@@ -5,6 +5,8 @@
 //!   old, restored or wrong can hide something for a while, and can never leak.
 //! - What somebody just saved is among what they find, whatever the index knows: their own rows that
 //!   changed since index and table were last seen equal come from Postgres.
+//! - A person is found by their present name from the commit of a rename on: the index is asked for
+//!   their former names as well, which are nobody else's.
 //! - A search does not wait for an index that is much slower than usual, and does not ask while the
 //!   breaker is open. Then Postgres answers alone.
 //!
@@ -14,7 +16,9 @@
 
 use std::time::Instant;
 
+use futures_util::future::try_join_all;
 use jiff::Timestamp;
+use tokio_postgres::types::Type;
 
 use crate::error::Refused;
 use crate::find::Reach;
@@ -39,12 +43,12 @@ impl Annotations {
         let Some(mirrored) = &self.0.mirrored else {
             return self.search_alone(viewer, filter, cursor, limit, IndexState::Down).await;
         };
-        let groups = self.readable(viewer, filter.group.as_deref()).await?;
+        let scope = self.scope(viewer, filter).await?;
         let settings = self.settings();
         let patience = mirrored.pace.patience(settings.index_patience, settings.index_limit);
         // On its own: whether the index answers at all is of interest when nobody waits any more.
-        let (this, query) = (self.clone(), question(filter, groups, cursor, limit));
-        let asking = tokio::spawn(async move { this.ask(&query).await });
+        let (this, queries) = (self.clone(), questions(filter, scope, cursor, limit));
+        let asking = tokio::spawn(async move { this.ask(&queries).await });
         match tokio::time::timeout(patience, asking).await {
             Ok(Ok(Some(hits))) => self.shown(mirrored, viewer, filter, cursor, limit, hits).await,
             _ => self.search_alone(viewer, filter, cursor, limit, IndexState::Down).await,
@@ -68,17 +72,17 @@ impl Annotations {
         Ok(Found { rows, next, index })
     }
 
-    /// The index's answer; `None`: it has none, in time.
-    async fn ask(&self, query: &Query) -> Option<Hits> {
+    /// The index's answer to one question or several; `None`: it has none, in time.
+    async fn ask(&self, queries: &[Query]) -> Option<Hits> {
         let mirrored = self.0.mirrored.as_ref()?;
         let started = Instant::now();
         let question = mirrored.breaker.ask(started).ok()?;
-        let asking = mirrored.index.search(query);
+        let asking = try_join_all(queries.iter().map(|query| mirrored.index.search(query)));
         let answer = tokio::time::timeout(self.settings().index_limit, asking).await;
         let hits = match answer {
-            Ok(Ok(hits)) => {
+            Ok(Ok(answers)) => {
                 mirrored.pace.saw(started.elapsed());
-                Some(hits)
+                Some(Hits::merged(answers, queries.first().map_or(0, Query::size)))
             }
             Ok(Err(error)) => {
                 tracing::debug!(%error, "the index did not answer a search");
@@ -114,8 +118,9 @@ impl Annotations {
         };
         if viewer.is_some() {
             let since = state.equal_as_of.unwrap_or(Timestamp::UNIX_EPOCH);
-            let reach =
-                Reach { before: cursor, own_since: Some(since), most: limit, ..Reach::default() };
+            // One more than fits: else nobody would know that there is a next page.
+            let most = limit + 1;
+            let reach = Reach { before: cursor, own_since: Some(since), most, ..Reach::default() };
             let own = self.find(viewer, filter, reach).await?;
             rows = merged(rows, own, next.as_ref());
         }
@@ -123,35 +128,47 @@ impl Annotations {
         Ok(Found { rows, next, index: state.index })
     }
 
-    /// The groups that a question may look into.
-    async fn readable(
-        &self,
-        viewer: Option<i64>,
-        group: Option<&str>,
-    ) -> Result<Vec<String>, Refused> {
-        use tokio_postgres::types::Type;
-        let sql = "select case when $2::text is null then annotations.readable($1) \
-                   else annotations.readable_as($1, $2) end";
-        let row = self.row(sql, &[(&viewer, Type::INT8), (&group, Type::TEXT)]).await?;
-        Ok(row.get::<_, Option<Vec<String>>>(0).unwrap_or_default())
+    /// Where a question may look, and under which names.
+    async fn scope(&self, viewer: Option<i64>, filter: &Filter) -> Result<Scope, Refused> {
+        let params = [
+            (&viewer as _, Type::INT8),
+            (&filter.group as _, Type::TEXT),
+            (&filter.user as _, Type::TEXT),
+        ];
+        let row = self.row(include_str!("../queries/scope.sql"), &params).await?;
+        Ok(Scope {
+            groups: row.get::<_, Option<Vec<String>>>(0).unwrap_or_default(),
+            former_names: row.get(1),
+        })
     }
 }
 
-fn question(filter: &Filter, groups: Vec<String>, cursor: Option<&Cursor>, limit: usize) -> Query {
-    Query {
-        url: filter.url.clone(),
-        user: filter.user.clone(),
-        groups: Some(groups),
-        tag: filter.tag.clone(),
-        kind: filter.kind.map(str::to_owned),
-        reference: filter.references.as_ref().map(|id| id.as_str().to_owned()),
-        words: filter.q.clone(),
-        limit,
-        after: cursor.map(|cursor| index::Cursor {
-            updated: cursor.updated_at.as_microsecond(),
-            id: cursor.id.as_str().to_owned(),
-        }),
-    }
+struct Scope {
+    groups: Vec<String>,
+    /// Of the person who is looked for. The index may still have their notes under these.
+    former_names: Vec<String>,
+}
+
+/// One question for each name.
+fn questions(filter: &Filter, scope: Scope, cursor: Option<&Cursor>, limit: usize) -> Vec<Query> {
+    let former = scope.former_names.into_iter().map(Some);
+    std::iter::once(filter.user.clone())
+        .chain(former)
+        .map(|user| Query {
+            url: filter.url.clone(),
+            user,
+            groups: Some(scope.groups.clone()),
+            tag: filter.tag.clone(),
+            kind: filter.kind.map(str::to_owned),
+            reference: filter.references.as_ref().map(|id| id.as_str().to_owned()),
+            words: filter.q.clone(),
+            limit,
+            after: cursor.map(|cursor| index::Cursor {
+                updated: cursor.updated_at.as_microsecond(),
+                id: cursor.id.as_str().to_owned(),
+            }),
+        })
+        .collect()
 }
 
 fn place(cursor: &index::Cursor) -> Option<Cursor> {

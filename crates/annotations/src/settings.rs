@@ -13,8 +13,8 @@ pub struct Settings {
     pub base_url: String,
     /// People may make accounts for themselves. Default: off.
     pub sign_up: bool,
-    /// Pages of these origins, such as `http://localhost:3000`, may use the service from a browser.
-    /// Default: none.
+    /// Pages of these origins, such as `http://127.0.0.1:3000`, may read and write notes from a
+    /// browser. People's log-in counts there when page and service are of the same site. Default: none.
     pub origins: Vec<String>,
     pub limits: Limits,
     /// Who shows it may re-index and move groups. Default: nobody.
@@ -98,7 +98,7 @@ impl Settings {
         for origin in &self.origins {
             if !is_origin(origin) || origin.matches('/').count() != 2 {
                 return bad(format!(
-                    "{origin:?} is no origin; write it as http://localhost:3000, without a path"
+                    "{origin:?} is no origin; write it as http://127.0.0.1:3000, without a path"
                 ));
             }
         }
@@ -133,6 +133,6 @@ mod tests {
         assert!(with(&|s| s.origins = vec!["http://a/b".into()]).contains("without a path"));
         assert!(with(&|s| s.index_limit = Duration::ZERO).contains("between"));
         assert!(with(&|s| s.batch = 0).contains("10000"));
-        assert!(with(&|s| s.origins = vec!["http://localhost:3000".into()]).is_empty());
+        assert!(with(&|s| s.origins = vec!["http://127.0.0.1:3000".into()]).is_empty());
     }
 }

@@ -17,10 +17,9 @@ const notes = (() => {
   }
 
   // Asks the service; the answer's JSON, or an error in words for people.
-  async function ask(method, path, body, key) {
-    const headers = { Accept: "application/json" };
+  async function ask(method, path, body, more) {
+    const headers = { Accept: "application/json", ...more };
     if (body !== undefined) headers["Content-Type"] = "application/json";
-    if (key !== undefined) headers["Idempotency-Key"] = key;
     let response;
     try {
       response = await fetch(path, {

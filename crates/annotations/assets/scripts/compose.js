@@ -80,7 +80,7 @@
       if (selectors) target.selector = selectors;
       const body = bodies(one("#compose-text").value.trim(), tagsOf(one("#compose-tags").value));
       const group = one("#compose-group").value;
-      const made = await ask("POST", "/api/annotations", { target, body, group }, key);
+      const made = await ask("POST", "/api/annotations", { target, body, group }, { "Idempotency-Key": key });
       const tab = selectors ? "annotations" : "notes";
       end();
       say("Saved.");
@@ -147,13 +147,15 @@
     reply(card) {
       within(card, "Your reply", "", null, async (text, _, own) => {
         const reply = { replyTo: card.dataset.note, body: [{ type: "TextualBody", value: text, purpose: "replying" }] };
-        return (await ask("POST", "/api/annotations", reply, own)).key;
+        return (await ask("POST", "/api/annotations", reply, { "Idempotency-Key": own })).key;
       });
     },
     edit(card) {
+      // What was changed in another window meanwhile is not written over.
+      const { note, version } = card.dataset;
       within(card, "Your note", textOf(card), tagsIn(card), async (text, tags) => {
-        const changed = await ask("PATCH", `/api/annotations/${card.dataset.note}`, { body: bodies(text, tags) });
-        return changed.key;
+        const seen = { "If-Match": `"${version}"` };
+        return (await ask("PATCH", `/api/annotations/${note}`, { body: bodies(text, tags) }, seen)).key;
       });
     },
     // Asked twice: the second press, within a few seconds, does it.

@@ -1,7 +1,8 @@
 // Notes in the margin of any page: <script src="ORIGIN/embed.js" defer></script>
 //
-// The page's own origin must be allowed in the settings of the service. Log in there first: the
-// notes that you may see are shown, and what you select can be annotated.
+// The page's own origin must be allowed in the settings of the service, and be of the same site, as
+// www.example.org and notes.example.org are: else the browser keeps the log-in to itself. Log in at
+// the service: the notes that you may see are shown, and what you select can be annotated.
 "use strict";
 (() => {
   const service = new URL(document.currentScript.src).origin;
@@ -14,6 +15,7 @@
     :host { all: initial; position: fixed; right: 12px; bottom: 12px; z-index: 2147483000; font: 15px/1.5 system-ui, sans-serif; color-scheme: light dark; }
     section { width: min(340px, calc(100vw - 24px)); max-height: 70vh; overflow-y: auto; padding: 12px; border: 1px solid light-dark(#85887f, #767c74); border-radius: 12px; background: light-dark(#fff, #1b1e1b); color: light-dark(#1f211e, #e6e5de); box-shadow: 0 8px 32px rgb(0 0 0 / 25%); }
     button { font: inherit; padding: 4px 12px; border: 1px solid light-dark(#0b6a5b, #7ccfba); border-radius: 8px; background: light-dark(#0b6a5b, #7ccfba); color: light-dark(#fff, #0c1f1a); cursor: pointer; }
+    a { color: light-dark(#0b6a5b, #7ccfba); } button:disabled { opacity: 0.6; cursor: default; }
     article { padding: 8px 0; border-top: 1px solid light-dark(#dedbd1, #333833); overflow-wrap: anywhere; }
     blockquote { margin: 4px 0; padding-left: 8px; border-left: 3px solid #f8d96b; font-style: italic; }
     textarea { box-sizing: border-box; width: 100%; font: inherit; margin: 6px 0; }
@@ -34,14 +36,22 @@
   const status = make("p", "", head);
   status.setAttribute("role", "status");
   const add = make("button", "Annotate the selection", head);
+  add.hidden = true;
+  const enter = make("a", "Log in to annotate", head);
+  enter.hidden = true;
+  Object.assign(enter, { href: `${service}/account`, target: "_blank", rel: "noopener" });
   const form = make("form", "", panel);
   form.hidden = true;
   const quote = make("blockquote", "", form);
   const area = make("textarea", "", form);
   area.setAttribute("aria-label", "Your note");
-  make("button", "Save", form);
+  const save = make("button", "Save", form);
   const list = make("div", "", panel);
   let exact = "";
+
+  // One note, however often it is sent: the same words about the same passage have the same key.
+  const freshKey = () => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+  let key = freshKey();
 
   async function ask(path, options = {}) {
     const response = await fetch(service + path, {
@@ -58,8 +68,16 @@
   const quoted = (note) =>
     note.target.selector?.find((it) => it.type === "TextQuoteSelector")?.exact ?? "";
 
+  // Whoever is not logged in is shown the way there.
+  async function greet() {
+    const { user } = await ask("/api/profile");
+    add.hidden = !user;
+    enter.hidden = Boolean(user);
+  }
+
   async function refresh() {
     try {
+      await greet();
       const found = await ask(`/api/search?limit=100&url=${encodeURIComponent(here)}`);
       opener.textContent = `Notes (${found.rows.length})`;
       status.textContent = found.rows.length === 0 ? "No notes on this page." : "";
@@ -87,16 +105,27 @@
     quote.textContent = exact;
     quote.hidden = exact === "";
     form.hidden = false;
+    key = freshKey();
     area.focus();
+  });
+  area.addEventListener("input", () => {
+    key = freshKey();
+  });
+  // Back from logging in.
+  addEventListener("focus", () => {
+    if (!panel.hidden && !enter.hidden) refresh();
   });
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
+    if (save.disabled) return;
+    save.disabled = true;
+    status.textContent = "";
     const target = { source: here, title: document.title.slice(0, 300) };
     if (exact) target.selector = [{ type: "TextQuoteSelector", exact }];
     try {
       await ask("/api/annotations", {
         method: "POST",
-        headers: { "Content-Type": "application/json" },
+        headers: { "Content-Type": "application/json", "Idempotency-Key": key },
         body: JSON.stringify({ target, body: [{ type: "TextualBody", value: area.value.trim() }] }),
       });
       form.reset();
@@ -104,6 +133,8 @@
       await refresh();
     } catch (error) {
       status.textContent = error.message;
+    } finally {
+      save.disabled = false;
     }
   });
   document.body.append(host);

@@ -8,6 +8,28 @@ Object.assign(notes, (() => {
 
   const wanted = () => new URLSearchParams(location.search);
 
+  const cardOf = (key) => one(`#margin [data-note="${CSS.escape(key)}"]`);
+
+  // Where the focus is in the margin, and how to put it back when everything there is new: onto the
+  // same thing, onto the filter that was chosen, or onto what stands where a deleted note stood.
+  function focused() {
+    const at = document.activeElement;
+    if (!place.contains(at)) return () => {};
+    const { tab, add } = at.dataset;
+    const key = at.closest("[data-note]")?.dataset.note;
+    const row = all("#margin .card").findIndex((card) => card.dataset.note === key);
+    return () => {
+      if (document.activeElement !== document.body) return;
+      const cards = all("#margin .card");
+      const next =
+        (tab && one(`#margin [data-tab="${tab}"]`)) ||
+        (add && one(`#margin [data-drop="${add}"]`)) ||
+        (key && (cardOf(key) ?? cards[Math.min(row, cards.length - 1)])) ||
+        one("#margin .tabs [aria-current]");
+      next?.focus({ preventScroll: true });
+    };
+  }
+
   // Fetches the notes for the filters in the address. Only the last question counts.
   async function refresh({ focus } = {}) {
     const mine = ++latest;
@@ -22,7 +44,9 @@ Object.assign(notes, (() => {
       const words = await response.text();
       if (mine !== latest) return;
       const page = new DOMParser().parseFromString(words, "text/html");
+      const back = focused();
       place.replaceChildren(...page.body.childNodes);
+      back();
     } catch {
       if (mine !== latest) return;
       say("The notes could not be fetched; what you see is what was there before.");
@@ -47,12 +71,16 @@ Object.assign(notes, (() => {
       else query.delete(name);
     }
     history.pushState(null, "", query.size > 0 ? `/?${query}` : "/");
-    one("#q").value = query.get("q") ?? "";
-    one("#group").value = query.get("group") ?? "";
+    follow();
     return refresh({ focus });
   }
 
-  const cardOf = (key) => one(`#margin [data-note="${CSS.escape(key)}"]`);
+  // The fields say what the address says.
+  function follow() {
+    const query = wanted();
+    one("#q").value = query.get("q") ?? "";
+    one("#group").value = query.get("group") ?? "";
+  }
 
   // Brings a note and its passage into view.
   function show(key, { text = false } = {}) {
@@ -105,7 +133,10 @@ Object.assign(notes, (() => {
     open(false);
     one("#open").focus();
   });
-  addEventListener("popstate", () => refresh());
+  addEventListener("popstate", () => {
+    follow();
+    refresh();
+  });
   arrive();
   return { refresh, go, show, open, cardOf };
 })());

@@ -7,10 +7,11 @@ use leasehold_http::headers::{IDEMPOTENCY_KEY, REPLAYED, text};
 use leasehold_http::request::limit;
 
 use super::errors::Failure;
+use super::precondition::{etag, if_match};
 use super::web::{Answer, Shared, answer, empty, given, id_in, query};
 use super::wire::{AnnotationJson, ChangeAnnotation, CreateAnnotation, SearchAnswer};
 use crate::id::AnnotationId;
-use crate::model::{Cursor, Filter, Kind};
+use crate::model::{Annotation, Cursor, Filter, Kind};
 use crate::save::{LONGEST_TAG, canonical};
 use crate::search::LARGEST_PAGE;
 
@@ -29,7 +30,7 @@ const LONGEST_QUESTION: usize = 200;
 pub async fn create(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
     let (parts, body) = request.into_parts();
-    let author = web.author(&parts.headers).await?;
+    let author = web.note_author(&parts.headers).await?;
     let new: CreateAnnotation = web.json(&parts.headers, body).await?;
     let new = new.draft(idempotency_key(&parts.headers)?)?;
     let viewer = author.id;
@@ -41,6 +42,7 @@ pub async fn create(State(web): State<Shared>, request: Request) -> Answer {
     let map = response.headers_mut();
     let place = format!("{}/api/annotations/{}", web.base_url, saved.annotation.id);
     map.insert(header::LOCATION, text(&place));
+    map.insert(header::ETAG, etag(saved.annotation.version));
     if saved.replayed {
         map.insert(REPLAYED, HeaderValue::from_static("true"));
     }
@@ -58,47 +60,58 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Failure> {
 /// Reads a note.
 #[utoipa::path(get, path = "/api/annotations/{key}", tag = "annotations", operation_id = "readAnnotation",
     params(("key" = String, Path, pattern = "^[0-9A-Za-z]{22}$")),
-    responses((status = 200, description = "The note", body = AnnotationJson)),
+    responses((status = 200, description = "The note", body = AnnotationJson, headers(("ETag" = String, description = "Its version, for If-Match")))),
     security((), ("token" = [])))]
 pub async fn read(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
     let id = id_in(&request, 2)?;
     let viewer = web.viewer(request.headers()).await?.id();
     let row = web.annotations.read(viewer, &id).await?;
-    answer(StatusCode::OK, &AnnotationJson::of(&web, &row, viewer))
+    shown(&web, &row, viewer)
+}
+
+/// A note, with its version.
+fn shown(web: &Shared, row: &Annotation, viewer: Option<i64>) -> Answer {
+    let mut response = answer(StatusCode::OK, &AnnotationJson::of(web, row, viewer))?;
+    response.headers_mut().insert(header::ETAG, etag(row.version));
+    Ok(response)
 }
 
 /// Changes a note of one's own.
 #[utoipa::path(patch, path = "/api/annotations/{key}", tag = "annotations", operation_id = "changeAnnotation",
-    params(("key" = String, Path, pattern = "^[0-9A-Za-z]{22}$")),
+    params(("key" = String, Path, pattern = "^[0-9A-Za-z]{22}$"),
+        ("If-Match" = Option<String>, Header, description = "The ETag that you have seen: if it was changed since, nothing is done.", pattern = "^(\\*|\"[0-9]{1,18}\")$")),
     request_body = ChangeAnnotation,
-    responses((status = 200, description = "As it is now", body = AnnotationJson)),
+    responses((status = 200, description = "As it is now", body = AnnotationJson, headers(("ETag" = String, description = "Its version, for If-Match")))),
     security(("token" = [])))]
 pub async fn change(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
     let id = id_in(&request, 2)?;
     let (parts, body) = request.into_parts();
-    let author = web.author(&parts.headers).await?;
+    let author = web.note_author(&parts.headers).await?;
     let change: ChangeAnnotation = web.json(&parts.headers, body).await?;
-    let change = change.change()?;
+    let change = change.change(if_match(&parts.headers)?)?;
     let viewer = author.id;
     let annotations = web.annotations.clone();
     let row =
         Failure::undisturbed(async move { annotations.update(&author, &id, change).await }).await?;
-    answer(StatusCode::OK, &AnnotationJson::of(&web, &row, Some(viewer)))
+    shown(&web, &row, Some(viewer))
 }
 
 /// Deletes a note of one's own. Replies stay.
 #[utoipa::path(delete, path = "/api/annotations/{key}", tag = "annotations", operation_id = "deleteAnnotation",
-    params(("key" = String, Path, pattern = "^[0-9A-Za-z]{22}$")),
+    params(("key" = String, Path, pattern = "^[0-9A-Za-z]{22}$"),
+        ("If-Match" = Option<String>, Header, description = "The ETag that you have seen: if it was changed since, nothing is done.", pattern = "^(\\*|\"[0-9]{1,18}\")$")),
     responses((status = 204, description = "Gone")),
     security(("token" = [])))]
 pub async fn delete(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
     let id = id_in(&request, 2)?;
-    let author = web.author(request.headers()).await?;
+    let author = web.note_author(request.headers()).await?;
+    let expected = if_match(request.headers())?;
     let annotations = web.annotations.clone();
-    Failure::undisturbed(async move { annotations.delete(&author, &id).await }).await?;
+    Failure::undisturbed(async move { annotations.delete_if(&author, &id, expected).await })
+        .await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 

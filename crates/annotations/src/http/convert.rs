@@ -96,7 +96,7 @@ impl CreateAnnotation {
 }
 
 impl ChangeAnnotation {
-    pub fn change(self) -> Result<Change, Failure> {
+    pub fn change(self, expected: Option<Vec<i64>>) -> Result<Change, Failure> {
         let (text, tags) = match self.body {
             Some(body) => {
                 let (text, tags) = texts(body)?;
@@ -104,7 +104,7 @@ impl ChangeAnnotation {
             }
             None => (None, None),
         };
-        Ok(Change { text, tags, group: self.group })
+        Ok(Change { text, tags, group: self.group, expected })
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! # What is true
 //! - Nothing leaves without the guarding headers, whoever wrote the answer.
-//! - Only origins from the settings are let in by a browser; none by default.
+//! - Only origins from the settings are let in by a browser; none by default. They read and write
+//!   notes, and nothing else: accounts and groups are for our own pages.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -18,6 +19,7 @@ use super::web::Shared;
 
 pub async fn frame(State(web): State<Shared>, request: Request, next: Next) -> Response {
     let origin = web.allowed_origin(request.headers()).cloned();
+    let origin = origin.filter(|_| is_for_other_pages(request.uri().path()));
     let asks_first = request.method() == Method::OPTIONS
         && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
     let mut response = match asks_first && origin.is_some() {
@@ -35,9 +37,16 @@ pub async fn frame(State(web): State<Shared>, request: Request, next: Next) -> R
     response
 }
 
+/// What the script in other people's pages needs.
+fn is_for_other_pages(path: &str) -> bool {
+    matches!(path, "/api/search" | "/api/profile" | "/api/annotations" | "/embed.js")
+        || path.starts_with("/api/annotations/")
+}
+
 fn allow(map: &mut HeaderMap, origin: HeaderValue) {
     map.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     map.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+    map.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("etag"));
     map.insert(headers::RESOURCE, HeaderValue::from_static("cross-origin"));
 }
 
@@ -48,7 +57,7 @@ fn permission() -> Response {
     let map = response.headers_mut();
     let methods = HeaderValue::from_static("GET, POST, PATCH, DELETE");
     map.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
-    let names = HeaderValue::from_static("authorization, content-type, idempotency-key");
+    let names = HeaderValue::from_static("authorization, content-type, idempotency-key, if-match");
     map.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, names);
     map.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
     response

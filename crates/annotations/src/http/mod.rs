@@ -2,7 +2,7 @@
 //!
 //! In reading order:
 //! - [`api`] makes, reads, changes, deletes and finds notes, in the W3C's shape ([`wire`],
-//!   [`convert`]);
+//!   [`convert`]), as they were seen where a client says so ([`precondition`]);
 //! - [`people`] has accounts and groups, [`session`] the same as pages;
 //! - [`reader`] is the page with the text and the notes beside it;
 //! - [`operator`] is for whoever runs the service;
@@ -21,6 +21,7 @@ mod frame;
 mod openapi;
 mod operator;
 mod people;
+mod precondition;
 mod reader;
 mod session;
 mod web;

@@ -1,5 +1,7 @@
 //! The page with a text and the notes beside it.
 
+use std::collections::HashSet;
+
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, header};
 use leasehold_http::headers::RESOURCE;
@@ -8,9 +10,12 @@ use super::api::{INDEX, filter_in};
 use super::errors::Failure;
 use super::session::page;
 use super::web::{Answer, Shared, Viewer, query};
-use crate::model::{Filter, IndexState, Kind};
+use crate::model::{Annotation, Filter, Found, IndexState, Kind};
 use crate::pages::{self, Margin, Tab};
 use crate::search::LARGEST_PAGE;
+
+/// The most replies that are read for a page.
+const MOST_REPLIES: usize = 1000;
 
 /// `GET /`
 pub async fn reader(State(web): State<Shared>, request: Request) -> Answer {
@@ -65,9 +70,15 @@ async fn margin(
     let of_tab = Filter { kind: Some(kind.as_str()), ..filter.clone() };
     let found = notes.search(viewer.id(), &of_tab, None, LARGEST_PAGE).await?;
     // Replies to what is shown, whoever wrote them and whatever they say.
-    let all_replies =
-        Filter { url: Some(url.clone()), kind: Some(Kind::Reply.as_str()), ..Filter::default() };
-    let replies = notes.search(viewer.id(), &all_replies, None, LARGEST_PAGE).await?;
+    let replies = replies(web, viewer, &url).await?;
+    let without = match tab == Tab::Annotations && !filter.is_narrow() {
+        true => beginnings(&replies.rows, &found.rows, filter.group.as_deref()),
+        false => Vec::new(),
+    };
+    let gone = match without.is_empty() {
+        true => without,
+        false => notes.gone(viewer.id(), &without).await?,
+    };
     let counts = notes.counts(viewer.id(), &url).await?;
     let index = match (found.index, replies.index) {
         (IndexState::Down, _) | (_, IndexState::Down) => IndexState::Down,
@@ -80,11 +91,42 @@ async fn margin(
         counts,
         index,
         more: found.next.is_some(),
+        more_replies: replies.next.is_some(),
         notes: found.rows,
         replies: replies.rows,
+        gone,
         viewer: viewer.id(),
         now: jiff::Timestamp::now(),
     })
+}
+
+/// The replies of a page, the newest first, up to a bound.
+async fn replies(web: &Shared, viewer: &Viewer, url: &str) -> Result<Found, Failure> {
+    let kind = Some(Kind::Reply.as_str());
+    let filter = Filter { url: Some(url.to_owned()), kind, ..Filter::default() };
+    let notes = &web.annotations;
+    let mut all = notes.search(viewer.id(), &filter, None, LARGEST_PAGE).await?;
+    while all.rows.len() < MOST_REPLIES
+        && let Some(next) = all.next.take()
+    {
+        let more = notes.search(viewer.id(), &filter, Some(&next), LARGEST_PAGE).await?;
+        all.rows.extend(more.rows);
+        all.next = more.next;
+    }
+    Ok(all)
+}
+
+/// What conversations began with that is not shown, in the order of their newest replies.
+fn beginnings(replies: &[Annotation], shown: &[Annotation], group: Option<&str>) -> Vec<String> {
+    let shown: HashSet<&str> = shown.iter().map(|note| note.id.as_str()).collect();
+    let mut seen = HashSet::new();
+    replies
+        .iter()
+        .filter(|reply| group.is_none_or(|group| reply.group == group))
+        .filter_map(|reply| reply.root.as_deref())
+        .filter(|root| !shown.contains(root) && seen.insert(*root))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// `GET /embed.js`: for pages of other origins, which the settings must allow.

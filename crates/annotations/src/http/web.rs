@@ -98,7 +98,7 @@ impl Web {
         Ok(Viewer { user, by_cookie: true })
     }
 
-    /// Who wants to change something.
+    /// Who wants to change something of theirs, by a token or on our own pages.
     pub async fn author(&self, headers: &HeaderMap) -> Result<User, Failure> {
         let viewer = self.viewer(headers).await?;
         let user = viewer.user.ok_or(Failure::NoToken)?;
@@ -108,11 +108,20 @@ impl Web {
         Ok(user)
     }
 
+    /// Who writes a note: the pages of other origins that the settings allow may do that, too.
+    pub async fn note_author(&self, headers: &HeaderMap) -> Result<User, Failure> {
+        match self.allowed_origin(headers) {
+            Some(_) => self.viewer(headers).await?.user.ok_or(Failure::NoToken),
+            None => self.author(headers).await,
+        }
+    }
+
     /// Refuses what another site made the browser send.
     pub fn own_form(&self, headers: &HeaderMap) -> Result<(), Failure> {
-        let own =
-            cookies::is_own_form(headers, &self.base_url) || self.allowed_origin(headers).is_some();
-        if own { Ok(()) } else { Err(Failure::CrossSite) }
+        match cookies::is_own_form(headers, &self.base_url) {
+            true => Ok(()),
+            false => Err(Failure::CrossSite),
+        }
     }
 
     /// The origin of the page that asks, when the settings allow it.

@@ -142,7 +142,8 @@ pub struct CreateAnnotation {
     #[serde(default)]
     #[schema(max_items = 21)]
     pub body: Vec<TextualBody>,
-    /// Who may read it. Absent: everybody.
+    /// Who may read it. Absent: everybody. A reply is in the group of what it answers, and another
+    /// one is refused.
     #[serde(default)]
     #[schema(max_length = 40)]
     pub group: Option<String>,

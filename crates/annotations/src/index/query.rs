@@ -76,6 +76,19 @@ impl Hits {
         let next = last.map(|hit| Cursor { updated: hit.updated, id: hit.id.clone() });
         Self { hits, next }
     }
+
+    /// Several answers as one, in the same order. A note that moved between two questions is there
+    /// once.
+    pub(crate) fn merged(mut answers: Vec<Self>, size: usize) -> Self {
+        if answers.len() == 1 {
+            return answers.pop().unwrap_or_default();
+        }
+        let mut hits: Vec<Hit> = answers.into_iter().flat_map(|answer| answer.hits).collect();
+        hits.sort_by(|one, other| (other.updated, &other.id).cmp(&(one.updated, &one.id)));
+        hits.dedup_by(|one, other| one.id == other.id);
+        hits.truncate(size);
+        Self::new(hits, size)
+    }
 }
 
 /// The words of a question, taken apart.
@@ -134,6 +147,21 @@ mod tests {
         assert_eq!(words.plain.len(), WORDS_BYTES);
         let odd = Words::parse(&format!("x{}", "ü".repeat(WORDS_BYTES))).unwrap();
         assert_eq!(odd.plain.len(), WORDS_BYTES - 1);
+    }
+
+    #[test]
+    fn several_answers_are_one_in_order_and_go_on_where_it_ends() {
+        let answer = |places: &[(i64, &str)]| {
+            let hit = |(updated, id): &(i64, &str)| Hit { id: (*id).to_owned(), updated: *updated };
+            Hits::new(places.iter().map(hit).collect(), 3)
+        };
+        let both = [answer(&[(9, "a"), (5, "c")]), answer(&[(9, "b"), (5, "c"), (1, "d")])];
+        let merged = Hits::merged(both.to_vec(), 3);
+        assert_eq!(merged, answer(&[(9, "b"), (9, "a"), (5, "c")]));
+        assert_eq!(merged.next, Some(Cursor { updated: 5, id: "c".to_owned() }));
+        let short = Hits::merged(vec![answer(&[(9, "a")]), answer(&[])], 3);
+        assert_eq!(short, answer(&[(9, "a")]));
+        assert_eq!(short.next, None);
     }
 
     #[test]

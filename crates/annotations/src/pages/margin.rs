@@ -28,16 +28,18 @@ pub struct Margin {
     pub counts: Counts,
     pub index: IndexState,
     pub more: bool,
+    pub more_replies: bool,
     pub notes: Vec<Annotation>,
     pub replies: Vec<Annotation>,
+    /// What some of the replies answered, and is not there any more.
+    pub gone: Vec<String>,
     pub viewer: Option<i64>,
     pub now: Timestamp,
 }
 
 impl Margin {
     fn is_filtered(&self) -> bool {
-        let Filter { user, tag, q, group, .. } = &self.filter;
-        user.is_some() || tag.is_some() || q.is_some() || group.is_some()
+        self.filter.is_narrow() || self.filter.group.is_some()
     }
 
     /// The address of this page with other filters.
@@ -90,7 +92,7 @@ pub fn margin(user: Option<&User>, margin: &Margin) -> Markup {
         (tabs(margin))
         (notices(margin))
         (filters(margin))
-        @if margin.notes.is_empty() {
+        @if margin.notes.is_empty() && margin.gone.is_empty() {
             p.hint.none {
                 @if margin.is_filtered() { "Nothing fits." }
                 @else if margin.tab == Tab::PageNotes { "Nobody has written about the whole page." }
@@ -101,16 +103,30 @@ pub fn margin(user: Option<&User>, margin: &Margin) -> Markup {
             @for note in margin.ordered() {
                 li {
                     (card(margin, note, user.is_some()))
-                    @let replies = margin.replies_to(note.id.as_str());
-                    @if !replies.is_empty() {
-                        ol.replies aria-label="Replies" {
-                            @for reply in replies { li { (card(margin, reply, user.is_some())) } }
-                        }
-                    }
+                    (replies(margin, note.id.as_str(), user.is_some()))
+                }
+            }
+            @for id in &margin.gone {
+                li.left-behind {
+                    p.hint { "The note that was answered here is deleted." }
+                    (replies(margin, id, user.is_some()))
                 }
             }
         }
         @if margin.more { p.hint { "There is more than fits here: search, or choose a filter." } }
+        @if margin.more_replies { p.hint { "Only the newest replies are shown here: there are too many." } }
+    }
+}
+
+/// The conversation below a note.
+fn replies(margin: &Margin, id: &str, can_reply: bool) -> Markup {
+    let replies = margin.replies_to(id);
+    html! {
+        @if !replies.is_empty() {
+            ol.replies aria-label="Replies" {
+                @for reply in replies { li { (card(margin, reply, can_reply)) } }
+            }
+        }
     }
 }
 
@@ -150,7 +166,7 @@ fn notices(margin: &Margin) -> Markup {
 fn filters(margin: &Margin) -> Markup {
     let filter = &margin.filter;
     html! {
-        @if filter.user.is_some() || filter.tag.is_some() || filter.q.is_some() {
+        @if filter.is_narrow() {
             ul.filters aria-label="Filters" {
                 @if let Some(q) = &filter.q {
                     li { a href=(margin.link(margin.tab, |f| f.q = None)) data-drop="q" {
@@ -173,7 +189,8 @@ fn card(margin: &Margin, note: &Annotation, can_reply: bool) -> Markup {
     let own = margin.viewer == Some(note.user_id);
     html! {
         article.card.{ "is-" (note.kind.as_str()) } id={ "note-" (note.id) } tabindex="-1"
-            data-note=(note.id) data-group=(note.group) data-selectors=[selectors(note)] {
+            data-note=(note.id) data-version=(note.version) data-group=(note.group)
+            data-selectors=[selectors(note)] {
             p.who {
                 a href=(margin.link(margin.tab, |f| f.user = Some(note.user_name.clone())))
                     data-add="user" data-value=(note.user_name) { (note.user_name) }

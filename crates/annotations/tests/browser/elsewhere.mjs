@@ -1,6 +1,83 @@
 // A page of another origin with our script in it.
 import { equal, holds } from "../../../pastes/tests/browser/watch.mjs";
+import { pictures } from "./pictures.mjs";
 import { signUp } from "./steps.mjs";
+
+// The parts of our script in a page: its own tree, which the page's selectors do not see.
+const part = (page, selector) =>
+  page.evaluateHandle((wanted) => {
+    const { shadowRoot } = [...document.body.children].find((it) => it.shadowRoot);
+    return shadowRoot.querySelector(wanted);
+  }, selector);
+
+// Its requests go to another origin than the page's, as they must; nothing else is excused.
+function excuse(watched) {
+  watched.wrong = watched.wrong.filter((it) => !it.startsWith("request to"));
+  holds(watched.wrong.length === 0 || watched.wrong.every((it) => it.includes("favicon")), watched.wrong.join("; "));
+  watched.wrong = [];
+}
+
+const visible = (page, selector) =>
+  page.waitForFunction(
+    (wanted) => {
+      const host = [...document.body.children].find((it) => it.shadowRoot);
+      return host?.shadowRoot.querySelector(wanted)?.checkVisibility();
+    },
+    {},
+    selector,
+  );
+
+export async function whoever_is_not_logged_in_is_shown_the_way_there({ open, close, base, control }) {
+  const watched = await open();
+  const { page } = watched;
+  await page.goto(`${control}/page`);
+  await page.waitForFunction(() => [...document.body.children].some((it) => it.shadowRoot));
+  await (await part(page, "button")).click();
+  await visible(page, "section a");
+  equal(await (await part(page, "section a")).evaluate((it) => it.href), `${base}/account`, "where to log in");
+  holds(!(await (await part(page, "section div button")).evaluate((it) => it.checkVisibility())), "nothing to write with");
+  await pictures(page, "elsewhere");
+  // Logged in meanwhile, in another window.
+  const other = await page.browserContext().newPage();
+  await signUp({ page: other, base });
+  await other.close();
+  await page.bringToFront();
+  await page.evaluate(() => dispatchEvent(new Event("focus")));
+  await visible(page, "section div button");
+  excuse(watched);
+  return close(watched);
+}
+
+export async function a_note_that_is_saved_twice_at_once_is_one_note({ open, close, control }) {
+  const watched = await open();
+  const { page } = watched;
+  await signUp(watched);
+  await page.goto(`${control}/page`);
+  await page.waitForFunction(() => [...document.body.children].some((it) => it.shadowRoot));
+  await (await part(page, "button")).click();
+  await visible(page, "section div button");
+  const sent = [];
+  page.on("request", (it) => {
+    if (it.method() === "POST" && it.url().endsWith("/api/annotations")) sent.push(it.headers()["idempotency-key"]);
+  });
+  await (await part(page, "section div button")).click();
+  await (await part(page, "textarea")).type("Pressed twice");
+  const locked = await (await part(page, "form")).evaluate((form) => {
+    form.requestSubmit();
+    const disabled = form.querySelector("button").disabled;
+    form.requestSubmit();
+    return disabled;
+  });
+  holds(locked, "the button rests while it is saved");
+  await visible(page, "article");
+  const count = await (await part(page, "section")).evaluate(
+    (it) => [...it.querySelectorAll("article p")].filter((words) => words.textContent === "Pressed twice").length,
+  );
+  equal(count, 1, "one note");
+  holds(sent.length === 1 && sent[0], `it was sent with a key: ${sent}`);
+  excuse(watched);
+  return close(watched);
+}
 
 export async function a_page_elsewhere_shows_and_takes_notes({ open, close, control, order }) {
   const watched = await open();
@@ -10,20 +87,21 @@ export async function a_page_elsewhere_shows_and_takes_notes({ open, close, cont
   const inside = (act, ...values) =>
     page.evaluate(act, ...values);
   await page.waitForFunction(() => [...document.body.children].some((it) => it.shadowRoot));
+  await (await part(page, "button")).click();
+  await visible(page, "section div button");
   await inside(() => {
     const range = document.createRange();
     range.selectNodeContents(document.querySelector("#words"));
     getSelection().removeAllRanges();
     getSelection().addRange(range);
     const { shadowRoot } = [...document.body.children].find((it) => it.shadowRoot);
-    shadowRoot.querySelector("button").click();
     shadowRoot.querySelector("section div button").click();
     shadowRoot.querySelector("textarea").value = "A note from elsewhere";
     shadowRoot.querySelector("form").requestSubmit();
   });
   await page.waitForFunction(() => {
     const { shadowRoot } = [...document.body.children].find((it) => it.shadowRoot);
-    return shadowRoot.querySelector("article p")?.textContent === "A note from elsewhere";
+    return [...shadowRoot.querySelectorAll("article p")].some((it) => it.textContent === "A note from elsewhere");
   });
   const quoted = await inside(() => {
     const { shadowRoot } = [...document.body.children].find((it) => it.shadowRoot);
@@ -31,9 +109,6 @@ export async function a_page_elsewhere_shows_and_takes_notes({ open, close, cont
   });
   equal(quoted, "Words of another page.", "what is quoted");
   await order("work");
-  // Its requests went to another origin than the page's, as they must; nothing else is excused.
-  watched.wrong = watched.wrong.filter((it) => !it.startsWith("request to"));
-  holds(watched.wrong.length === 0 || watched.wrong.every((it) => it.includes("favicon")), watched.wrong.join("; "));
-  watched.wrong = [];
+  excuse(watched);
   return close(watched);
 }

@@ -27,9 +27,54 @@ export async function notes_are_searched_and_filtered({ open, close }) {
   equal((await texts(page)).sort(), ["An early start", "Poor horse"], "one person's");
   await page.goBack();
   await page.waitForFunction((n) => document.querySelectorAll("#margin .card").length === n, {}, all);
+  // The way back is the way back for the fields, too.
+  await page.type("#q", "horse");
+  await page.keyboard.press("Enter");
+  await gone(page, "An early start");
+  await page.select("#group", "__world__");
+  await page.waitForFunction(() => new URLSearchParams(location.search).get("group") === "__world__");
+  const fields = () => page.evaluate(() => [document.querySelector("#q").value, document.querySelector("#group").value]);
+  await page.goBack();
+  equal(await fields(), ["horse", ""], "the group is the former one");
+  await page.goBack();
+  await card(page, "An early start");
+  equal(await fields(), ["", ""], "and so is the search");
   await page.type("#q", "nothing has these words");
   await page.keyboard.press("Enter");
   await page.waitForFunction(() => document.querySelector("#margin .none")?.textContent === "Nothing fits.");
+  return close(watched);
+}
+
+export async function the_focus_stays_where_somebody_works({ open, close }) {
+  const watched = await open();
+  const { page } = watched;
+  await signUp(watched);
+  const first = await annotate(page, "about two miles", "Focus one", "focused");
+  const second = await annotate(page, "perceived a large party", "Focus two", "focused");
+  const focus = () =>
+    page.evaluate(() => {
+      const at = document.activeElement;
+      return at.dataset.tab ?? at.dataset.drop ?? at.dataset.note ?? at.localName;
+    });
+  const press = async (selector) => {
+    await page.focus(selector);
+    await page.keyboard.press("Enter");
+  };
+  const cards = (n) => page.waitForFunction((k) => document.querySelectorAll("#margin .card").length === k, {}, n);
+  await press(`#note-${first} [data-add=tag]`);
+  await cards(2);
+  equal(await focus(), "tag", "on the filter that was chosen");
+  // Asked, and then told.
+  await press(`#note-${first} [data-do=delete]`);
+  await press(`#note-${first} [data-do=delete]`);
+  await gone(page, "Focus one");
+  equal(await focus(), second, "on the note that stands there now");
+  await press("[data-drop=tag]");
+  await page.waitForFunction(() => !document.querySelector("[data-drop]"));
+  equal(await focus(), "annotations", "on the tab, when the filter is gone");
+  await press("[data-tab=notes]");
+  await page.waitForSelector("[data-tab=notes][aria-current]");
+  equal(await focus(), "notes", "on the tab that was chosen");
   return close(watched);
 }
 
@@ -93,7 +138,8 @@ export async function without_scripts_everything_can_be_read_and_searched({ open
   holds((await counts(page))[0] > 0, "and counted");
   await page.type("#q", "ours");
   await Promise.all([page.waitForNavigation(), page.keyboard.press("Enter")]);
-  holds((await texts(page)).every((it) => /ours/i.test(it)), "and found");
+  const found = await texts(page);
+  holds(found.length > 0 && found.every((it) => /ours/i.test(it)), `and found: ${found}`);
   await look(watched, "no-scripts");
   await page.goto(`${base}/account`);
   await look(watched, "sign-up");

@@ -56,6 +56,30 @@ export async function a_note_is_edited_and_deleted({ open, close }) {
   return close(watched);
 }
 
+export async function an_edit_does_not_write_over_one_that_was_made_elsewhere({ open, close }) {
+  const watched = await open();
+  const { page } = watched;
+  await signUp(watched);
+  const key = await annotate(page, "flogging him with a belt", "As I saw it");
+  await press(page, key, "edit");
+  await page.type("#within-text", " first");
+  // In another window.
+  const status = await page.evaluate(async (k) => {
+    const body = JSON.stringify({ body: [{ type: "TextualBody", value: "As I see it now" }] });
+    const headers = { "Content-Type": "application/json" };
+    return (await fetch(`/api/annotations/${k}`, { method: "PATCH", headers, body })).status;
+  }, key);
+  equal(status, 200, "the other edit");
+  await page.locator("form.within button[type=submit]").click();
+  await page.waitForSelector("form.within .alert:not([hidden])");
+  holds((await page.$eval("form.within .alert", (it) => it.textContent)).includes("changed meanwhile"), "it says why");
+  equal(await page.$eval("#within-text", (it) => it.value), "As I saw it first", "nothing that was written is lost");
+  watched.wrong = watched.wrong.filter((it) => !it.includes("412"));
+  await page.reload();
+  await card(page, "As I see it now");
+  return close(watched);
+}
+
 export async function people_reply_to_each_other({ open, close, order }) {
   const [one, other] = [await open(), await open()];
   await signUp(one);
@@ -73,6 +97,13 @@ export async function people_reply_to_each_other({ open, close, order }) {
   await one.page.reload();
   await card(one.page, "He means it");
   await look(one, "conversation");
+  // Whoever began it may go; what others said stays.
+  await press(one.page, key, "delete");
+  await press(one.page, key, "delete");
+  await gone(one.page, "Strong words");
+  await one.page.waitForSelector(`.left-behind #note-${reply}`);
+  await look(one, "left-behind");
+  await pictures(one.page, "left-behind", ".left-behind");
   await close(other);
   return close(one);
 }

@@ -160,6 +160,43 @@ async fn behind_says_so_and_equal_says_ok() {
 }
 
 #[tokio::test]
+async fn f11_after_an_outage_the_index_is_behind_until_it_has_what_was_put_off() {
+    each(async |rig| {
+        let alba = rig.user("alba").await;
+        rig.note(&alba, "x").await;
+        rig.work_all().await;
+        assert_eq!(state(&rig, None).await, IndexState::Ok);
+        rig.index().set_down(true);
+        rig.note(&alba, "y").await;
+        rig.work_all().await;
+        let put_off = "select count(*) from leasehold.job where name = 'index' \
+                       and scheduled_at > statement_timestamp()";
+        assert_eq!(rig.count(put_off).await, 1, "its job waits for a later time");
+        rig.index().set_down(false);
+        until(async || state(&rig, None).await == IndexState::Behind).await;
+        rig.work_until_none_waits().await;
+        until(async || state(&rig, None).await == IndexState::Ok).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_difference_that_was_found_and_not_mended_makes_the_index_behind() {
+    let rig = Rig::new().await;
+    let alba = rig.user("alba").await;
+    let note = rig.note(&alba, "x").await;
+    rig.work_all().await;
+    assert_eq!(state(&rig, None).await, IndexState::Ok);
+    let sql =
+        "insert into leasehold.mirror_difference (mirror, key, kind) values ($1, $2, 'missing')";
+    rig.client.execute(sql, &[&annotations::MIRROR, &note.id.as_str()]).await.unwrap();
+    until(async || state(&rig, None).await == IndexState::Behind).await;
+    // Gone when it was seen equal, and not only when the next round of the check has ended.
+    rig.client.execute("delete from leasehold.mirror_difference", &[]).await.unwrap();
+    until(async || state(&rig, None).await == IndexState::Ok).await;
+}
+
+#[tokio::test]
 async fn f14_ghosts_in_the_index_show_nothing() {
     each(async |rig| {
         let alba = rig.user("alba").await;
@@ -177,6 +214,36 @@ async fn f14_ghosts_in_the_index_show_nothing() {
         assert_eq!(rig.notes.counts(None, PAGE).await.unwrap().annotations, 1);
     })
     .await;
+}
+
+#[tokio::test]
+async fn an_author_reaches_fresh_notes_past_the_first_page() {
+    let rig = Rig::new().await;
+    let alba = rig.user("alba").await;
+    for number in 0..12 {
+        rig.note(&alba, &number.to_string()).await;
+    }
+    let (mut seen, mut cursor) = (Vec::new(), None);
+    loop {
+        let found = rig.notes.search(Some(alba.id), &on_page(), cursor.as_ref(), 5).await.unwrap();
+        seen.extend(found.rows.into_iter().map(|row| row.text.parse::<i32>().unwrap()));
+        cursor = found.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, (0..12).rev().collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn an_author_finds_a_save_that_was_on_its_way_when_a_check_began() {
+    let rig = Rig::new().await;
+    let alba = rig.user("alba").await;
+    rig.note(&alba, "committed late").await;
+    // The round began after the save did, and before anybody could see it.
+    let sql = "update leasehold.mirror set equal_as_of = statement_timestamp()";
+    assert_eq!(rig.client.execute(sql, &[]).await.unwrap(), 1);
+    assert_eq!(rig.texts(Some(&alba), &on_page()).await, ["committed late"]);
 }
 
 #[tokio::test]

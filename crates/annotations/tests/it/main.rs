@@ -10,6 +10,7 @@
 
 mod bulk;
 mod gate;
+mod groups;
 mod http;
 mod index;
 mod kind;

@@ -114,6 +114,13 @@ impl Rig {
         self.client.query_one(sql, &[]).await.unwrap().get(0)
     }
 
+    /// True when somebody waits for a lock that the rig's own session holds.
+    pub async fn is_waited_for(&self) -> bool {
+        let sql = "select count(*) from pg_locks l where not l.granted \
+                   and pg_backend_pid() = any (pg_blocking_pids(l.pid))";
+        self.count(sql).await > 0
+    }
+
     /// Makes every job due, as if its time had come.
     pub async fn bring_forward(&self) {
         // Jobs that a worker has in its hands are left alone.

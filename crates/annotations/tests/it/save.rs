@@ -2,7 +2,7 @@
 
 use annotations::{Change, Kind, NewAnnotation, Refused};
 
-use crate::rig::{PAGE, Rig, on_page, passage};
+use crate::rig::{PAGE, Rig, on_page, passage, until};
 
 #[tokio::test]
 async fn a_note_is_stored_as_it_was_written_and_found_on_its_page() {
@@ -129,6 +129,26 @@ async fn h1_h2_what_cannot_be_stored_is_refused_with_words_and_stores_nothing() 
 }
 
 #[tokio::test]
+async fn a_note_without_a_passage_cannot_be_emptied() {
+    let rig = Rig::alone().await;
+    let sophia = rig.user("sophia").await;
+    let about_page = NewAnnotation { quote: String::new(), selectors: Vec::new(), ..passage("x") };
+    let page_note = rig.notes.create(&sophia, about_page).await.unwrap().annotation;
+    let reply = rig.reply(&sophia, &page_note, "y").await;
+    let quoting = rig.note(&sophia, "z").await;
+    for empty in ["", " \u{a0}\n\t"] {
+        let change = || Change { text: Some(empty.to_owned()), ..Change::default() };
+        for note in [&page_note, &reply] {
+            let refused = rig.notes.update(&sophia, &note.id, change()).await;
+            assert!(matches!(refused, Err(Refused::Malformed(_))), "{refused:?}");
+            assert_eq!(rig.notes.read(None, &note.id).await.unwrap().text, note.text);
+        }
+        // What quotes something may say nothing about it.
+        assert_eq!(rig.notes.update(&sophia, &quoting.id, change()).await.unwrap().text, "");
+    }
+}
+
+#[tokio::test]
 async fn only_authors_change_and_delete_and_replies_outlive_what_they_answer() {
     let rig = Rig::alone().await;
     let (one, other) = (rig.user("one").await, rig.user("other").await);
@@ -143,4 +163,37 @@ async fn only_authors_change_and_delete_and_replies_outlive_what_they_answer() {
     assert_eq!(deeper.url, PAGE);
     rig.notes.delete(&one, &note.id).await.unwrap();
     assert_eq!(rig.texts(None, &on_page()).await, ["because", "why?"]);
+}
+
+#[tokio::test]
+async fn h14_a_reply_and_a_move_of_its_conversation_do_not_lock_each_other_out() {
+    let rig = Rig::alone().await;
+    let alba = rig.user("alba").await;
+    let group = rig.notes.make_group(alba.id, "Reading", false).await.unwrap();
+    // The reply that is answered has the smaller id: locks in the order of ids would begin with it.
+    let mut roots = Vec::new();
+    for _ in 0..8 {
+        roots.push(rig.note(&alba, "beginning").await);
+    }
+    let root = roots.into_iter().max_by_key(|root| root.id.to_string()).unwrap();
+    let mut reply = rig.reply(&alba, &root, "reply").await;
+    while reply.id.as_str() > root.id.as_str() {
+        reply = rig.reply(&alba, &root, "reply").await;
+    }
+    rig.client.batch_execute("begin").await.unwrap();
+    let lock = "select annotations.own($1, $2, null)";
+    rig.client.query(lock, &[&alba.id, &root.id.as_str()]).await.unwrap();
+    let (notes, author) = (rig.notes.clone(), alba.clone());
+    let answer = NewAnnotation {
+        reply_to: Some(reply.id.clone()),
+        text: "deeper".to_owned(),
+        ..NewAnnotation::default()
+    };
+    let replying = tokio::spawn(async move { notes.create(&author, answer).await });
+    until(async || rig.is_waited_for().await).await;
+    let moving = "select annotations.update_annotation($1, $2, null, null, $3, null)";
+    rig.client.query(moving, &[&alba.id, &root.id.as_str(), &group.id]).await.unwrap();
+    rig.client.batch_execute("commit").await.unwrap();
+    let deeper = replying.await.unwrap().unwrap().annotation;
+    assert_eq!(deeper.group, group.id, "it went along");
 }

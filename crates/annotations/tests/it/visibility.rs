@@ -221,6 +221,27 @@ async fn h14_a_group_that_moves_into_another_is_read_by_the_other_from_that_comm
 }
 
 #[tokio::test]
+async fn h14_an_owner_who_left_a_group_cannot_take_its_notes_along() {
+    all_ways(async |rig| {
+        let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
+        let old = rig.notes.make_group(alba.id, "Old", false).await.unwrap();
+        let own = rig.notes.make_group(alba.id, "Own", false).await.unwrap();
+        rig.notes.add_member(alba.id, &old.id, "bela").await.unwrap();
+        rig.notes.leave_group(alba.id, &old.id).await.unwrap();
+        let secret = secret_of(rig, &bela, &old.id).await;
+        for (from, to) in [(&old, &own), (&own, &old)] {
+            let moved = rig.notes.move_group(Some(alba.id), &from.id, &to.id).await;
+            assert!(matches!(moved, Err(Refused::NoSuchGroup)), "{} to {}", from.name, to.name);
+        }
+        assert_hidden(rig, Some(alba.id), &secret, "left").await;
+        assert!(rig.notes.read(Some(bela.id), &secret.id).await.is_ok());
+        // Whoever runs the service may.
+        rig.notes.move_group(None, &old.id, &own.id).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn h14_nothing_of_somebody_who_left_can_be_seen_before_it_is_removed() {
     all_ways(async |rig| {
         let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);

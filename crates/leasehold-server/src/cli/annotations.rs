@@ -30,7 +30,13 @@ pub enum Users {
         display_name: String,
     },
     /// Prints one more token for somebody
-    Token { name: String },
+    Token {
+        name: String,
+        /// All the tokens that they had are void from now on, and their browsers are logged out: for
+        /// one that was lost or seen by somebody
+        #[arg(long)]
+        revoke_others: bool,
+    },
     /// Gives somebody another name; the search index follows by itself
     Rename { name: String, new_name: String },
     /// Deletes somebody with everything they wrote
@@ -84,10 +90,16 @@ async fn users(notes: &Annotations, command: Users, common: &Common) -> Result<(
             out.one("user", &answer, |_| token.as_str().to_owned())?;
             out.note(format!("{name} logs in with this token; it is not shown again"));
         }
-        Users::Token { name } => {
+        Users::Token { name, revoke_others: false } => {
             let token = notes.new_token(&name).await?;
             let answer = json!({ "name": name, "token": token.as_str() });
             out.one("user", &answer, |_| token.as_str().to_owned())?;
+        }
+        Users::Token { name, revoke_others: true } => {
+            let (token, revoked) = notes.only_token(&name).await?;
+            let answer = json!({ "name": name, "token": token.as_str(), "revoked": revoked });
+            out.one("user", &answer, |_| token.as_str().to_owned())?;
+            out.note(format!("the {revoked} that {name} had before are void"));
         }
         Users::Rename { name, new_name } => {
             let user = notes.user(&name).await?;

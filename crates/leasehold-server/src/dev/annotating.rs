@@ -18,7 +18,9 @@ pub struct Annotating {
     /// taken
     #[arg(long, value_name = "ADDRESS:PORT", env = "LEASEHOLD_ANNOTATIONS_LISTEN")]
     annotations_listen: Option<SocketAddr>,
-    /// Pages of these origins may use it from a browser, with commas between them
+    /// Pages of these origins may read and write notes from a browser, such as
+    /// http://127.0.0.1:3000, with commas between them. Not localhost: to a browser that is another
+    /// site, and the log-in does not count there
     #[arg(
         long,
         env = "LEASEHOLD_ANNOTATIONS_ORIGINS",

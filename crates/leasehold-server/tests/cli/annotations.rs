@@ -21,6 +21,11 @@ async fn people_and_groups_are_made_renamed_moved_and_deleted_in_the_terminal() 
     assert_eq!(token.trim().len(), 44, "a token and nothing else: {token}");
     let more = place.run(&["annotations", "users", "token", "sophia", "--json"]).await.expect(0);
     assert!(serde_json::from_str::<Value>(&more.stdout).is_ok(), "{}", more.stdout);
+    let only = ["annotations", "users", "token", "sophia", "--revoke-others"];
+    let ran = place.run(&only).await.expect(0);
+    assert_eq!(ran.stdout.trim().len(), 44, "{}", ran.stdout);
+    assert!(ran.stderr.contains("the 2 that sophia had before are void"), "{}", ran.stderr);
+    place.run(&["annotations", "users", "token", "nobody", "--revoke-others"]).await.expect(3);
     place.run(&["annotations", "users", "add", "sophia"]).await.expect(5);
     place.run(&["annotations", "users", "add", "No Good"]).await.expect(2);
     place.run(&["annotations", "users", "rename", "sophia", "sophiathefirst"]).await.expect(0);

@@ -118,6 +118,47 @@ async fn h9_unknown_hidden_deleted_and_malformed_notes_get_one_answer() {
 }
 
 #[tokio::test]
+async fn h14_a_reply_that_names_another_group_is_refused_and_written_nowhere() {
+    let site = Site::new().await;
+    let alba = site.token("alba").await;
+    let group = async |name: &str| {
+        let made = site.post("/api/groups").bearer_auth(&alba).json(&json!({ "name": name }));
+        made.send().await.unwrap().json::<Value>().await.unwrap()["id"].clone()
+    };
+    let (private, other) = (group("Private").await, group("Other").await);
+    let public = site.save(&alba, &note("for all")).await;
+    let mut new = note("for us");
+    new["group"] = private.clone();
+    let secret = site.save(&alba, &new).await;
+    let reply = |to: &Value, group: &Value| {
+        let body = [json!({ "value": "only for us" })];
+        let reply = json!({ "replyTo": to["key"], "group": group, "body": body });
+        site.post("/api/annotations").bearer_auth(&alba).json(&reply).send()
+    };
+    let world = json!("__world__");
+    let (unknown, odd) = (json!("0".repeat(8)), json!("\0"));
+    for (to, group) in
+        [(&public, &private), (&secret, &world), (&secret, &other), (&public, &unknown)]
+    {
+        let refused = reply(to, group).await.unwrap();
+        assert_eq!(refused.status(), StatusCode::BAD_REQUEST, "{group}");
+        let problem: Value = refused.json().await.unwrap();
+        assert_eq!(problem["code"], "reply_elsewhere");
+    }
+    assert_eq!(reply(&public, &odd).await.unwrap().status(), StatusCode::NOT_FOUND);
+    assert_eq!(site.rig.count("select count(*) from annotations.annotation").await, 2);
+    for (to, group) in [(&public, &world), (&secret, &private), (&secret, &Value::Null)] {
+        let made = reply(to, group).await.unwrap();
+        assert_eq!(made.status(), StatusCode::CREATED, "{group}");
+        assert_eq!(made.json::<Value>().await.unwrap()["group"], to["group"]);
+    }
+    // A group that moved goes by its former name and by the one that people see.
+    let path = format!("/api/groups/{}/move", private.as_str().unwrap());
+    site.post(&path).bearer_auth(&alba).json(&json!({ "to": other })).send().await.unwrap();
+    assert_eq!(reply(&secret, &other).await.unwrap().status(), StatusCode::CREATED);
+}
+
+#[tokio::test]
 async fn people_and_groups_can_be_managed_and_only_ones_own() {
     let site = Site::new().await;
     let (alba, bela) = (site.token("alba").await, site.token("bela").await);

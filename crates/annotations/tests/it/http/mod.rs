@@ -2,8 +2,10 @@
 
 mod api;
 mod hostile;
+mod origins;
 mod pages;
 mod schema;
+mod versions;
 
 use std::ops::Deref;
 

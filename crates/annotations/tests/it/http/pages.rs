@@ -85,3 +85,65 @@ async fn people_sign_up_log_in_and_out_with_forms() {
     let not = form("/account/login", "token=0123456789abcdefghij".to_owned(), "").await.unwrap();
     assert_eq!(not.status(), StatusCode::UNPROCESSABLE_ENTITY);
 }
+
+#[tokio::test]
+async fn replies_to_a_deleted_note_are_still_shown() {
+    let site = Site::new().await;
+    let (alba, bela) = (site.token("alba").await, site.token("bela").await);
+    let cookie = format!("notes={bela}");
+    let mut new = note("the beginning");
+    new["target"]["source"] = json!(site.url("/"));
+    let root = site.save(&alba, &new).await["key"].clone();
+    let reply =
+        |to: &serde_json::Value, text: &str| json!({ "replyTo": to, "body": [{ "value": text }] });
+    let first = site.save(&bela, &reply(&root, "the reply")).await["key"].clone();
+    site.save(&bela, &reply(&first, "what followed")).await;
+    site.rig.work_all().await;
+    let sentence = "The note that was answered here is deleted.";
+    let before = page(&site, "/", &cookie).await;
+    assert!(before.contains("the reply") && !before.contains(sentence));
+    let other_tab = page(&site, "/?tab=notes", &cookie).await;
+    assert!(!other_tab.contains("the reply"), "what is on the other tab is not deleted");
+    let path = format!("/api/annotations/{}", root.as_str().unwrap());
+    let gone = site.request(reqwest::Method::DELETE, &path).bearer_auth(&alba).send();
+    assert_eq!(gone.await.unwrap().status(), StatusCode::NO_CONTENT);
+    for viewer in [cookie.as_str(), ""] {
+        let after = page(&site, "/", viewer).await;
+        assert!(!after.contains("the beginning"));
+        assert_eq!(after.matches(sentence).count(), 1, "one conversation");
+        let (first, next) = (after.find("the reply"), after.find("what followed"));
+        assert!(first.is_some() && first < next, "oldest first: {first:?}, {next:?}");
+    }
+    assert!(page(&site, "/?q=nothing", &cookie).await.contains("Nothing fits"));
+    assert!(page(&site, "/?group=__world__", &cookie).await.contains(sentence));
+    // They can be answered.
+    site.save(&alba, &reply(&first, "late")).await;
+}
+
+#[tokio::test]
+async fn long_conversations_are_shown_and_what_is_left_out_is_said() {
+    let site = Site::new().await;
+    let token = site.token("alba").await;
+    let cookie = format!("notes={token}");
+    let mut new = note("the beginning");
+    new["target"]["source"] = json!(site.url("/"));
+    let root = site.save(&token, &new).await["key"].as_str().unwrap().to_owned();
+    let more = "insert into annotations.annotation \
+                    (id, document_id, user_id, group_id, kind, parent_id, root_id, text, updated_at) \
+                select substr(replace(gen_random_uuid()::text, '-', ''), 1, 22), a.document_id, \
+                       a.user_id, a.group_id, 'reply', a.id, a.id, 'reply ' || n || '.', \
+                       a.updated_at + n * interval '1 ms' \
+                from annotations.annotation a, generate_series($2::int, $3) n where a.id = $1";
+    let add = async |from: i32, to: i32| {
+        site.rig.client.execute(more, &[&root, &from, &to]).await.unwrap();
+    };
+    let sentence = "Only the newest replies are shown here";
+    add(1, 450).await;
+    let words = page(&site, "/", &cookie).await;
+    assert!(words.contains("reply 1.") && words.contains("reply 450."), "every page of them");
+    assert!(!words.contains(sentence));
+    add(451, 1001).await;
+    let words = page(&site, "/", &cookie).await;
+    assert!(!words.contains("reply 1.") && words.contains("reply 1001."));
+    assert!(words.contains(sentence));
+}

@@ -15,7 +15,7 @@ async fn h2_made_up_requests_find_no_defect_and_no_answer_that_is_not_described(
     site.save(&token, &note("x")).await;
     Checks {
         tokens: &[("token", &token), ("operator", OPERATOR)],
-        fine: &["400", "401", "403", "404", "409", "413", "422"],
+        fine: &["400", "401", "403", "404", "409", "412", "413", "422"],
     }
     .run(&site)
     .await;

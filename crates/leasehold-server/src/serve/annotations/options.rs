@@ -31,8 +31,9 @@ pub struct AnnotationOptions {
     /// People may make accounts for themselves [default: false]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_SIGN_UP", value_name = "YES", num_args = 0..=1, default_missing_value = "true", value_parser = BoolishValueParser::new())]
     annotations_sign_up: Option<bool>,
-    /// Pages of these origins may use the service from a browser, such as http://localhost:3000;
-    /// with commas between them
+    /// Pages of these origins may read and write notes from a browser, such as
+    /// https://www.example.org for a service at https://notes.example.org; of the same site, else
+    /// the browser keeps the log-in to itself. With commas between them
     #[arg(
         long,
         env = "LEASEHOLD_ANNOTATIONS_ORIGINS",
@@ -141,7 +142,7 @@ mod tests {
         let given = settings(&[
             "--annotations-base-url=https://n.example",
             "--annotations-sign-up",
-            "--annotations-origins=http://localhost:3000,http://localhost:3001",
+            "--annotations-origins=http://127.0.0.1:3000,http://127.0.0.1:3001",
             "--annotations-saves-per-second=1",
             "--annotations-save-burst=2",
             "--annotations-reads-per-second=3",

@@ -1,0 +1,64 @@
+//! Groups: how many somebody can be in, and what happens to those who join while a group moves.
+
+use annotations::{Refused, WORLD};
+
+use crate::rig::{Rig, until};
+
+/// Puts somebody into so many groups of their own, by one statement.
+async fn many(rig: &Rig, owner: i64, number: i32) {
+    let sql = "with made as (\
+                   insert into annotations.user_group (id, name, owner_id) \
+                   select 'group' || lpad(n::text, 6, '0'), 'Group ' || n, $1 \
+                   from generate_series(1, $2) n returning id) \
+               insert into annotations.membership (group_id, user_id) select id, $1 from made";
+    rig.client.execute(sql, &[&owner, &number]).await.unwrap();
+}
+
+#[tokio::test]
+async fn somebody_is_in_a_thousand_groups_and_in_no_more() {
+    let rig = Rig::alone().await;
+    let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
+    let open = rig.notes.make_group(bela.id, "Open", true).await.unwrap();
+    many(&rig, alba.id, 999).await;
+    let last = rig.notes.make_group(alba.id, "Last", false).await.unwrap();
+    let listed = rig.notes.groups(Some(alba.id)).await.unwrap();
+    assert_eq!(listed.len(), 1001, "all of them, and everybody's");
+    assert_eq!(listed[0].id, WORLD);
+    let refused = [
+        rig.notes.make_group(alba.id, "One more", false).await.map(drop),
+        rig.notes.join_group(alba.id, &open.id).await,
+        rig.notes.add_member(bela.id, &open.id, "alba").await,
+        rig.notes.let_in(alba.id, &open.id).await,
+    ];
+    for refused in refused {
+        assert!(matches!(refused, Err(Refused::TooManyGroups)), "{refused:?}");
+    }
+    assert_eq!(rig.count("select count(*) from annotations.user_group").await, 1002);
+    // Where one is, one may come again; and one that was left makes room.
+    rig.notes.join_group(alba.id, &last.id).await.unwrap();
+    rig.notes.leave_group(alba.id, &last.id).await.unwrap();
+    rig.notes.join_group(alba.id, &open.id).await.unwrap();
+    let note = rig.note_in(&alba, Some(&open.id), "here").await;
+    assert_eq!(rig.notes.read(Some(bela.id), &note.id).await.unwrap().text, "here");
+}
+
+#[tokio::test]
+async fn whoever_joins_while_a_group_moves_is_not_left_in_it() {
+    let rig = Rig::alone().await;
+    let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
+    let old = rig.notes.make_group(alba.id, "Old", true).await.unwrap();
+    let new = rig.notes.make_group(alba.id, "New", true).await.unwrap();
+    rig.client.batch_execute("begin").await.unwrap();
+    let moving = "select annotations.move_group($1, $2, $3)";
+    rig.client.query(moving, &[&alba.id, &old.id, &new.id]).await.unwrap();
+    let (notes, group) = (rig.notes.clone(), old.id.clone());
+    let joining = tokio::spawn(async move { notes.join_group(bela.id, &group).await });
+    until(async || joining.is_finished() || rig.is_waited_for().await).await;
+    rig.client.batch_execute("commit").await.unwrap();
+    assert!(matches!(joining.await.unwrap(), Err(Refused::NoSuchGroup)));
+    assert_eq!(
+        rig.count("select count(*) from annotations.membership").await,
+        1,
+        "alba, in the new one"
+    );
+}
