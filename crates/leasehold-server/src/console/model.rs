@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::housekeeping::Kept;
+
 /// How far back the charts go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Range {
@@ -61,6 +63,8 @@ pub struct Overview {
     pub now: Timestamp,
     /// The minute of the last sample; none: nothing has been measured for a quarter of an hour.
     pub sampled_at: Option<Timestamp>,
+    /// Who measures, as far as this process knows.
+    pub housekeeping: Kept,
     pub health: Health,
     pub range: Range,
     pub charts: Vec<Series>,

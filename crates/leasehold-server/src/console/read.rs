@@ -10,15 +10,16 @@ use tokio_postgres::types::Type;
 
 use super::model::{Alarm, Mirror, Overview, Queue, Range, Series, Sweep, Worker};
 use super::panels::health;
+use crate::housekeeping::Kept;
 
 /// How long all of it may take.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Reads everything, or says in words why not.
-pub async fn overview(engine: &Leasehold, range: Range) -> Result<Overview, String> {
+pub async fn overview(engine: &Leasehold, range: Range, kept: Kept) -> Result<Overview, String> {
     let reading = async {
         let client = engine.pool().get().await.map_err(|error| error.to_string())?;
-        read(&client, range).await.map_err(|error| leasehold::error::describe(&error))
+        read(&client, range, kept).await.map_err(|error| leasehold::error::describe(&error))
     };
     let limit = LIMIT.as_secs();
     tokio::time::timeout(LIMIT, reading)
@@ -26,7 +27,11 @@ pub async fn overview(engine: &Leasehold, range: Range) -> Result<Overview, Stri
         .map_err(|_| format!("the database did not answer within {limit} s"))?
 }
 
-async fn read(client: &Client, range: Range) -> Result<Overview, tokio_postgres::Error> {
+async fn read(
+    client: &Client,
+    range: Range,
+    kept: Kept,
+) -> Result<Overview, tokio_postgres::Error> {
     let now: Timestamp =
         match client.query_typed("select statement_timestamp()", &[]).await?.first() {
             Some(row) => row.get(0),
@@ -37,6 +42,7 @@ async fn read(client: &Client, range: Range) -> Result<Overview, tokio_postgres:
         v: 1,
         now,
         sampled_at: latest.at,
+        housekeeping: kept,
         health: health::unknown(),
         range,
         charts: charts(client, range).await?,

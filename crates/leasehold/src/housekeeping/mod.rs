@@ -6,6 +6,7 @@
 mod expire;
 mod measure;
 mod prune;
+mod rights;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -3,7 +3,8 @@
 use maud::{Markup, html};
 
 use crate::console::chart::exact;
-use crate::console::model::{Health, Overview, State};
+use crate::console::model::{Health, Overview, State, Worker};
+use crate::housekeeping::Kept;
 use leasehold::alarm::rules::span;
 
 /// Before anything was read.
@@ -32,9 +33,20 @@ pub fn of(overview: &Overview) -> Health {
 fn facts(overview: &Overview, state: State) -> String {
     match state {
         State::Unknown => {
-            return "A worker takes a sample every minute, and none has come for a quarter of an hour. \
-                    Start a worker, or leasehold dev; without one no alarm can be raised."
-                .to_owned();
+            let advice = match overview.housekeeping {
+                Kept::Here => {
+                    "This process takes a sample every minute; its log says why none comes."
+                }
+                Kept::Elsewhere => {
+                    "Start a worker, or leasehold console without --no-housekeeping."
+                }
+                Kept::NotAllowed => {
+                    "Start a worker; this process would measure, and its role is not a member of leasehold_housekeeper."
+                }
+            };
+            return format!(
+                "No sample has come for a quarter of an hour, and without one no alarm can be raised. {advice}"
+            );
         }
         State::Empty => {
             return "No queue has been used. Enqueue a job: leasehold enqueue email.send '{\"to\":\"a@b.c\"}'"
@@ -44,7 +56,9 @@ fn facts(overview: &Overview, state: State) -> String {
     }
     let sum =
         |of: fn(&crate::console::model::Queue) -> f64| overview.queues.iter().map(of).sum::<f64>();
-    let alive = overview.workers.iter().filter(|worker| worker.state == "alive").count();
+    // Those that only keep house run no jobs.
+    let runs = |worker: &&Worker| worker.state == "alive" && worker.slots > 0;
+    let alive = overview.workers.iter().filter(runs).count();
     let oldest =
         overview.queues.iter().map(|queue| queue.oldest_ready_age_seconds).fold(0.0, f64::max);
     let mut facts = vec![
