@@ -367,7 +367,20 @@ begin
     return total + removed;
 end $$;
 
--- The last sample, as long as it is not older than a quarter of an hour.
+-- When somebody last measured, null: never; and whether that still says how things are now. After three
+-- minutes without a sample nobody knows, whatever the last one said.
+create or replace function leasehold.measured()
+returns table (at timestamptz, fresh boolean)
+language sql stable security definer set search_path = leasehold, pg_temp as $$
+    select case when isfinite(d.ran_at) then d.ran_at end,
+           d.ran_at between statement_timestamp() - interval '180 seconds'
+                        -- Beyond that the clock went back.
+                        and statement_timestamp() + interval '1 minute'
+      from leasehold.duty d where d.name = 'measure'
+$$;
+
+-- The last sample, as long as it is not older than a quarter of an hour. Whether it still holds is said by
+-- `measured`.
 create or replace function leasehold.latest()
 returns table (at timestamptz, kind text, subject text, metric text, flow boolean, value double precision)
 language sql stable security definer

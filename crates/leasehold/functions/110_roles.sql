@@ -152,7 +152,7 @@ begin
         to leasehold_viewer;
     grant select on leasehold.measure, leasehold.measure_hour, leasehold.watch, leasehold.alarm,
         leasehold.alarm_state, leasehold.alarm_receiver, leasehold.duty to leasehold_viewer;
-    grant execute on function leasehold.latest(), leasehold.mirror_numbers(),
+    grant execute on function leasehold.latest(), leasehold.measured(), leasehold.mirror_numbers(),
         leasehold.vacuum_holders(),
         leasehold.series(text, text[], text, interval, interval) to leasehold_viewer;
     grant select (sweep, key, claim, attempts, failed_at, retry_at, dead_at)

@@ -63,6 +63,10 @@ pub struct Overview {
     pub now: Timestamp,
     /// The minute of the last sample; none: nothing has been measured for a quarter of an hour.
     pub sampled_at: Option<Timestamp>,
+    /// When somebody last measured; none: nobody ever did.
+    pub measured_at: Option<Timestamp>,
+    /// Whether that was within three minutes. Otherwise nobody knows how things are.
+    pub fresh: bool,
     /// Who measures, as far as this process knows.
     pub housekeeping: Kept,
     pub health: Health,

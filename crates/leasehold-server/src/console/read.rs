@@ -32,16 +32,19 @@ async fn read(
     range: Range,
     kept: Kept,
 ) -> Result<Overview, tokio_postgres::Error> {
-    let now: Timestamp =
-        match client.query_typed("select statement_timestamp()", &[]).await?.first() {
-            Some(row) => row.get(0),
-            None => Timestamp::now(),
-        };
+    let sql = "select statement_timestamp(), at, fresh from leasehold.measured()";
+    let facts = client.query_typed(sql, &[]).await?;
+    let (now, measured_at, fresh) = match facts.first() {
+        Some(row) => (row.get(0), row.get(1), row.get(2)),
+        None => (Timestamp::now(), None, false),
+    };
     let latest = Latest::read(client).await?;
     let mut overview = Overview {
         v: 1,
         now,
         sampled_at: latest.at,
+        measured_at,
+        fresh,
         housekeeping: kept,
         health: health::unknown(),
         range,

@@ -1,5 +1,6 @@
 //! `leasehold alarms`.
 
+use crate::clock::age;
 use crate::receiver::Receiver;
 use crate::support::Place;
 use crate::tower::Tower;
@@ -36,6 +37,20 @@ async fn an_alarm_is_listed_shown_acknowledged_and_silenced_with_a_reason() {
     run(&["list"]).await.expect(0).says("no alarms");
     run(&["list", "--all"]).await.expect(0).prints("cleared");
     run(&["ack", &id, "--why", "late"]).await.expect(5).says("is over");
+}
+
+#[tokio::test]
+async fn an_empty_list_that_nobody_looks_after_is_no_good_news() {
+    let tower = Tower::start().await;
+    let list = async || tower.place.run(&["alarms", "list"]).await.expect(0);
+    list().await.says("nobody has measured yet");
+    tower.a_minute_passes().await;
+    list().await.says("no alarms");
+    // The last sample is still there, and says nothing about now.
+    age(&tower.place.client, "4 minutes").await;
+    let late = list().await;
+    late.says("nobody has measured since");
+    assert!(!late.stderr.contains("no alarms"), "{}", late.stderr);
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, StatusCode};
 use serde_json::Value;
 
+use crate::clock::age;
 use crate::support::Place;
 use crate::tower::Tower;
 
@@ -55,6 +56,30 @@ async fn the_overview_is_the_same_for_people_and_programs() {
         assert!(page.contains(words), "{words:?} is not in:\n{page}");
     }
     assert!(!page.contains("style=") && !page.contains("<script>"), "nothing is inline");
+}
+
+#[tokio::test]
+async fn a_sample_of_minutes_ago_says_nothing_about_now() {
+    let tower = Tower::start().await;
+    tower.place.job("mail", "send").await;
+    tower.a_minute_passes().await;
+    let state = async || -> (String, String) {
+        let overview: Value = tower.get("/console/api/overview").await.json().await.unwrap();
+        let word = |name: &str| overview["health"][name].as_str().unwrap().to_owned();
+        (word("state"), word("sentence"))
+    };
+    assert_eq!(state().await.0, "well");
+    age(&tower.place.client, "4 minutes").await;
+    let (word, sentence) = state().await;
+    assert_eq!(word, "unknown");
+    assert!(sentence.starts_with("Nobody has measured since"), "{sentence}");
+    // An alarm that is up stays so, with a word about how old it is.
+    tower.sql("insert into leasehold.alarm (rule, subject, value, threshold, summary) values ('expired_jobs', 'mail', 1, 0, 'one')").await;
+    let page = tower.get("/console").await.text().await.unwrap();
+    assert!(
+        page.contains("One alarm is up.") && page.contains("Nobody has measured since"),
+        "{page}"
+    );
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ macro_rules! metrics {
 metrics! {
     BUILD_INFO, Gauge, "leasehold_build_info", "Always 1; the labels say which release runs on which schema.";
     DATABASE_UP, Gauge, "leasehold_database_up", "1 when the database answered this scrape, 0 when only the counts of this process are shown.";
-    SAMPLE_AGE, Gauge, "leasehold_sample_age_seconds", "Time since the minute of the last sample began; above 180 nobody measures and no alarm is raised.";
+    SAMPLE_AGE, Gauge, "leasehold_sample_age_seconds", "Time since the minute of the last sample began; above 240 nobody measures and no alarm is raised.";
     LISTEN_CONNECTED, Gauge, "leasehold_listen_connected", "1 while this process hears of new jobs at once; 0: it polls.";
     JOBS_ENQUEUED, Counter, "leasehold_jobs_enqueued_total", "Jobs that this process enqueued in transactions of their own.";
     JOBS_FINISHED, Counter, "leasehold_jobs_finished_total", "Attempts that this process ended, by how they ended.";
