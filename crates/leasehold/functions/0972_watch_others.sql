@@ -1,0 +1,119 @@
+-- How sweeps, mirrors and the database stand when a minute ends.
+
+-- What sweeps did since the last sample, what they have in hand, and what should not be there: rows
+-- that the watchdog should have brought back.
+create or replace function leasehold.measure_sweeps(minute timestamptz)
+returns void
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set jit = off as $$
+declare
+    entry leasehold.sweep;
+    in_hand bigint;
+    stuck bigint;
+begin
+    for entry in select * from leasehold.sweep order by name limit 500 loop
+        in_hand := 0;
+        stuck := 0;
+        begin
+            execute format(
+                'select count(*), count(*) filter (where late) from ('
+                'select t.%1$I < statement_timestamp() - $1 and not exists ('
+                'select from leasehold.sweep_failure f where f.sweep = $2 and f.key = t.%2$I::text'
+                ' and f.claim = t.%3$I) as late from %4$s t where t.%5$I = %6$L'
+                ' order by t.%1$I limit 10000) c',
+                entry.claimed_at_column, entry.key_column, entry.claim_column,
+                leasehold.quoted_table(entry.table_name), entry.status_column, entry.claimed)
+              using entry.watchdog_after + 3 * entry.watchdog_every + interval '1 minute', entry.name
+              into in_hand, stuck;
+        exception
+            -- A table that is gone, or not ours to read: its owner hears of it from the worker.
+            when undefined_table or undefined_column or insufficient_privilege
+                 or undefined_function or datatype_mismatch then null;
+        end;
+        insert into leasehold.measure as m (at, kind, subject, metric, flow, value)
+        select minute, 'sweep', entry.name, v.metric, v.flow, v.value
+          from (values
+            ('claimed', false, in_hand), ('stuck', false, stuck),
+            ('dead', false, (select count(*) from (
+                select from leasehold.sweep_failure f
+                 where f.sweep = entry.name and f.dead_at is not null limit 10000) d)),
+            ('failing', false, (select count(*) from (
+                select from leasehold.sweep_failure f
+                 where f.sweep = entry.name and f.retry_at is not null limit 10000) d)),
+            ('finished_total', false, entry.rows_finished), ('failed_total', false, entry.rows_failed),
+            ('lost_total', false, entry.rows_lost), ('reset_total', false, entry.rows_reset),
+            ('finished', true, greatest(entry.rows_finished - (
+                select l.value from leasehold.measure l
+                 where l.at < minute and l.at >= minute - interval '1 hour' and l.kind = 'sweep'
+                   and l.subject = entry.name and l.metric = 'finished_total'
+                 order by l.at desc limit 1), 0))
+          ) as v (metric, flow, value)
+         where v.value is not null
+        on conflict (at, kind, subject, metric) do update set value = excluded.value;
+    end loop;
+end $$;
+
+-- A table's name as SQL wants it, with or without its schema.
+create or replace function leasehold.quoted_table(name text)
+returns text
+language sql immutable set search_path = leasehold, pg_temp as $$
+    select case when position('.' in name) > 0
+                then quote_ident(split_part(name, '.', 1)) || '.'
+                     || quote_ident(substr(name, position('.' in name) + 1))
+                else 'public.' || quote_ident(name) end
+$$;
+
+-- What each mirror says of itself. What differs is read from the differences themselves: what the last
+-- round of the check published may have been mended since. The ages are in seconds; null: it has not
+-- been compared yet, or nothing differs.
+create or replace function leasehold.mirror_numbers()
+returns table (name text, phase text, rows_checked bigint, repaired bigint, differences bigint,
+               oldest_difference_age double precision, equal_as_of timestamptz)
+language sql stable security definer set search_path = leasehold, pg_temp as $$
+    select m.name, m.phase, m.rows_checked, m.repaired_total,
+           (select count(*) from (select from leasehold.mirror_difference d
+                                   where d.mirror = m.name limit 10000) kept),
+           (select extract(epoch from statement_timestamp() - min(d.first_seen))
+              from leasehold.mirror_difference d where d.mirror = m.name)::double precision,
+           m.equal_as_of
+      from leasehold.mirror m order by m.name limit 500
+$$;
+
+create or replace function leasehold.measure_mirrors(minute timestamptz)
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    insert into leasehold.measure as m (at, kind, subject, metric, flow, value)
+    select minute, 'mirror', n.name, v.metric, false, v.value
+      from leasehold.mirror_numbers() n
+     cross join lateral (values
+        ('rows_checked', n.rows_checked), ('repaired', n.repaired), ('differences', n.differences),
+        ('oldest_difference_age', coalesce(n.oldest_difference_age, 0)),
+        ('equal_age', extract(epoch from statement_timestamp() - n.equal_as_of))
+     ) as v (metric, value)
+     where v.value is not null
+    on conflict (at, kind, subject, metric) do update set value = excluded.value
+$$;
+
+-- How long vacuum has been held back, how many ids were given out, and how much there is to clean.
+create or replace function leasehold.measure_database(minute timestamptz)
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    insert into leasehold.measure as m (at, kind, subject, metric, flow, value)
+    select minute, 'database', '', 'oldest_xact_age', false,
+           coalesce((select max(h.age) from leasehold.vacuum_holders() h), 0)
+    union all
+    select minute, 'database', '', 'next_xid', false,
+           pg_snapshot_xmax(pg_current_snapshot())::text::double precision
+    union all
+    select minute, 'database', s.relname, v.metric, false, v.value
+      from pg_stat_all_tables s
+     cross join lateral (values ('dead_tuples', s.n_dead_tup),
+                                ('bytes', pg_total_relation_size(s.relid))) as v (metric, value)
+     where s.schemaname = 'leasehold'
+       and s.relname in ('job', 'lease', 'dead_job', 'idempotency_key', 'measure', 'tally')
+    union all
+    select minute, 'database', 'history', 'bytes', false,
+           coalesce(sum(pg_total_relation_size(i.inhrelid)), 0)
+      from pg_inherits i where i.inhparent = 'leasehold.history'::regclass
+    on conflict (at, kind, subject, metric) do update set value = excluded.value
+$$;

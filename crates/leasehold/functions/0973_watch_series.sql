@@ -1,0 +1,112 @@
+-- What becomes of the minutes: hours, the end, and whoever reads them.
+
+-- Rolls up the hours that have ended since the last sample.
+create or replace function leasehold.measure_hours(last_ran timestamptz, now_is timestamptz)
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    insert into leasehold.measure_hour as h (at, kind, subject, metric, flow, value, highest)
+    select date_trunc('hour', m.at, 'UTC'), m.kind, m.subject, m.metric, bool_or(m.flow),
+           case when bool_or(m.flow) then sum(m.value) else avg(m.value) end, max(m.value)
+      from leasehold.measure m
+     where m.at >= date_trunc('hour', greatest(last_ran - interval '1 minute',
+                                               now_is - interval '23 hours'), 'UTC')
+       and m.at < date_trunc('hour', now_is, 'UTC')
+       and date_trunc('hour', last_ran, 'UTC') < date_trunc('hour', now_is, 'UTC')
+     group by 1, 2, 3, 4
+    on conflict (at, kind, subject, metric) do update
+        set value = excluded.value, highest = excluded.highest
+$$;
+
+-- Throws old measures away, a bounded number of rows a call, and alarms that ended long ago.
+create or replace function leasehold.prune_measures(up_to int default 5000)
+returns bigint
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    removed bigint;
+    total bigint := 0;
+begin
+    delete from leasehold.measure where ctid = any (array(
+        select m.ctid from leasehold.measure m
+         where m.at < statement_timestamp() - interval '24 hours' limit up_to));
+    get diagnostics removed = row_count;
+    total := total + removed;
+    delete from leasehold.measure_hour where ctid = any (array(
+        select m.ctid from leasehold.measure_hour m
+         where m.at < statement_timestamp() - interval '90 days' limit up_to));
+    get diagnostics removed = row_count;
+    total := total + removed;
+    -- Every failure writes one: as many as may have come in a minute.
+    delete from leasehold.tally where ctid = any (array(
+        select t.ctid from leasehold.tally t
+         where t.at < statement_timestamp() - interval '2 hours' limit up_to * 20));
+    get diagnostics removed = row_count;
+    total := total + removed;
+    delete from leasehold.alarm where ctid = any (array(
+        select a.ctid from leasehold.alarm a
+         where a.raised_at < statement_timestamp() - interval '90 days'
+           and a.cleared_at < statement_timestamp() - interval '90 days' limit up_to));
+    get diagnostics removed = row_count;
+    return total + removed;
+end $$;
+
+-- When somebody last measured, null: never; and whether that still says how things are now. After three
+-- minutes without a sample nobody knows, whatever the last one said.
+create or replace function leasehold.measured()
+returns table (at timestamptz, fresh boolean)
+language sql stable security definer set search_path = leasehold, pg_temp as $$
+    select case when isfinite(d.ran_at) then d.ran_at end,
+           d.ran_at between statement_timestamp() - interval '180 seconds'
+                        -- Beyond that the clock went back.
+                        and statement_timestamp() + interval '1 minute'
+      from leasehold.duty d where d.name = 'measure'
+$$;
+
+-- The last sample, as long as it is not older than a quarter of an hour. Whether it still holds is said by
+-- `measured`.
+create or replace function leasehold.latest()
+returns table (at timestamptz, kind text, subject text, metric text, flow boolean, value double precision)
+language sql stable security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+    select m.at, m.kind, m.subject, m.metric, m.flow, m.value
+      from leasehold.measure m
+     where m.at = (select max(s.at) from leasehold.measure s
+                    where s.at >= statement_timestamp() - interval '15 minutes'
+                      and s.kind = 'database' and s.metric = 'sampled')
+$$;
+
+-- A series for a chart: one row a step, the oldest first. Flows are added up, other values are the
+-- mean of the step. Null: nobody measured. `minutes` says how many minutes of the step were measured, so
+-- that a step that has just begun can be shown by the minute. `of_subject` null: all of them together.
+create or replace function leasehold.series(
+    of_kind text, of_metrics text[], of_subject text default null,
+    back interval default interval '30 minutes', step interval default interval '1 minute'
+)
+returns table (at timestamptz, value double precision, minutes bigint)
+language sql stable security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+    with span as (
+        select date_bin(step, date_trunc('minute', statement_timestamp()), timestamptz '2000-01-01Z') as last
+    ), minute as (
+        select m.at, max(case when m.kind = 'database' then 1 else 0 end) as sampled,
+               sum(m.value) filter (where m.kind = of_kind and m.metric = any (of_metrics)) as value,
+               bool_or(m.flow) filter (where m.kind = of_kind and m.metric = any (of_metrics)) as flow
+          from leasehold.measure m, span
+         where m.at > span.last - back and m.at < date_trunc('minute', statement_timestamp())
+           and ((m.kind = of_kind and m.metric = any (of_metrics)
+                 and (of_subject is null or m.subject = of_subject))
+                or (m.kind = 'database' and m.metric = 'sampled' and m.subject = ''))
+         group by m.at
+    ), binned as (
+        select date_bin(step, i.at, timestamptz '2000-01-01Z') as at,
+               case when bool_or(i.flow) then sum(i.value) else avg(i.value) end as value,
+               max(i.sampled) as sampled, count(*) as minutes
+          from minute i group by 1
+    )
+    select s.at, coalesce(b.value, case when b.sampled = 1 then 0 end), coalesce(b.minutes, 0)
+      from span cross join lateral
+           generate_series(span.last - back + step, span.last, step) as s (at)
+      left join binned b on b.at = s.at
+     where s.at < date_trunc('minute', statement_timestamp())
+     order by s.at
+$$;
