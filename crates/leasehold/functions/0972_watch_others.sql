@@ -1,9 +1,18 @@
 -- How sweeps, mirrors and the database stand when a minute ends.
 
--- What sweeps did since the last sample, what they have in hand, and what should not be there: rows
--- that the watchdog should have brought back.
-create or replace function leasehold.measure_sweeps(minute timestamptz)
-returns void
+-- The sweeps to measure. Each is measured by a statement of its own: their tables are other people's, and
+-- one of them must not keep the others, or the sample, waiting.
+create or replace function leasehold.measured_sweeps()
+returns setof text
+language sql stable security definer set search_path = leasehold, pg_temp as $$
+    select s.name from leasehold.sweep s order by s.name limit 500
+$$;
+
+-- What a sweep did since the last sample, what it has in hand, and what should not be there: rows that the
+-- watchdog should have brought back. `look` false: without its table. False: the table was not read; what
+-- it would have said is then missing in this minute, and no zero.
+create or replace function leasehold.measure_sweep(of_name text, minute timestamptz, look boolean default true)
+returns boolean
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set jit = off as $$
 declare
@@ -11,9 +20,11 @@ declare
     in_hand bigint;
     stuck bigint;
 begin
-    for entry in select * from leasehold.sweep order by name limit 500 loop
-        in_hand := 0;
-        stuck := 0;
+    select * into entry from leasehold.sweep s where s.name = of_name;
+    if not found then
+        return false;
+    end if;
+    if look then
         begin
             execute format(
                 'select count(*), count(*) filter (where late) from ('
@@ -26,31 +37,34 @@ begin
               using entry.watchdog_after + 3 * entry.watchdog_every + interval '1 minute', entry.name
               into in_hand, stuck;
         exception
-            -- A table that is gone, or not ours to read: its owner hears of it from the worker.
-            when undefined_table or undefined_column or insufficient_privilege
-                 or undefined_function or datatype_mismatch then null;
+            -- Gone, locked, not ours to read, of other columns or words: its owner hears of it from the
+            -- worker. Only running out of time ends this function; the caller comes again without the table.
+            when others then
+                in_hand := null;
+                stuck := null;
         end;
-        insert into leasehold.measure as m (at, kind, subject, metric, flow, value)
-        select minute, 'sweep', entry.name, v.metric, v.flow, v.value
-          from (values
-            ('claimed', false, in_hand), ('stuck', false, stuck),
-            ('dead', false, (select count(*) from (
-                select from leasehold.sweep_failure f
-                 where f.sweep = entry.name and f.dead_at is not null limit 10000) d)),
-            ('failing', false, (select count(*) from (
-                select from leasehold.sweep_failure f
-                 where f.sweep = entry.name and f.retry_at is not null limit 10000) d)),
-            ('finished_total', false, entry.rows_finished), ('failed_total', false, entry.rows_failed),
-            ('lost_total', false, entry.rows_lost), ('reset_total', false, entry.rows_reset),
-            ('finished', true, greatest(entry.rows_finished - (
-                select l.value from leasehold.measure l
-                 where l.at < minute and l.at >= minute - interval '1 hour' and l.kind = 'sweep'
-                   and l.subject = entry.name and l.metric = 'finished_total'
-                 order by l.at desc limit 1), 0))
-          ) as v (metric, flow, value)
-         where v.value is not null
-        on conflict (at, kind, subject, metric) do update set value = excluded.value;
-    end loop;
+    end if;
+    insert into leasehold.measure as m (at, kind, subject, metric, flow, value)
+    select minute, 'sweep', entry.name, v.metric, v.flow, v.value
+      from (values
+        ('claimed', false, in_hand), ('stuck', false, stuck),
+        ('dead', false, (select count(*) from (
+            select from leasehold.sweep_failure f
+             where f.sweep = entry.name and f.dead_at is not null limit 10000) d)),
+        ('failing', false, (select count(*) from (
+            select from leasehold.sweep_failure f
+             where f.sweep = entry.name and f.retry_at is not null limit 10000) d)),
+        ('finished_total', false, entry.rows_finished), ('failed_total', false, entry.rows_failed),
+        ('lost_total', false, entry.rows_lost), ('reset_total', false, entry.rows_reset),
+        ('finished', true, greatest(entry.rows_finished - (
+            select l.value from leasehold.measure l
+             where l.at < minute and l.at >= minute - interval '1 hour' and l.kind = 'sweep'
+               and l.subject = entry.name and l.metric = 'finished_total'
+             order by l.at desc limit 1), 0))
+      ) as v (metric, flow, value)
+     where v.value is not null
+    on conflict (at, kind, subject, metric) do update set value = excluded.value;
+    return in_hand is not null;
 end $$;
 
 -- A table's name as SQL wants it, with or without its schema.

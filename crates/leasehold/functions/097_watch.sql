@@ -13,8 +13,9 @@ language sql stable security definer set search_path = leasehold, pg_temp as $$
                 or d.ran_at > statement_timestamp() + interval '1 minute'))
 $$;
 
--- Takes the sample of the minute that has just ended. Answers that minute; null: somebody else takes
--- it, or has taken it. A sampler that dies takes its sample along, and the next one takes the place.
+-- Takes the sample of the minute that has just ended, all but the sweeps: whoever takes it measures those
+-- in the same transaction (`measure_sweep`). Answers that minute; null: somebody else takes it, or has taken
+-- it. A sampler that dies takes its sample along, and the next one takes the place.
 create or replace function leasehold.take_sample()
 returns timestamptz
 language plpgsql volatile security definer
@@ -36,7 +37,6 @@ begin
         greatest(least(before, sampled) - interval '2 minutes', this_minute - interval '1 hour'),
         this_minute);
     perform leasehold.measure_queues(sampled);
-    perform leasehold.measure_sweeps(sampled);
     perform leasehold.measure_mirrors(sampled);
     perform leasehold.measure_database(sampled);
     perform leasehold.measure_hours(before, this_minute);

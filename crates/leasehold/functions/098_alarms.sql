@@ -66,9 +66,13 @@ begin
             left join starved t on t.queue = g.queue
             left join leasehold.watch w on w.queue = g.queue), '[]'),
         'sweeps', coalesce((select jsonb_agg(jsonb_build_object(
-            'sweep', l.subject, 'stuck', l.stuck, 'dead', l.dead) order by l.subject)
-            from (select subject, max(value) filter (where metric = 'stuck') as stuck,
-                         max(value) filter (where metric = 'dead') as dead
+            'sweep', l.subject, 'dead', coalesce(l.dead, 0),
+            -- A table that could not be read for a moment is as it was.
+            'stuck', coalesce((select m.value from leasehold.measure m
+                where m.at <= of_sample and m.at > of_sample - quarter and m.kind = 'sweep'
+                  and m.subject = l.subject and m.metric = 'stuck' order by m.at desc limit 1), 0)
+            ) order by l.subject)
+            from (select subject, max(value) filter (where metric = 'dead') as dead
                     from latest where kind = 'sweep' group by subject) l), '[]'),
         'mirrors', coalesce((select jsonb_agg(jsonb_build_object(
             'mirror', l.subject, 'differences', coalesce(l.differences, 0),

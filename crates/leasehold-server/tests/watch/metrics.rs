@@ -35,7 +35,7 @@ pub async fn full() -> (Tower, String) {
     };
     worker.run_until(three).await.unwrap();
     tower.sql("select leasehold.declare_mirror('notes.index', 'public.notes', 'id', 'text', 'version', 'notes', 'index', 'id', '1 minute', '1 day', '1 minute', 1000, 2500); insert into leasehold.tally (queue, tag, what, n, subject) values ('notes', 't', 'synced_missing', 3, 'notes.index')").await;
-    tower.sql("select leasehold.declare_sweep('shelf', 'public.shelf', 'id', 'bigint', 'due', 'status', 'NEW', 'BUSY', 'DONE', 'taken_at', 'claim', 10, 5, '2 hours', '1 minute', 1000, null, null, '1 minute', null)").await;
+    tower.sql("create table public.shelf (id bigint primary key, due timestamptz, status text, taken_at timestamptz, claim bigint); select leasehold.declare_sweep('shelf', 'public.shelf', 'id', 'bigint', 'due', 'status', 'NEW', 'BUSY', 'DONE', 'taken_at', 'claim', 10, 5, '2 hours', '1 minute', 1000, null, null, '1 minute', null)").await;
     tower.sql("insert into leasehold.job (name, expires_at, queue, tag) values ('late', now(), 'odd \"\\ queue', E'two\\nlines'); select leasehold.expire_jobs()").await;
     tower.sql("insert into leasehold.tally (queue, tag, what, n) select 'mail', 't', what, 1 from unnest(array['lost', 'retried', 'buried']) what; update leasehold.mirror set equal_as_of = now()").await;
     tower.sql("insert into leasehold.schedule (name, job_name, cron, zone, queue, kwargs, next_slot, missed_slots) values ('nightly', 'note', '0 3 * * *', 'UTC', 'mail', '{}', now() + interval '1 day', 1)").await;

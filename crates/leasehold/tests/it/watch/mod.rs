@@ -5,6 +5,7 @@ mod canary;
 mod clock;
 mod others;
 mod sample;
+mod sweeps;
 mod vacuum;
 
 use leasehold::measure::{self, Sampled};
