@@ -1,4 +1,4 @@
--- Self-measurement. One worker of the fleet takes a sample a minute; the reading is bounded, whatever
+-- Self-measurement. One process of the fleet takes a sample a minute; the reading is bounded, whatever
 -- the queues hold: see each function.
 
 -- Whether a minute has passed since the last sample. Cheap: everybody asks this often.
@@ -13,8 +13,8 @@ language sql stable security definer set search_path = leasehold, pg_temp as $$
                 or d.ran_at > statement_timestamp() + interval '1 minute'))
 $$;
 
--- Takes the sample of the minute that has just ended, all but the sweeps: whoever takes it measures those
--- in the same transaction (`measure_sweep`). Answers that minute; null: somebody else takes it, or has taken
+-- Takes the sample of the minute that has just ended. Whoever takes it goes on in the same transaction with
+-- what may take too long and is left out then: `recount_queues`, and `measure_sweep` for each sweep. Answers that minute; null: somebody else takes it, or has taken
 -- it. A sampler that dies takes its sample along, and the next one takes the place.
 create or replace function leasehold.take_sample()
 returns timestamptz

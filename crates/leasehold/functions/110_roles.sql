@@ -115,7 +115,8 @@ begin
         leasehold.prune(int, interval, interval), leasehold.extend_history(int),
         leasehold.drop_history(interval),
         leasehold.fire_schedule(text, timestamptz, timestamptz, bigint, boolean),
-        leasehold.sample_due(), leasehold.take_sample(), leasehold.measured_sweeps(),
+        leasehold.sample_due(), leasehold.take_sample(),
+        leasehold.recount_queues(timestamptz, bigint), leasehold.measured_sweeps(),
         leasehold.measure_sweep(text, timestamptz, boolean), leasehold.alarm_snapshot(timestamptz),
         leasehold.apply_alarms(timestamptz, jsonb)
         to leasehold_housekeeper;

@@ -3,6 +3,7 @@
 mod alarms;
 mod canary;
 mod clock;
+mod large;
 mod others;
 mod sample;
 mod sweeps;
