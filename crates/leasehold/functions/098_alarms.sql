@@ -269,7 +269,8 @@ begin
         (queue, changed_by, min_completed, over, max_length, bulk_tags, max_age, max_dead, max_lost)
     values (of_queue, actor, coalesce(of_min_completed, 1), coalesce(of_over, interval '10 minutes'),
             nullif(greatest(of_max_length, -1), -1), coalesce(of_bulk_tags, '{reindex_*}'),
-            nullif(greatest(of_max_age, interval '0'), interval '0'),
+            -- What holds where nobody watches holds here, too, until somebody says otherwise.
+            nullif(greatest(coalesce(of_max_age, interval '1 hour'), interval '0'), interval '0'),
             coalesce(of_max_dead, 10), coalesce(of_max_lost, 10))
     on conflict (queue) do update
         set min_completed = coalesce(of_min_completed, w.min_completed),

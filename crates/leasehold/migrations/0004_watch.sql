@@ -68,7 +68,7 @@ create table leasehold.watch (
     -- every tag that begins so.
     bulk_tags text[] not null default '{reindex_*}',
     -- The oldest job that could run has waited longer than this: an alarm. Null: off.
-    max_age interval constraint watch_max_age_positive check (max_age > interval '0'),
+    max_age interval default interval '1 hour' constraint watch_max_age_positive check (max_age > interval '0'),
     -- So many jobs died, or lost their worker, within a quarter of an hour: an alarm. 0: off.
     max_dead bigint not null default 10 constraint watch_max_dead_counted check (max_dead >= 0),
     max_lost bigint not null default 10 constraint watch_max_lost_counted check (max_lost >= 0),

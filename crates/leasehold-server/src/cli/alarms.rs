@@ -88,7 +88,7 @@ pub struct WatchArgs {
     /// Jobs of this tag do not count into the length; a star stands for any end. Repeat for more
     #[arg(long = "bulk-tag", value_name = "TAG")]
     bulk_tags: Vec<String>,
-    /// No job that could run waits longer; 0s: do not look at it
+    /// No job that could run waits longer; 0s: do not look at it. At first: 1h
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     max_age: Option<Duration>,
     /// Fewer jobs than this die within 15 minutes; 0: do not look at it

@@ -142,3 +142,23 @@ async fn a_service_declares_a_watch_and_a_person_has_the_last_word() {
     let off: Option<i64> = one(&sql.client, length, &[]).await;
     assert_eq!(off, None);
 }
+
+#[tokio::test]
+async fn a_watch_leaves_the_age_of_jobs_watched_until_somebody_says_otherwise() {
+    let sql = Sql::new().await;
+    let age =
+        "select extract(epoch from max_age)::float8 from leasehold.watch where queue = 'mail'";
+    run(&sql.client, "select leasehold.watch_queue('mail', 'service', true)").await;
+    assert_eq!(one::<Option<f64>>(&sql.client, age, &[]).await, Some(3600.0));
+    for (said, then) in
+        [("'2 hours'", Some(7200.0)), ("null", Some(7200.0)), ("'0'", None), ("null", None)]
+    {
+        let text = format!("select leasehold.watch_queue('mail', 'ann', of_max_age => {said})");
+        run(&sql.client, &text).await;
+        assert_eq!(one::<Option<f64>>(&sql.client, age, &[]).await, then, "{said}");
+    }
+    // Off from the start.
+    run(&sql.client, "select leasehold.watch_queue('hooks', 'ann', of_max_age => '0')").await;
+    let hooks = age.replace("mail", "hooks");
+    assert_eq!(one::<Option<f64>>(&sql.client, &hooks, &[]).await, None);
+}
