@@ -9,6 +9,16 @@ language plpgsql stable security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     quarter interval := interval '15 minutes';
+    -- As far back as anybody looks.
+    far interval := greatest(quarter, (select max(w.over) from leasehold.watch w where not w.off));
+    -- A stop that was longer than a hand-over ends with this minute: before it nobody looked. The first
+    -- minute that is left is one too, when there is no other.
+    looked_since timestamptz := (
+        select max(s.at) filter (where s.before is null or s.at - s.before > interval '3 minutes')
+          from (select m.at, lag(m.at) over (order by m.at) as before
+                  from leasehold.measure m
+                 where m.kind = 'database' and m.subject = '' and m.metric = 'sampled'
+                   and m.at > of_sample - far - interval '5 minutes' and m.at <= of_sample) s);
 begin
     return (
     with latest as materialized (
@@ -20,15 +30,15 @@ begin
     ), recent as materialized (
         select m.at, m.subject as queue, m.metric, m.value
           from leasehold.measure m
-         where m.at > of_sample - greatest(quarter, (select max(w.over) from leasehold.watch w where not w.off))
-           and m.at <= of_sample and m.kind = 'queue'
-           and m.metric in ('completed', 'buried', 'lost', 'ready', 'workers')
+         where m.at > of_sample - far and m.at <= of_sample and m.kind = 'queue'
+           and m.metric in ('completed', 'buried', 'lost', 'ready', 'workers', 'paused')
     ), sums as (
         select r.queue,
                sum(r.value) filter (where r.metric = 'completed'
                    and r.at > of_sample - coalesce(w.over, quarter)) as completed,
                sum(r.value) filter (where r.metric = 'buried' and r.at > of_sample - quarter) as died,
-               sum(r.value) filter (where r.metric = 'lost' and r.at > of_sample - quarter) as lost
+               sum(r.value) filter (where r.metric = 'lost' and r.at > of_sample - quarter) as lost,
+               max(r.at) filter (where r.metric = 'paused' and r.value > 0) as paused
           from recent r left join leasehold.watch w on w.queue = r.queue and not w.off
          group by r.queue
     ), starved as (
@@ -59,7 +69,9 @@ begin
                 'max_age', extract(epoch from w.max_age),
                 'max_dead', w.max_dead,
                 'max_lost', w.max_lost,
-                'watched_for', extract(epoch from of_sample + interval '1 minute' - w.since)) end
+                -- Time in which nobody looked, or in which it was to stand still, says nothing.
+                'watched_for', extract(epoch from of_sample + interval '1 minute'
+                    - greatest(w.since, looked_since, s.paused + interval '1 minute'))) end
             ) order by g.queue)
             from gauge g
             left join sums s on s.queue = g.queue

@@ -5,6 +5,7 @@ mod canary;
 mod clock;
 mod large;
 mod others;
+mod pauses;
 mod sample;
 mod sweeps;
 mod vacuum;
