@@ -17,37 +17,47 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
         set value = excluded.value, highest = excluded.highest
 $$;
 
--- Throws old measures away, a bounded number of rows a call, and alarms that ended long ago.
-create or replace function leasehold.prune_measures(up_to int default 5000)
+-- Throws old measures away, and alarms that ended long ago: piece by piece until none is left, or until five
+-- seconds are over. The rest, after a long stop, is for the next minute.
+create or replace function leasehold.prune_measures(up_to int default 50000)
 returns bigint
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
+    give_up timestamptz := clock_timestamp() + interval '5 seconds';
     removed bigint;
+    largest bigint;
     total bigint := 0;
 begin
-    delete from leasehold.measure where ctid = any (array(
-        select m.ctid from leasehold.measure m
-         where m.at < statement_timestamp() - interval '24 hours' limit up_to));
-    get diagnostics removed = row_count;
-    total := total + removed;
-    delete from leasehold.measure_hour where ctid = any (array(
-        select m.ctid from leasehold.measure_hour m
-         where m.at < statement_timestamp() - interval '90 days' limit up_to));
-    get diagnostics removed = row_count;
-    total := total + removed;
-    -- Every failure writes one: as many as may have come in a minute.
-    delete from leasehold.tally where ctid = any (array(
-        select t.ctid from leasehold.tally t
-         where t.at < statement_timestamp() - interval '2 hours' limit up_to * 20));
-    get diagnostics removed = row_count;
-    total := total + removed;
-    delete from leasehold.alarm where ctid = any (array(
-        select a.ctid from leasehold.alarm a
-         where a.raised_at < statement_timestamp() - interval '90 days'
-           and a.cleared_at < statement_timestamp() - interval '90 days' limit up_to));
-    get diagnostics removed = row_count;
-    return total + removed;
+    loop
+        delete from leasehold.measure where ctid = any (array(
+            select m.ctid from leasehold.measure m
+             where m.at < statement_timestamp() - interval '24 hours' limit up_to));
+        get diagnostics removed = row_count;
+        total := total + removed;
+        largest := removed;
+        delete from leasehold.measure_hour where ctid = any (array(
+            select m.ctid from leasehold.measure_hour m
+             where m.at < statement_timestamp() - interval '90 days' limit up_to));
+        get diagnostics removed = row_count;
+        total := total + removed;
+        largest := greatest(largest, removed);
+        delete from leasehold.tally where ctid = any (array(
+            select t.ctid from leasehold.tally t
+             where t.at < statement_timestamp() - interval '2 hours' limit up_to));
+        get diagnostics removed = row_count;
+        total := total + removed;
+        largest := greatest(largest, removed);
+        delete from leasehold.alarm where ctid = any (array(
+            select a.ctid from leasehold.alarm a
+             where a.raised_at < statement_timestamp() - interval '90 days'
+               and a.cleared_at < statement_timestamp() - interval '90 days' limit up_to));
+        get diagnostics removed = row_count;
+        total := total + removed;
+        largest := greatest(largest, removed);
+        exit when largest < up_to or clock_timestamp() > give_up;
+    end loop;
+    return total;
 end $$;
 
 -- When somebody last measured, null: never; and whether that still says how things are now. After three

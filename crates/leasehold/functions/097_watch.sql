@@ -40,7 +40,7 @@ begin
     perform leasehold.measure_mirrors(sampled);
     perform leasehold.measure_database(sampled);
     perform leasehold.measure_hours(before, this_minute);
-    perform leasehold.prune_measures(5000);
+    perform leasehold.prune_measures();
     update leasehold.duty d set ran_at = this_minute where d.name = 'measure';
     return sampled;
 end $$;

@@ -243,6 +243,23 @@ async fn hours_outlive_minutes_and_both_go_in_the_end() {
 }
 
 #[tokio::test]
+async fn what_is_past_its_time_goes_however_much_it_is() {
+    let sql = Sql::new().await;
+    run(
+        &sql.client,
+        "insert into leasehold.measure (at, kind, subject, metric, flow, value) \
+         select now() - interval '25 hours', 'queue', i::text, 'ready', false, 1 from generate_series(1, 120000) i; \
+         insert into leasehold.tally (at, what, n) \
+         select now() - interval '3 hours', 'lost', 1 from generate_series(1, 60000)",
+    )
+    .await;
+    a_minute_passes(&sql).await;
+    assert_eq!(sql.count("tally").await, 0);
+    let old = "select count(*) from leasehold.measure where at < now() - interval '24 hours'";
+    assert_eq!(one::<i64>(&sql.client, old, &[]).await, 0);
+}
+
+#[tokio::test]
 async fn a_series_has_a_gap_where_nobody_measured_and_zero_where_nothing_happened() {
     let sql = Sql::new().await;
     let (id, generation) = sql.running().await;
