@@ -4,9 +4,10 @@
 create or replace function leasehold.measure_hours(last_ran timestamptz, now_is timestamptz)
 returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    insert into leasehold.measure_hour as h (at, kind, subject, metric, flow, value, highest)
+    insert into leasehold.measure_hour as h (at, kind, subject, metric, flow, value, highest, minutes)
     select date_trunc('hour', m.at, 'UTC'), m.kind, m.subject, m.metric, bool_or(m.flow),
-           case when bool_or(m.flow) then sum(m.value) else avg(m.value) end, max(m.value)
+           case when bool_or(m.flow) then sum(m.value) else avg(m.value) end, max(m.value),
+           count(*)
       from leasehold.measure m
      where m.at >= date_trunc('hour', greatest(last_ran - interval '1 minute',
                                                now_is - interval '23 hours'), 'UTC')
@@ -14,7 +15,7 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
        and date_trunc('hour', last_ran, 'UTC') < date_trunc('hour', now_is, 'UTC')
      group by 1, 2, 3, 4
     on conflict (at, kind, subject, metric) do update
-        set value = excluded.value, highest = excluded.highest
+        set value = excluded.value, highest = excluded.highest, minutes = excluded.minutes
 $$;
 
 -- Throws old measures away, and alarms that ended long ago: piece by piece until none is left, or until five
@@ -88,35 +89,61 @@ $$;
 -- A series for a chart: one row a step, the oldest first. Flows are added up, other values are the
 -- mean of the step. Null: nobody measured. `minutes` says how many minutes of the step were measured, so
 -- that a step that has just begun can be shown by the minute. `of_subject` null: all of them together.
+-- More than a day back it is made of hours, and of the minutes since the last of them.
 create or replace function leasehold.series(
     of_kind text, of_metrics text[], of_subject text default null,
     back interval default interval '30 minutes', step interval default interval '1 minute'
 )
 returns table (at timestamptz, value double precision, minutes bigint)
-language sql stable security definer
+language plpgsql stable security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
-    with span as (
-        select date_bin(step, date_trunc('minute', statement_timestamp()), timestamptz '2000-01-01Z') as last
-    ), minute as (
-        select m.at, max(case when m.kind = 'database' then 1 else 0 end) as sampled,
-               sum(m.value) filter (where m.kind = of_kind and m.metric = any (of_metrics)) as value,
-               bool_or(m.flow) filter (where m.kind = of_kind and m.metric = any (of_metrics)) as flow
-          from leasehold.measure m, span
-         where m.at > span.last - back and m.at < date_trunc('minute', statement_timestamp())
-           and ((m.kind = of_kind and m.metric = any (of_metrics)
-                 and (of_subject is null or m.subject = of_subject))
-                or (m.kind = 'database' and m.metric = 'sampled' and m.subject = ''))
+#variable_conflict use_column
+declare
+    origin timestamptz := timestamptz '2000-01-01Z';
+    this_minute timestamptz := date_trunc('minute', statement_timestamp());
+    last timestamptz := date_bin(step, this_minute, origin);
+    first timestamptz := last - back;
+    by_hours boolean := back > interval '24 hours';
+    -- From here on there are only minutes.
+    rolled timestamptz := greatest(first, case when by_hours then (
+        select h.at + interval '59 minutes' from leasehold.measure_hour h
+         where h.kind = 'database' and h.metric = 'sampled' and h.subject = ''
+         order by h.at desc limit 1) end);
+begin
+    return query
+    with looked as (
+        select m.at, 1 as minutes from leasehold.measure m
+         where m.kind = 'database' and m.metric = 'sampled' and m.subject = ''
+           and m.at > rolled and m.at < this_minute
+        union all
+        select h.at, h.minutes from leasehold.measure_hour h
+         where by_hours and h.kind = 'database' and h.metric = 'sampled' and h.subject = ''
+           and h.at > first
+    ), piece as (
+        select m.at, sum(m.value) as value, bool_or(m.flow) as flow, 1 as weight
+          from leasehold.measure m
+         where m.kind = of_kind and m.metric = any (of_metrics)
+           and (of_subject is null or m.subject = of_subject)
+           and m.at > rolled and m.at < this_minute
          group by m.at
+        union all
+        select h.at, sum(h.value), bool_or(h.flow), max(h.minutes)
+          from leasehold.measure_hour h
+         where by_hours and h.kind = of_kind and h.metric = any (of_metrics)
+           and (of_subject is null or h.subject = of_subject) and h.at > first
+         group by h.at
+    ), seen as (
+        select date_bin(step, l.at, origin) as at, sum(l.minutes) as minutes from looked l group by 1
     ), binned as (
-        select date_bin(step, i.at, timestamptz '2000-01-01Z') as at,
-               case when bool_or(i.flow) then sum(i.value) else avg(i.value) end as value,
-               max(i.sampled) as sampled, count(*) as minutes
-          from minute i group by 1
+        select date_bin(step, p.at, origin) as at,
+               case when bool_or(p.flow) then sum(p.value)
+                    else sum(p.value * p.weight) / sum(p.weight) end as value
+          from piece p group by 1
     )
-    select s.at, coalesce(b.value, case when b.sampled = 1 then 0 end), coalesce(b.minutes, 0)
-      from span cross join lateral
-           generate_series(span.last - back + step, span.last, step) as s (at)
+    select s.at, coalesce(b.value, case when n.minutes > 0 then 0 end), coalesce(n.minutes, 0)
+      from generate_series(first + step, last, step) as s (at)
       left join binned b on b.at = s.at
-     where s.at < date_trunc('minute', statement_timestamp())
-     order by s.at
-$$;
+      left join seen n on n.at = s.at
+     where s.at < this_minute
+     order by s.at;
+end $$;

@@ -30,6 +30,8 @@ create table leasehold.measure_hour (
     flow boolean not null,
     value double precision not null,
     highest double precision not null,
+    -- Of how many minutes.
+    minutes int not null,
     primary key (at, kind, subject, metric)
 );
 

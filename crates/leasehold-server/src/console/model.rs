@@ -14,10 +14,12 @@ pub enum Range {
     Hours,
     #[serde(rename = "24h")]
     Day,
+    #[serde(rename = "30d")]
+    Month,
 }
 
 impl Range {
-    pub const ALL: [Self; 3] = [Self::HalfHour, Self::Hours, Self::Day];
+    pub const ALL: [Self; 4] = [Self::HalfHour, Self::Hours, Self::Day, Self::Month];
 
     pub fn of(text: Option<&str>) -> Self {
         Self::ALL.into_iter().find(|range| Some(range.word()) == text).unwrap_or(Self::HalfHour)
@@ -28,6 +30,7 @@ impl Range {
             Self::HalfHour => "30m",
             Self::Hours => "3h",
             Self::Day => "24h",
+            Self::Month => "30d",
         }
     }
 
@@ -36,6 +39,7 @@ impl Range {
             Self::HalfHour => "30 minutes",
             Self::Hours => "3 hours",
             Self::Day => "24 hours",
+            Self::Month => "30 days",
         }
     }
 
@@ -44,6 +48,7 @@ impl Range {
             Self::HalfHour => 30,
             Self::Hours => 180,
             Self::Day => 1440,
+            Self::Month => 43_200,
         }
     }
 
@@ -53,6 +58,7 @@ impl Range {
             Self::HalfHour => 1,
             Self::Hours => 3,
             Self::Day => 15,
+            Self::Month => 360,
         }
     }
 }

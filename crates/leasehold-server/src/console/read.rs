@@ -129,7 +129,7 @@ async fn charts(client: &Client, range: Range) -> Result<Vec<Series>, tokio_post
             (&step as _, Type::INT4),
         ];
         let rows = client.query_typed(sql, &params).await?;
-        // Counts are shown by the minute, so that the three ranges can be compared.
+        // Counts are shown by the minute, so that the ranges can be compared.
         let flow = unit == "a minute";
         let values = rows.iter().map(|row| {
             let minutes = if flow { row.get::<_, i64>(1).max(1) as f64 } else { 1.0 };

@@ -243,6 +243,36 @@ async fn hours_outlive_minutes_and_both_go_in_the_end() {
 }
 
 #[tokio::test]
+async fn a_series_of_more_than_a_day_is_made_of_hours() {
+    let sql = Sql::new().await;
+    // Twenty days of hours, 60 completed and a length of 7 in each, and the minutes since.
+    run(
+        &sql.client,
+        "insert into leasehold.measure_hour (at, kind, subject, metric, flow, value, highest, minutes) \
+         select date_trunc('hour', now(), 'UTC') - interval '1 hour' * i, v.kind, v.subject, v.metric, v.flow, v.value, v.value, 60 \
+           from generate_series(1, 480) i, (values ('queue', 'mail', 'completed', true, 60), \
+                ('queue', 'mail', 'length', false, 7), ('database', '', 'sampled', false, 1)) \
+                as v (kind, subject, metric, flow, value)",
+    )
+    .await;
+    let (id, generation) = sql.running().await;
+    run(&sql.client, &format!("select leasehold.complete({id}::bigint, {generation})")).await;
+    a_minute_passes(&sql).await;
+    let series = async |metric: &str| -> Vec<(Option<f64>, i64)> {
+        let text = "select value, minutes from leasehold.series('queue', array[$1], null, '30 days', '6 hours')";
+        let rows = sql.client.query(text, &[&metric]).await.unwrap();
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+    };
+    let completed = series("completed").await;
+    assert_eq!(completed.len(), 120);
+    assert_eq!(completed[10], (None, 0), "nobody measured a month ago");
+    assert_eq!(completed[100], (Some(360.0), 360));
+    let whole: f64 = completed.iter().filter_map(|(value, _)| *value).sum();
+    assert_eq!(whole, 480.0 * 60.0 + 1.0, "with what has not been rolled up yet");
+    assert_eq!(series("length").await[100], (Some(7.0), 360));
+}
+
+#[tokio::test]
 async fn what_is_past_its_time_goes_however_much_it_is() {
     let sql = Sql::new().await;
     run(
