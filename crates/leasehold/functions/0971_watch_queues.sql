@@ -73,7 +73,7 @@ begin
         union (select c.queue from counted c group by c.queue order by sum(c.length) desc limit 500)
         union select e.queue from leasehold.expired_queues() as e (queue)
     ), tags as (
-        select t.queue || '/' || case when t.place <= 30 then t.tag else '(others)' end as subject,
+        select leasehold.tag_subject(t.queue, case when t.place <= 30 then t.tag else '(others)' end) as subject,
                sum(t.length) * scale as length
           from (select c.*, row_number() over (partition by c.queue order by c.length desc, c.tag) as place
                   from counted c join known k on k.queue = c.queue) t

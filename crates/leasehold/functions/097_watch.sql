@@ -45,6 +45,14 @@ begin
     return sampled;
 end $$;
 
+-- A tag and whose it is, in one word: `mail/api`. What stands before the first stroke is the queue, or the
+-- mirror: a stroke of its own is written %2F.
+create or replace function leasehold.tag_subject(whose text, tag text)
+returns text
+language sql immutable as $$
+    select replace(replace(whose, '%', '%25'), '/', '%2F') || '/' || tag
+$$;
+
 -- What happened, by the minute. Reading a minute again gives the same or more, so it may be read as
 -- often as one likes.
 create or replace function leasehold.measure_flows(since timestamptz, before timestamptz)
@@ -84,8 +92,10 @@ begin
     union all
     select at, 'mirror', subject, what, true, sum(n) from flow where subject <> '' group by 1, 3, 4
     union all
-    select at, 'tag', case when subject = '' then queue else subject end || '/'
-               || case when place <= 30 then tag else '(others)' end, what, true, sum(n)
-      from ranked group by 1, 3, 4
+    select at, case when subject = '' then 'tag' else 'mirror_tag' end,
+           leasehold.tag_subject(case when subject = '' then queue else subject end,
+                                 case when place <= 30 then tag else '(others)' end),
+           what, true, sum(n)
+      from ranked group by 1, 2, 3, 4
     on conflict (at, kind, subject, metric) do update set value = greatest(m.value, excluded.value);
 end $$;

@@ -55,7 +55,7 @@ begin
         leasehold.fail(bigint, bigint, text, interval), leasehold.bury(bigint, bigint, text, text),
         leasehold.snooze(bigint, bigint, interval), leasehold.release(bigint[], bigint),
         leasehold.finish_cancelled(bigint, bigint, text), leasehold.explain_finish(bigint[], bigint),
-        leasehold.expire_leases(int), leasehold.expire_tick(int), leasehold.return_expired(bigint, int),
+        leasehold.expire_leases(int), leasehold.rescue(int, boolean), leasehold.return_expired(bigint, int),
         leasehold.bury_expired(bigint, int), leasehold.once_start(text, text, bigint, bigint, interval),
         leasehold.once_finish(text, text, jsonb), leasehold.once_forget(text, text),
         leasehold.register_worker(text, text, text, int, text, text[], text[], int, int, boolean),
@@ -109,8 +109,8 @@ begin
 
     -- A housekeeper tidies and fires schedules; a worker process that does both has both roles.
     grant execute on function
-        leasehold.expire_leases(int), leasehold.expire_tick(int), leasehold.return_expired(bigint, int),
-        leasehold.bury_expired(bigint, int), leasehold.clamp_leases(), leasehold.expire_jobs(bigint, int),
+        leasehold.expire_leases(int), leasehold.rescue(int, boolean),
+        leasehold.return_expired(bigint, int), leasehold.bury_expired(bigint, int), leasehold.clamp_leases(), leasehold.expire_jobs(bigint, int),
         leasehold.return_strays(bigint, bigint), leasehold.walk_jobs(interval, int),
         leasehold.prune(int, interval, interval), leasehold.extend_history(int),
         leasehold.drop_history(interval),
@@ -155,6 +155,7 @@ begin
     grant select on leasehold.measure, leasehold.measure_hour, leasehold.watch, leasehold.alarm,
         leasehold.alarm_state, leasehold.alarm_receiver, leasehold.duty to leasehold_viewer;
     grant execute on function leasehold.latest(), leasehold.measured(), leasehold.mirror_numbers(),
+        leasehold.tag_subject(text, text),
         leasehold.vacuum_holders(),
         leasehold.series(text, text[], text, interval, interval) to leasehold_viewer;
     grant select (sweep, key, claim, attempts, failed_at, retry_at, dead_at)

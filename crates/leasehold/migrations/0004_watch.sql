@@ -11,8 +11,9 @@
 create table leasehold.measure (
     -- The minute, by its beginning.
     at timestamptz not null,
-    kind text collate "C" not null constraint measure_kind check (kind in ('queue', 'tag', 'sweep', 'mirror', 'database')),
-    -- A queue, `queue/tag`, a sweep, a mirror, a table, or empty: the database as a whole.
+    kind text collate "C" not null constraint measure_kind check (kind in (
+        'queue', 'tag', 'sweep', 'mirror', 'mirror_tag', 'database')),
+    -- A queue, `queue/tag`, a sweep, a mirror, `mirror/tag`, a table, or empty: the database as a whole.
     subject text collate "C" not null,
     metric text collate "C" not null,
     -- True: so many in this minute. False: as it stood at the end of it.

@@ -9,7 +9,7 @@ const MAY: &str = "select coalesce(bool_and(has_function_privilege(p.oid, 'execu
      from pg_proc p join pg_namespace n on n.oid = p.pronamespace \
     where n.nspname = 'leasehold' \
       and p.proname in ('sample_due', 'take_sample', 'alarm_snapshot', 'apply_alarms', \
-                        'expire_tick', 'walk_jobs', 'prune')";
+                        'rescue', 'walk_jobs', 'prune')";
 
 impl Leasehold {
     /// Whether the role of this connection may expire leases, fire schedules, measure and raise

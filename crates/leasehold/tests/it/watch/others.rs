@@ -165,7 +165,7 @@ async fn what_a_mirror_did_is_counted_by_outcome_and_tag() {
     assert_eq!(value(&sql.client, "mirror", "notes.index", "completed_up_to_date").await, 12.0);
     assert_eq!(value(&sql.client, "mirror", "notes.index", "synced_missing").await, 2.0);
     assert_eq!(
-        value(&sql.client, "tag", "notes.index/reindex_user", "completed_up_to_date").await,
+        value(&sql.client, "mirror_tag", "notes.index/reindex_user", "completed_up_to_date").await,
         7.0
     );
     assert!(value(&sql.client, "queue", "notes", "synced_missing").await.is_nan());
