@@ -123,6 +123,14 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
      where s.name = of_name
 $$;
 
+-- Writes down how many rows are due, as whoever has the sweep counted them.
+create or replace function leasehold.note_due(of_name text, due bigint)
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    update leasehold.sweep s set rows_due = due, due_counted_at = statement_timestamp()
+     where s.name = of_name
+$$;
+
 -- Notes that rows failed under a claim. The caller has made sure that the claim still holds them.
 -- A row that is out of attempts, or whose handler said that another is useless, is dead.
 -- Says of each row how often it failed and whether it is dead.

@@ -8,6 +8,17 @@ language sql stable security definer set search_path = leasehold, pg_temp as $$
     select s.name from leasehold.sweep s order by s.name limit 500
 $$;
 
+-- What a metric was before a minute, within the hour; null: nobody knows.
+create or replace function leasehold.last_value(of_kind text, of_subject text, of_metric text, minute timestamptz)
+returns double precision
+language sql stable security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+    select m.value from leasehold.measure m
+     where m.at < minute and m.at >= minute - interval '1 hour' and m.kind = of_kind
+       and m.subject = of_subject and m.metric = of_metric
+     order by m.at desc limit 1
+$$;
+
 -- What a sweep did since the last sample, what it has in hand, and what should not be there: rows that the
 -- watchdog should have brought back. `look` false: without its table. False: the table was not read; what
 -- it would have said is then missing in this minute, and no zero.
@@ -48,6 +59,9 @@ begin
     select minute, 'sweep', entry.name, v.metric, v.flow, v.value
       from (values
         ('claimed', false, in_hand), ('stuck', false, stuck),
+        -- Counted by its watchdog; of one that is gone it says nothing about now.
+        ('due', false, case when entry.due_counted_at > statement_timestamp()
+                                 - 3 * entry.watchdog_every - interval '2 minutes' then entry.rows_due end),
         ('dead', false, (select count(*) from (
             select from leasehold.sweep_failure f
              where f.sweep = entry.name and f.dead_at is not null limit 10000) d)),
@@ -56,11 +70,10 @@ begin
              where f.sweep = entry.name and f.retry_at is not null limit 10000) d)),
         ('finished_total', false, entry.rows_finished), ('failed_total', false, entry.rows_failed),
         ('lost_total', false, entry.rows_lost), ('reset_total', false, entry.rows_reset),
-        ('finished', true, greatest(entry.rows_finished - (
-            select l.value from leasehold.measure l
-             where l.at < minute and l.at >= minute - interval '1 hour' and l.kind = 'sweep'
-               and l.subject = entry.name and l.metric = 'finished_total'
-             order by l.at desc limit 1), 0))
+        ('finished', true, greatest(entry.rows_finished
+            - leasehold.last_value('sweep', entry.name, 'finished_total', minute), 0)),
+        ('reset', true, greatest(entry.rows_reset
+            - leasehold.last_value('sweep', entry.name, 'reset_total', minute), 0))
       ) as v (metric, flow, value)
      where v.value is not null
     on conflict (at, kind, subject, metric) do update set value = excluded.value;

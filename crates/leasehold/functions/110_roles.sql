@@ -72,7 +72,8 @@ begin
     grant execute on function
         leasehold.declare_sweep(text, text, text, text, text, text, text, text, text, text, text,
                                 int, int, interval, interval, bigint, text, text, interval, timestamptz),
-        leasehold.take_watch(text), leasehold.note_watch(text, bigint), leasehold.run_sweep(text, text)
+        leasehold.take_watch(text), leasehold.note_watch(text, bigint), leasehold.note_due(text, bigint),
+        leasehold.run_sweep(text, text)
         to leasehold_worker, leasehold_housekeeper;
     grant select, update, delete on leasehold.sweep_failure to leasehold_worker, leasehold_housekeeper;
 

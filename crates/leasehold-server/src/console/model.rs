@@ -166,6 +166,8 @@ pub struct Sweep {
     pub table: String,
     pub state: String,
     pub next_run_at: Timestamp,
+    /// None: nobody counted.
+    pub due: Option<f64>,
     pub finished: i64,
     pub failing: i64,
     pub dead: i64,

@@ -78,9 +78,13 @@ impl Latest {
         Ok(Self { at: rows.first().map(|row| row.get(0)), values })
     }
 
-    fn of(&self, kind: &str, subject: &str, metric: &str) -> f64 {
+    fn find(&self, kind: &str, subject: &str, metric: &str) -> Option<f64> {
         let known = self.values.get(&(kind.to_owned(), subject.to_owned()));
-        known.and_then(|metrics| metrics.get(metric)).copied().unwrap_or(0.0)
+        known.and_then(|metrics| metrics.get(metric)).copied()
+    }
+
+    fn of(&self, kind: &str, subject: &str, metric: &str) -> f64 {
+        self.find(kind, subject, metric).unwrap_or(0.0)
     }
 }
 
@@ -228,6 +232,7 @@ async fn sweeps(client: &Client, latest: &Latest) -> Result<Vec<Sweep>, tokio_po
             table: row.get("table_name"),
             state: row.get("state"),
             next_run_at: row.get("next_run_at"),
+            due: latest.find("sweep", row.get("name"), "due"),
             finished: row.get("rows_finished"),
             failing: row.get("failing"),
             dead: row.get("dead"),

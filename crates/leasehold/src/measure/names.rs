@@ -58,7 +58,7 @@ metrics! {
     TABLE_BYTES, Gauge, "leasehold_table_bytes", "Size of a table with its indexes.";
     OLDEST_XACT, Gauge, "leasehold_oldest_xact_age_seconds", "Age of the oldest transaction that keeps vacuum from removing rows.";
     SWEEP_ROWS, Counter, "leasehold_sweep_rows_total", "Rows that sweeps ended, in all processes, by how.";
-    SWEEP_NOW, Gauge, "leasehold_sweep_rows", "Rows that a sweep has in hand, that fail, that were set aside, or that are stuck.";
+    SWEEP_NOW, Gauge, "leasehold_sweep_rows", "Rows of a sweep that are due, in hand, failing, set aside, or stuck.";
     MIRROR_CHECKED, Gauge, "leasehold_mirror_rows_checked", "Rows that the last whole check of a mirror compared.";
     MIRROR_REPAIRED, Counter, "leasehold_mirror_repaired_total", "Rows of a mirror that a check found different and had repaired.";
     MIRROR_DIFFERENCES, Gauge, "leasehold_mirror_differences", "Rows of a mirror that differ now.";

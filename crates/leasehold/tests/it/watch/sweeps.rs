@@ -131,3 +131,16 @@ async fn sweeps_count_their_rows_by_the_minute() {
     a_minute_passes(&sql).await;
     assert_eq!(value(&sql.client, "sweep", "gone", "finished").await, 0.0);
 }
+
+#[tokio::test]
+async fn rows_that_the_watchdog_brought_back_count_by_the_minute() {
+    let sql = Sql::new().await;
+    shelf(&sql, "one", "text").await;
+    a_minute_passes(&sql).await;
+    run(&sql.client, "select leasehold.note_watch('one', 40)").await;
+    a_minute_passes(&sql).await;
+    assert_eq!(value(&sql.client, "sweep", "one", "reset").await, 40.0);
+    a_minute_passes(&sql).await;
+    assert_eq!(value(&sql.client, "sweep", "one", "reset").await, 0.0);
+    assert_eq!(value(&sql.client, "sweep", "one", "reset_total").await, 40.0);
+}
