@@ -22,6 +22,9 @@ create table leasehold.measure (
     primary key (at, kind, subject, metric)
 ) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05);
 
+-- For a chart: one metric over a day, without the others of each minute.
+create index measure_series_idx on leasehold.measure (kind, metric, at);
+
 -- The same an hour: flows are sums, the others the mean. Hours are kept for ninety days.
 create table leasehold.measure_hour (
     at timestamptz not null,
@@ -35,6 +38,8 @@ create table leasehold.measure_hour (
     minutes int not null,
     primary key (at, kind, subject, metric)
 );
+
+create index measure_hour_series_idx on leasehold.measure_hour (kind, metric, at);
 
 -- What happened and left no other trace: retries, losses, burials, what a mirror did. Appended by the
 -- statement that did it, read once by the sampler, thrown away after two hours.

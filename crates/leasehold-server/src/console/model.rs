@@ -169,8 +169,8 @@ pub struct Sweep {
     /// None: nobody counted.
     pub due: Option<f64>,
     pub finished: i64,
-    pub failing: i64,
-    pub dead: i64,
+    pub failing: f64,
+    pub dead: f64,
     pub reset: i64,
     pub stuck: f64,
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use leasehold::Leasehold;
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Transaction};
 
 use super::model::{Alarm, Mirror, Overview, Queue, Range, Series, Sweep, Worker};
 use super::panels::health;
@@ -18,8 +18,9 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Reads everything, or says in words why not.
 pub async fn overview(engine: &Leasehold, range: Range, kept: Kept) -> Result<Overview, String> {
     let reading = async {
-        let client = engine.pool().get().await.map_err(|error| error.to_string())?;
-        read(&client, range, kept).await.map_err(|error| leasehold::error::describe(&error))
+        let mut client = engine.pool().get().await.map_err(|error| error.to_string())?;
+        let read = in_time(&mut client, range, kept).await;
+        read.map_err(|error| leasehold::error::describe(&error))
     };
     let limit = LIMIT.as_secs();
     tokio::time::timeout(LIMIT, reading)
@@ -27,8 +28,25 @@ pub async fn overview(engine: &Leasehold, range: Range, kept: Kept) -> Result<Ov
         .map_err(|_| format!("the database did not answer within {limit} s"))?
 }
 
+/// In one transaction that changes nothing: all of the page is of one moment, and the server ends what
+/// takes too long, also when nobody waits for it any more.
+async fn in_time(
+    client: &mut Client,
+    range: Range,
+    kept: Kept,
+) -> Result<Overview, tokio_postgres::Error> {
+    let level = tokio_postgres::IsolationLevel::RepeatableRead;
+    let reading = client.build_transaction().read_only(true).isolation_level(level).start().await?;
+    reading
+        .batch_execute("set local statement_timeout = '4s'; set local lock_timeout = '1s'")
+        .await?;
+    let overview = read(&reading, range, kept).await?;
+    reading.commit().await?;
+    Ok(overview)
+}
+
 async fn read(
-    client: &Client,
+    client: &Transaction<'_>,
     range: Range,
     kept: Kept,
 ) -> Result<Overview, tokio_postgres::Error> {
@@ -66,7 +84,7 @@ struct Latest {
 }
 
 impl Latest {
-    async fn read(client: &Client) -> Result<Self, tokio_postgres::Error> {
+    async fn read(client: &Transaction<'_>) -> Result<Self, tokio_postgres::Error> {
         let sql = "select at, kind, subject, metric, value from leasehold.latest() \
                    where kind in ('queue', 'sweep', 'database') limit 20000";
         let rows = client.query_typed(sql, &[]).await?;
@@ -93,7 +111,10 @@ impl Latest {
 type Wanted<'a> =
     (&'static str, &'static str, &'static str, &'static str, &'a [&'a str], &'static str);
 
-async fn charts(client: &Client, range: Range) -> Result<Vec<Series>, tokio_postgres::Error> {
+async fn charts(
+    client: &Transaction<'_>,
+    range: Range,
+) -> Result<Vec<Series>, tokio_postgres::Error> {
     let synced = ["synced_missing", "synced_different", "synced_deleted", "forced"];
     let wanted: [Wanted<'_>; 3] = [
         (
@@ -149,7 +170,7 @@ async fn charts(client: &Client, range: Range) -> Result<Vec<Series>, tokio_post
     Ok(charts)
 }
 
-async fn alarms(client: &Client) -> Result<Vec<Alarm>, tokio_postgres::Error> {
+async fn alarms(client: &Transaction<'_>) -> Result<Vec<Alarm>, tokio_postgres::Error> {
     let sql = "select * from leasehold.alarm_state where cleared_at is null \
                order by state = 'silenced', raised_at desc limit 100";
     let rows = client.query_typed(sql, &[]).await?;
@@ -171,7 +192,10 @@ async fn alarms(client: &Client) -> Result<Vec<Alarm>, tokio_postgres::Error> {
         .collect())
 }
 
-async fn queues(client: &Client, latest: &Latest) -> Result<Vec<Queue>, tokio_postgres::Error> {
+async fn queues(
+    client: &Transaction<'_>,
+    latest: &Latest,
+) -> Result<Vec<Queue>, tokio_postgres::Error> {
     let sql = "select queue from leasehold.watch where not off limit 10000";
     let rows = client.query_typed(sql, &[]).await?;
     let watched: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
@@ -201,7 +225,7 @@ async fn queues(client: &Client, latest: &Latest) -> Result<Vec<Queue>, tokio_po
     Ok(queues)
 }
 
-async fn workers(client: &Client) -> Result<Vec<Worker>, tokio_postgres::Error> {
+async fn workers(client: &Transaction<'_>) -> Result<Vec<Worker>, tokio_postgres::Error> {
     let sql = "select * from leasehold.worker_state where state <> 'stopped' \
                order by state, name, started_at desc limit 200";
     let rows = client.query_typed(sql, &[]).await?;
@@ -222,8 +246,13 @@ async fn workers(client: &Client) -> Result<Vec<Worker>, tokio_postgres::Error> 
         .collect())
 }
 
-async fn sweeps(client: &Client, latest: &Latest) -> Result<Vec<Sweep>, tokio_postgres::Error> {
-    let sql = "select * from leasehold.sweep_state order by name limit 200";
+async fn sweeps(
+    client: &Transaction<'_>,
+    latest: &Latest,
+) -> Result<Vec<Sweep>, tokio_postgres::Error> {
+    // What failed was counted with the sample; the view would count it again at every look.
+    let sql = "select name, table_name, state, next_run_at, rows_finished, rows_reset \
+               from leasehold.sweep_state order by name limit 200";
     let rows = client.query_typed(sql, &[]).await?;
     Ok(rows
         .iter()
@@ -234,15 +263,15 @@ async fn sweeps(client: &Client, latest: &Latest) -> Result<Vec<Sweep>, tokio_po
             next_run_at: row.get("next_run_at"),
             due: latest.find("sweep", row.get("name"), "due"),
             finished: row.get("rows_finished"),
-            failing: row.get("failing"),
-            dead: row.get("dead"),
+            failing: latest.of("sweep", row.get("name"), "failing"),
+            dead: latest.of("sweep", row.get("name"), "dead"),
             reset: row.get("rows_reset"),
             stuck: latest.of("sweep", row.get("name"), "stuck"),
         })
         .collect())
 }
 
-async fn mirrors(client: &Client) -> Result<Vec<Mirror>, tokio_postgres::Error> {
+async fn mirrors(client: &Transaction<'_>) -> Result<Vec<Mirror>, tokio_postgres::Error> {
     let rows = client.query_typed("select * from leasehold.mirror_numbers()", &[]).await?;
     Ok(rows
         .iter()

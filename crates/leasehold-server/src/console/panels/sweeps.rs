@@ -28,8 +28,8 @@ pub fn panel(sweeps: &[Sweep], now: Timestamp) -> Markup {
                         td { (moment(sweep.next_run_at, now)) }
                         td.n { @match sweep.due { Some(due) => (number(due)), None => { span.none { "–" } } } }
                         td.n { (number(sweep.finished as f64)) }
-                        td.n { (number(sweep.failing as f64)) }
-                        td.n { (number(sweep.dead as f64)) }
+                        td.n { (number(sweep.failing)) }
+                        td.n { (number(sweep.dead)) }
                         td.n { (number(sweep.reset as f64)) }
                         td.n { (number(sweep.stuck)) }
                     }

@@ -315,3 +315,27 @@ async fn a_series_has_a_gap_where_nobody_measured_and_zero_where_nothing_happene
     .await;
     assert_eq!(wide.into_iter().flatten().sum::<f64>(), 1.0);
 }
+
+#[tokio::test]
+async fn a_chart_of_a_day_reads_one_metric_and_not_the_day() {
+    let sql = Sql::new().await;
+    run(
+        &sql.client,
+        "insert into leasehold.measure (at, kind, subject, metric, flow, value) \
+         select date_trunc('minute', now()) - interval '1 minute' * i, 'queue', 'q' || q, 'metric' || m, false, 1 \
+           from generate_series(1, 1000) i, generate_series(1, 5) q, generate_series(1, 11) m; \
+         analyze leasehold.measure",
+    )
+    .await;
+    // As `series` asks, with its settings.
+    run(&sql.client, "set enable_seqscan = off").await;
+    let plan: Vec<String> = all(
+        &sql.client,
+        "explain (analyze, buffers, costs off, timing off) select m.at, sum(m.value) from leasehold.measure m \
+          where m.kind = 'queue' and m.metric = any ('{metric3}') and m.at > now() - interval '24 hours' group by m.at",
+        &[],
+    )
+    .await;
+    let plan = plan.join("\n");
+    assert!(plan.contains("measure_series_idx"), "{plan}");
+}
