@@ -194,11 +194,19 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
                    'event', event, 'alarm', entry.id, 'rule', entry.rule, 'subject', entry.subject,
                    'value', entry.value, 'threshold', entry.threshold, 'summary', entry.summary,
                    'raised_at', entry.raised_at, 'cleared_at', entry.cleared_at)),
-               100, statement_timestamp() + interval '7 days'
+               -- The week ends it: the longest wait between two attempts is an hour.
+               1000, statement_timestamp() + interval '7 days'
           from leasehold.alarm_receiver r
          where r.seen_at > statement_timestamp() - interval '7 days'
         returning 1)
     select count(*)::int from told
+$$;
+
+-- Whether an alarm is over, or was removed. Whoever carries the word of its raise asks first.
+create or replace function leasehold.alarm_is_over(of_id bigint)
+returns boolean
+language sql stable security definer set search_path = leasehold, pg_temp as $$
+    select not exists (select from leasehold.alarm a where a.id = of_id and a.cleared_at is null)
 $$;
 
 -- A process says that it carries the word in jobs of this name.

@@ -78,7 +78,8 @@ begin
     grant select, update, delete on leasehold.sweep_failure to leasehold_worker, leasehold_housekeeper;
 
     -- Whoever carries the word of an alarm says that it does.
-    grant execute on function leasehold.declare_alarm_receiver(text) to leasehold_worker;
+    grant execute on function leasehold.declare_alarm_receiver(text), leasehold.alarm_is_over(bigint)
+        to leasehold_worker;
 
     -- Who changes a mirrored table makes jobs; who passes them on reads rows and asks the store.
     grant execute on function

@@ -46,6 +46,26 @@ async fn an_alarm_is_raised_once_told_once_and_cleared_by_itself() {
 }
 
 #[tokio::test]
+async fn a_word_is_tried_for_a_whole_week() {
+    let sql = Sql::new().await;
+    receiver(&sql).await;
+    an_expired_job(&sql).await;
+    a_minute_passes(&sql).await;
+    // Every wait as short as jitter makes it, between doublings from a second to an hour.
+    let shortest: f64 = one(
+        &sql.client,
+        "select sum(extract(epoch from leasehold.backoff(n, interval '1 second', interval '1 hour')))::float8 \
+           from leasehold.job j, generate_series(1, j.max_attempts - 1) n where j.queue = 'leasehold.alarms'",
+        &[],
+    )
+    .await;
+    assert!(shortest > 7.0 * 86_400.0, "{} days", shortest / 86_400.0);
+    let over = "select extract(epoch from expires_at - enqueued_at)::float8 / 86400 from leasehold.job \
+                 where queue = 'leasehold.alarms'";
+    assert_eq!(one::<f64>(&sql.client, over, &[]).await.round(), 7.0);
+}
+
+#[tokio::test]
 async fn without_anybody_to_tell_nothing_piles_up() {
     let sql = Sql::new().await;
     an_expired_job(&sql).await;
