@@ -235,11 +235,26 @@ begin
     return leasehold.tell_alarm(entry, 'test');
 end $$;
 
+-- Refuses what nobody signed, or what has no reason: whoever finds an alarm quieted wants to know both.
+-- Only for the functions here.
+create or replace function leasehold.check_signed(actor text, why text)
+returns void
+language plpgsql immutable set search_path = leasehold, pg_temp as $$
+begin
+    if coalesce(btrim(actor), '') = '' then
+        raise exception 'say who does this' using errcode = 'invalid_parameter_value';
+    end if;
+    if coalesce(btrim(why), '') = '' then
+        raise exception 'say why' using errcode = 'invalid_parameter_value';
+    end if;
+end $$;
+
 -- Somebody has seen an alarm and looks after it. False: there is no open alarm of that number.
 create or replace function leasehold.acknowledge_alarm(of_id bigint, actor text, why text)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 begin
+    perform leasehold.check_signed(actor, why);
     update leasehold.alarm a
        set acknowledged_at = statement_timestamp(), acknowledged_by = actor, acknowledged_why = why
      where a.id = of_id and a.cleared_at is null;
@@ -257,6 +272,7 @@ create or replace function leasehold.silence_alarm(of_id bigint, how_long interv
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 begin
+    perform leasehold.check_signed(actor, why);
     update leasehold.alarm a
        set silenced_until = case when how_long > interval '0' then statement_timestamp() + how_long end,
            silenced_by = case when how_long > interval '0' then actor end,

@@ -110,8 +110,10 @@ create table leasehold.alarm (
     -- When the word went out. Null: nobody was told, so nobody needs to hear that it is over.
     notified_at timestamptz,
     constraint alarm_acknowledged_by_someone
-        check ((acknowledged_at is null) = (acknowledged_by is null)),
-    constraint alarm_silence_is_signed check (silenced_until is null or silenced_by is not null)
+        check ((acknowledged_at is null) = (acknowledged_by is null)
+               and (acknowledged_at is null) = (acknowledged_why is null)),
+    constraint alarm_silence_is_signed
+        check (silenced_until is null or (silenced_by is not null and silenced_why is not null))
 );
 create unique index alarm_open_idx on leasehold.alarm (rule, subject) where cleared_at is null;
 create index alarm_raised_idx on leasehold.alarm (raised_at);

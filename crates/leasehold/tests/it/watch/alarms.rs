@@ -3,7 +3,7 @@
 use leasehold::alarm;
 
 use super::{a_minute_passes, age, up};
-use crate::sql::{Sql, all, one, run};
+use crate::sql::{Sql, all, one, refused, run};
 
 async fn receiver(sql: &Sql) {
     run(&sql.client, "select leasehold.declare_alarm_receiver('leasehold.alarm.webhook')").await;
@@ -129,6 +129,24 @@ async fn an_acknowledged_alarm_says_by_whom_and_why() {
     let audit: Vec<String> =
         all(&sql.client, "select action || ' ' || subject from leasehold.audit", &[]).await;
     assert_eq!(audit, [format!("acknowledge alarm {id}")]);
+}
+
+#[tokio::test]
+async fn an_alarm_is_quieted_by_somebody_and_for_a_reason_or_not_at_all() {
+    let sql = Sql::new().await;
+    an_expired_job(&sql).await;
+    a_minute_passes(&sql).await;
+    let id = the_alarm(&sql).await;
+    for signed in ["'ann', null", "'ann', ''", "'ann', '  '", "null, 'why'", "' ', 'why'"] {
+        for call in ["acknowledge_alarm({id}, ", "silence_alarm({id}, interval '1 hour', "] {
+            let call = call.replace("{id}", &id.to_string());
+            let (code, text) =
+                refused(&sql.client, &format!("select leasehold.{call}{signed})"), &[]).await;
+            assert_eq!(code, "22023", "{call}{signed}: {text}");
+        }
+    }
+    let state: String = one(&sql.client, "select state from leasehold.alarm_state", &[]).await;
+    assert_eq!(state, "open");
 }
 
 #[tokio::test]
