@@ -18,7 +18,7 @@ use serde::Deserialize;
 use tokio_postgres::types::Type;
 
 use super::assets::ASSETS;
-use super::auth::{Entry, Gatekeeper, comes_from_here};
+use super::auth::{BEHIND_A_PROXY, Entry, Gatekeeper, comes_from_here};
 use super::model::{Overview, Range};
 use super::{page, read};
 use crate::housekeeping::Kept;
@@ -74,6 +74,7 @@ async fn admit(State(console): State<Console>, request: Request, next: Next) -> 
             let text = "this console answers to localhost only; other names need a token\n";
             return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
         }
+        Entry::Proxied => return (StatusCode::FORBIDDEN, BEHIND_A_PROXY).into_response(),
         Entry::Closed if is_browser(headers) && request.method().is_safe() => {
             return Redirect::to("/console/login").into_response();
         }

@@ -109,6 +109,21 @@ async fn names_that_are_not_of_this_machine_get_nothing() {
 }
 
 #[tokio::test]
+async fn whoever_comes_through_a_proxy_needs_a_token() {
+    let tower = Tower::start().await;
+    for path in ["/", "/console", "/console/live", "/console/api/overview", "/metrics"] {
+        // The proxy runs on this machine and says so: only what it adds tells.
+        for name in ["X-Forwarded-For", "Forwarded", "X-Real-IP"] {
+            let asked = client().get(format!("{}{path}", tower.url)).header(name, "203.0.113.9");
+            let answer = asked.send().await.unwrap();
+            assert_eq!(answer.status(), StatusCode::FORBIDDEN, "{path} {name}");
+            let text = answer.text().await.unwrap();
+            assert!(text.contains("Set LEASEHOLD_CONSOLE_TOKEN"), "{text}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn with_a_token_every_address_asks_for_it() {
     let tower = Tower::with(
         Place::new().await,
