@@ -7,6 +7,7 @@ mod large;
 mod others;
 mod pauses;
 mod sample;
+mod series;
 mod sweeps;
 mod vacuum;
 
