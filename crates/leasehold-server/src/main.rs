@@ -15,6 +15,7 @@ mod console;
 mod dev;
 mod doctor;
 mod exit;
+mod housekeeping;
 mod output;
 mod serve;
 mod text;

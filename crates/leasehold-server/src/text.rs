@@ -67,6 +67,11 @@ pub fn relative(moment: Timestamp, now: Timestamp) -> String {
     }
 }
 
+/// A moment that something has not happened since: when, and how long ago.
+pub fn since(moment: Timestamp, now: Timestamp) -> String {
+    format!("{}, {}", moment.strftime("%Y-%m-%d %H:%M UTC"), relative(moment, now))
+}
+
 /// One line of at most `most` characters. What others wrote may hold escape sequences that would
 /// move the cursor or rename the terminal's window.
 pub fn one_line(text: &str, most: usize) -> String {

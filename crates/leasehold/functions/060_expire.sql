@@ -123,15 +123,44 @@ end $$;
 
 -- Lease cleanup by one of many: does nothing when another housekeeper is at it. The lock ends with
 -- the statement, so it cannot be stranded in a pooled session; it saves work and guards nothing.
-create or replace function leasehold.expire_tick(up_to int default 100)
-returns table (elected boolean, returned int, buried int)
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+-- `anyway`: without the election, in case that the elected one is a ghost. Says whose jobs they were: one row
+-- a queue, or a single one without.
+create or replace function leasehold.rescue(up_to int default 100, anyway boolean default false)
+returns table (elected boolean, queue text, returned int, buried int)
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    lost_before jsonb;
 begin
-    elected := pg_try_advisory_xact_lock(7305, 2);
-    if elected then
-        select e.returned, e.buried into returned, buried from leasehold.expire_leases(up_to) e;
+    elected := anyway or pg_try_advisory_xact_lock(7305, 2);
+    returned := 0;
+    buried := 0;
+    if not elected then
+        return next;
+        return;
     end if;
-    return next;
+    buried := leasehold.bury_expired(null, up_to);
+    -- What was just written down: by this transaction, at this moment. Some of the buried were lost as well.
+    select coalesce(jsonb_object_agg(t.queue, t.n), '{}') into lost_before
+      from (select t.queue, sum(t.n) as n from leasehold.tally t
+             where t.at = statement_timestamp() and t.xmin = pg_current_xact_id()::xid
+               and t.what = 'lost' group by t.queue) t
+     where buried > 0;
+    returned := leasehold.return_expired(null, up_to);
+    if returned + buried = 0 then
+        return next;
+        return;
+    end if;
+    return query
+    select true, t.queue,
+           (coalesce(sum(t.n) filter (where t.what = 'lost'), 0)
+               - coalesce((lost_before ->> t.queue)::bigint, 0))::int,
+           coalesce(sum(t.n) filter (where t.what = 'buried'), 0)::int
+      from leasehold.tally t
+     where t.at = statement_timestamp() and t.xmin = pg_current_xact_id()::xid
+       and t.what in ('lost', 'buried')
+     group by t.queue;
 end $$;
 
 -- A lease that ends later than its length allows was written by a clock that has since gone back:

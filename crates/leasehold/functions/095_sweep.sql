@@ -123,6 +123,14 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
      where s.name = of_name
 $$;
 
+-- Writes down how many rows are due, as whoever has the sweep counted them.
+create or replace function leasehold.note_due(of_name text, due bigint)
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    update leasehold.sweep s set rows_due = due, due_counted_at = statement_timestamp()
+     where s.name = of_name
+$$;
+
 -- Notes that rows failed under a claim. The caller has made sure that the claim still holds them.
 -- A row that is out of attempts, or whose handler said that another is useless, is dead.
 -- Says of each row how often it failed and whether it is dead.
@@ -231,7 +239,7 @@ begin
     return query select unnest(moved);
 end $$;
 
--- Sweeps with their state in words and the rows that failed.
+-- Sweeps with their state in words and the rows that failed, each count up to ten thousand.
 create or replace view leasehold.sweep_state as
 select s.name, s.table_name,
        case when s.paused_at is not null then 'paused'
@@ -240,8 +248,9 @@ select s.name, s.table_name,
             else 'idle' end as state,
        s.cron, s.zone, s.every, s.next_run_at, s.run_started_at, s.run_ended_at, s.watchdog_ran_at,
        s.paused_at, s.paused_by, s.paused_why, s.rows_claimed, s.rows_finished, s.rows_failed,
-       s.rows_lost, s.rows_reset, coalesce(f.failing, 0) as failing, coalesce(f.dead, 0) as dead
-  from leasehold.sweep s
-  left join (select sweep, count(*) filter (where dead_at is null) as failing,
-                    count(*) filter (where dead_at is not null) as dead
-               from leasehold.sweep_failure group by sweep) f on f.sweep = s.name;
+       s.rows_lost, s.rows_reset, 
+       (select count(*) from (select from leasehold.sweep_failure f
+         where f.sweep = s.name and f.retry_at is not null limit 10000) c) as failing,
+       (select count(*) from (select from leasehold.sweep_failure f
+         where f.sweep = s.name and f.dead_at is not null limit 10000) c) as dead
+  from leasehold.sweep s;

@@ -9,6 +9,16 @@ language plpgsql stable security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     quarter interval := interval '15 minutes';
+    -- As far back as anybody looks.
+    far interval := greatest(quarter, (select max(w.over) from leasehold.watch w where not w.off));
+    -- A stop that was longer than a hand-over ends with this minute: before it nobody looked. The first
+    -- minute that is left is one too, when there is no other.
+    looked_since timestamptz := (
+        select max(s.at) filter (where s.before is null or s.at - s.before > interval '3 minutes')
+          from (select m.at, lag(m.at) over (order by m.at) as before
+                  from leasehold.measure m
+                 where m.kind = 'database' and m.subject = '' and m.metric = 'sampled'
+                   and m.at > of_sample - far - interval '5 minutes' and m.at <= of_sample) s);
 begin
     return (
     with latest as materialized (
@@ -20,15 +30,15 @@ begin
     ), recent as materialized (
         select m.at, m.subject as queue, m.metric, m.value
           from leasehold.measure m
-         where m.at > of_sample - greatest(quarter, (select max(w.over) from leasehold.watch w where not w.off))
-           and m.at <= of_sample and m.kind = 'queue'
-           and m.metric in ('completed', 'buried', 'lost', 'ready', 'workers')
+         where m.at > of_sample - far and m.at <= of_sample and m.kind = 'queue'
+           and m.metric in ('completed', 'buried', 'lost', 'ready', 'workers', 'paused')
     ), sums as (
         select r.queue,
                sum(r.value) filter (where r.metric = 'completed'
                    and r.at > of_sample - coalesce(w.over, quarter)) as completed,
                sum(r.value) filter (where r.metric = 'buried' and r.at > of_sample - quarter) as died,
-               sum(r.value) filter (where r.metric = 'lost' and r.at > of_sample - quarter) as lost
+               sum(r.value) filter (where r.metric = 'lost' and r.at > of_sample - quarter) as lost,
+               max(r.at) filter (where r.metric = 'paused' and r.value > 0) as paused
           from recent r left join leasehold.watch w on w.queue = r.queue and not w.off
          group by r.queue
     ), starved as (
@@ -59,16 +69,22 @@ begin
                 'max_age', extract(epoch from w.max_age),
                 'max_dead', w.max_dead,
                 'max_lost', w.max_lost,
-                'watched_for', extract(epoch from of_sample + interval '1 minute' - w.since)) end
+                -- Time in which nobody looked, or in which it was to stand still, says nothing.
+                'watched_for', extract(epoch from of_sample + interval '1 minute'
+                    - greatest(w.since, looked_since, s.paused + interval '1 minute'))) end
             ) order by g.queue)
             from gauge g
             left join sums s on s.queue = g.queue
             left join starved t on t.queue = g.queue
             left join leasehold.watch w on w.queue = g.queue), '[]'),
         'sweeps', coalesce((select jsonb_agg(jsonb_build_object(
-            'sweep', l.subject, 'stuck', l.stuck, 'dead', l.dead) order by l.subject)
-            from (select subject, max(value) filter (where metric = 'stuck') as stuck,
-                         max(value) filter (where metric = 'dead') as dead
+            'sweep', l.subject, 'dead', coalesce(l.dead, 0),
+            -- A table that could not be read for a moment is as it was.
+            'stuck', coalesce((select m.value from leasehold.measure m
+                where m.at <= of_sample and m.at > of_sample - quarter and m.kind = 'sweep'
+                  and m.subject = l.subject and m.metric = 'stuck' order by m.at desc limit 1), 0)
+            ) order by l.subject)
+            from (select subject, max(value) filter (where metric = 'dead') as dead
                     from latest where kind = 'sweep' group by subject) l), '[]'),
         'mirrors', coalesce((select jsonb_agg(jsonb_build_object(
             'mirror', l.subject, 'differences', coalesce(l.differences, 0),
@@ -178,11 +194,19 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
                    'event', event, 'alarm', entry.id, 'rule', entry.rule, 'subject', entry.subject,
                    'value', entry.value, 'threshold', entry.threshold, 'summary', entry.summary,
                    'raised_at', entry.raised_at, 'cleared_at', entry.cleared_at)),
-               100, statement_timestamp() + interval '7 days'
+               -- The week ends it: the longest wait between two attempts is an hour.
+               1000, statement_timestamp() + interval '7 days'
           from leasehold.alarm_receiver r
          where r.seen_at > statement_timestamp() - interval '7 days'
         returning 1)
     select count(*)::int from told
+$$;
+
+-- Whether an alarm is over, or was removed. Whoever carries the word of its raise asks first.
+create or replace function leasehold.alarm_is_over(of_id bigint)
+returns boolean
+language sql stable security definer set search_path = leasehold, pg_temp as $$
+    select not exists (select from leasehold.alarm a where a.id = of_id and a.cleared_at is null)
 $$;
 
 -- A process says that it carries the word in jobs of this name.
@@ -211,11 +235,26 @@ begin
     return leasehold.tell_alarm(entry, 'test');
 end $$;
 
+-- Refuses what nobody signed, or what has no reason: whoever finds an alarm quieted wants to know both.
+-- Only for the functions here.
+create or replace function leasehold.check_signed(actor text, why text)
+returns void
+language plpgsql immutable set search_path = leasehold, pg_temp as $$
+begin
+    if coalesce(btrim(actor), '') = '' then
+        raise exception 'say who does this' using errcode = 'invalid_parameter_value';
+    end if;
+    if coalesce(btrim(why), '') = '' then
+        raise exception 'say why' using errcode = 'invalid_parameter_value';
+    end if;
+end $$;
+
 -- Somebody has seen an alarm and looks after it. False: there is no open alarm of that number.
 create or replace function leasehold.acknowledge_alarm(of_id bigint, actor text, why text)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 begin
+    perform leasehold.check_signed(actor, why);
     update leasehold.alarm a
        set acknowledged_at = statement_timestamp(), acknowledged_by = actor, acknowledged_why = why
      where a.id = of_id and a.cleared_at is null;
@@ -233,6 +272,7 @@ create or replace function leasehold.silence_alarm(of_id bigint, how_long interv
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 begin
+    perform leasehold.check_signed(actor, why);
     update leasehold.alarm a
        set silenced_until = case when how_long > interval '0' then statement_timestamp() + how_long end,
            silenced_by = case when how_long > interval '0' then actor end,
@@ -265,7 +305,8 @@ begin
         (queue, changed_by, min_completed, over, max_length, bulk_tags, max_age, max_dead, max_lost)
     values (of_queue, actor, coalesce(of_min_completed, 1), coalesce(of_over, interval '10 minutes'),
             nullif(greatest(of_max_length, -1), -1), coalesce(of_bulk_tags, '{reindex_*}'),
-            nullif(greatest(of_max_age, interval '0'), interval '0'),
+            -- What holds where nobody watches holds here, too, until somebody says otherwise.
+            nullif(greatest(coalesce(of_max_age, interval '1 hour'), interval '0'), interval '0'),
             coalesce(of_max_dead, 10), coalesce(of_max_lost, 10))
     on conflict (queue) do update
         set min_completed = coalesce(of_min_completed, w.min_completed),

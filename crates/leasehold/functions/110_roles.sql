@@ -55,7 +55,7 @@ begin
         leasehold.fail(bigint, bigint, text, interval), leasehold.bury(bigint, bigint, text, text),
         leasehold.snooze(bigint, bigint, interval), leasehold.release(bigint[], bigint),
         leasehold.finish_cancelled(bigint, bigint, text), leasehold.explain_finish(bigint[], bigint),
-        leasehold.expire_leases(int), leasehold.expire_tick(int), leasehold.return_expired(bigint, int),
+        leasehold.expire_leases(int), leasehold.rescue(int, boolean), leasehold.return_expired(bigint, int),
         leasehold.bury_expired(bigint, int), leasehold.once_start(text, text, bigint, bigint, interval),
         leasehold.once_finish(text, text, jsonb), leasehold.once_forget(text, text),
         leasehold.register_worker(text, text, text, int, text, text[], text[], int, int, boolean),
@@ -72,12 +72,14 @@ begin
     grant execute on function
         leasehold.declare_sweep(text, text, text, text, text, text, text, text, text, text, text,
                                 int, int, interval, interval, bigint, text, text, interval, timestamptz),
-        leasehold.take_watch(text), leasehold.note_watch(text, bigint), leasehold.run_sweep(text, text)
+        leasehold.take_watch(text), leasehold.note_watch(text, bigint), leasehold.note_due(text, bigint),
+        leasehold.run_sweep(text, text)
         to leasehold_worker, leasehold_housekeeper;
     grant select, update, delete on leasehold.sweep_failure to leasehold_worker, leasehold_housekeeper;
 
     -- Whoever carries the word of an alarm says that it does.
-    grant execute on function leasehold.declare_alarm_receiver(text) to leasehold_worker;
+    grant execute on function leasehold.declare_alarm_receiver(text), leasehold.alarm_is_over(bigint)
+        to leasehold_worker;
 
     -- Who changes a mirrored table makes jobs; who passes them on reads rows and asks the store.
     grant execute on function
@@ -109,13 +111,15 @@ begin
 
     -- A housekeeper tidies and fires schedules; a worker process that does both has both roles.
     grant execute on function
-        leasehold.expire_leases(int), leasehold.expire_tick(int), leasehold.return_expired(bigint, int),
-        leasehold.bury_expired(bigint, int), leasehold.clamp_leases(), leasehold.expire_jobs(bigint, int),
+        leasehold.expire_leases(int), leasehold.rescue(int, boolean),
+        leasehold.return_expired(bigint, int), leasehold.bury_expired(bigint, int), leasehold.clamp_leases(), leasehold.expire_jobs(bigint, int),
         leasehold.return_strays(bigint, bigint), leasehold.walk_jobs(interval, int),
         leasehold.prune(int, interval, interval), leasehold.extend_history(int),
         leasehold.drop_history(interval),
         leasehold.fire_schedule(text, timestamptz, timestamptz, bigint, boolean),
-        leasehold.sample_due(), leasehold.take_sample(), leasehold.alarm_snapshot(timestamptz),
+        leasehold.sample_due(), leasehold.take_sample(),
+        leasehold.recount_queues(timestamptz, bigint), leasehold.measured_sweeps(),
+        leasehold.measure_sweep(text, timestamptz, boolean), leasehold.alarm_snapshot(timestamptz),
         leasehold.apply_alarms(timestamptz, jsonb)
         to leasehold_housekeeper;
     grant select, insert, update, delete on leasehold.schedule to leasehold_housekeeper;
@@ -152,7 +156,8 @@ begin
         to leasehold_viewer;
     grant select on leasehold.measure, leasehold.measure_hour, leasehold.watch, leasehold.alarm,
         leasehold.alarm_state, leasehold.alarm_receiver, leasehold.duty to leasehold_viewer;
-    grant execute on function leasehold.latest(), leasehold.mirror_numbers(),
+    grant execute on function leasehold.latest(), leasehold.measured(), leasehold.mirror_numbers(),
+        leasehold.tag_subject(text, text),
         leasehold.vacuum_holders(),
         leasehold.series(text, text[], text, interval, interval) to leasehold_viewer;
     grant select (sweep, key, claim, attempts, failed_at, retry_at, dead_at)

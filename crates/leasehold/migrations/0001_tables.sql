@@ -32,6 +32,9 @@ create table leasehold.queue (
     backoff_cap interval not null default interval '1 hour',
     -- Whether finished jobs are filed in `history`.
     keep_history boolean not null default true,
+    -- What people call it, and whose it is: for dashboards, and for whoever is woken.
+    display_name text constraint queue_display_name_form check (octet_length(display_name) between 1 and 200),
+    owner text constraint queue_owner_form check (octet_length(owner) between 1 and 200),
     paused_at timestamptz,
     paused_by text,
     paused_why text,

@@ -50,6 +50,10 @@ create table leasehold.sweep (
     rows_lost bigint not null default 0,
     -- Brought back by the watchdog.
     rows_reset bigint not null default 0,
+    -- Rows that waited and were due when a watchdog last counted them, at most ten thousand. Whoever counts
+    -- has the sweep's own predicate and its own rights; nobody else runs the predicate.
+    rows_due bigint,
+    due_counted_at timestamptz,
     created_at timestamptz not null default now(),
     constraint sweep_pause_is_signed check (paused_at is null or paused_by is not null),
     constraint sweep_has_a_clock check ((cron is null) = (zone is null) and (cron is null) <> (every is null))

@@ -11,8 +11,9 @@
 create table leasehold.measure (
     -- The minute, by its beginning.
     at timestamptz not null,
-    kind text collate "C" not null constraint measure_kind check (kind in ('queue', 'tag', 'sweep', 'mirror', 'database')),
-    -- A queue, `queue/tag`, a sweep, a mirror, a table, or empty: the database as a whole.
+    kind text collate "C" not null constraint measure_kind check (kind in (
+        'queue', 'tag', 'sweep', 'mirror', 'mirror_tag', 'database')),
+    -- A queue, `queue/tag`, a sweep, a mirror, `mirror/tag`, a table, or empty: the database as a whole.
     subject text collate "C" not null,
     metric text collate "C" not null,
     -- True: so many in this minute. False: as it stood at the end of it.
@@ -20,6 +21,9 @@ create table leasehold.measure (
     value double precision not null,
     primary key (at, kind, subject, metric)
 ) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05);
+
+-- For a chart: one metric over a day, without the others of each minute.
+create index measure_series_idx on leasehold.measure (kind, metric, at);
 
 -- The same an hour: flows are sums, the others the mean. Hours are kept for ninety days.
 create table leasehold.measure_hour (
@@ -30,8 +34,12 @@ create table leasehold.measure_hour (
     flow boolean not null,
     value double precision not null,
     highest double precision not null,
+    -- Of how many minutes.
+    minutes int not null,
     primary key (at, kind, subject, metric)
 );
+
+create index measure_hour_series_idx on leasehold.measure_hour (kind, metric, at);
 
 -- What happened and left no other trace: retries, losses, burials, what a mirror did. Appended by the
 -- statement that did it, read once by the sampler, thrown away after two hours.
@@ -68,7 +76,7 @@ create table leasehold.watch (
     -- every tag that begins so.
     bulk_tags text[] not null default '{reindex_*}',
     -- The oldest job that could run has waited longer than this: an alarm. Null: off.
-    max_age interval constraint watch_max_age_positive check (max_age > interval '0'),
+    max_age interval default interval '1 hour' constraint watch_max_age_positive check (max_age > interval '0'),
     -- So many jobs died, or lost their worker, within a quarter of an hour: an alarm. 0: off.
     max_dead bigint not null default 10 constraint watch_max_dead_counted check (max_dead >= 0),
     max_lost bigint not null default 10 constraint watch_max_lost_counted check (max_lost >= 0),
@@ -102,8 +110,10 @@ create table leasehold.alarm (
     -- When the word went out. Null: nobody was told, so nobody needs to hear that it is over.
     notified_at timestamptz,
     constraint alarm_acknowledged_by_someone
-        check ((acknowledged_at is null) = (acknowledged_by is null)),
-    constraint alarm_silence_is_signed check (silenced_until is null or silenced_by is not null)
+        check ((acknowledged_at is null) = (acknowledged_by is null)
+               and (acknowledged_at is null) = (acknowledged_why is null)),
+    constraint alarm_silence_is_signed
+        check (silenced_until is null or (silenced_by is not null and silenced_why is not null))
 );
 create unique index alarm_open_idx on leasehold.alarm (rule, subject) where cleared_at is null;
 create index alarm_raised_idx on leasehold.alarm (raised_at);

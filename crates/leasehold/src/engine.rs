@@ -127,6 +127,7 @@ impl Leasehold {
             let client: &tokio_postgres::Client = &client;
             crate::queue::bulk::enqueue_many(client, jobs, "").await?
         };
+        self.0.process.enqueued(J::QUEUE, J::NAME, stored);
         self.wake_through(&client, J::QUEUE).await;
         Ok(stored)
     }
@@ -178,7 +179,7 @@ impl EnqueueOn for &Leasehold {
                 }
                 answer => {
                     if answer.as_ref().is_ok_and(|stored| stored.is_new()) {
-                        self.0.process.enqueued(&draft.queue, &draft.name);
+                        self.0.process.enqueued(&draft.queue, &draft.name, 1);
                     }
                     return answer;
                 }

@@ -2,20 +2,26 @@
 //!
 //! # What is true
 //! - The word is a job: it waits while the receiver is down, and is tried again until it is taken, for
-//!   a week. Each way has jobs of its own, so that one that fails does not repeat the other.
+//!   a week. Each way has jobs and slots of its own, so that one that fails or hangs neither repeats nor
+//!   delays the other.
+//! - Nobody hears that an alarm was raised after they heard that it is over.
 //! - Where it goes is said by whoever starts this process, never by a row in the database.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::Leasehold;
 use leasehold::alarm::{COMMAND, QUEUE, WEBHOOK};
+use leasehold::worker::WorkerBuilder;
+use leasehold::{Ctx, JobError, JobResult, Leasehold, Outcome};
+use tokio::task::JoinSet;
 use tokio_postgres::types::Type;
 
 use crate::dev::services::{Service, Stopping};
 use crate::exit::Failure;
 use crate::worker::{Program, Receiver, command_for_alarms, receiver_for_alarms};
 
+/// How long a command may take for one word.
+const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 /// How often we say that we are there.
 const DECLARE_EVERY: Duration = Duration::from_secs(3600);
 
@@ -63,27 +69,43 @@ impl Ways {
         engine: &Leasehold,
         stopping: &Stopping,
     ) -> Result<Service, Failure> {
-        let mut worker = engine.worker().name("alarms").queue(QUEUE, 4).without_housekeeping();
-        let (mut names, mut says) = (Vec::new(), Vec::new());
+        let (mut names, mut says, mut carriers) = (Vec::new(), Vec::new(), JoinSet::new());
+        // Slots of its own for each way: a command that hangs does not keep the webhook from being told.
+        let carrier =
+            |name: &str| engine.worker().name(name).queue(QUEUE, 4).without_housekeeping();
         if let Some(receiver) = self.webhook {
             names.push(WEBHOOK);
             // Without path and query: tokens travel there.
             says.push(format!("to {}", receiver.url.origin().ascii_serialization()));
-            worker = worker.handle_untyped(WEBHOOK, move |ctx| {
-                let receiver = Arc::clone(&receiver);
-                async move { receiver.deliver(ctx).await }
+            let engine = engine.clone();
+            let worker = carrier("alarms-webhook").handle_untyped(WEBHOOK, move |ctx| {
+                let (receiver, engine) = (Arc::clone(&receiver), engine.clone());
+                async move {
+                    match is_over(&engine, &ctx).await? {
+                        true => Ok(Outcome::Done),
+                        false => receiver.deliver(ctx).await,
+                    }
+                }
             });
+            carriers.spawn(run(worker, stopping.clone()));
         }
         if let Some(program) = self.command {
             names.push(COMMAND);
             says.push(format!("by {}", program.words.first().map_or("", String::as_str)));
-            worker = worker.handle_untyped(COMMAND, move |ctx| {
-                let program = Arc::clone(&program);
-                async move { program.run(ctx).await }
+            let engine = engine.clone();
+            let worker = carrier("alarms-command").handle_untyped(COMMAND, move |ctx| {
+                let (program, engine) = (Arc::clone(&program), engine.clone());
+                async move {
+                    match is_over(&engine, &ctx).await? {
+                        true => Ok(Outcome::Done),
+                        false => in_time(program.run(ctx)).await,
+                    }
+                }
             });
+            carriers.spawn(run(worker, stopping.clone()));
         }
         declare(engine, &names).await?;
-        let (stop, hurry, declaring) = (stopping.clone(), stopping.clone(), engine.clone());
+        let declaring = engine.clone();
         let again = async move {
             loop {
                 tokio::time::sleep(DECLARE_EVERY).await;
@@ -94,12 +116,45 @@ impl Ways {
             }
         };
         Ok(Service::new("alarms", format!("tells {}", says.join(" and ")), async move {
+            let carrying = async {
+                while let Some(ended) = carriers.join_next().await {
+                    ended.map_err(|panic| {
+                        Failure::failed(format!("a carrier stopped: {panic}"))
+                    })??;
+                }
+                Ok(())
+            };
             tokio::select! {
-                ended = worker.run_until_or_hurry(stop.asked(), hurry.hurried()) => Ok(ended?),
+                ended = carrying => ended,
                 () = again => Ok(()),
             }
         }))
     }
+}
+
+async fn run(worker: WorkerBuilder<()>, stopping: Stopping) -> Result<(), Failure> {
+    let (stop, hurry) = (stopping.clone(), stopping);
+    Ok(worker.run_until_or_hurry(stop.asked(), hurry.hurried()).await?)
+}
+
+/// A raise that comes after its end would say that it is up again. The word of the end says when it began.
+async fn is_over(engine: &Leasehold, ctx: &Ctx) -> Result<bool, JobError> {
+    let word: serde_json::Value = serde_json::from_slice(ctx.kwargs())?;
+    let (Some("raised"), Some(alarm)) = (word["event"].as_str(), word["alarm"].as_i64()) else {
+        return Ok(false);
+    };
+    let client = engine.pool().get().await?;
+    let sql = "select leasehold.alarm_is_over($1)";
+    let rows = client.query_typed(sql, &[(&alarm, Type::INT8)]).await?;
+    Ok(rows.first().is_some_and(|row| row.get(0)))
+}
+
+/// What is left of the command when its time is over is killed.
+async fn in_time(running: impl Future<Output = JobResult>) -> JobResult {
+    tokio::time::timeout(COMMAND_LIMIT, running).await.unwrap_or_else(|_| {
+        let limit = COMMAND_LIMIT.as_secs();
+        Err(JobError::retry(format!("the command did not end within {limit} s")))
+    })
 }
 
 async fn declare(engine: &Leasehold, names: &[&str]) -> Result<(), Failure> {

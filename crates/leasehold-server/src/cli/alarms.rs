@@ -10,7 +10,7 @@ use super::alarm_entry::{entries, find, table, text, watch_table, watches};
 use super::common::{Common, actor};
 use super::prompt::ask_why;
 use crate::exit::Failure;
-use crate::text::{length, parse_duration};
+use crate::text::{length, parse_duration, since};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -88,7 +88,7 @@ pub struct WatchArgs {
     /// Jobs of this tag do not count into the length; a star stands for any end. Repeat for more
     #[arg(long = "bulk-tag", value_name = "TAG")]
     bulk_tags: Vec<String>,
-    /// No job that could run waits longer; 0s: do not look at it
+    /// No job that could run waits longer; 0s: do not look at it. At first: 1h
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     max_age: Option<Duration>,
     /// Fewer jobs than this die within 15 minutes; 0: do not look at it
@@ -115,15 +115,21 @@ async fn list(all: bool, limit: i64, common: &Common) -> Result<ExitCode, Failur
     let (out, db) = (common.out(), common.db().await?);
     let (entries, now) = (entries(&db, all, limit).await?, db.now().await?);
     out.list("alarms", &entries, |entries| table(entries, now))?;
-    if entries.is_empty() && out.is_table() {
-        let measured = db.one(
-            "select not leasehold.sample_due() or exists (select from leasehold.latest())",
-            &[],
-        );
-        out.note(match measured.await?.get(0) {
-            true => "no alarms",
-            false => "no alarms; but nothing has been measured for minutes: is a worker running?",
-        });
+    if out.is_table() {
+        let row = db.one("select at, fresh from leasehold.measured()", &[]).await?;
+        let (at, fresh): (Option<jiff::Timestamp>, bool) = (row.get(0), row.get(1));
+        // An empty list means something only while somebody looks.
+        match (fresh, at) {
+            (true, _) if entries.is_empty() => out.note("no alarms"),
+            (true, _) => {}
+            (false, Some(at)) => out.note(format!(
+                "nobody has measured since {}: alarms are neither raised nor cleared; is a worker running?",
+                since(at, now)
+            )),
+            (false, None) => {
+                out.note("nobody has measured yet: no alarm can be raised; is a worker running?");
+            }
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -22,6 +22,7 @@ mod mirrors;
 mod moderation;
 mod paste;
 mod prompt;
+mod queue_entry;
 mod queues;
 mod record;
 mod reindex;

@@ -4,16 +4,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use jiff::Timestamp;
-use serde::Serialize;
 use tokio_postgres::types::Type;
 
 use super::common::{Common, actor};
 use super::known::check_queue;
 use super::prompt::ask_why;
+use super::queue_entry::{Queue, read, table};
 use crate::exit::Failure;
-use crate::output::Columns;
-use crate::text::{parse_duration, relative, seconds};
+use crate::text::{parse_duration, seconds};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -50,7 +48,8 @@ Running jobs keep the lease they were claimed with. Workers apply a new batch si
 
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true)
-    .args(["lease", "max_attempts", "max_lost", "batch", "run_limit", "backoff", "history"]))]
+    .args(["lease", "max_attempts", "max_lost", "batch", "run_limit", "backoff", "history",
+           "display_name", "owner"]))]
 pub struct SetArgs {
     /// The name of the queue
     queue: String,
@@ -75,6 +74,12 @@ pub struct SetArgs {
     /// Whether finished jobs are kept in history
     #[arg(long, value_parser = ["on", "off"])]
     history: Option<String>,
+    /// What people call it; '' takes the name away
+    #[arg(long, value_name = "TEXT")]
+    display_name: Option<String>,
+    /// Whose it is; '' takes the name away
+    #[arg(long, value_name = "TEXT")]
+    owner: Option<String>,
     /// Allows a queue that does not exist yet
     #[arg(long)]
     new_queue: bool,
@@ -88,29 +93,6 @@ fn parse_backoff(text: &str) -> Result<(Duration, Duration), String> {
         return Err("the first wait is longer than the longest".to_owned());
     }
     Ok((first, longest))
-}
-
-#[derive(Serialize)]
-struct Queue {
-    queue: String,
-    ready: i64,
-    running: i64,
-    scheduled: i64,
-    dead: i64,
-    expired: i64,
-    workers: i64,
-    oldest_ready_at: Option<Timestamp>,
-    paused_at: Option<Timestamp>,
-    paused_by: Option<String>,
-    paused_why: Option<String>,
-    lease_seconds: Option<f64>,
-    max_attempts: Option<i32>,
-    max_lost: Option<i32>,
-    batch: Option<i32>,
-    run_limit_seconds: Option<f64>,
-    backoff_first_seconds: Option<f64>,
-    backoff_longest_seconds: Option<f64>,
-    keep_history: Option<bool>,
 }
 
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
@@ -140,67 +122,6 @@ async fn list(common: &Common) -> Result<ExitCode, Failure> {
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn read(row: &tokio_postgres::Row) -> Queue {
-    Queue {
-        queue: row.get("queue"),
-        ready: row.get("ready"),
-        running: row.get("running"),
-        scheduled: row.get("scheduled"),
-        dead: row.get("dead"),
-        expired: row.get("expired"),
-        workers: row.get("workers"),
-        oldest_ready_at: row.get("oldest_ready_at"),
-        paused_at: row.get("paused_at"),
-        paused_by: row.get("paused_by"),
-        paused_why: row.get("paused_why"),
-        lease_seconds: row.get("lease_seconds"),
-        max_attempts: row.get("max_attempts"),
-        max_lost: row.get("max_lost"),
-        batch: row.get("batch"),
-        run_limit_seconds: row.get("run_limit_seconds"),
-        backoff_first_seconds: row.get("backoff_first_seconds"),
-        backoff_longest_seconds: row.get("backoff_longest_seconds"),
-        keep_history: row.get("keep_history"),
-    }
-}
-
-fn table(queues: &[Queue], now: Timestamp) -> Columns {
-    let mut columns = Columns::new(&[
-        "QUEUE",
-        "READY",
-        "OLDEST",
-        "RUNNING",
-        "SCHEDULED",
-        "DEAD",
-        "EXPIRED",
-        "WORKERS",
-        "LEASE",
-        "ATTEMPTS",
-        "PAUSED",
-    ]);
-    for queue in queues {
-        let paused = queue.paused_at.map(|at| {
-            let by = queue.paused_by.as_deref().unwrap_or_default();
-            let why = queue.paused_why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
-            format!("{} by {by}{why}", relative(at, now))
-        });
-        columns.row([
-            queue.queue.clone(),
-            queue.ready.to_string(),
-            queue.oldest_ready_at.map(|at| relative(at, now)).unwrap_or_default(),
-            queue.running.to_string(),
-            queue.scheduled.to_string(),
-            queue.dead.to_string(),
-            queue.expired.to_string(),
-            queue.workers.to_string(),
-            queue.lease_seconds.map(seconds).unwrap_or_default(),
-            queue.max_attempts.map(|most| most.to_string()).unwrap_or_default(),
-            paused.unwrap_or_default(),
-        ]);
-    }
-    columns
 }
 
 async fn pause(
@@ -266,6 +187,8 @@ async fn set(args: SetArgs, common: &Common) -> Result<ExitCode, Failure> {
                 (&time(first), Type::FLOAT8),
                 (&time(longest), Type::FLOAT8),
                 (&history, Type::BOOL),
+                (&args.display_name, Type::TEXT),
+                (&args.owner, Type::TEXT),
             ],
         )
         .await?;
@@ -283,6 +206,8 @@ async fn set(args: SetArgs, common: &Common) -> Result<ExitCode, Failure> {
             ("run limit", time("run_limit_seconds")),
             ("backoff", backoff),
             ("history", if settings["keep_history"] == true { "on" } else { "off" }.to_owned()),
+            ("called", settings["display_name"].as_str().unwrap_or_default().to_owned()),
+            ("owner", settings["owner"].as_str().unwrap_or_default().to_owned()),
         ])
     })?;
     Ok(ExitCode::SUCCESS)

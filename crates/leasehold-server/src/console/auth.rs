@@ -2,7 +2,8 @@
 //!
 //! # What is true
 //! - Without a token the console listens on this machine only, and answers only to names of this
-//!   machine: a page of somebody else that makes its own name lead here gets nothing.
+//!   machine: a page of somebody else that makes its own name lead here gets nothing. Nor does anybody who
+//!   comes through a proxy, which makes every request look like one of this machine.
 //! - With a token, every request shows it, by `Authorization: Bearer` or by the cookie that the log-in
 //!   gives. The cookie is made from the token and tells nothing of it.
 //! - A form of another page changes nothing here: browsers say where a request comes from.
@@ -37,7 +38,16 @@ pub enum Entry {
     Closed,
     /// It came by a name that is not ours.
     Stranger,
+    /// It came through a proxy, from who knows where.
+    Proxied,
 }
+
+/// What proxies add.
+const PROXIED: [&str; 5] = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"];
+
+/// What whoever put a proxy in front is to do.
+pub const BEHIND_A_PROXY: &str = "this came through a proxy, and there is no token: anybody might be behind it. \
+     Set LEASEHOLD_CONSOLE_TOKEN (openssl rand -hex 24) where this was started\n";
 
 impl Gatekeeper {
     pub fn new(token: Option<String>) -> Result<Self, Failure> {
@@ -66,6 +76,7 @@ impl Gatekeeper {
     /// What this request may do.
     pub fn admit(&self, headers: &HeaderMap) -> Entry {
         match &self.0 {
+            None if PROXIED.iter().any(|name| headers.contains_key(*name)) => Entry::Proxied,
             None if is_of_this_machine(host(headers)) => Entry::Open,
             None => Entry::Stranger,
             Some(token) => {
@@ -150,6 +161,10 @@ mod tests {
             assert_eq!(keeper.admit(&headers(&[("host", host)])), entry, "{host}");
         }
         assert_eq!(keeper.admit(&headers(&[])), Entry::Stranger);
+        for name in PROXIED {
+            let through = headers(&[("host", "localhost"), (name, "203.0.113.9")]);
+            assert_eq!(keeper.admit(&through), Entry::Proxied, "{name}");
+        }
         assert!(keeper.may_listen("0.0.0.0:1".parse().expect("an address")).is_err());
         assert!(keeper.may_listen("[::1]:1".parse().expect("an address")).is_ok());
     }
@@ -161,6 +176,8 @@ mod tests {
         assert_eq!(keeper.admit(&headers(&[("host", "localhost")])), Entry::Closed);
         let bearer = format!("Bearer {TOKEN}");
         assert_eq!(keeper.admit(&headers(&[("authorization", &bearer)])), Entry::Open);
+        let proxied = headers(&[("authorization", &bearer), ("x-forwarded-for", "203.0.113.9")]);
+        assert_eq!(keeper.admit(&proxied), Entry::Open, "with a token a proxy is welcome");
         assert_eq!(keeper.admit(&headers(&[("authorization", "Bearer no")])), Entry::Closed);
         assert_eq!(keeper.cookie_for("no"), None);
         let cookie = keeper.cookie_for(TOKEN).expect("a cookie");

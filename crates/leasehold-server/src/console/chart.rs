@@ -148,6 +148,8 @@ pub fn exact(value: f64) -> String {
 fn ago(minutes: f64) -> String {
     match minutes.round() as u32 {
         0 => "now".to_owned(),
+        minutes if minutes >= 2880 && minutes % 1440 == 0 => format!("{} days ago", minutes / 1440),
+        minutes if minutes >= 2880 => format!("{:.1} days ago", f64::from(minutes) / 1440.0),
         minutes if minutes >= 120 && minutes % 60 == 0 => format!("{} h ago", minutes / 60),
         minutes if minutes >= 120 => format!("{:.1} h ago", f64::from(minutes) / 60.0),
         minutes => format!("{minutes} min ago"),

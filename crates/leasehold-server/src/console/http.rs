@@ -18,15 +18,23 @@ use serde::Deserialize;
 use tokio_postgres::types::Type;
 
 use super::assets::ASSETS;
-use super::auth::{Entry, Gatekeeper, comes_from_here};
-use super::model::Range;
+use super::auth::{BEHIND_A_PROXY, Entry, Gatekeeper, comes_from_here};
+use super::model::{Overview, Range};
 use super::{page, read};
+use crate::housekeeping::Kept;
 use crate::text::parse_duration;
 
 #[derive(Clone)]
 struct Console {
     engine: Leasehold,
     keeper: Arc<Gatekeeper>,
+    kept: Kept,
+}
+
+impl Console {
+    async fn read(&self, range: Range) -> Result<Overview, String> {
+        read::overview(&self.engine, range, self.kept).await
+    }
 }
 
 /// How long a change may take.
@@ -34,8 +42,8 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// The most that a form of ours sends.
 const FORM_BYTES: usize = 8 * 1024;
 
-pub fn router(engine: Leasehold, keeper: Gatekeeper) -> Router {
-    let console = Console { engine, keeper: Arc::new(keeper) };
+pub fn router(engine: Leasehold, keeper: Gatekeeper, kept: Kept) -> Router {
+    let console = Console { engine, keeper: Arc::new(keeper), kept };
     let guarded = Router::new()
         .route("/", get(|| async { Redirect::to("/console") }))
         .route("/console", get(overview))
@@ -66,6 +74,7 @@ async fn admit(State(console): State<Console>, request: Request, next: Next) -> 
             let text = "this console answers to localhost only; other names need a token\n";
             return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
         }
+        Entry::Proxied => return (StatusCode::FORBIDDEN, BEHIND_A_PROXY).into_response(),
         Entry::Closed if is_browser(headers) && request.method().is_safe() => {
             return Redirect::to("/console/login").into_response();
         }
@@ -114,21 +123,21 @@ struct Asked {
 
 async fn overview(State(console): State<Console>, Query(asked): Query<Asked>) -> Response {
     let range = Range::of(asked.range.as_deref());
-    match read::overview(&console.engine, range).await {
+    match console.read(range).await {
         Ok(overview) => html(StatusCode::OK, &page::overview(&overview)),
         Err(why) => html(StatusCode::SERVICE_UNAVAILABLE, &page::unreachable(&why, range.word())),
     }
 }
 
 async fn live(State(console): State<Console>, Query(asked): Query<Asked>) -> Response {
-    match read::overview(&console.engine, Range::of(asked.range.as_deref())).await {
+    match console.read(Range::of(asked.range.as_deref())).await {
         Ok(overview) => html(StatusCode::OK, &page::live(&overview)),
         Err(why) => html(StatusCode::SERVICE_UNAVAILABLE, &page::trouble(&why)),
     }
 }
 
 async fn json(State(console): State<Console>, Query(asked): Query<Asked>) -> Response {
-    match read::overview(&console.engine, Range::of(asked.range.as_deref())).await {
+    match console.read(Range::of(asked.range.as_deref())).await {
         Ok(overview) => axum::Json(overview).into_response(),
         Err(why) => {
             let body = axum::Json(serde_json::json!({ "v": 1, "error": why }));

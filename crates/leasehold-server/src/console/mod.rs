@@ -31,6 +31,7 @@ use crate::cli::{Common, address};
 use crate::dev::services::{self, Service, Stopping};
 use crate::dev::signals::Signals;
 use crate::exit::{Code, Failure};
+use crate::housekeeping::{self, Kept};
 use auth::Gatekeeper;
 
 /// Where it listens when nobody says.
@@ -58,6 +59,10 @@ pub struct Args {
     options: ConsoleOptions,
     #[command(flatten)]
     alarms: alarms::AlarmOptions,
+    /// Leaves measuring, alarms, expired leases and schedules to other processes; one of them must do
+    /// it
+    #[arg(long)]
+    no_housekeeping: bool,
 }
 
 const HELP: &str = "\
@@ -66,7 +71,9 @@ Examples:
   LEASEHOLD_CONSOLE_TOKEN=… leasehold console --console 0.0.0.0:8090 --alarm-webhook https://example.com/alarms
 
 The page is at /console, the same as JSON at /console/api/overview, numbers for a scraper at /metrics. \
-leasehold serve and leasehold dev have it too. It measures nothing itself: a worker does.";
+leasehold serve and leasehold dev have it too.\n\n\
+It also keeps house, so that alarms are raised when every worker is gone: it measures, judges, returns \
+the jobs of dead workers and fires schedules. Its role needs leasehold_housekeeper for that.";
 
 pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     crate::worker::start_logging();
@@ -84,8 +91,13 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         () = signals.next() => return Ok(Code::Interrupted.into()),
     };
     let (stopper, stopping) = services::stopping();
+    let (keeping, kept) = match args.no_housekeeping {
+        true => (None, Kept::Elsewhere),
+        false => housekeeping::beside(&engine, "console", &stopping).await?,
+    };
     let mut running = Vec::new();
-    running.extend(bound.map(|bound| bound.service(&engine, &stopping)));
+    running.extend(bound.map(|bound| bound.service(&engine, &stopping, kept)));
+    running.extend(keeping);
     if let Some(ways) = ways {
         running.push(ways.service(&engine, &stopping).await?);
     }
@@ -123,8 +135,8 @@ impl ConsoleOptions {
 
 impl Bound {
     /// The part that answers.
-    pub fn service(self, engine: &Leasehold, stopping: &Stopping) -> Service {
-        let router = http::router(engine.clone(), self.keeper);
+    pub fn service(self, engine: &Leasehold, stopping: &Stopping, kept: Kept) -> Service {
+        let router = http::router(engine.clone(), self.keeper, kept);
         let (stop, hurry) = (stopping.clone(), stopping.clone());
         Service::new("console", self.url, async move {
             tokio::select! {

@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::housekeeping::Kept;
+
 /// How far back the charts go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Range {
@@ -12,10 +14,12 @@ pub enum Range {
     Hours,
     #[serde(rename = "24h")]
     Day,
+    #[serde(rename = "30d")]
+    Month,
 }
 
 impl Range {
-    pub const ALL: [Self; 3] = [Self::HalfHour, Self::Hours, Self::Day];
+    pub const ALL: [Self; 4] = [Self::HalfHour, Self::Hours, Self::Day, Self::Month];
 
     pub fn of(text: Option<&str>) -> Self {
         Self::ALL.into_iter().find(|range| Some(range.word()) == text).unwrap_or(Self::HalfHour)
@@ -26,6 +30,7 @@ impl Range {
             Self::HalfHour => "30m",
             Self::Hours => "3h",
             Self::Day => "24h",
+            Self::Month => "30d",
         }
     }
 
@@ -34,6 +39,7 @@ impl Range {
             Self::HalfHour => "30 minutes",
             Self::Hours => "3 hours",
             Self::Day => "24 hours",
+            Self::Month => "30 days",
         }
     }
 
@@ -42,6 +48,7 @@ impl Range {
             Self::HalfHour => 30,
             Self::Hours => 180,
             Self::Day => 1440,
+            Self::Month => 43_200,
         }
     }
 
@@ -51,6 +58,7 @@ impl Range {
             Self::HalfHour => 1,
             Self::Hours => 3,
             Self::Day => 15,
+            Self::Month => 360,
         }
     }
 }
@@ -61,6 +69,12 @@ pub struct Overview {
     pub now: Timestamp,
     /// The minute of the last sample; none: nothing has been measured for a quarter of an hour.
     pub sampled_at: Option<Timestamp>,
+    /// When somebody last measured; none: nobody ever did.
+    pub measured_at: Option<Timestamp>,
+    /// Whether that was within three minutes. Otherwise nobody knows how things are.
+    pub fresh: bool,
+    /// Who measures, as far as this process knows.
+    pub housekeeping: Kept,
     pub health: Health,
     pub range: Range,
     pub charts: Vec<Series>,
@@ -152,9 +166,11 @@ pub struct Sweep {
     pub table: String,
     pub state: String,
     pub next_run_at: Timestamp,
+    /// None: nobody counted.
+    pub due: Option<f64>,
     pub finished: i64,
-    pub failing: i64,
-    pub dead: i64,
+    pub failing: f64,
+    pub dead: f64,
     pub reset: i64,
     pub stuck: f64,
 }

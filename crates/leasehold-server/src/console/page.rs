@@ -6,6 +6,7 @@ use maud::{Markup, html};
 use super::assets::ASSETS;
 use super::model::Overview;
 use super::panels::{alarms, charts, health, mirrors, moment_of, queues, sweeps, workers};
+use crate::housekeeping::Kept;
 
 static SITE: Site = Site {
     name: "leasehold",
@@ -36,6 +37,9 @@ pub fn live(overview: &Overview) -> Markup {
             @match overview.sampled_at {
                 Some(at) => { "Measured " (moment_of(at, now)) ", once a minute." }
                 None => "Not measured.",
+            }
+            @if overview.housekeeping == Kept::NotAllowed {
+                " This process takes no samples: its role is not a member of leasehold_housekeeper."
             }
         }
     }

@@ -5,20 +5,22 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use leasehold::Leasehold;
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Transaction};
 
 use super::model::{Alarm, Mirror, Overview, Queue, Range, Series, Sweep, Worker};
 use super::panels::health;
+use crate::housekeeping::Kept;
 
 /// How long all of it may take.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Reads everything, or says in words why not.
-pub async fn overview(engine: &Leasehold, range: Range) -> Result<Overview, String> {
+pub async fn overview(engine: &Leasehold, range: Range, kept: Kept) -> Result<Overview, String> {
     let reading = async {
-        let client = engine.pool().get().await.map_err(|error| error.to_string())?;
-        read(&client, range).await.map_err(|error| leasehold::error::describe(&error))
+        let mut client = engine.pool().get().await.map_err(|error| error.to_string())?;
+        let read = in_time(&mut client, range, kept).await;
+        read.map_err(|error| leasehold::error::describe(&error))
     };
     let limit = LIMIT.as_secs();
     tokio::time::timeout(LIMIT, reading)
@@ -26,17 +28,42 @@ pub async fn overview(engine: &Leasehold, range: Range) -> Result<Overview, Stri
         .map_err(|_| format!("the database did not answer within {limit} s"))?
 }
 
-async fn read(client: &Client, range: Range) -> Result<Overview, tokio_postgres::Error> {
-    let now: Timestamp =
-        match client.query_typed("select statement_timestamp()", &[]).await?.first() {
-            Some(row) => row.get(0),
-            None => Timestamp::now(),
-        };
+/// In one transaction that changes nothing: all of the page is of one moment, and the server ends what
+/// takes too long, also when nobody waits for it any more.
+async fn in_time(
+    client: &mut Client,
+    range: Range,
+    kept: Kept,
+) -> Result<Overview, tokio_postgres::Error> {
+    let level = tokio_postgres::IsolationLevel::RepeatableRead;
+    let reading = client.build_transaction().read_only(true).isolation_level(level).start().await?;
+    reading
+        .batch_execute("set local statement_timeout = '4s'; set local lock_timeout = '1s'")
+        .await?;
+    let overview = read(&reading, range, kept).await?;
+    reading.commit().await?;
+    Ok(overview)
+}
+
+async fn read(
+    client: &Transaction<'_>,
+    range: Range,
+    kept: Kept,
+) -> Result<Overview, tokio_postgres::Error> {
+    let sql = "select statement_timestamp(), at, fresh from leasehold.measured()";
+    let facts = client.query_typed(sql, &[]).await?;
+    let (now, measured_at, fresh) = match facts.first() {
+        Some(row) => (row.get(0), row.get(1), row.get(2)),
+        None => (Timestamp::now(), None, false),
+    };
     let latest = Latest::read(client).await?;
     let mut overview = Overview {
         v: 1,
         now,
         sampled_at: latest.at,
+        measured_at,
+        fresh,
+        housekeeping: kept,
         health: health::unknown(),
         range,
         charts: charts(client, range).await?,
@@ -57,7 +84,7 @@ struct Latest {
 }
 
 impl Latest {
-    async fn read(client: &Client) -> Result<Self, tokio_postgres::Error> {
+    async fn read(client: &Transaction<'_>) -> Result<Self, tokio_postgres::Error> {
         let sql = "select at, kind, subject, metric, value from leasehold.latest() \
                    where kind in ('queue', 'sweep', 'database') limit 20000";
         let rows = client.query_typed(sql, &[]).await?;
@@ -69,9 +96,13 @@ impl Latest {
         Ok(Self { at: rows.first().map(|row| row.get(0)), values })
     }
 
-    fn of(&self, kind: &str, subject: &str, metric: &str) -> f64 {
+    fn find(&self, kind: &str, subject: &str, metric: &str) -> Option<f64> {
         let known = self.values.get(&(kind.to_owned(), subject.to_owned()));
-        known.and_then(|metrics| metrics.get(metric)).copied().unwrap_or(0.0)
+        known.and_then(|metrics| metrics.get(metric)).copied()
+    }
+
+    fn of(&self, kind: &str, subject: &str, metric: &str) -> f64 {
+        self.find(kind, subject, metric).unwrap_or(0.0)
     }
 }
 
@@ -80,7 +111,10 @@ impl Latest {
 type Wanted<'a> =
     (&'static str, &'static str, &'static str, &'static str, &'a [&'a str], &'static str);
 
-async fn charts(client: &Client, range: Range) -> Result<Vec<Series>, tokio_postgres::Error> {
+async fn charts(
+    client: &Transaction<'_>,
+    range: Range,
+) -> Result<Vec<Series>, tokio_postgres::Error> {
     let synced = ["synced_missing", "synced_different", "synced_deleted", "forced"];
     let wanted: [Wanted<'_>; 3] = [
         (
@@ -120,7 +154,7 @@ async fn charts(client: &Client, range: Range) -> Result<Vec<Series>, tokio_post
             (&step as _, Type::INT4),
         ];
         let rows = client.query_typed(sql, &params).await?;
-        // Counts are shown by the minute, so that the three ranges can be compared.
+        // Counts are shown by the minute, so that the ranges can be compared.
         let flow = unit == "a minute";
         let values = rows.iter().map(|row| {
             let minutes = if flow { row.get::<_, i64>(1).max(1) as f64 } else { 1.0 };
@@ -136,7 +170,7 @@ async fn charts(client: &Client, range: Range) -> Result<Vec<Series>, tokio_post
     Ok(charts)
 }
 
-async fn alarms(client: &Client) -> Result<Vec<Alarm>, tokio_postgres::Error> {
+async fn alarms(client: &Transaction<'_>) -> Result<Vec<Alarm>, tokio_postgres::Error> {
     let sql = "select * from leasehold.alarm_state where cleared_at is null \
                order by state = 'silenced', raised_at desc limit 100";
     let rows = client.query_typed(sql, &[]).await?;
@@ -158,7 +192,10 @@ async fn alarms(client: &Client) -> Result<Vec<Alarm>, tokio_postgres::Error> {
         .collect())
 }
 
-async fn queues(client: &Client, latest: &Latest) -> Result<Vec<Queue>, tokio_postgres::Error> {
+async fn queues(
+    client: &Transaction<'_>,
+    latest: &Latest,
+) -> Result<Vec<Queue>, tokio_postgres::Error> {
     let sql = "select queue from leasehold.watch where not off limit 10000";
     let rows = client.query_typed(sql, &[]).await?;
     let watched: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
@@ -188,7 +225,7 @@ async fn queues(client: &Client, latest: &Latest) -> Result<Vec<Queue>, tokio_po
     Ok(queues)
 }
 
-async fn workers(client: &Client) -> Result<Vec<Worker>, tokio_postgres::Error> {
+async fn workers(client: &Transaction<'_>) -> Result<Vec<Worker>, tokio_postgres::Error> {
     let sql = "select * from leasehold.worker_state where state <> 'stopped' \
                order by state, name, started_at desc limit 200";
     let rows = client.query_typed(sql, &[]).await?;
@@ -209,8 +246,13 @@ async fn workers(client: &Client) -> Result<Vec<Worker>, tokio_postgres::Error> 
         .collect())
 }
 
-async fn sweeps(client: &Client, latest: &Latest) -> Result<Vec<Sweep>, tokio_postgres::Error> {
-    let sql = "select * from leasehold.sweep_state order by name limit 200";
+async fn sweeps(
+    client: &Transaction<'_>,
+    latest: &Latest,
+) -> Result<Vec<Sweep>, tokio_postgres::Error> {
+    // What failed was counted with the sample; the view would count it again at every look.
+    let sql = "select name, table_name, state, next_run_at, rows_finished, rows_reset \
+               from leasehold.sweep_state order by name limit 200";
     let rows = client.query_typed(sql, &[]).await?;
     Ok(rows
         .iter()
@@ -219,16 +261,17 @@ async fn sweeps(client: &Client, latest: &Latest) -> Result<Vec<Sweep>, tokio_po
             table: row.get("table_name"),
             state: row.get("state"),
             next_run_at: row.get("next_run_at"),
+            due: latest.find("sweep", row.get("name"), "due"),
             finished: row.get("rows_finished"),
-            failing: row.get("failing"),
-            dead: row.get("dead"),
+            failing: latest.of("sweep", row.get("name"), "failing"),
+            dead: latest.of("sweep", row.get("name"), "dead"),
             reset: row.get("rows_reset"),
             stuck: latest.of("sweep", row.get("name"), "stuck"),
         })
         .collect())
 }
 
-async fn mirrors(client: &Client) -> Result<Vec<Mirror>, tokio_postgres::Error> {
+async fn mirrors(client: &Transaction<'_>) -> Result<Vec<Mirror>, tokio_postgres::Error> {
     let rows = client.query_typed("select * from leasehold.mirror_numbers()", &[]).await?;
     Ok(rows
         .iter()

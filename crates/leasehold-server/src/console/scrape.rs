@@ -19,7 +19,7 @@ use leasehold::measure::text::CONTENT_TYPE;
 use tokio::net::TcpListener;
 
 use super::TOKEN_VARIABLE;
-use super::auth::{Entry, Gatekeeper};
+use super::auth::{BEHIND_A_PROXY, Entry, Gatekeeper};
 use crate::cli::address;
 use crate::exit::Failure;
 
@@ -87,6 +87,7 @@ async fn metrics(
             let text = "these numbers are for localhost only; other names need a token\n";
             (StatusCode::MISDIRECTED_REQUEST, plain, text).into_response()
         }
+        Entry::Proxied => (StatusCode::FORBIDDEN, plain, BEHIND_A_PROXY).into_response(),
         Entry::Closed => {
             let text = "show the token: Authorization: Bearer …\n";
             let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];

@@ -24,6 +24,7 @@ use leasehold::migrate;
 
 use crate::cli::{Common, address};
 use crate::exit::{Code, Failure};
+use crate::housekeeping::Kept;
 use crate::output::{Out, Style};
 use server::Server;
 use services::{Service, Stopping};
@@ -115,7 +116,7 @@ async fn serve(args: &Args, out: Out, server: &Server, signals: Signals) -> Resu
         services.extend(args.annotating.start(&engine, server, args.demo, &stopping).await?);
     }
     if let Some(console) = args.console.bind().await? {
-        services.push(console.service(&engine, &stopping));
+        services.push(console.service(&engine, &stopping, Kept::Here));
     }
     if let Some(ways) = args.alarms.ways()? {
         services.push(ways.service(&engine, &stopping).await?);
@@ -126,13 +127,8 @@ async fn serve(args: &Args, out: Out, server: &Server, signals: Signals) -> Resu
 
 /// Without --demo there are no handlers: this program cannot know yours.
 fn housekeeping(engine: &Leasehold, stopping: &Stopping) -> Service {
-    let worker = engine.worker().name("dev").only_housekeeping();
-    let (stop, hurry) = (stopping.clone(), stopping.clone());
-    Service::new(
-        "housekeeping",
-        "returns the jobs of dead workers, fires schedules, prunes. It runs no jobs: start your own worker, or leasehold worker",
-        async move { Ok(worker.run_until_or_hurry(stop.asked(), hurry.hurried()).await?) },
-    )
+    let says = "returns the jobs of dead workers, fires schedules, prunes. It runs no jobs: start your own worker, or leasehold worker";
+    crate::housekeeping::service(engine, "dev", says, stopping)
 }
 
 fn announce(

@@ -213,7 +213,8 @@ async fn canaries(db: &Db) -> Result<Finding, Failure> {
                 from generate_series(date_trunc('minute', statement_timestamp()) - interval '24 hours', \
                          date_trunc('minute', statement_timestamp()), interval '1 minute') as g (minute) \
                 where exists (select from leasehold.measure m where m.at = g.minute and m.kind = 'tag' \
-                        and m.subject in (w.queue || '/leasehold.canary', w.queue || '/(others)') \
+                        and m.subject in (leasehold.tag_subject(w.queue, 'leasehold.canary'), \
+                                          leasehold.tag_subject(w.queue, '(others)')) \
                         and m.metric = 'completed')) last \
           order by w.queue"
     );

@@ -28,6 +28,7 @@ use crate::console;
 use crate::dev::services;
 use crate::dev::signals::Signals;
 use crate::exit::{Code, Failure};
+use crate::housekeeping::{self, Kept};
 
 pub use listen::{listen, listen_somewhere, named_by, reachable};
 
@@ -42,10 +43,13 @@ pub struct Args {
     /// reach it
     #[arg(long, env = "LEASEHOLD_LISTEN", value_name = "ADDRESS:PORT", default_value = LISTEN)]
     listen: SocketAddr,
-    /// Only answers requests: uploads, expiry and schedules are left to other processes, and one of
-    /// them must do it
+    /// Answers requests and keeps house, and runs no jobs: uploads and expiry are left to other
+    /// processes, and one of them must do it
     #[arg(long)]
     no_worker: bool,
+    /// Without a worker: leaves measuring, alarms and expired leases to other processes, too
+    #[arg(long, requires = "no_worker")]
+    no_housekeeping: bool,
     #[command(flatten)]
     store: StoreOptions,
     #[command(flatten)]
@@ -132,8 +136,15 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         () = signals.next() => return Ok(Code::Interrupted.into()),
     };
     let (stopper, stopping) = services::stopping();
+    let (keeping, kept) = match (args.no_worker, args.no_housekeeping) {
+        (true, true) => (None, Kept::Elsewhere),
+        (true, false) => housekeeping::beside(&engine, "serve", &stopping).await?,
+        // The workers below do.
+        (false, _) => (None, Kept::by(&engine).await?),
+    };
     let mut running = Vec::new();
-    running.extend(console.map(|console| console.service(&engine, &stopping)));
+    running.extend(console.map(|console| console.service(&engine, &stopping, kept)));
+    running.extend(keeping);
     if let Some(ways) = ways {
         running.push(ways.service(&engine, &stopping).await?);
     }

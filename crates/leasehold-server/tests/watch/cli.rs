@@ -1,8 +1,9 @@
 //! `leasehold alarms`.
 
+use crate::clock::age;
 use crate::receiver::Receiver;
 use crate::support::Place;
-use crate::tower::Tower;
+use crate::tower::{Tower, until};
 
 async fn with_an_alarm() -> Tower {
     let tower = Tower::start().await;
@@ -36,6 +37,20 @@ async fn an_alarm_is_listed_shown_acknowledged_and_silenced_with_a_reason() {
     run(&["list"]).await.expect(0).says("no alarms");
     run(&["list", "--all"]).await.expect(0).prints("cleared");
     run(&["ack", &id, "--why", "late"]).await.expect(5).says("is over");
+}
+
+#[tokio::test]
+async fn an_empty_list_that_nobody_looks_after_is_no_good_news() {
+    let tower = Tower::start().await;
+    let list = async || tower.place.run(&["alarms", "list"]).await.expect(0);
+    list().await.says("nobody has measured yet");
+    tower.a_minute_passes().await;
+    list().await.says("no alarms");
+    // The last sample is still there, and says nothing about now.
+    age(&tower.place.client, "4 minutes").await;
+    let late = list().await;
+    late.says("nobody has measured since");
+    assert!(!late.stderr.contains("no alarms"), "{}", late.stderr);
 }
 
 #[tokio::test]
@@ -82,6 +97,62 @@ async fn a_test_reaches_everyone_who_would_be_told() {
     };
     tokio::time::timeout(crate::support::LIMIT, waiting).await.expect("the command has it");
     std::fs::remove_file(&folder).unwrap();
+}
+
+#[tokio::test]
+async fn a_raise_that_comes_after_its_end_is_not_told() {
+    let place = Place::new().await;
+    place
+        .client
+        .batch_execute("select leasehold.declare_alarm_receiver('leasehold.alarm.webhook')")
+        .await
+        .unwrap();
+    // Raised and cleared while nobody carries the word.
+    let tower = Tower::with(place, &[], &[]).await;
+    tower.sql("insert into leasehold.job (name, expires_at) values ('late', now()); select leasehold.expire_jobs()").await;
+    tower.a_minute_passes().await;
+    tower.sql("delete from leasehold.dead_job").await;
+    tower.a_minute_passes().await;
+    let mut receiver = Receiver::start().await;
+    let args = [
+        "console",
+        "--console",
+        "127.0.0.1:0",
+        "--no-housekeeping",
+        "--alarm-webhook",
+        &receiver.url,
+        "--alarm-private-network",
+    ];
+    let _carrier = tower
+        .place
+        .command(&args)
+        .env("LEASEHOLD_HTTP_SECRET", crate::tower::SECRET)
+        .spawn()
+        .unwrap();
+    assert_eq!(receiver.next().await.text(), "cleared expired_jobs default");
+    let words = "select count(*) from leasehold.job where queue = 'leasehold.alarms'";
+    until("both words are done", async || tower.place.number(words).await == 0).await;
+    assert_eq!(receiver.rest(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_command_that_hangs_does_not_delay_the_webhook() {
+    let mut receiver = Receiver::start().await;
+    let args = [
+        "--alarm-webhook",
+        &receiver.url,
+        "--alarm-private-network",
+        "--alarm-command",
+        "sleep 600",
+    ];
+    let secret = [("LEASEHOLD_HTTP_SECRET", crate::tower::SECRET)];
+    let tower = Tower::with(Place::new().await, &args, &secret).await;
+    for _ in 0..6 {
+        tower.place.run(&["alarms", "test"]).await.expect(0);
+    }
+    for _ in 0..6 {
+        assert!(receiver.next().await.text().starts_with("test test "));
+    }
 }
 
 #[tokio::test]

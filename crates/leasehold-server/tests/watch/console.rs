@@ -5,6 +5,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, StatusCode};
 use serde_json::Value;
 
+use crate::clock::age;
 use crate::support::Place;
 use crate::tower::Tower;
 
@@ -58,6 +59,30 @@ async fn the_overview_is_the_same_for_people_and_programs() {
 }
 
 #[tokio::test]
+async fn a_sample_of_minutes_ago_says_nothing_about_now() {
+    let tower = Tower::start().await;
+    tower.place.job("mail", "send").await;
+    tower.a_minute_passes().await;
+    let state = async || -> (String, String) {
+        let overview: Value = tower.get("/console/api/overview").await.json().await.unwrap();
+        let word = |name: &str| overview["health"][name].as_str().unwrap().to_owned();
+        (word("state"), word("sentence"))
+    };
+    assert_eq!(state().await.0, "well");
+    age(&tower.place.client, "4 minutes").await;
+    let (word, sentence) = state().await;
+    assert_eq!(word, "unknown");
+    assert!(sentence.starts_with("Nobody has measured since"), "{sentence}");
+    // An alarm that is up stays so, with a word about how old it is.
+    tower.sql("insert into leasehold.alarm (rule, subject, value, threshold, summary) values ('expired_jobs', 'mail', 1, 0, 'one')").await;
+    let page = tower.get("/console").await.text().await.unwrap();
+    assert!(
+        page.contains("One alarm is up.") && page.contains("Nobody has measured since"),
+        "{page}"
+    );
+}
+
+#[tokio::test]
 async fn h10_answers_are_guarded_and_nothing_is_kept() {
     let tower = Tower::start().await;
     for path in ["/console", "/console/api/overview", "/metrics", "/console/login", "/nowhere"] {
@@ -102,6 +127,21 @@ async fn names_that_are_not_of_this_machine_get_nothing() {
             .await
             .unwrap();
         assert_eq!(answer.status(), StatusCode::MISDIRECTED_REQUEST, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_comes_through_a_proxy_needs_a_token() {
+    let tower = Tower::start().await;
+    for path in ["/", "/console", "/console/live", "/console/api/overview", "/metrics"] {
+        // The proxy runs on this machine and says so: only what it adds tells.
+        for name in ["X-Forwarded-For", "Forwarded", "X-Real-IP"] {
+            let asked = client().get(format!("{}{path}", tower.url)).header(name, "203.0.113.9");
+            let answer = asked.send().await.unwrap();
+            assert_eq!(answer.status(), StatusCode::FORBIDDEN, "{path} {name}");
+            let text = answer.text().await.unwrap();
+            assert!(text.contains("Set LEASEHOLD_CONSOLE_TOKEN"), "{text}");
+        }
     }
 }
 

@@ -75,8 +75,8 @@ fn add(shown: &mut Shown, text: &str) {
     }
 }
 
-/// What a worker shows while it has a job in hand, after one that is to be tried again, a schedule that
-/// fired, and a call that failed.
+/// What a worker shows while it has a job in hand, after one that is to be tried again, one that it took
+/// from a dead worker, a schedule that fired, and a call that failed.
 async fn at_work(tower: &Tower) -> String {
     let engine = Leasehold::connect(&tower.place.database.url()).await.unwrap();
     let shows = async |wanted: &str| {
@@ -105,8 +105,11 @@ async fn at_work(tower: &Tower) -> String {
              values ('often', 'nobody', '* * * * *', 'work', now() - interval '1 second')",
         )
         .await;
+    tower.place.running("mail", "orphan").await;
+    tower.sql("update leasehold.lease set lease_expires_at = now() - interval '1 minute'").await;
     let (looked, stop) = tokio::sync::oneshot::channel::<()>();
     let looking = async {
+        shows("leasehold_jobs_rescued_total{queue=\"mail\",reason=\"returned\"} 1").await;
         shows("outcome=\"retried\"").await;
         shows("leasehold_worker_slots_busy{queue=\"work\"} 1").await;
         shows("leasehold_cron_fires_total{schedule=\"often\",result=\"fired\"}").await;

@@ -13,6 +13,7 @@ mod cli;
 mod clock;
 mod console;
 mod deploy;
+mod keeping;
 mod metrics;
 mod prometheus;
 mod receiver;

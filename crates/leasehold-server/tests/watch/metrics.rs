@@ -5,7 +5,7 @@ use leasehold::{Job, JobError};
 use serde::{Deserialize, Serialize};
 
 use crate::prometheus::parse;
-use crate::tower::Tower;
+use crate::tower::{Tower, until};
 
 #[derive(Job, Serialize, Deserialize)]
 #[job(name = "note", queue = "mail")]
@@ -35,7 +35,7 @@ pub async fn full() -> (Tower, String) {
     };
     worker.run_until(three).await.unwrap();
     tower.sql("select leasehold.declare_mirror('notes.index', 'public.notes', 'id', 'text', 'version', 'notes', 'index', 'id', '1 minute', '1 day', '1 minute', 1000, 2500); insert into leasehold.tally (queue, tag, what, n, subject) values ('notes', 't', 'synced_missing', 3, 'notes.index')").await;
-    tower.sql("select leasehold.declare_sweep('shelf', 'public.shelf', 'id', 'bigint', 'due', 'status', 'NEW', 'BUSY', 'DONE', 'taken_at', 'claim', 10, 5, '2 hours', '1 minute', 1000, null, null, '1 minute', null)").await;
+    tower.sql("create table public.shelf (id bigint primary key, due timestamptz, status text, taken_at timestamptz, claim bigint); select leasehold.declare_sweep('shelf', 'public.shelf', 'id', 'bigint', 'due', 'status', 'NEW', 'BUSY', 'DONE', 'taken_at', 'claim', 10, 5, '2 hours', '1 minute', 1000, null, null, '1 minute', null)").await;
     tower.sql("insert into leasehold.job (name, expires_at, queue, tag) values ('late', now(), 'odd \"\\ queue', E'two\\nlines'); select leasehold.expire_jobs()").await;
     tower.sql("insert into leasehold.tally (queue, tag, what, n) select 'mail', 't', what, 1 from unnest(array['lost', 'retried', 'buried']) what; update leasehold.mirror set equal_as_of = now()").await;
     tower.sql("insert into leasehold.schedule (name, job_name, cron, zone, queue, kwargs, next_slot, missed_slots) values ('nightly', 'note', '0 3 * * *', 'UTC', 'mail', '{}', now() + interval '1 day', 1)").await;
@@ -104,6 +104,57 @@ async fn every_metric_that_is_written_is_in_the_list_with_its_kind_and_help() {
         };
         assert_eq!((family.kind.as_str(), family.help.as_str()), (kind, known.help));
     }
+}
+
+#[tokio::test]
+async fn names_with_strokes_stay_whole_and_mirrors_are_no_queues() {
+    let tower = Tower::start().await;
+    tower.sql("insert into leasehold.tally (queue, tag, what, n, subject) values ('a/b', 'c/d', 'retried', 2, ''), ('100%', 't', 'retried', 3, ''), ('notes', 't', 'synced_missing', 5, 'notes.index')").await;
+    tower.a_minute_passes().await;
+    let text = tower.metrics().await;
+    for line in [
+        "leasehold_tag_last_minute_jobs{queue=\"a/b\",tag=\"c/d\",event=\"retried\"} 2\n",
+        "leasehold_tag_last_minute_jobs{queue=\"100%\",tag=\"t\",event=\"retried\"} 3\n",
+        "leasehold_mirror_tag_last_minute_rows{mirror=\"notes.index\",tag=\"t\",event=\"synced_missing\"} 5\n",
+    ] {
+        assert!(text.contains(line), "{line} is not in:\n{text}");
+    }
+    assert!(!text.contains("queue=\"notes.index\""), "{text}");
+}
+
+#[tokio::test]
+async fn jobs_that_are_enqueued_many_at_once_are_counted() {
+    let tower = Tower::start().await;
+    let notes = (0..7).map(|_| Note { fails: false });
+    assert_eq!(tower.engine.enqueue_many(notes).await.unwrap(), 7);
+    let text = tower.engine.metrics().await;
+    let line = "leasehold_jobs_enqueued_total{queue=\"mail\",kind=\"note\"} 7\n";
+    assert!(text.contains(line), "{text}");
+}
+
+#[tokio::test]
+async fn a_queue_says_what_people_call_it_and_whose_it_is() {
+    let tower = Tower::start().await;
+    let set =
+        ["queues", "set", "mail", "--new-queue", "--display-name", "Mail & more", "--owner", "ann"];
+    tower.place.run(&set).await.expect(0).prints("Mail & more");
+    let line =
+        "leasehold_queue_info{queue=\"mail\",display_name=\"Mail & more\",owner=\"ann\"} 1\n";
+    assert!(tower.metrics().await.contains(line));
+    let list = tower.place.run(&["queues", "list", "--json"]).await.json();
+    let mail = list["queues"].as_array().unwrap().iter().find(|queue| queue["queue"] == "mail");
+    assert_eq!(mail.unwrap()["owner"], "ann");
+    tower.place.run(&["queues", "set", "mail", "--owner", ""]).await.expect(0);
+    let line = "leasehold_queue_info{queue=\"mail\",display_name=\"Mail & more\",owner=\"\"} 1\n";
+    assert!(tower.metrics().await.contains(line));
+}
+
+#[tokio::test]
+async fn whoever_took_the_last_sample_leads() {
+    let keeper = Tower::keeping_house().await;
+    let leads = "leasehold_leader 1\n";
+    until("it leads", async || keeper.metrics().await.contains(leads)).await;
+    assert!(!keeper.engine.metrics().await.contains(leads), "another process took none");
 }
 
 #[tokio::test]

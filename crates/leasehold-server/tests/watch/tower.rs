@@ -25,13 +25,28 @@ impl Tower {
         Self::with(Place::new().await, &[], &[]).await
     }
 
+    /// The same, and it keeps house by the real clock.
+    pub async fn keeping_house() -> Self {
+        Self::start_console(Place::new().await, &[], &[]).await
+    }
+
+    /// The same by another role.
+    pub async fn as_somebody(place: Place, url: &str) -> Self {
+        Self::start_console(place, &[], &[("DATABASE_URL", url)]).await
+    }
+
     /// With somebody to tell.
     pub async fn telling(receiver: &Receiver) -> Self {
         let args = ["--alarm-webhook", &receiver.url, "--alarm-private-network"];
         Self::with(Place::new().await, &args, &[("LEASEHOLD_HTTP_SECRET", SECRET)]).await
     }
 
+    /// Samples are taken when the test says so, and by nobody else.
     pub async fn with(place: Place, args: &[&str], env: &[(&str, &str)]) -> Self {
+        Self::start_console(place, &[&["--no-housekeeping"], args].concat(), env).await
+    }
+
+    async fn start_console(place: Place, args: &[&str], env: &[(&str, &str)]) -> Self {
         let mut command = place.command(&[&["console", "--console", "127.0.0.1:0"], args].concat());
         let mut child = command.envs(env.iter().copied()).stderr(Stdio::inherit()).spawn().unwrap();
         let url = console_in(&ready(&mut child).await);
@@ -48,6 +63,16 @@ impl Tower {
         age(&self.place.client, "1 minute").await;
         let sampled = measure::sample(&self.place.client).await.unwrap();
         assert!(sampled.is_some(), "a minute has passed");
+    }
+
+    /// A minute passes for a console that takes its own samples: nobody takes one while rows move.
+    pub async fn a_minute_passes_by_itself(&self) {
+        self.sql("begin; select from leasehold.duty where name = 'measure' for update").await;
+        age(&self.place.client, "1 minute").await;
+        self.sql("commit").await;
+        let taken = "select count(*) from leasehold.duty where name = 'measure' \
+                      and ran_at = date_trunc('minute', statement_timestamp())";
+        until("a sample", async || self.place.number(taken).await == 1).await;
     }
 
     /// Alarms that are up, as `rule subject`.

@@ -14,6 +14,7 @@
 //! - The one who carries the word is down: the job waits for it, as jobs do.
 //! - Nobody keeps house: see [`crate::measure`].
 
+mod rule;
 pub mod rules;
 pub mod snapshot;
 

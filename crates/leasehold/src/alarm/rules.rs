@@ -5,72 +5,15 @@
 //!   that nobody works it; that its jobs grow old follows from it and is not said again.
 //! - A paused queue completes nothing and its jobs grow old, because somebody wanted that and signed it.
 //!   How long it gets and what expires in it are said all the same.
-//! - An alarm about a level is cleared when the value is a tenth below its threshold: around the
-//!   threshold it would come and go with every sample.
+//! - An alarm is cleared when the value is a tenth on the good side of its threshold: around the
+//!   threshold it would come and go with every sample. Counts below ten are left at once.
+//! - That too little was done is only said of time in which somebody looked and the queue was to work:
+//!   after a stop, or a pause, it counts anew. Once said, it stays until enough is done.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
+pub use super::rule::Rule;
 use super::snapshot::{Holder, Open, QueueView, Snapshot};
-
-/// What can be wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Rule {
-    /// Fewer jobs completed than expected: the consumer stopped, or the producer, or both.
-    CompletionRateLow,
-    /// More jobs wait than expected: they come faster than they go, or they are stuck.
-    QueueLengthHigh,
-    /// Jobs were not started before they expired. They are kept.
-    ExpiredJobs,
-    /// A job that could run has waited too long.
-    OldestReadyAge,
-    /// Jobs are given up, one after the other.
-    DeadLettersGrowing,
-    /// Jobs could run and no worker is there.
-    NoWorkers,
-    /// Workers die or stall under their jobs.
-    LeaseLosses,
-    /// Something has held back Postgres's cleaning for so long that claims will slow down.
-    VacuumHeldBack,
-    /// A mirror has differed from its source for too long.
-    MirrorDifferenceAge,
-    /// A store was equal to its table once, and nobody has seen it equal for long.
-    MirrorNotCompared,
-    /// Rows of a sweep are in nobody's hands.
-    SweepStuckRows,
-}
-
-impl Rule {
-    pub const ALL: [Self; 11] = [
-        Self::CompletionRateLow,
-        Self::QueueLengthHigh,
-        Self::ExpiredJobs,
-        Self::OldestReadyAge,
-        Self::DeadLettersGrowing,
-        Self::NoWorkers,
-        Self::LeaseLosses,
-        Self::VacuumHeldBack,
-        Self::MirrorDifferenceAge,
-        Self::MirrorNotCompared,
-        Self::SweepStuckRows,
-    ];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::CompletionRateLow => "completion_rate_low",
-            Self::QueueLengthHigh => "queue_length_high",
-            Self::ExpiredJobs => "expired_jobs",
-            Self::OldestReadyAge => "oldest_ready_age",
-            Self::DeadLettersGrowing => "dead_letters_growing",
-            Self::NoWorkers => "no_workers",
-            Self::LeaseLosses => "lease_losses",
-            Self::VacuumHeldBack => "vacuum_held_back",
-            Self::MirrorDifferenceAge => "mirror_difference_age",
-            Self::MirrorNotCompared => "mirror_not_compared",
-            Self::SweepStuckRows => "sweep_stuck_rows",
-        }
-    }
-}
 
 /// What holds where nobody said otherwise.
 #[derive(Clone, Debug, PartialEq)]
@@ -199,8 +142,11 @@ impl Judging<'_> {
         let watch = view.watch.as_ref().filter(|watch| !watch.off);
         let rated = watch.filter(|watch| watch.min_completed > 0.0);
         if let Some(watch) = rated {
+            let up = self.is_up(Rule::CompletionRateLow, queue);
+            // A tenth of less than ten is none: one completion ends the silence of a quiet queue.
+            let least = if up { (watch.min_completed * 1.1).floor() } else { watch.min_completed };
             // Before that nobody knows whether it is too little.
-            if watch.watched_for >= watch.over && *completed < watch.min_completed {
+            if *completed < least && (up || watch.watched_for >= watch.over) {
                 let summary = format!(
                     "{} of queue {queue} completed within {}, at least {} should have: its workers or its producers have stopped",
                     jobs(*completed),
@@ -258,7 +204,7 @@ impl Judging<'_> {
         let QueueView { queue, died, lost, .. } = view;
         let watch = view.watch.as_ref().filter(|watch| !watch.off);
         let dead = watch.map_or(self.defaults.max_dead, |watch| watch.max_dead);
-        if dead > 0.0 && *died >= dead {
+        if dead > 0.0 && self.reaches(Rule::DeadLettersGrowing, queue, *died, dead) {
             let summary = format!(
                 "{} of queue {queue} died within 15 minutes; look at: leasehold dead list",
                 jobs(*died)
@@ -266,7 +212,7 @@ impl Judging<'_> {
             self.up(Rule::DeadLettersGrowing, queue, *died, dead, summary);
         }
         let most = watch.map_or(self.defaults.max_lost, |watch| watch.max_lost);
-        if most > 0.0 && *lost >= most {
+        if most > 0.0 && self.reaches(Rule::LeaseLosses, queue, *lost, most) {
             let summary = format!(
                 "{} of queue {queue} lost a worker within 15 minutes: workers die or stall",
                 jobs(*lost)
@@ -275,10 +221,18 @@ impl Judging<'_> {
         }
     }
 
+    fn is_up(&self, rule: Rule, subject: &str) -> bool {
+        let same = |open: &Open| open.rule == rule.as_str() && open.subject == subject;
+        self.snapshot.open.iter().any(same)
+    }
+
     fn above(&self, rule: Rule, subject: &str, value: f64, most: f64) -> bool {
-        let open = |open: &Open| open.rule == rule.as_str() && open.subject == subject;
-        let most = if self.snapshot.open.iter().any(open) { most * 0.9 } else { most };
-        value > most
+        value > if self.is_up(rule, subject) { most * 0.9 } else { most }
+    }
+
+    /// The same for counts that are too many when they reach their threshold.
+    fn reaches(&self, rule: Rule, subject: &str, count: f64, most: f64) -> bool {
+        count >= if self.is_up(rule, subject) { most * 0.9 } else { most }
     }
 
     fn up(&mut self, rule: Rule, subject: &str, value: f64, threshold: f64, summary: String) {

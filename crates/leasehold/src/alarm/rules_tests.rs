@@ -84,6 +84,42 @@ fn a_level_is_left_a_tenth_below_where_it_was_met() {
     assert_eq!([judged(95.0, true), judged(90.0, true)], [1, 0]);
 }
 
+/// Whether an alarm is raised when it is not up, and stays when it is.
+fn raised_and_kept(rule: Rule, view: &QueueView) -> [bool; 2] {
+    [false, true].map(|up| {
+        let up = up.then(|| Open { rule: rule.as_str().into(), subject: "mail".into() });
+        let queues = vec![view.clone()];
+        let snapshot = Snapshot { queues, open: up.into_iter().collect(), ..Snapshot::default() };
+        rules(&snapshot).iter().any(|(found, _)| *found == rule)
+    })
+}
+
+#[test]
+fn counts_are_left_a_tenth_on_the_good_side_and_small_ones_at_once() {
+    let low = |completed: f64, min_completed: f64| {
+        let watch = Some(Watch { min_completed, ..watch() });
+        raised_and_kept(Rule::CompletionRateLow, &QueueView { completed, watch, ..queue() })
+    };
+    assert_eq!([low(0.0, 1.0), low(1.0, 1.0)], [[true, true], [false, false]]);
+    assert_eq!([low(99.0, 100.0), low(109.0, 100.0)], [[true, true], [false, true]]);
+    assert_eq!(low(110.0, 100.0), [false, false]);
+    for (rule, many) in [
+        (Rule::DeadLettersGrowing, |died: f64| QueueView { died, ..queue() }),
+        (Rule::LeaseLosses, (|lost: f64| QueueView { lost, ..queue() }) as fn(f64) -> QueueView),
+    ] {
+        assert_eq!(raised_and_kept(rule, &many(10.0)), [true, true]);
+        assert_eq!(raised_and_kept(rule, &many(9.0)), [false, true]);
+        assert_eq!(raised_and_kept(rule, &many(8.0)), [false, false]);
+    }
+}
+
+#[test]
+fn too_little_stays_said_while_nobody_can_know_better() {
+    let young = Some(Watch { watched_for: 60.0, ..watch() });
+    let silent = QueueView { completed: 0.0, watch: young, ..queue() };
+    assert_eq!(raised_and_kept(Rule::CompletionRateLow, &silent), [false, true]);
+}
+
 #[test]
 fn a_single_expired_job_is_an_alarm_even_in_a_paused_or_unwatched_queue() {
     for view in

@@ -61,7 +61,7 @@ pub struct Watch {
     pub max_age: Option<f64>,
     pub max_dead: f64,
     pub max_lost: f64,
-    /// For how long it has been so.
+    /// For how long it has been so, with somebody looking and the queue at work.
     pub watched_for: f64,
 }
 

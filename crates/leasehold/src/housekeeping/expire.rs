@@ -16,35 +16,32 @@ pub(crate) struct ExpireLeases {
     ticks: u32,
 }
 
-/// What one run did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What one run did in one queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Expired {
+    pub(crate) queue: String,
     pub(crate) returned: i32,
     pub(crate) buried: i32,
 }
 
 impl ExpireLeases {
-    pub(crate) async fn run_once(&mut self, link: &Link) -> Result<Expired, CallError> {
+    /// Says what became of the jobs of dead workers; nothing where nobody died.
+    pub(crate) async fn run_once(&mut self, link: &Link) -> Result<Vec<Expired>, CallError> {
         self.ticks = self.ticks.wrapping_add(1);
         if self.ticks.is_multiple_of(60) {
             link.query("select leasehold.clamp_leases()", &[]).await?;
         }
-        let param = [(&LEASES_A_TICK as _, Type::INT4)];
-        if self.not_elected >= PATIENCE {
-            self.not_elected = 0;
-            let sql = "select returned, buried from leasehold.expire_leases($1)";
-            let rows = link.query(sql, &param).await?;
-            let row = rows.first();
-            return Ok(row.map_or(Expired::default(), |row| Expired {
-                returned: row.get(0),
-                buried: row.get(1),
-            }));
-        }
-        let sql = "select elected, coalesce(returned, 0), coalesce(buried, 0) from leasehold.expire_tick($1)";
-        let rows = link.query(sql, &param).await?;
-        let Some(row) = rows.first() else { return Ok(Expired::default()) };
-        self.not_elected = if row.get(0) { 0 } else { self.not_elected + 1 };
-        Ok(Expired { returned: row.get(1), buried: row.get(2) })
+        let anyway = self.not_elected >= PATIENCE;
+        let sql = "select elected, queue, returned, buried from leasehold.rescue($1, $2)";
+        let params = [(&LEASES_A_TICK as _, Type::INT4), (&anyway as _, Type::BOOL)];
+        let rows = link.query(sql, &params).await?;
+        let Some(first) = rows.first() else { return Ok(Vec::new()) };
+        self.not_elected = if first.get(0) { 0 } else { self.not_elected + 1 };
+        let gone = rows.iter().filter_map(|row| {
+            let queue: Option<String> = row.get(1);
+            Some(Expired { queue: queue?, returned: row.get(2), buried: row.get(3) })
+        });
+        Ok(gone.collect())
     }
 }
 

@@ -31,7 +31,8 @@ impl Measuring {
         let engine = engine.clone();
         self.task = Some(tokio::spawn(async move {
             match measure::run_once(engine.database()).await {
-                Ok(_) => {}
+                Ok(Some(sampled)) => engine.process().sampled(sampled.minute),
+                Ok(None) => {}
                 Err(error) => {
                     engine.process().failed("measure", &error);
                     tracing::warn!(%error, "the sample of this minute failed; trying again");

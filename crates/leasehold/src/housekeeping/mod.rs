@@ -6,6 +6,7 @@
 mod expire;
 mod measure;
 mod prune;
+mod rights;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -108,11 +109,14 @@ impl Housekeeper {
             self.schedules.pop();
         }
         let expired = leases.run_once(&self.link).await?;
-        if expired.returned + expired.buried > 0 {
-            self.engine.process().rescued(expired.returned, expired.buried);
-            tracing::info!(returned = expired.returned, buried = expired.buried, "leases expired");
-            self.events
-                .send(|| Event::Expired { returned: expired.returned, buried: expired.buried });
+        if !expired.is_empty() {
+            let returned = expired.iter().map(|gone| gone.returned).sum();
+            let buried = expired.iter().map(|gone| gone.buried).sum();
+            for gone in &expired {
+                self.engine.process().rescued(&gone.queue, gone.returned, gone.buried);
+            }
+            tracing::info!(returned, buried, "leases expired");
+            self.events.send(|| Event::Expired { returned, buried });
             self.wake_all();
         }
         let fired = schedule::fire_due(&self.link).await?;

@@ -28,10 +28,11 @@ macro_rules! metrics {
 metrics! {
     BUILD_INFO, Gauge, "leasehold_build_info", "Always 1; the labels say which release runs on which schema.";
     DATABASE_UP, Gauge, "leasehold_database_up", "1 when the database answered this scrape, 0 when only the counts of this process are shown.";
-    SAMPLE_AGE, Gauge, "leasehold_sample_age_seconds", "Time since the minute of the last sample began; above 180 nobody measures and no alarm is raised.";
+    SAMPLE_AGE, Gauge, "leasehold_sample_age_seconds", "Time since the minute of the last sample began; above 240 nobody measures and no alarm is raised.";
     LISTEN_CONNECTED, Gauge, "leasehold_listen_connected", "1 while this process hears of new jobs at once; 0: it polls.";
     JOBS_ENQUEUED, Counter, "leasehold_jobs_enqueued_total", "Jobs that this process enqueued in transactions of their own.";
     JOBS_FINISHED, Counter, "leasehold_jobs_finished_total", "Attempts that this process ended, by how they ended.";
+    LEADER, Gauge, "leasehold_leader", "1 in the process that took the last sample of the fleet.";
     JOBS_RESCUED, Counter, "leasehold_jobs_rescued_total", "Jobs that this process took from dead workers, by what became of them.";
     FETCHES, Counter, "leasehold_fetches_total", "Claims of this process, by whether they found jobs.";
     CRON_FIRES, Counter, "leasehold_cron_fires_total", "Slots of schedules: fired by this process, or missed by all.";
@@ -44,6 +45,7 @@ metrics! {
     COMPLETE_BATCH, Histogram, "leasehold_complete_batch_jobs", "How many jobs were completed at once.";
     WORKER_SLOTS, Gauge, "leasehold_worker_slots", "Jobs that this process can run at a time.";
     WORKER_SLOTS_BUSY, Gauge, "leasehold_worker_slots_busy", "Slots of this process that are in use.";
+    QUEUE_INFO, Gauge, "leasehold_queue_info", "Always 1; the labels say what people call a queue and whose it is.";
     QUEUE_JOBS, Gauge, "leasehold_queue_jobs", "Jobs by state, as of the last sample.";
     QUEUE_LENGTH, Gauge, "leasehold_queue_length", "Jobs that wait or run, without bulk work, as of the last sample.";
     QUEUE_OLDEST, Gauge, "leasehold_queue_oldest_ready_age_seconds", "For how long the oldest job that could run has waited.";
@@ -51,11 +53,12 @@ metrics! {
     QUEUE_WORKERS, Gauge, "leasehold_queue_workers", "Living workers of a queue.";
     QUEUE_EVENTS, Gauge, "leasehold_queue_last_minute_jobs", "What happened to jobs of a queue in the last sampled minute, in all processes.";
     TAG_EVENTS, Gauge, "leasehold_tag_last_minute_jobs", "The same by tag.";
+    MIRROR_TAG_EVENTS, Gauge, "leasehold_mirror_tag_last_minute_rows", "What a mirror did in the last sampled minute, by tag and outcome.";
     DEAD_TUPLES, Gauge, "leasehold_dead_tuples", "Rows that vacuum has yet to remove.";
     TABLE_BYTES, Gauge, "leasehold_table_bytes", "Size of a table with its indexes.";
     OLDEST_XACT, Gauge, "leasehold_oldest_xact_age_seconds", "Age of the oldest transaction that keeps vacuum from removing rows.";
     SWEEP_ROWS, Counter, "leasehold_sweep_rows_total", "Rows that sweeps ended, in all processes, by how.";
-    SWEEP_NOW, Gauge, "leasehold_sweep_rows", "Rows that a sweep has in hand, that fail, that were set aside, or that are stuck.";
+    SWEEP_NOW, Gauge, "leasehold_sweep_rows", "Rows of a sweep that are due, in hand, failing, set aside, or stuck.";
     MIRROR_CHECKED, Gauge, "leasehold_mirror_rows_checked", "Rows that the last whole check of a mirror compared.";
     MIRROR_REPAIRED, Counter, "leasehold_mirror_repaired_total", "Rows of a mirror that a check found different and had repaired.";
     MIRROR_DIFFERENCES, Gauge, "leasehold_mirror_differences", "Rows of a mirror that differ now.";

@@ -22,6 +22,8 @@ struct Sample {
     /// (rule, subject, state)
     alarms: Vec<(String, String, String)>,
     missed: Vec<(String, i64)>,
+    /// (queue, what people call it, whose it is)
+    queues: Vec<(String, String, String)>,
 }
 
 struct Value {
@@ -77,10 +79,15 @@ impl Leasehold {
                 block.line(&labels, histogram.count as f64);
             }
         });
+        text.block(names::LEADER, |block| {
+            // By the database: two processes may think that they were the last.
+            let last = sample.and_then(|sample| sample.values.first()).map(|value| value.at);
+            let leads = inside.sampled.is_some() && inside.sampled == last;
+            block.line(&[], f64::from(u8::from(leads)));
+        });
         text.block(names::JOBS_RESCUED, |block| {
-            for (count, reason) in process.rescued.iter().zip(["returned", "buried"]) {
-                let count = count.load(std::sync::atomic::Ordering::Relaxed);
-                block.line(&[("reason", reason)], count as f64);
+            for ((queue, reason), count) in sorted(&inside.rescued) {
+                block.line(&[("queue", queue), ("reason", reason)], *count as f64);
             }
         });
         text.block(names::FETCHES, |block| {
@@ -150,6 +157,12 @@ fn of_sample(text: &mut Text, sample: &Sample) {
     let of = |kind: &'static str, flow: bool| {
         values.iter().filter(move |value| value.kind == kind && value.flow == flow)
     };
+    text.block(names::QUEUE_INFO, |block| {
+        for (queue, display_name, owner) in &sample.queues {
+            let labels = [("queue", &**queue), ("display_name", display_name), ("owner", owner)];
+            block.line(&labels, 1.0);
+        }
+    });
     text.block(names::QUEUE_JOBS, |block| {
         for value in of("queue", false) {
             let state = match value.metric.as_str() {
@@ -179,12 +192,17 @@ fn of_sample(text: &mut Text, sample: &Sample) {
         });
     };
     flows(text, names::QUEUE_EVENTS, "queue", "queue");
-    text.block(names::TAG_EVENTS, |block| {
-        for value in of("tag", true) {
-            let (queue, tag) = value.subject.split_once('/').unwrap_or((&value.subject, ""));
-            block.line(&[("queue", queue), ("tag", tag), ("event", &value.metric)], value.value);
-        }
-    });
+    let tags = |text: &mut Text, metric, kind: &'static str, label: &str| {
+        text.block(metric, |block: &mut Block<'_>| {
+            for value in of(kind, true) {
+                let (whose, tag) = apart(&value.subject);
+                let labels = [(label, &*whose), ("tag", tag), ("event", &value.metric)];
+                block.line(&labels, value.value);
+            }
+        });
+    };
+    tags(text, names::TAG_EVENTS, "tag", "queue");
+    tags(text, names::MIRROR_TAG_EVENTS, "mirror_tag", "mirror");
     one(text, names::DEAD_TUPLES, "database", "table", "dead_tuples");
     one(text, names::TABLE_BYTES, "database", "table", "bytes");
     text.block(names::OLDEST_XACT, |block| {
@@ -230,7 +248,11 @@ async fn read(client: &Client) -> Result<Sample, CallError> {
     let missed = "select name, missed_slots from leasehold.schedule \
                   where missed_slots > 0 order by name limit 1000";
     let missed = client.query_typed(missed, &[]).await?;
+    let queues = "select name, coalesce(display_name, ''), coalesce(owner, '') \
+                  from leasehold.queue order by name limit 1000";
+    let queues = client.query_typed(queues, &[]).await?;
     Ok(Sample {
+        queues: queues.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect(),
         now: facts.first().map_or_else(Timestamp::now, |row| row.get(0)),
         schema: facts.first().map_or(0, |row| row.get(1)),
         values: latest
@@ -247,6 +269,12 @@ async fn read(client: &Client) -> Result<Sample, CallError> {
         alarms: alarms.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect(),
         missed: missed.iter().map(|row| (row.get(0), row.get(1))).collect(),
     })
+}
+
+/// A tag and whose it is, as `leasehold.tag_subject` put them together.
+fn apart(subject: &str) -> (String, &str) {
+    let (whose, tag) = subject.split_once('/').unwrap_or((subject, ""));
+    (whose.replace("%2F", "/").replace("%25", "%"), tag)
 }
 
 /// In the same order at every scrape.

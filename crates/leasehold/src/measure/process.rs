@@ -6,7 +6,7 @@
 //!   up names gets one line for those beyond.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -58,7 +58,6 @@ pub struct End {
 pub struct Process {
     pub(crate) inside: Mutex<Inside>,
     listening: AtomicBool,
-    pub(crate) rescued: [AtomicU64; 2],
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +68,9 @@ pub(crate) struct Inside {
     pub(crate) latencies: HashMap<Arc<str>, Histogram>,
     pub(crate) fetches: HashMap<(Arc<str>, &'static str), u64>,
     pub(crate) fired: HashMap<Arc<str>, u64>,
+    pub(crate) rescued: HashMap<(Arc<str>, &'static str), u64>,
+    /// The last minute whose sample this process took.
+    pub(crate) sampled: Option<Timestamp>,
     pub(crate) errors: HashMap<(&'static str, &'static str), u64>,
     pub(crate) fetching: Histogram,
     pub(crate) completing: Histogram,
@@ -82,14 +84,17 @@ impl Process {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn enqueued(&self, queue: &str, name: &str) {
+    pub(crate) fn enqueued(&self, queue: &str, name: &str, jobs: u64) {
+        if jobs == 0 {
+            return;
+        }
         let mut inside = self.inside();
         let room = inside.enqueued.len() < MOST;
         let key = (Arc::from(queue), Arc::from(name));
         if room || inside.enqueued.contains_key(&key) {
-            *inside.enqueued.entry(key).or_default() += 1;
+            *inside.enqueued.entry(key).or_default() += jobs;
         } else {
-            *inside.enqueued.entry((others(), others())).or_default() += 1;
+            *inside.enqueued.entry((others(), others())).or_default() += jobs;
         }
     }
 
@@ -145,10 +150,20 @@ impl Process {
         }
     }
 
-    pub(crate) fn rescued(&self, returned: i32, buried: i32) {
-        for (count, more) in self.rescued.iter().zip([returned, buried]) {
-            count.fetch_add(u64::try_from(more).unwrap_or(0), Ordering::Relaxed);
+    /// Jobs of a queue that were taken from dead workers.
+    pub(crate) fn rescued(&self, queue: &str, returned: i32, buried: i32) {
+        let mut inside = self.inside();
+        let room = inside.rescued.len() < MOST;
+        for (reason, jobs) in [("returned", returned), ("buried", buried)] {
+            let key = (Arc::from(queue), reason);
+            let known = room || inside.rescued.contains_key(&key);
+            let key = if known { key } else { (others(), reason) };
+            *inside.rescued.entry(key).or_default() += u64::try_from(jobs).unwrap_or(0);
         }
+    }
+
+    pub(crate) fn sampled(&self, minute: Timestamp) {
+        self.inside().sampled = Some(minute);
     }
 
     pub(crate) fn failed(&self, operation: &'static str, error: &crate::error::CallError) {
@@ -212,7 +227,7 @@ mod tests {
     fn names_that_never_end_share_a_line() {
         let process = Process::default();
         for n in 0..5000 {
-            process.enqueued("q", &format!("name {n}"));
+            process.enqueued("q", &format!("name {n}"), 1);
         }
         let inside = process.inside();
         assert_eq!(inside.enqueued.len(), MOST + 1);

@@ -23,6 +23,7 @@
 
 mod batch;
 mod declare;
+mod due;
 mod effect;
 mod finish;
 mod gate;

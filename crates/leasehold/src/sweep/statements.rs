@@ -9,7 +9,7 @@
 
 use super::declare::{States, Sweep};
 use super::effect::take_apart;
-use super::watchdog_sql::{clamp, reset_failed, reset_stuck};
+use super::watchdog_sql::{clamp, note_due, reset_failed, reset_stuck};
 
 /// What the catalogue says about the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub(crate) struct Statements {
     pub(crate) reset_failed: String,
     /// $1 rows at most. Claims without a time, or with one to come, count from now.
     pub(crate) clamp: String,
+    /// $1 sweep, $2 rows at most. Writes down how many are due.
+    pub(crate) note_due: String,
 }
 
 /// The class of the advisory lock; the second number is made from the sweep's name.
@@ -132,6 +134,7 @@ impl Statements {
             reset_stuck: reset_stuck(&words),
             reset_failed: reset_failed(&words),
             clamp: clamp(&words),
+            note_due: note_due(&sweep.due, &words),
         }
     }
 }

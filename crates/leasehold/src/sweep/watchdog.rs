@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio_postgres::types::Type;
 
 use super::declare::Sweep;
+use super::due;
 use super::prepare::{Prepared, SweepError};
 use crate::engine::Leasehold;
 use crate::events::{Event, Events};
@@ -47,7 +48,9 @@ impl Sweep {
     /// One run of the watchdog, now, whoever's turn it is.
     pub async fn watch_once(&self, engine: &Leasehold) -> Result<WatchReport, SweepError> {
         let prepared = Prepared::new(self, engine).await?;
-        watch(&prepared, &prepared.link(engine)).await
+        let report = watch(&prepared, &prepared.link(engine)).await?;
+        due::note(&prepared, engine).await;
+        Ok(report)
     }
 }
 
@@ -94,6 +97,7 @@ impl Watchdog {
             return Ok(());
         }
         let report = watch(prepared, link).await?;
+        due::note(prepared, &self.engine).await;
         if report != WatchReport::default() {
             let WatchReport { reset, retried, .. } = report;
             self.events.send(|| Event::SweepWatched {

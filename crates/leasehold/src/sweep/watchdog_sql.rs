@@ -78,3 +78,11 @@ pub(super) fn clamp(words: &Words) -> String {
               and {is_claimed}"
     )
 }
+
+pub(super) fn note_due(due: &str, words: &Words) -> String {
+    let Words { table, status, waiting, .. } = words;
+    format!(
+        "select leasehold.note_due($1, n) from (select count(*) as n from (\
+             select 1 from {table} where {status} = {waiting} and (\n{due}\n) limit $2) d) c"
+    )
+}

@@ -58,12 +58,12 @@ async fn d2_where_nobody_keeps_house_the_claim_for_other_languages_does() {
 async fn d3_the_election_ends_with_its_statement_and_a_recycled_connection_keeps_nothing() {
     let sql = Sql::new().await;
     let lent = sql.actor().await;
-    assert!(one::<bool>(&lent, "select elected from leasehold.expire_tick()", &[]).await);
+    assert!(one::<bool>(&lent, "select elected from leasehold.rescue()", &[]).await);
     let held = "select count(*) from pg_locks where locktype = 'advisory' and pid = $1";
     let lent_pid = pid(&lent).await;
     assert_eq!(sql.one::<i64>(held, &[&lent_pid]).await, 0, "whoever gets it next holds no lock");
     // A housekeeper that is cut off in the middle of its duty.
-    run(&lent, "begin; select leasehold.expire_tick()").await;
+    run(&lent, "begin; select leasehold.rescue()").await;
     assert_eq!(sql.one::<i64>(held, &[&lent_pid]).await, 1);
     sql.run(&format!("select pg_terminate_backend({lent_pid})")).await;
     crate::sql::until(
@@ -72,7 +72,7 @@ async fn d3_the_election_ends_with_its_statement_and_a_recycled_connection_keeps
         &[&lent_pid],
     )
     .await;
-    assert!(sql.one::<bool>("select elected from leasehold.expire_tick()", &[]).await);
+    assert!(sql.one::<bool>("select elected from leasehold.rescue()", &[]).await);
 }
 
 /// Everybody who works on this database but us.

@@ -209,11 +209,33 @@ async fn d1_two_housekeepers_share_the_work() {
         one::<i32>(&second, "select returned from leasehold.expire_leases(3)", &[]).await,
         1
     );
-    let elected = "select elected from leasehold.expire_tick()";
+    let elected = "select elected from leasehold.rescue()";
     assert!(one::<bool>(&first, elected, &[]).await);
     assert!(!one::<bool>(&second, elected, &[]).await, "one is enough");
     run(&first, "commit").await;
     assert!(one::<bool>(&second, elected, &[]).await, "the election ends with the statement");
     let counts: Vec<i16> = all(&sql.client, "select lost_count from leasehold.job", &[]).await;
     assert_eq!(counts, [1, 1, 1, 1], "each loss is counted once");
+}
+
+#[tokio::test]
+async fn a_rescue_says_whose_jobs_were_returned_and_whose_were_buried() {
+    let sql = Sql::new().await;
+    for (queue, max_lost) in [("mail", 3), ("hooks", 1)] {
+        let text = format!(
+            "insert into leasehold.queue (name, max_lost) values ('{queue}', {max_lost}); \
+             insert into leasehold.job (queue, name) select '{queue}', 'note' from generate_series(1, {max_lost} + 1); \
+             select leasehold.claim('w', '{queue}', 10)"
+        );
+        run(&sql.client, &text).await;
+    }
+    run(&sql.client, "update leasehold.lease set lease_expires_at = now() - interval '1 minute'")
+        .await;
+    let text =
+        "select queue || ' ' || returned || ' ' || buried from leasehold.rescue() order by 1";
+    let mut rescued: Vec<String> = all(&sql.client, text, &[]).await;
+    rescued.sort();
+    assert_eq!(rescued, ["hooks 0 2", "mail 4 0"]);
+    let nobody = "select count(*) from leasehold.rescue() where elected and queue is null";
+    assert_eq!(one::<i64>(&sql.client, nobody, &[]).await, 1);
 }

@@ -190,7 +190,7 @@ async fn a_housekeeper_tidies_and_finishes_nothing() {
     let sql = Sql::new().await;
     let housekeeper = with_role(&sql, "housekeeper").await;
     for duty in [
-        "select leasehold.expire_tick()",
+        "select leasehold.rescue()",
         "select leasehold.clamp_leases()",
         "select leasehold.expire_jobs()",
         "select leasehold.prune()",

@@ -3,7 +3,9 @@
 use maud::{Markup, html};
 
 use crate::console::chart::exact;
-use crate::console::model::{Health, Overview, State};
+use crate::console::model::{Health, Overview, State, Worker};
+use crate::housekeeping::Kept;
+use crate::text::since;
 use leasehold::alarm::rules::span;
 
 /// Before anything was read.
@@ -13,16 +15,20 @@ pub fn unknown() -> Health {
 
 pub fn of(overview: &Overview) -> Health {
     let heard = overview.alarms.iter().filter(|alarm| alarm.state != "silenced").count();
-    let state = match (heard, overview.sampled_at) {
+    let state = match (heard, overview.fresh) {
         (1.., _) => State::Alarmed,
-        (0, None) => State::Unknown,
-        (0, Some(_)) if overview.queues.is_empty() => State::Empty,
-        (0, Some(_)) => State::Well,
+        // What the last sample said may no longer be so.
+        (0, false) => State::Unknown,
+        (0, true) if overview.queues.is_empty() => State::Empty,
+        (0, true) => State::Well,
     };
     let sentence = match state {
         State::Alarmed if heard == 1 => "One alarm is up.".to_owned(),
         State::Alarmed => format!("{heard} alarms are up."),
-        State::Unknown => "Nobody measures.".to_owned(),
+        State::Unknown => match overview.measured_at {
+            Some(at) => format!("Nobody has measured since {}.", since(at, overview.now)),
+            None => "Nobody measures.".to_owned(),
+        },
         State::Empty => "Nothing to do yet.".to_owned(),
         State::Well => "All is well.".to_owned(),
     };
@@ -32,9 +38,20 @@ pub fn of(overview: &Overview) -> Health {
 fn facts(overview: &Overview, state: State) -> String {
     match state {
         State::Unknown => {
-            return "A worker takes a sample every minute, and none has come for a quarter of an hour. \
-                    Start a worker, or leasehold dev; without one no alarm can be raised."
-                .to_owned();
+            return format!(
+                "A sample is due every minute; without one no alarm is raised, and what stands below is old. {}",
+                advice(overview.housekeeping)
+            );
+        }
+        State::Alarmed if !overview.fresh => {
+            let last = match overview.measured_at {
+                Some(at) => format!(" since {}", since(at, overview.now)),
+                None => String::new(),
+            };
+            return format!(
+                "Nobody has measured{last}: other alarms are not raised, and this may be over. {}",
+                advice(overview.housekeeping)
+            );
         }
         State::Empty => {
             return "No queue has been used. Enqueue a job: leasehold enqueue email.send '{\"to\":\"a@b.c\"}'"
@@ -44,7 +61,9 @@ fn facts(overview: &Overview, state: State) -> String {
     }
     let sum =
         |of: fn(&crate::console::model::Queue) -> f64| overview.queues.iter().map(of).sum::<f64>();
-    let alive = overview.workers.iter().filter(|worker| worker.state == "alive").count();
+    // Those that only keep house run no jobs.
+    let runs = |worker: &&Worker| worker.state == "alive" && worker.slots > 0;
+    let alive = overview.workers.iter().filter(runs).count();
     let oldest =
         overview.queues.iter().map(|queue| queue.oldest_ready_age_seconds).fold(0.0, f64::max);
     let mut facts = vec![
@@ -69,6 +88,17 @@ fn facts(overview: &Overview, state: State) -> String {
         facts.push(plural(silenced as f64, "silenced alarm"));
     }
     facts.join(", ") + "."
+}
+
+/// Who should measure.
+fn advice(housekeeping: Kept) -> &'static str {
+    match housekeeping {
+        Kept::Here => "This process takes samples; its log says why none comes.",
+        Kept::Elsewhere => "Start a worker, or leasehold console without --no-housekeeping.",
+        Kept::NotAllowed => {
+            "Start a worker; this process would measure, and its role is not a member of leasehold_housekeeper."
+        }
+    }
 }
 
 fn plural(count: f64, noun: &str) -> String {

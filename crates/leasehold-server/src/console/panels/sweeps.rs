@@ -14,6 +14,7 @@ pub fn panel(sweeps: &[Sweep], now: Timestamp) -> Markup {
                     th scope="col" { "Sweep" }
                     th scope="col" { "State" }
                     th scope="col" { "Next run" }
+                    th.n scope="col" { "Due" }
                     th.n scope="col" { "Finished" }
                     th.n scope="col" { "Failing" }
                     th.n scope="col" { "Set aside" }
@@ -25,9 +26,10 @@ pub fn panel(sweeps: &[Sweep], now: Timestamp) -> Markup {
                         th scope="row" { (sweep.name) " " span.hint { (sweep.table) } }
                         td { span.badge { (sweep.state) } }
                         td { (moment(sweep.next_run_at, now)) }
+                        td.n { @match sweep.due { Some(due) => (number(due)), None => { span.none { "–" } } } }
                         td.n { (number(sweep.finished as f64)) }
-                        td.n { (number(sweep.failing as f64)) }
-                        td.n { (number(sweep.dead as f64)) }
+                        td.n { (number(sweep.failing)) }
+                        td.n { (number(sweep.dead)) }
                         td.n { (number(sweep.reset as f64)) }
                         td.n { (number(sweep.stuck)) }
                     }

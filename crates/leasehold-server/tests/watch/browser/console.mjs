@@ -35,7 +35,7 @@ const checks = {
     equal(queues, ["annotations", "mail"], "the queues");
     holds((await text(page, "#mirrors")).includes("Equal"), "the mirror says since when it is equal");
     await look(watched, "well");
-    for (const range of ["3h", "24h"]) {
+    for (const range of ["3h", "24h", "30d"]) {
       await page.goto(`${base}/console?range=${range}`);
       equal((await page.$$(".chart")).length, 3, `charts of ${range}`);
     }

@@ -225,3 +225,16 @@ async fn what_the_watchdog_brings_back_does_not_wait_for_the_next_night() {
     worker.stop().await;
     shelf.assert_all_back(50).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_of_the_watchdog_counts_the_rows_that_are_due() {
+    let shelf = Shelf::with(30).await;
+    let later = "update library.loans set ends_at = now() + interval '1 day' where id <= 10";
+    shelf.sql(later).await;
+    loans().watch_once(&shelf.engine).await.expect("a turn");
+    let due = "select rows_due from leasehold.sweep where due_counted_at is not null";
+    assert_eq!(count(&shelf.client, due).await, 20);
+    // Somebody who only brings rows back does not know what is due, and leaves the number alone.
+    leasehold::sweep::watch_by_name(&shelf.engine, "loans.end").await.expect("a turn");
+    assert_eq!(count(&shelf.client, due).await, 20);
+}

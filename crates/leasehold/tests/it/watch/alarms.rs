@@ -3,7 +3,7 @@
 use leasehold::alarm;
 
 use super::{a_minute_passes, age, up};
-use crate::sql::{Sql, all, one, run};
+use crate::sql::{Sql, all, one, refused, run};
 
 async fn receiver(sql: &Sql) {
     run(&sql.client, "select leasehold.declare_alarm_receiver('leasehold.alarm.webhook')").await;
@@ -43,6 +43,26 @@ async fn an_alarm_is_raised_once_told_once_and_cleared_by_itself() {
     assert!(cleared.len() == 1 && !cleared[0].raised, "{cleared:?}");
     assert_eq!(up(&sql.client).await, Vec::<String>::new());
     assert_eq!(told(&sql).await, ["raised expired_jobs", "cleared expired_jobs"]);
+}
+
+#[tokio::test]
+async fn a_word_is_tried_for_a_whole_week() {
+    let sql = Sql::new().await;
+    receiver(&sql).await;
+    an_expired_job(&sql).await;
+    a_minute_passes(&sql).await;
+    // Every wait as short as jitter makes it, between doublings from a second to an hour.
+    let shortest: f64 = one(
+        &sql.client,
+        "select sum(extract(epoch from leasehold.backoff(n, interval '1 second', interval '1 hour')))::float8 \
+           from leasehold.job j, generate_series(1, j.max_attempts - 1) n where j.queue = 'leasehold.alarms'",
+        &[],
+    )
+    .await;
+    assert!(shortest > 7.0 * 86_400.0, "{} days", shortest / 86_400.0);
+    let over = "select extract(epoch from expires_at - enqueued_at)::float8 / 86400 from leasehold.job \
+                 where queue = 'leasehold.alarms'";
+    assert_eq!(one::<f64>(&sql.client, over, &[]).await.round(), 7.0);
 }
 
 #[tokio::test]
@@ -112,6 +132,24 @@ async fn an_acknowledged_alarm_says_by_whom_and_why() {
 }
 
 #[tokio::test]
+async fn an_alarm_is_quieted_by_somebody_and_for_a_reason_or_not_at_all() {
+    let sql = Sql::new().await;
+    an_expired_job(&sql).await;
+    a_minute_passes(&sql).await;
+    let id = the_alarm(&sql).await;
+    for signed in ["'ann', null", "'ann', ''", "'ann', '  '", "null, 'why'", "' ', 'why'"] {
+        for call in ["acknowledge_alarm({id}, ", "silence_alarm({id}, interval '1 hour', "] {
+            let call = call.replace("{id}", &id.to_string());
+            let (code, text) =
+                refused(&sql.client, &format!("select leasehold.{call}{signed})"), &[]).await;
+            assert_eq!(code, "22023", "{call}{signed}: {text}");
+        }
+    }
+    let state: String = one(&sql.client, "select state from leasehold.alarm_state", &[]).await;
+    assert_eq!(state, "open");
+}
+
+#[tokio::test]
 async fn a_judge_that_slept_changes_nothing() {
     let sql = Sql::new().await;
     an_expired_job(&sql).await;
@@ -141,4 +179,24 @@ async fn a_service_declares_a_watch_and_a_person_has_the_last_word() {
     run(&sql.client, "select leasehold.watch_queue('mail', 'ann', of_max_length => -1)").await;
     let off: Option<i64> = one(&sql.client, length, &[]).await;
     assert_eq!(off, None);
+}
+
+#[tokio::test]
+async fn a_watch_leaves_the_age_of_jobs_watched_until_somebody_says_otherwise() {
+    let sql = Sql::new().await;
+    let age =
+        "select extract(epoch from max_age)::float8 from leasehold.watch where queue = 'mail'";
+    run(&sql.client, "select leasehold.watch_queue('mail', 'service', true)").await;
+    assert_eq!(one::<Option<f64>>(&sql.client, age, &[]).await, Some(3600.0));
+    for (said, then) in
+        [("'2 hours'", Some(7200.0)), ("null", Some(7200.0)), ("'0'", None), ("null", None)]
+    {
+        let text = format!("select leasehold.watch_queue('mail', 'ann', of_max_age => {said})");
+        run(&sql.client, &text).await;
+        assert_eq!(one::<Option<f64>>(&sql.client, age, &[]).await, then, "{said}");
+    }
+    // Off from the start.
+    run(&sql.client, "select leasehold.watch_queue('hooks', 'ann', of_max_age => '0')").await;
+    let hooks = age.replace("mail", "hooks");
+    assert_eq!(one::<Option<f64>>(&sql.client, &hooks, &[]).await, None);
 }

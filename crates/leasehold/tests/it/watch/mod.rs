@@ -3,8 +3,12 @@
 mod alarms;
 mod canary;
 mod clock;
+mod large;
 mod others;
+mod pauses;
 mod sample;
+mod series;
+mod sweeps;
 mod vacuum;
 
 use leasehold::measure::{self, Sampled};

@@ -165,71 +165,8 @@ async fn what_a_mirror_did_is_counted_by_outcome_and_tag() {
     assert_eq!(value(&sql.client, "mirror", "notes.index", "completed_up_to_date").await, 12.0);
     assert_eq!(value(&sql.client, "mirror", "notes.index", "synced_missing").await, 2.0);
     assert_eq!(
-        value(&sql.client, "tag", "notes.index/reindex_user", "completed_up_to_date").await,
+        value(&sql.client, "mirror_tag", "notes.index/reindex_user", "completed_up_to_date").await,
         7.0
     );
     assert!(value(&sql.client, "queue", "notes", "synced_missing").await.is_nan());
-}
-
-#[tokio::test]
-async fn rows_of_a_sweep_that_nobody_brings_back_are_said() {
-    let sql = Sql::new().await;
-    run(
-        &sql.client,
-        "create table public.shelf (id bigint primary key, due timestamptz not null default now(), \
-             status text not null default 'NEW', taken_at timestamptz, claim bigint); \
-         insert into public.shelf (id) select generate_series(1, 5)",
-    )
-    .await;
-    run(
-        &sql.client,
-        "select leasehold.declare_sweep('shelf', 'public.shelf', 'id', 'bigint', 'due', 'status', 'NEW', \
-             'BUSY', 'DONE', 'taken_at', 'claim', 10, 5, '2 hours', '1 minute', 1000, null, null, '1 minute', null)",
-    )
-    .await;
-    run(&sql.client, "update public.shelf set status = 'BUSY', claim = 7, taken_at = now() - interval '1 hour' where id < 3").await;
-    a_minute_passes(&sql).await;
-    assert_eq!(value(&sql.client, "sweep", "shelf", "claimed").await, 2.0);
-    assert_eq!(up(&sql.client).await, Vec::<String>::new());
-    run(&sql.client, "update public.shelf set taken_at = now() - interval '3 hours' where id = 1")
-        .await;
-    a_minute_passes(&sql).await;
-    assert_eq!(value(&sql.client, "sweep", "shelf", "stuck").await, 1.0);
-    assert_eq!(up(&sql.client).await, ["sweep_stuck_rows shelf"]);
-    // The watchdog brings it back.
-    run(
-        &sql.client,
-        "update public.shelf set status = 'NEW', claim = null, taken_at = null where id = 1",
-    )
-    .await;
-    a_minute_passes(&sql).await;
-    assert_eq!(up(&sql.client).await, Vec::<String>::new());
-    // One that was set aside is said too.
-    run(&sql.client, "insert into leasehold.sweep_failure (sweep, key, claim, attempts, last_error, dead_at) values ('shelf', '2', 7, 5, 'no', now())").await;
-    run(&sql.client, "update public.shelf set taken_at = now() - interval '3 hours' where id = 2")
-        .await;
-    a_minute_passes(&sql).await;
-    assert_eq!(value(&sql.client, "sweep", "shelf", "stuck").await, 0.0, "it has its reason");
-    assert_eq!(up(&sql.client).await, ["sweep_stuck_rows shelf"]);
-    // A table that is gone does not end the measuring.
-    run(&sql.client, "drop table public.shelf; delete from leasehold.sweep_failure").await;
-    a_minute_passes(&sql).await;
-    assert_eq!(up(&sql.client).await, Vec::<String>::new());
-}
-
-#[tokio::test]
-async fn sweeps_count_their_rows_by_the_minute() {
-    let sql = Sql::new().await;
-    run(
-        &sql.client,
-        "select leasehold.declare_sweep('gone', 'public.nothing', 'id', 'bigint', 'due', 'status', 'NEW', \
-             'BUSY', 'DONE', 'taken_at', 'claim', 10, 5, '2 hours', '1 minute', 1000, null, null, '1 minute', null)",
-    )
-    .await;
-    a_minute_passes(&sql).await;
-    run(&sql.client, "select leasehold.count_sweep('gone', 400, 390, 10, 0)").await;
-    a_minute_passes(&sql).await;
-    assert_eq!(value(&sql.client, "sweep", "gone", "finished").await, 390.0);
-    a_minute_passes(&sql).await;
-    assert_eq!(value(&sql.client, "sweep", "gone", "finished").await, 0.0);
 }

@@ -1,0 +1,213 @@
+-- How the queues stand when a minute ends.
+
+-- Whether a tag is one of these, where `reindex_*` is every tag that begins so.
+create or replace function leasehold.is_bulk(tag text, patterns text[])
+returns boolean
+language sql immutable set search_path = leasehold, pg_temp as $$
+    select exists (select from unnest(patterns) as p (pattern)
+                    where tag = p.pattern
+                       or (right(p.pattern, 1) = '*' and starts_with(tag, left(p.pattern, -1))))
+$$;
+
+-- Queues that have jobs. Hops from one to the next in the index; never reads the jobs between.
+create or replace function leasehold.waiting_queues()
+returns setof text
+language plpgsql stable security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+begin
+    return query
+    with recursive hop (queue) as (
+        (select j.queue from leasehold.job j order by j.queue limit 1)
+        union all
+        select (select j.queue from leasehold.job j where j.queue > hop.queue order by j.queue limit 1)
+          from hop where hop.queue is not null
+    )
+    select hop.queue from hop where hop.queue is not null limit 500;
+end $$;
+
+-- The same for queues that have expired jobs.
+create or replace function leasehold.expired_queues()
+returns setof text
+language plpgsql stable security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+begin
+    return query
+    with recursive hop (queue) as (
+        (select d.queue from leasehold.dead_job d where d.cause = 'expired' order by d.queue limit 1)
+        union all
+        select (select d.queue from leasehold.dead_job d
+                 where d.cause = 'expired' and d.queue > hop.queue order by d.queue limit 1)
+          from hop where hop.queue is not null
+    )
+    select hop.queue from hop where hop.queue is not null limit 500;
+end $$;
+
+-- How the queues stand. Reads so many pages of the jobs, with whatever dead rows they hold: a table of more
+-- is looked at in a share of its pages, and what they come to is written down. `recount_queues` mends what
+-- that says of short queues.
+create or replace function leasehold.measure_queues(minute timestamptz, most_pages bigint default 32768)
+returns void
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set jit = off as $$
+declare
+    -- Of the file, not of the statistics: those are gone after a crash, and know nothing of dead rows.
+    pages bigint := pg_relation_size('leasehold.job') / current_setting('block_size')::bigint;
+    share real := least(100.0, 100.0 * most_pages / greatest(pages, 1));
+    scale double precision := 100.0 / share;
+    standing jsonb;
+begin
+    with counted as materialized (
+        select j.queue, j.tag,
+               count(*) filter (where j.held) as running,
+               count(*) filter (where not j.held and j.scheduled_at <= statement_timestamp()) as ready,
+               count(*) filter (where not j.held and j.scheduled_at > statement_timestamp()
+                                  and j.attempts = 0) as scheduled,
+               count(*) filter (where not j.held and j.scheduled_at > statement_timestamp()
+                                  and j.attempts > 0) as retrying,
+               count(*) as length
+          from leasehold.job j tablesample system (share)
+         group by j.queue, j.tag
+    ), known as materialized (
+        select q.name as queue from leasehold.queue q
+        union select w.queue from leasehold.watch w
+        union (select c.queue from counted c group by c.queue order by sum(c.length) desc limit 500)
+        union select e.queue from leasehold.expired_queues() as e (queue)
+    ), tags as (
+        select leasehold.tag_subject(t.queue, case when t.place <= 30 then t.tag else '(others)' end) as subject,
+               sum(t.length) * scale as length
+          from (select c.*, row_number() over (partition by c.queue order by c.length desc, c.tag) as place
+                  from counted c join known k on k.queue = c.queue) t
+         group by 1
+    ), noted as (
+        insert into leasehold.measure as m (at, kind, subject, metric, flow, value)
+        select minute, 'tag', t.subject, 'length', false, t.length from tags t
+        union all
+        select minute, 'database', '', 'sampled', false, 1
+        union all
+        select minute, 'database', '', 'jobs_looked_at_percent', false, share
+        on conflict (at, kind, subject, metric) do update set value = excluded.value
+    )
+    select jsonb_agg(to_jsonb(s)) into standing from (
+        select k.queue,
+               coalesce(sum(c.running), 0) * scale as running,
+               coalesce(sum(c.ready), 0) * scale as ready,
+               coalesce(sum(c.scheduled), 0) * scale as scheduled,
+               coalesce(sum(c.retrying), 0) * scale as retrying,
+               coalesce(sum(c.length), 0) * scale as length,
+               coalesce(sum(c.length) filter (where not leasehold.is_bulk(c.tag, coalesce(w.bulk_tags, '{}'))), 0)
+                   * scale as watched_length
+          from known k
+          left join counted c on c.queue = k.queue
+          left join leasehold.watch w on w.queue = k.queue
+         group by k.queue) s;
+    perform leasehold.note_queues(minute, standing);
+end $$;
+
+-- Counts short queues by the index where `measure_queues` looked at a share of the pages only: fifty jobs on
+-- one page would be none, or five hundred. Watched queues are counted as far as their limit, so that an
+-- alarm about their length is never a guess. Answers how many were counted whole.
+create or replace function leasehold.recount_queues(minute timestamptz, most bigint default 1000)
+returns int
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+declare
+    share double precision := (select m.value from leasehold.measure m where m.at = minute
+        and m.kind = 'database' and m.subject = '' and m.metric = 'jobs_looked_at_percent');
+    entry record;
+    counted record;
+    guess double precision;
+    standing jsonb := '[]';
+begin
+    if coalesce(share, 100) >= 100 then
+        return 0;
+    end if;
+    for entry in
+        select k.queue, greatest(most, least(w.max_length, 100000)) as up_to,
+               coalesce(w.bulk_tags, '{}') as bulk_tags
+          from (select q.queue from leasehold.waiting_queues() as q (queue)
+                union select q.name from leasehold.queue q
+                union select w.queue from leasehold.watch w) k
+          left join leasehold.watch w on w.queue = k.queue and not w.off
+    loop
+        select entry.queue as queue, coalesce(sum(t.running), 0) as running,
+               coalesce(sum(t.ready), 0) as ready, coalesce(sum(t.scheduled), 0) as scheduled,
+               coalesce(sum(t.retrying), 0) as retrying, coalesce(sum(t.length), 0) as length,
+               coalesce(sum(t.length) filter (where not leasehold.is_bulk(t.tag, entry.bulk_tags)), 0)
+                   as watched_length
+          into counted
+          from (select j.tag, count(*) as length, count(*) filter (where j.held) as running,
+                       count(*) filter (where not j.held
+                           and j.scheduled_at <= statement_timestamp()) as ready,
+                       count(*) filter (where not j.held and j.scheduled_at > statement_timestamp()
+                           and j.attempts = 0) as scheduled,
+                       count(*) filter (where not j.held and j.scheduled_at > statement_timestamp()
+                           and j.attempts > 0) as retrying
+                  from (select o.tag, o.held, o.scheduled_at, o.attempts from leasehold.job o
+                         where o.queue = entry.queue limit entry.up_to + 1) j
+                 group by j.tag) t;
+        guess := (select m.value from leasehold.measure m where m.at = minute
+            and m.kind = 'queue' and m.subject = entry.queue and m.metric = 'watched_length');
+        if counted.length <= entry.up_to or guess is null then
+            standing := standing || to_jsonb(counted);
+        elsif guess * share / 100 < 30 then
+            -- So few were met that it is a guess; those that were counted are there.
+            update leasehold.measure m set value = counted.watched_length
+             where m.at = minute and m.kind = 'queue' and m.subject = entry.queue
+               and m.metric = 'watched_length';
+        end if;
+    end loop;
+    perform leasehold.note_queues(minute, standing);
+    return jsonb_array_length(standing);
+end $$;
+
+-- Writes down how queues stand: what was counted, and what is known of each besides.
+-- Only for the functions here.
+create or replace function leasehold.note_queues(minute timestamptz, standing jsonb)
+returns void
+language plpgsql volatile security definer set search_path = leasehold, pg_temp set jit = off as $$
+begin
+    insert into leasehold.measure as m (at, kind, subject, metric, flow, value)
+    with living as materialized (
+        select q.queue, count(*) as workers
+          from leasehold.worker_state w cross join lateral unnest(w.queues) as q (queue)
+         where w.state = 'alive' group by q.queue
+    )
+    select minute, 'queue', q.queue, v.metric, false, v.value
+      from jsonb_to_recordset(standing) as q (queue text, running float8, ready float8, scheduled float8,
+                                              retrying float8, length float8, watched_length float8)
+      left join living l on l.queue = q.queue
+      left join leasehold.queue s on s.name = q.queue
+     cross join lateral (values
+        ('running', q.running), ('ready', q.ready), ('scheduled', q.scheduled),
+        ('retrying', q.retrying), ('length', q.length), ('watched_length', q.watched_length),
+        ('oldest_ready_age', leasehold.oldest_ready_age(q.queue)),
+        ('workers', coalesce(l.workers, 0)),
+        ('paused', case when s.paused_at is null then 0 else 1 end),
+        ('dead', (select count(*) from (
+            select from leasehold.dead_job d
+             where d.queue = q.queue and d.cause <> 'expired' limit 10000) kept)),
+        ('expired_kept', (select count(*) from (
+            select from leasehold.dead_job d
+             where d.queue = q.queue and d.cause = 'expired' limit 10000) kept))
+     ) as v (metric, value)
+    on conflict (at, kind, subject, metric) do update set value = excluded.value;
+end $$;
+
+-- For how many seconds the oldest job that could run has waited; 0: none could. One look into the
+-- index for each name and priority, past the jobs that run.
+create or replace function leasehold.oldest_ready_age(of_queue text)
+returns double precision
+language plpgsql stable security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+begin
+    return coalesce((
+        select greatest(extract(epoch from statement_timestamp() - min(first.scheduled_at)), 0)
+          from (select l.name, l.priority from leasehold.lanes(of_queue) l
+                 where l.first_at <= statement_timestamp() limit 200) lane
+         cross join lateral (
+            select j.scheduled_at from leasehold.job j
+             where j.queue = of_queue and j.name = lane.name and j.priority = lane.priority
+               and j.scheduled_at <= statement_timestamp() and j.expires_at > statement_timestamp()
+               and not j.held
+             order by j.scheduled_at, j.id limit 1) first), 0);
+end $$;

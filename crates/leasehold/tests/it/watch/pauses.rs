@@ -1,0 +1,72 @@
+//! Time in which nobody looked, or in which a queue was to stand still, is held against nobody.
+
+use super::{a_minute_passes, age, up};
+use crate::sql::{Sql, run};
+
+const LOW: &str = "completion_rate_low default";
+
+async fn watched(least: u32) -> Sql {
+    let sql = Sql::new().await;
+    let text = format!(
+        "select leasehold.watch_queue('default', 'ann', of_min_completed => {least}, of_over => '10 minutes')"
+    );
+    run(&sql.client, &text).await;
+    working(&sql, 12).await;
+    assert_eq!(up(&sql.client).await, Vec::<String>::new());
+    sql
+}
+
+/// So many minutes with a completion in each.
+async fn working(sql: &Sql, minutes: usize) {
+    for _ in 0..minutes {
+        let (id, generation) = sql.running().await;
+        run(&sql.client, &format!("select leasehold.complete({id}::bigint, {generation})")).await;
+        a_minute_passes(sql).await;
+    }
+}
+
+async fn silent(sql: &Sql, minutes: usize) {
+    for _ in 0..minutes {
+        a_minute_passes(sql).await;
+    }
+}
+
+#[tokio::test]
+async fn the_first_sample_after_a_stop_of_everything_raises_nothing() {
+    let sql = watched(1).await;
+    age(&sql.client, "30 minutes").await;
+    silent(&sql, 9).await;
+    assert_eq!(up(&sql.client).await, Vec::<String>::new(), "it has had nine minutes");
+    silent(&sql, 1).await;
+    assert_eq!(up(&sql.client).await, [LOW]);
+    // One more stop is no reason to take it back.
+    age(&sql.client, "30 minutes").await;
+    silent(&sql, 1).await;
+    assert_eq!(up(&sql.client).await, [LOW]);
+    working(&sql, 1).await;
+    assert_eq!(up(&sql.client).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_minute_that_nobody_sampled_does_not_put_the_alarm_off() {
+    let sql = watched(1).await;
+    silent(&sql, 4).await;
+    age(&sql.client, "1 minute").await;
+    silent(&sql, 5).await;
+    assert_eq!(up(&sql.client).await, [LOW]);
+}
+
+#[tokio::test]
+async fn a_queue_that_was_paused_has_its_time_to_fill_the_window_again() {
+    let sql = watched(5).await;
+    run(&sql.client, "select leasehold.pause('default', 'ann', 'a move')").await;
+    silent(&sql, 12).await;
+    run(&sql.client, "select leasehold.resume('default', 'ann')").await;
+    for minute in 1..=12 {
+        working(&sql, 1).await;
+        assert_eq!(up(&sql.client).await, Vec::<String>::new(), "minute {minute}");
+    }
+    // And when nothing gets done then, it is said as ever.
+    silent(&sql, 7).await;
+    assert_eq!(up(&sql.client).await, [LOW]);
+}

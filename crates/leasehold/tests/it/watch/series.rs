@@ -1,0 +1,126 @@
+//! What becomes of the minutes: hours, an end, and series for charts.
+
+use leasehold::measure;
+
+use super::{a_minute_passes, age};
+use crate::sql::{Sql, all, one, run};
+
+#[tokio::test]
+async fn hours_outlive_minutes_and_both_go_in_the_end() {
+    let sql = Sql::new().await;
+    let (id, generation) = sql.running().await;
+    run(&sql.client, &format!("select leasehold.complete({id}::bigint, {generation})")).await;
+    a_minute_passes(&sql).await;
+    // The next sample is in another hour, so this one is rolled up.
+    age(&sql.client, "2 hours").await;
+    assert!(measure::sample(&sql.client).await.unwrap().is_some());
+    let rolled = "select coalesce(sum(value), 0)::float8 from leasehold.measure_hour where kind = 'queue' and metric = 'completed'";
+    assert_eq!(one::<f64>(&sql.client, rolled, &[]).await, 1.0);
+    age(&sql.client, "25 hours").await;
+    assert!(measure::sample(&sql.client).await.unwrap().is_some());
+    let old = "select count(*) from leasehold.measure where at < now() - interval '24 hours'";
+    assert_eq!(one::<i64>(&sql.client, old, &[]).await, 0);
+    assert_eq!(one::<f64>(&sql.client, rolled, &[]).await, 1.0);
+    assert_eq!(sql.count("tally").await, 0);
+    age(&sql.client, "91 days").await;
+    assert!(measure::sample(&sql.client).await.unwrap().is_some());
+    assert_eq!(one::<f64>(&sql.client, rolled, &[]).await, 0.0);
+}
+
+#[tokio::test]
+async fn a_series_of_more_than_a_day_is_made_of_hours() {
+    let sql = Sql::new().await;
+    // Twenty days of hours, 60 completed and a length of 7 in each, and the minutes since.
+    run(
+        &sql.client,
+        "insert into leasehold.measure_hour (at, kind, subject, metric, flow, value, highest, minutes) \
+         select date_trunc('hour', now(), 'UTC') - interval '1 hour' * i, v.kind, v.subject, v.metric, v.flow, v.value, v.value, 60 \
+           from generate_series(1, 480) i, (values ('queue', 'mail', 'completed', true, 60), \
+                ('queue', 'mail', 'length', false, 7), ('database', '', 'sampled', false, 1)) \
+                as v (kind, subject, metric, flow, value)",
+    )
+    .await;
+    let (id, generation) = sql.running().await;
+    run(&sql.client, &format!("select leasehold.complete({id}::bigint, {generation})")).await;
+    a_minute_passes(&sql).await;
+    let series = async |metric: &str| -> Vec<(Option<f64>, i64)> {
+        let text = "select value, minutes from leasehold.series('queue', array[$1], null, '30 days', '6 hours')";
+        let rows = sql.client.query(text, &[&metric]).await.unwrap();
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+    };
+    let completed = series("completed").await;
+    assert_eq!(completed.len(), 120);
+    assert_eq!(completed[10], (None, 0), "nobody measured a month ago");
+    assert_eq!(completed[100], (Some(360.0), 360));
+    let whole: f64 = completed.iter().filter_map(|(value, _)| *value).sum();
+    assert_eq!(whole, 480.0 * 60.0 + 1.0, "with what has not been rolled up yet");
+    assert_eq!(series("length").await[100], (Some(7.0), 360));
+}
+
+#[tokio::test]
+async fn what_is_past_its_time_goes_however_much_it_is() {
+    let sql = Sql::new().await;
+    run(
+        &sql.client,
+        "insert into leasehold.measure (at, kind, subject, metric, flow, value) \
+         select now() - interval '25 hours', 'queue', i::text, 'ready', false, 1 from generate_series(1, 120000) i; \
+         insert into leasehold.tally (at, what, n) \
+         select now() - interval '3 hours', 'lost', 1 from generate_series(1, 60000)",
+    )
+    .await;
+    a_minute_passes(&sql).await;
+    assert_eq!(sql.count("tally").await, 0);
+    let old = "select count(*) from leasehold.measure where at < now() - interval '24 hours'";
+    assert_eq!(one::<i64>(&sql.client, old, &[]).await, 0);
+}
+
+#[tokio::test]
+async fn a_series_has_a_gap_where_nobody_measured_and_zero_where_nothing_happened() {
+    let sql = Sql::new().await;
+    let (id, generation) = sql.running().await;
+    run(&sql.client, &format!("select leasehold.complete({id}::bigint, {generation})")).await;
+    a_minute_passes(&sql).await;
+    a_minute_passes(&sql).await;
+    let series: Vec<Option<f64>> = all(
+        &sql.client,
+        "select value from leasehold.series('queue', '{completed}', back => '30 minutes')",
+        &[],
+    )
+    .await;
+    assert_eq!(series.len(), 29, "the current minute is not over");
+    let measured: Vec<f64> = series.iter().rev().take(2).rev().flatten().copied().collect();
+    // The minute may turn between the sample and the question.
+    assert!(measured == [1.0, 0.0] || measured == [0.0], "{series:?}");
+    assert!(series.iter().take(25).all(Option::is_none), "{series:?}");
+    let wide: Vec<Option<f64>> = all(
+        &sql.client,
+        "select value from leasehold.series('queue', '{completed}', 'default', '24 hours', '5 minutes')",
+        &[],
+    )
+    .await;
+    assert_eq!(wide.into_iter().flatten().sum::<f64>(), 1.0);
+}
+
+#[tokio::test]
+async fn a_chart_of_a_day_reads_one_metric_and_not_the_day() {
+    let sql = Sql::new().await;
+    run(
+        &sql.client,
+        "insert into leasehold.measure (at, kind, subject, metric, flow, value) \
+         select date_trunc('minute', now()) - interval '1 minute' * i, 'queue', 'q' || q, 'metric' || m, false, 1 \
+           from generate_series(1, 1000) i, generate_series(1, 5) q, generate_series(1, 11) m; \
+         analyze leasehold.measure",
+    )
+    .await;
+    // As `series` asks, with its settings.
+    run(&sql.client, "set enable_seqscan = off").await;
+    let plan: Vec<String> = all(
+        &sql.client,
+        "explain (analyze, buffers, costs off, timing off) select m.at, sum(m.value) from leasehold.measure m \
+          where m.kind = 'queue' and m.metric = any ('{metric3}') and m.at > now() - interval '24 hours' group by m.at",
+        &[],
+    )
+    .await;
+    let plan = plan.join("\n");
+    assert!(plan.contains("measure_series_idx"), "{plan}");
+}
