@@ -103,10 +103,9 @@ fn counts_are_left_a_tenth_on_the_good_side_and_small_ones_at_once() {
     assert_eq!([low(0.0, 1.0), low(1.0, 1.0)], [[true, true], [false, false]]);
     assert_eq!([low(99.0, 100.0), low(109.0, 100.0)], [[true, true], [false, true]]);
     assert_eq!(low(110.0, 100.0), [false, false]);
-    for (rule, many) in [
-        (Rule::DeadLettersGrowing, |died: f64| QueueView { died, ..queue() }),
-        (Rule::LeaseLosses, (|lost: f64| QueueView { lost, ..queue() }) as fn(f64) -> QueueView),
-    ] {
+    let died: fn(f64) -> QueueView = |died| QueueView { died, ..queue() };
+    let lost: fn(f64) -> QueueView = |lost| QueueView { lost, ..queue() };
+    for (rule, many) in [(Rule::DeadLettersGrowing, died), (Rule::LeaseLosses, lost)] {
         assert_eq!(raised_and_kept(rule, &many(10.0)), [true, true]);
         assert_eq!(raised_and_kept(rule, &many(9.0)), [false, true]);
         assert_eq!(raised_and_kept(rule, &many(8.0)), [false, false]);
