@@ -15,7 +15,7 @@
     :host { all: initial; position: fixed; right: 12px; bottom: 12px; z-index: 2147483000; font: 15px/1.5 system-ui, sans-serif; color-scheme: light dark; }
     section { width: min(340px, calc(100vw - 24px)); max-height: 70vh; overflow-y: auto; padding: 12px; border: 1px solid light-dark(#85887f, #767c74); border-radius: 12px; background: light-dark(#fff, #1b1e1b); color: light-dark(#1f211e, #e6e5de); box-shadow: 0 8px 32px rgb(0 0 0 / 25%); }
     button { font: inherit; padding: 4px 12px; border: 1px solid light-dark(#0b6a5b, #7ccfba); border-radius: 8px; background: light-dark(#0b6a5b, #7ccfba); color: light-dark(#fff, #0c1f1a); cursor: pointer; }
-    a { color: light-dark(#0b6a5b, #7ccfba); } button:disabled { opacity: 0.6; cursor: default; }
+    a { display: inline-block; margin-bottom: 8px; color: light-dark(#0b6a5b, #7ccfba); } button:disabled { opacity: 0.6; cursor: default; }
     article { padding: 8px 0; border-top: 1px solid light-dark(#dedbd1, #333833); overflow-wrap: anywhere; }
     blockquote { margin: 4px 0; padding-left: 8px; border-left: 3px solid #f8d96b; font-style: italic; }
     textarea { box-sizing: border-box; width: 100%; font: inherit; margin: 6px 0; }
