@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use annotations::{Change, IndexState, Settings};
 use futures_util::StreamExt;
@@ -32,7 +33,9 @@ async fn f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
     rig.work_all().await;
     rig.assert_equal().await;
     let store = Arc::clone(rig.store.as_ref().unwrap());
+    // Writes fail, and searches hang: both happened to those who tell of such outages.
     store.set_down(true);
+    store.set_hanging(true);
     let worker = annotations::worker(&rig.notes, rig.engine.worker()).unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let worker = tokio::spawn(worker.run_until(async {
@@ -43,12 +46,14 @@ async fn f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
         .map(|at| {
             let (rig, author) = (Arc::clone(&rig), people[at % people.len()].clone());
             async move {
-                let note = rig.notes.create(&author, passage(&format!("note {at}"))).await;
+                let note = rig.notes.create(&author, passage(&format!("note {at}")));
+                let note = answered(note).await;
                 let note = note.expect("no save fails").annotation;
                 // Now and then somebody looks at the page, and sees what they just wrote.
                 if at % 100 == 0 {
                     let own = annotations::Filter { user: Some(author.name.clone()), ..on_page() };
-                    let found = rig.notes.search(Some(author.id), &own, None, 50).await;
+                    let found = rig.notes.search(Some(author.id), &own, None, 50);
+                    let found = answered(found).await;
                     let found = found.expect("no search fails");
                     assert_eq!(found.index, IndexState::Down);
                     assert!(
@@ -74,11 +79,11 @@ async fn f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
             let (rig, author) = (&rig, &people[*author]);
             async move {
                 if at % 2 == 0 {
-                    rig.notes.delete(author, id).await.expect("no deletion fails");
+                    answered(rig.notes.delete(author, id)).await.expect("no deletion fails");
                 } else {
                     let text = Some("on second thought".to_owned());
                     let change = Change { text, ..Change::default() };
-                    rig.notes.update(author, id, change).await.expect("no change fails");
+                    answered(rig.notes.update(author, id, change)).await.expect("no change fails");
                 }
             }
         })
@@ -88,6 +93,7 @@ async fn f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
     assert!(usize::try_from(jobs).unwrap() >= number + before.len(), "a job for every change");
 
     store.set_down(false);
+    store.set_hanging(false);
     // Their time comes while the worker runs. As long as fewer and fewer wait, it is not stuck.
     let mut waiting = i64::MAX;
     while waiting > 0 {
@@ -107,6 +113,11 @@ async fn f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
     .await;
     stop.send(()).unwrap();
     worker.await.unwrap().unwrap();
+}
+
+/// A request that is not answered within a minute hangs.
+async fn answered<T>(request: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), request).await.expect("no request hangs")
 }
 
 async fn rows(rig: &Rig) -> usize {

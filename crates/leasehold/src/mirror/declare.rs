@@ -46,6 +46,7 @@ pub struct Mirror {
     pub(super) batch: usize,
     pub(super) limit: Duration,
     pub(super) direct: usize,
+    pub(super) direct_every: Duration,
     pub(super) check_every: Option<Duration>,
     pub(super) range: usize,
     pub(super) recheck_after: Duration,
@@ -71,6 +72,7 @@ impl Mirror {
             batch: 2500,
             limit: Duration::from_secs(10),
             direct: 1024,
+            direct_every: Duration::ZERO,
             check_every: Some(Duration::from_secs(2)),
             range: 10_000,
             recheck_after: Duration::from_secs(1),
@@ -172,6 +174,14 @@ impl Mirror {
         self
     }
 
+    /// How often the direct path writes at most. A change after a quiet time is written at once; those of
+    /// the next so long are written together. Longer: less for a store in which every write costs much,
+    /// and what comes in a crowd is seen later. Default: 0, as fast as the store takes it.
+    pub fn direct_every(mut self, pause: Duration) -> Self {
+        self.direct_every = pause;
+        self
+    }
+
     /// The pause between two ranges of the check. Shorter: drift is found sooner, and the database
     /// reads more. Default: 2 s.
     pub fn check_every(mut self, pause: Duration) -> Self {
@@ -242,6 +252,7 @@ impl Mirror {
             (self.job != self.order_name(), "its job has the name of its orders; choose another"),
             ((10..=50_000).contains(&self.batch), "batch must be between 10 and 50000"),
             (self.direct <= 1_000_000, "direct must be at most 1000000"),
+            (self.direct_every <= Duration::from_secs(60), "direct_every must be at most 60 s"),
             ((10..=100_000).contains(&self.range), "range must be between 10 and 100000"),
             (!self.limit.is_zero(), "limit must be longer than nothing"),
             (

@@ -73,6 +73,7 @@ const MOST: usize = 1000;
 async fn run(desk: Desk, mut keys: mpsc::Receiver<String>) {
     let mut taken = Vec::new();
     while keys.recv_many(&mut taken, MOST).await > 0 {
+        let begun = Instant::now();
         desk.mirror.shared.seen_live();
         let mut rest = &taken[..];
         while !rest.is_empty() {
@@ -104,6 +105,7 @@ async fn run(desk: Desk, mut keys: mpsc::Receiver<String>) {
         }
         desk.mirror.shared.dropped.fetch_add(rest.len() as u64, Ordering::Relaxed);
         taken.clear();
+        tokio::time::sleep_until((begun + desk.mirror.direct_every).into()).await;
     }
 }
 
