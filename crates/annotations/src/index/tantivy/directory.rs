@@ -187,6 +187,15 @@ impl Growing {
     }
 }
 
+/// Half of the disk's time is for others.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a thread of tantivy, which waits for the disk anyway"
+)]
+fn rest(time: Duration) {
+    std::thread::sleep(time);
+}
+
 impl Write for Growing {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file()?.write(bytes)?;
@@ -195,8 +204,7 @@ impl Write for Growing {
             let started = Instant::now();
             self.file()?.sync_data()?;
             self.unsynced = 0;
-            // Half of the disk's time is for others.
-            std::thread::sleep(started.elapsed().min(LONGEST_REST));
+            rest(started.elapsed().min(LONGEST_REST));
         }
         Ok(written)
     }
