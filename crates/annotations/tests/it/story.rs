@@ -51,7 +51,10 @@ async fn f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
                 let note = note.expect("no save fails").annotation;
                 // Now and then somebody looks at the page, and sees what they just wrote.
                 if at % 100 == 0 {
-                    let own = annotations::Filter { user: Some(author.name.clone()), ..on_page() };
+                    // Others save, too, while the search gives the index its time: a page may be full.
+                    let q = Some(format!("note {at}"));
+                    let user = Some(author.name.clone());
+                    let own = annotations::Filter { user, q, ..on_page() };
                     let found = rig.notes.search(Some(author.id), &own, None, 50);
                     let found = answered(found).await;
                     let found = found.expect("no search fails");

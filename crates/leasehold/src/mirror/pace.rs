@@ -21,6 +21,20 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Documents in hand at one time, in bytes.
 const ROOM: usize = 16 << 20;
 
+/// How much longer than a pass bulk work rests, while people change rows.
+const REST: u32 = 3;
+/// A store that is slow for once must not put bulk work off for minutes.
+const LONGEST_REST: Duration = Duration::from_secs(2);
+
+/// How long to rest after a pass that took so long. Bulk work has all the time in the world: while
+/// people change rows too, they have most of it, and meanwhile more jobs gather for one go.
+pub(super) fn rest(took: Duration, is_bulk: bool, people_are_there: bool) -> Duration {
+    match is_bulk && people_are_there {
+        true => took.saturating_mul(REST).min(LONGEST_REST),
+        false => Duration::ZERO,
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Pace {
     size: usize,
@@ -206,6 +220,15 @@ mod tests {
         }
         assert_eq!(pace.ask(2500, LIMIT, now), Leave::Ask(2500));
         assert_eq!(pace.ask(100, LIMIT, now), Leave::Ask(100));
+    }
+
+    #[test]
+    fn bulk_work_rests_while_people_are_there_and_only_then() {
+        assert_eq!(rest(SECOND / 2, true, true), SECOND * 3 / 2);
+        assert_eq!(rest(60 * SECOND, true, true), 2 * SECOND);
+        for (bulk, people) in [(true, false), (false, true), (false, false)] {
+            assert_eq!(rest(SECOND, bulk, people), Duration::ZERO);
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio_postgres::types::Type;
 
 use super::compare::Outcome;
 use super::desk::Desk;
-use super::pace::Leave;
+use super::pace::{Leave, rest};
 use super::prepare::MirrorError;
 use super::statements::KeyKind;
 use super::sync::{Fate, Item};
@@ -28,8 +28,6 @@ const DATABASE_WAIT: Duration = Duration::from_secs(1);
 const BULK: i32 = 100;
 /// What being put off adds to a priority.
 const PUT_OFF: i32 = 1_000_000;
-/// A store that is slow for once must not put bulk work off for minutes.
-const LONGEST_REST: Duration = Duration::from_secs(2);
 
 impl super::Mirror {
     /// Works every job that is due now, and says how they ended. For tests and scripts; a worker does
@@ -92,13 +90,15 @@ impl<'a> Pass<'a> {
         self.verdicts.into_iter().map(|verdict| verdict.unwrap_or(Verdict::Release)).collect()
     }
 
-    /// Bulk work has all the time in the world. While people change rows too, they have most of
-    /// it; meanwhile more jobs gather, and the next pass writes them in one go.
+    /// Leaves the database and the store to people for a while.
     async fn give_way(&self, took: Duration) {
-        if self.attempts.iter().any(|attempt| attempt.job.priority % PUT_OFF < BULK) {
-            self.desk.mirror.shared.seen_live();
-        } else if self.desk.mirror.shared.is_live() && !self.is_stopped() {
-            tokio::time::sleep((took * 3).min(LONGEST_REST)).await;
+        let shared = &self.desk.mirror.shared;
+        let is_bulk = self.attempts.iter().all(|attempt| attempt.job.priority % PUT_OFF >= BULK);
+        if !is_bulk {
+            shared.seen_live();
+        }
+        if !self.is_stopped() {
+            tokio::time::sleep(rest(took, is_bulk, shared.is_live())).await;
         }
     }
 
