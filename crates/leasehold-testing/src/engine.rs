@@ -168,7 +168,17 @@ const MOMENTS: &[(&str, &[&str])] = &[
     ("once_marker", &["started_at", "finished_at", "keep_until"]),
     ("worker", &["started_at", "last_seen_at", "draining_since", "stopped_at"]),
     ("schedule", &["next_slot", "last_slot", "paused_at"]),
-    ("sweep", &["next_run_at", "run_started_at", "run_ended_at", "watchdog_ran_at", "paused_at"]),
+    (
+        "sweep",
+        &[
+            "next_run_at",
+            "run_started_at",
+            "run_ended_at",
+            "watchdog_ran_at",
+            "paused_at",
+            "due_counted_at",
+        ],
+    ),
     ("sweep_failure", &["failed_at", "retry_at", "dead_at"]),
     ("duty", &["ran_at"]),
     ("queue", &["paused_at"]),

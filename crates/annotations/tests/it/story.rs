@@ -46,14 +46,14 @@ async fn f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
         .map(|at| {
             let (rig, author) = (Arc::clone(&rig), people[at % people.len()].clone());
             async move {
-                let note = rig.notes.create(&author, passage(&format!("note {at}")));
+                let word = format!("note{at:05}");
+                let note = rig.notes.create(&author, passage(&word));
                 let note = answered(note).await;
                 let note = note.expect("no save fails").annotation;
                 // Now and then somebody looks at the page, and sees what they just wrote.
                 if at % 100 == 0 {
                     // Others save, too, while the search gives the index its time: a page may be full.
-                    let q = Some(format!("note {at}"));
-                    let user = Some(author.name.clone());
+                    let (q, user) = (Some(word), Some(author.name.clone()));
                     let own = annotations::Filter { user, q, ..on_page() };
                     let found = rig.notes.search(Some(author.id), &own, None, 50);
                     let found = answered(found).await;

@@ -14,7 +14,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 async fn a_statement_does_not_stand_behind_a_slow_one_while_another_session_is_free() {
     let database = TestDatabase::new().await;
     let client = database.connect().await;
-    client.batch_execute("create table held (); begin; lock table held").await.unwrap();
+    client.batch_execute("create table held ()").await.unwrap();
+    client.batch_execute("begin; lock table held").await.unwrap();
     let links = Links::new(&Database::new(&database.url()).unwrap(), 2, LIMIT);
     let slow = links.query("select from held", &[]);
     let quick = async {
