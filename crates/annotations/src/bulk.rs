@@ -2,7 +2,7 @@
 //!
 //! # What is true
 //! - Each piece is one short transaction. Whoever saves in between waits for a piece at most.
-//! - After each piece comes a rest four times as long, so that people have most of the database.
+//! - After each piece comes a rest eight times as long, so that people have most of the database.
 //! - How far the work has come is stored with each piece: after a crash it goes on from there.
 //! - After some pieces it stands in line again: a person who leaves does not wait for somebody's
 //!   re-index of everything.
@@ -25,7 +25,7 @@ const PIECE: i32 = 250;
 /// Pieces before others have their turn.
 const TURN: usize = 40;
 /// How much longer than a piece.
-const REST: u32 = 4;
+const REST: u32 = 8;
 /// The longest rest: a database that is slow for once must not put the work off for minutes.
 const LONGEST_REST: Duration = Duration::from_secs(1);
 

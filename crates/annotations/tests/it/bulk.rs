@@ -178,7 +178,7 @@ async fn a_rename_does_not_wait_for_the_end_of_a_long_reindex() {
     let rig = Rig::alone().await;
     let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
     rig.client.batch_execute("set session_replication_role = replica").await.unwrap();
-    many(&rig, alba.id, 25_000).await;
+    many(&rig, alba.id, 12_000).await;
     rig.client.batch_execute("set session_replication_role = origin").await.unwrap();
     many(&rig, bela.id, 1).await;
     for _ in 0..2 {

@@ -22,7 +22,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const ROOM: usize = 16 << 20;
 
 /// How much longer than a pass bulk work rests, while people change rows.
-const REST: u32 = 3;
+const REST: u32 = 5;
 /// A store that is slow for once must not put bulk work off for minutes.
 const LONGEST_REST: Duration = Duration::from_secs(2);
 
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn bulk_work_rests_while_people_are_there_and_only_then() {
-        assert_eq!(rest(SECOND / 2, true, true), SECOND * 3 / 2);
+        assert_eq!(rest(SECOND / 5, true, true), SECOND);
         assert_eq!(rest(60 * SECOND, true, true), 2 * SECOND);
         for (bulk, people) in [(true, false), (false, true), (false, false)] {
             assert_eq!(rest(SECOND, bulk, people), Duration::ZERO);
