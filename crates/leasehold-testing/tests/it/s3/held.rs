@@ -47,8 +47,8 @@ async fn a_request_can_land_when_its_connection_is_long_gone() {
     s3.wait_fired(later).await.unwrap();
     assert_eq!(s3.keys(), Vec::<String>::new());
     put(&store, "k", "new").await.unwrap();
-    s3.remove(later);
     s3.log().iter().for_each(|entry| assert_eq!(entry.outcome, Outcome::Done));
+    s3.remove(later);
     let lines = s3.wait_for_times(Op::Put, 2).await.unwrap();
     assert_eq!(lines[1].outcome, Outcome::Late);
     assert_eq!(s3.read_object("k").unwrap().unwrap(), "old");
