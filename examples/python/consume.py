@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import threading
+import time
 
 import psycopg2
 
@@ -17,7 +18,9 @@ QUEUE = "letters"
 WORKER = f"python/{socket.gethostname()}/{os.getpid()}"
 LEASE = os.environ.get("LEASE", "30 seconds")
 
-stop = threading.Event()
+# A plain flag: setting an Event in a signal handler can wait forever for the lock of the very wait
+# that the signal interrupted.
+stopping = False
 
 
 class LeaseLost(Exception):
@@ -115,20 +118,25 @@ def claim(connection):
         return cursor.fetchall()
 
 
+def stop(*_):
+    global stopping
+    stopping = True
+
+
 def main():
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, stop)
     connection = connect()
     print("ready", flush=True)
-    while not stop.is_set():
+    while not stopping:
         claimed = claim(connection)
         if not claimed:
-            stop.wait(0.5)
+            time.sleep(0.5)
             continue
         # The jobs of one claim share one lease.
         generation, lease_seconds = claimed[0][3], claimed[0][4]
         with Renewal(generation, lease_seconds) as renewal:
-            while claimed and not stop.is_set():
+            while claimed and not stopping:
                 work(connection, claimed.pop(0)[:4], renewal)
         if claimed:
             with connection, connection.cursor() as cursor:
