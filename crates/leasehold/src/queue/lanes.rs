@@ -6,7 +6,8 @@
 //!   transaction keeps vacuum from removing them.
 //! - Jobs may appear *before* that place: a producer that committed late, a released job, a row that
 //!   was locked when we passed. A rescan from the start finds them. While busy it happens every
-//!   100 ms, or less often when the rescan itself is slow, so that it costs at most a fiftieth.
+//!   100 ms, or less often when finding the lanes is slow, so that it costs at most a fiftieth; after
+//!   ten seconds in any case, because what was slow may have been slow once.
 
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use super::moment::Moment;
 const RESCAN_EVERY: Duration = Duration::from_millis(100);
 /// Time between rescans is at least this many times what the last one took.
 const RESCAN_SHARE: u32 = 50;
+const RESCAN_AFTER: Duration = Duration::from_secs(10);
 
 /// So many lanes are remembered between rescans; more are found again by the next rescan.
 const REMEMBERED: usize = 256;
@@ -53,7 +55,8 @@ impl Lanes {
     }
 
     /// Takes in what a rescan found. `complete`: it read every lane to its end, so the old places
-    /// still hold where they lie further on.
+    /// still hold where they lie further on. `took`: how long it took to find the lanes, which grows
+    /// with the remains of finished jobs; not the claims, which also wait for the disk.
     pub(crate) fn end_rescan(
         &mut self,
         scanned: Vec<Lane>,
@@ -75,7 +78,8 @@ impl Lanes {
             }
         }
         self.advance(claimed);
-        self.rescan_at = Instant::now() + RESCAN_EVERY.max(took * RESCAN_SHARE);
+        let pause = took.saturating_mul(RESCAN_SHARE).clamp(RESCAN_EVERY, RESCAN_AFTER);
+        self.rescan_at = Instant::now() + pause;
     }
 
     /// Moves each lane to its furthest claimed job.
@@ -93,7 +97,7 @@ impl Lanes {
 }
 
 /// Jobs that were put off have their priority and this. See `leasehold.put_off`.
-const PUT_OFF: i32 = 1_000_000;
+pub(crate) const PUT_OFF: i32 = 1_000_000;
 
 impl Lane {
     /// Holds jobs that were put off.
@@ -121,6 +125,8 @@ mod tests {
         let quick = lanes.rescan_at();
         lanes.end_rescan(Vec::new(), &[], true, Duration::from_millis(50));
         assert!(lanes.rescan_at() >= quick + Duration::from_millis(800));
+        lanes.end_rescan(Vec::new(), &[], true, Duration::from_secs(60));
+        assert!(lanes.rescan_at() <= Instant::now() + RESCAN_AFTER, "but it happens");
     }
 
     #[test]

@@ -87,11 +87,15 @@ impl Fetch {
                     continue;
                 }
                 Ok(Found::NothingNew) => {
-                    lanes.rescan_at().saturating_duration_since(Instant::now())
+                    // Where we read on something may be due by the next poll, long before a rescan.
+                    let rescan = lanes.rescan_at().saturating_duration_since(Instant::now());
+                    rescan.min(self.poll)
                 }
                 Ok(Found::Nothing) => {
                     patience.reset();
                     empty_polls = empty_polls.saturating_add(1);
+                    // An idle poll looks everywhere: what it waits for may lie before our places.
+                    lanes.rescan_soon();
                     self.idle_pause(empty_polls)
                 }
                 Err(error) => {
@@ -101,10 +105,7 @@ impl Fetch {
             };
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => break,
-                () = tokio::time::sleep(pause) => {
-                    // A poll looks everywhere: what it waits for may lie before our places.
-                    lanes.rescan_soon();
-                }
+                () = tokio::time::sleep(pause) => {}
                 () = self.wake.notified() => woken = true,
             }
         }
@@ -156,15 +157,16 @@ impl Fetch {
         }
         let started = Instant::now();
         let scanned = self.claimer().lanes().await?;
+        let took = started.elapsed();
         if scanned.is_empty() {
-            lanes.end_rescan(scanned, &[], true, started.elapsed());
+            lanes.end_rescan(scanned, &[], true, took);
             return Ok(Found::Nothing);
         }
         let (claims, complete) = self.claim_shares(&scanned, free.min(self.batch)).await?;
         let found = if claims.is_empty() { Found::Nothing } else { Found::Jobs };
         // The lanes are marked as read by the first; the others only move them on.
         let first = claims.first().map_or(&[][..], |claim| &claim.jobs);
-        lanes.end_rescan(scanned, first, complete, started.elapsed());
+        lanes.end_rescan(scanned, first, complete, took);
         for claim in claims {
             lanes.advance(&claim.jobs);
             self.start(claim, None).await;

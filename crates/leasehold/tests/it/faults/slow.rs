@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold::worker::JobTx;
-use leasehold::{Enqueue, JobResult};
+use leasehold::{Enqueue, Finished, JobResult};
 use leasehold_testing::proxy::Rule;
 use tokio_postgres::types::Type;
 
@@ -67,4 +67,22 @@ async fn b9_resets_at_any_time_lose_and_repeat_nothing() {
     until("all done", async || completed(&setup.client).await == 60).await;
     worker.stop().await;
     setup.assert_each_once(60).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b9_a_look_that_was_slow_once_puts_off_nothing_that_comes_due() {
+    let setup = Setup::new().await;
+    // Nothing but its own clock tells the worker to look.
+    setup.proxy.add(Rule::cut_before("listen leasehold_wake").times(u64::MAX));
+    setup.proxy.add(Rule::delay_statement("leasehold.lanes", Duration::from_secs(3)));
+    for (n, due) in [(0, Duration::ZERO), (1, Duration::from_secs(4))] {
+        let draft = Note { n }.with().expect("a draft").delay(due);
+        draft.enqueue(&setup.engine).await.expect("enqueued");
+    }
+    let mut worker = run(setup.engine.worker().queue("default", 8).handle(into_ledger));
+    for _ in 0..2 {
+        assert_eq!(worker.next_end().await, Finished::Completed);
+    }
+    worker.stop().await;
+    setup.assert_each_once(2).await;
 }
