@@ -76,7 +76,7 @@ const MIRROR: &[&str] = &[
 /// An empty index becomes equal, differences made behind its back are mended and nothing else is
 /// written, and an outage refuses nobody.
 async fn small_mirror(target: &str) {
-    let few = ["--visible", "3", "--seconds", "2", "--rate", "10"];
+    let few = ["--visible", "3", "--seconds", "1", "--rounds", "2", "--rate", "10"];
     let args = [&["mirror", "--docs", "2000", "--target", target], &few[..]].concat();
     let mirrored = bench(&args).await;
     has_numbers(&mirrored, MIRROR);

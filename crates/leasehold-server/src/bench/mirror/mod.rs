@@ -3,8 +3,8 @@
 //!
 //! In reading order: [`store`] is the index, with a switch that takes it away; [`rows`] lays
 //! annotations into the table; [`replay`] works the jobs off and checks; [`plant`] makes differences
-//! behind the mirror's back; [`people`] save and search meanwhile; [`rename`] has one of them take
-//! another name.
+//! behind the mirror's back; [`people`] save and search meanwhile; [`outage`] takes the index away from
+//! them; [`rename`] has one of them take another name.
 //!
 //! # What is true
 //! - The service, its mirror and its worker are those that `leasehold serve` runs. The time of the
@@ -13,6 +13,7 @@
 //! - A checkpoint goes before each time that people are timed: a server that has run for a while has
 //!   files for its log, and one that was just made would stop everybody to make them.
 
+mod outage;
 mod people;
 mod plant;
 mod rename;
@@ -36,6 +37,7 @@ use super::report::Report;
 use super::scratch::Scratch;
 use super::server::{BenchServer, checkpoint};
 use crate::output::progress;
+use outage::Outages;
 use people::Load;
 use plant::Planted;
 use rename::Renamed;
@@ -68,9 +70,13 @@ pub struct Args {
     /// Saves and searches a second each, with the index and without it
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rate: u32,
-    /// How long people save and search, and how long the index is away
+    /// How long people save and search at a time, and how long the index is away
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
+    /// How often the index goes away; the times with and without it take turns and are put together, so
+    /// that a disk that is slow for a while is slow for both
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
 }
 
 /// What one run showed.
@@ -82,13 +88,8 @@ struct Outcome {
     planted: Planted,
     visible: Measured,
     visible_by_pass: Measured,
-    normal: Load,
-    outage: Load,
-    /// From the end of the outage until every save of it was in the index.
-    recovery: Duration,
+    outages: Outages,
     renamed: Renamed,
-    /// The last check of all.
-    last: CheckReport,
 }
 
 /// What everything here works on.
@@ -163,19 +164,11 @@ impl Bench {
             .await
             .context("saves to be seen by a pass")?;
         let time = Duration::from_secs(args.seconds);
+        let outages = outage::run(self, args.rate, time, args.rounds).await?;
         checkpoint(&self.session).await?;
-        let (normal, ()) = people::run(self, args.rate, people::nothing_for(time))
+        let renamed = rename::run(self, args.rate, time, outages.normal.clone())
             .await
-            .context("people, with the index")?;
-        self.store.take_away();
-        let outage = people::run(self, args.rate, people::nothing_for(time)).await;
-        self.store.bring_back();
-        let (outage, ()) = outage.context("people, without the index")?;
-        let back = Instant::now();
-        let last = replay::until_equal(self).await.context("after the outage")?;
-        let recovery = back.elapsed();
-        checkpoint(&self.session).await?;
-        let renamed = rename::run(self, args.rate, time).await.context("the rename")?;
+            .context("the rename")?;
         working.stop().await?;
         Ok(Outcome {
             setup,
@@ -185,11 +178,8 @@ impl Bench {
             planted,
             visible,
             visible_by_pass,
-            normal,
-            outage,
-            recovery,
+            outages,
             renamed,
-            last,
         })
     }
 

@@ -26,6 +26,15 @@ pub struct Load {
     pub failed: u64,
 }
 
+impl Load {
+    /// Puts two times together, as if they had been one.
+    pub fn add(&mut self, other: &Self) -> Result<()> {
+        self.failed += other.failed;
+        self.saves.add(&other.saves)?;
+        self.reads.add(&other.reads)
+    }
+}
+
 /// Saves one after the other, and looks for each in the index alone until it is there.
 pub async fn visible(bench: &Bench, saves: u64) -> Result<Measured> {
     let mut measured = Measured::new()?;

@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_millis(500);
 pub struct Renamed {
     /// From the rename until the index had every annotation under the new name.
     pub took: Duration,
-    /// What others noticed just before it, and while it went on.
+    /// What others noticed before it, the last stretch just before, and while it went on.
     pub before: Load,
     pub load: Load,
     /// What it wrote into the database's log, with the saves of others.
@@ -24,11 +24,18 @@ pub struct Renamed {
     pub check: CheckReport,
 }
 
-pub async fn run(bench: &Bench, per_second: u32, time: Duration) -> Result<Renamed> {
+/// `before`: what people noticed of the same bench so far, with the index.
+pub async fn run(
+    bench: &Bench,
+    per_second: u32,
+    time: Duration,
+    mut before: Load,
+) -> Result<Renamed> {
     let old = rows::PROLIFIC;
     let new = format!("{old}2");
     let who = bench.service.user(old).await?.id;
-    let (before, ()) = people::run(bench, per_second, people::nothing_for(time)).await?;
+    let (just_before, ()) = people::run(bench, per_second, people::nothing_for(time)).await?;
+    before.add(&just_before)?;
     let wal = WalMeter::start(&bench.session).await?;
     let started = Instant::now();
     bench.service.rename_user(who, &new).await?.context("they had that name already")?;

@@ -2,12 +2,13 @@
 
 use serde_json::json;
 
-use super::{Args, Load, Outcome, Planted};
+use super::{Args, Load, Outages, Outcome, Planted};
 use crate::bench::load::Measured;
 use crate::bench::report::{Report, whole};
 
 pub fn report(args: &Args, outcome: &Outcome) -> Report {
-    let Outcome { check, planted, visible, normal, outage, renamed, last, .. } = outcome;
+    let Outcome { check, planted, visible, renamed, .. } = outcome;
+    let Outages { normal, away: outage, recovery, last } = &outcome.outages;
     let seconds = outcome.replay.as_secs_f64();
     let rate = args.docs as f64 / seconds.max(1e-9);
     let refused = normal.failed + outage.failed + renamed.before.failed + renamed.load.failed;
@@ -31,6 +32,7 @@ pub fn report(args: &Args, outcome: &Outcome) -> Report {
         .set("period_seconds", json!(args.period))
         .number("pass_visible_p50_ms", outcome.visible_by_pass.ms(0.5))
         .number("pass_visible_p99_ms", outcome.visible_by_pass.ms(0.99))
+        .set("rounds", json!(args.rounds))
         .number("saves_p99_ms", normal.saves.ms(0.99))
         .number("reads_p99_ms", normal.reads.ms(0.99))
         .number("outage_saves_p99_ms", outage.saves.ms(0.99))
@@ -52,7 +54,7 @@ pub fn report(args: &Args, outcome: &Outcome) -> Report {
         .number("rename_reads_ratio", ratio(&renamed.load.reads, &renamed.before.reads))
         .set("rename_differences", json!(renamed.check.differences))
         .set("refused", json!(refused))
-        .number("recovery_seconds", outcome.recovery.as_secs_f64())
+        .number("recovery_seconds", recovery.as_secs_f64())
         .set("last_differences", json!(last.differences));
     report
         .line(format!(
@@ -89,7 +91,7 @@ pub fn report(args: &Args, outcome: &Outcome) -> Report {
         .line(format!("  without it      {}", people(outage)))
         .line(format!(
             "  after it        equal again after {:.1} s",
-            outcome.recovery.as_secs_f64()
+            recovery.as_secs_f64()
         ))
         .line(format!("  before a rename {}", people(&renamed.before)))
         .line(format!(
