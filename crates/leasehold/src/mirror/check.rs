@@ -18,9 +18,10 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_postgres::types::Type;
 
-use super::desk::{Desk, Phase, Sets};
+use super::desk::Desk;
 use super::differences::{Difference, Piece};
 use super::prepare::MirrorError;
+use super::sets::{Phase, Sets};
 use super::target::Target;
 use crate::engine::Leasehold;
 use crate::events::{Event, Events};
@@ -131,14 +132,19 @@ impl Desk {
         let mut piece = self.piece_after(after).await?;
         let mut found = Found::default();
         let mut different: Vec<String> = Vec::new();
+        let mut all_compared = true;
         for (target, is_searched) in compared(&sets) {
-            let differences = match self.compare(target, &mut piece).await {
-                // What is searched is compared all the same.
-                Err(MirrorError::Target(error)) if !is_searched => {
-                    self.is_behind(&error);
-                    continue;
-                }
-                differences => differences?,
+            let comparing = self.compare(target, &mut piece);
+            let differences = match is_searched {
+                true => comparing.await?,
+                false => match self.of_second(comparing).await {
+                    // What is searched was compared all the same.
+                    Err(MirrorError::Target(_)) => {
+                        all_compared = false;
+                        continue;
+                    }
+                    differences => differences?,
+                },
             };
             let Some(differences) = differences else { continue };
             found.unequal = true;
@@ -147,14 +153,17 @@ impl Desk {
             found.repairs += repairs;
             different.extend(differences.into_iter().map(|difference| difference.key));
         }
-        let sql = "select leasehold.mirror_equal($1, $2, $3, $4)";
-        let params = [
-            (&self.mirror.name as _, Type::TEXT),
-            (&piece.range.after as _, Type::TEXT),
-            (&piece.range.to as _, Type::TEXT),
-            (&different as _, Type::TEXT_ARRAY),
-        ];
-        self.link.query(sql, &params).await?;
+        // Whose differences stand there is not known: those of a set that was not looked at must stay.
+        if all_compared {
+            let sql = "select leasehold.mirror_equal($1, $2, $3, $4)";
+            let params = [
+                (&self.mirror.name as _, Type::TEXT),
+                (&piece.range.after as _, Type::TEXT),
+                (&piece.range.to as _, Type::TEXT),
+                (&different as _, Type::TEXT_ARRAY),
+            ];
+            self.link.query(sql, &params).await?;
+        }
         Ok(Found { last: piece.range.to, rows: piece.keys.len() as u64, ..found })
     }
 }
@@ -179,6 +188,7 @@ impl Checker {
         let mut patience = Patience::default();
         let mut purge_at = Instant::now();
         loop {
+            let asked = Instant::now();
             let turn = async {
                 self.turn(every).await?;
                 if Instant::now() >= purge_at {
@@ -199,7 +209,7 @@ impl Checker {
                 }
                 Err(error) => {
                     if let MirrorError::Target(error) = &error {
-                        self.desk.failed(error);
+                        self.desk.failed(error, asked);
                     } else {
                         let mirror = self.desk.name();
                         tracing::debug!(mirror, %error, "a check was interrupted; trying again");

@@ -1,4 +1,5 @@
-//! What everyone who works on a mirror in this process shares: its session, its store, its pace.
+//! What everyone who works on a mirror in this process shares: its session, its store, its pace. Which
+//! sets of the store are written is in `sets`.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,11 +9,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
 use tokio_postgres::types::Type;
 
-use super::declare::{Mirror, Store};
+use super::bulk::Bulk;
+use super::declare::Mirror;
 use super::pace::{Leave, Pace};
 use super::prepare::{CALL_LIMIT, MirrorError, Prepared};
-use super::target::{Target, TargetError, Targets};
-use super::unopened::Unopened;
+use super::target::{Target, TargetError};
 use crate::engine::Leasehold;
 use crate::link::Link;
 
@@ -25,6 +26,9 @@ pub(crate) const SETTINGS: &str =
 #[derive(Default)]
 pub(super) struct Shared {
     pace: Mutex<Pace>,
+    /// The second set has a pace of its own: nobody waits for it.
+    second: Mutex<Pace>,
+    pub(super) bulk: Bulk,
     /// Keys that the direct path left to the jobs.
     pub(super) dropped: AtomicU64,
     /// Keys that the direct path wrote.
@@ -51,31 +55,10 @@ impl Shared {
     pub(super) fn pace(&self) -> MutexGuard<'_, Pace> {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-/// The sets of documents that are written now.
-#[derive(Clone)]
-pub(super) struct Sets {
-    pub(super) serving: Arc<dyn Target>,
-    pub(super) second: Option<Arc<dyn Target>>,
-    pub(super) state: Option<State>,
-}
-
-/// What stands in the database about the sets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct State {
-    pub(super) serving: String,
-    pub(super) second: Option<String>,
-    pub(super) phase: Phase,
-    pub(super) rebuild_after: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    None,
-    Building,
-    Verifying,
-    Swapped,
+    pub(super) fn second(&self) -> MutexGuard<'_, Pace> {
+        self.second.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A mirror at work.
@@ -83,9 +66,9 @@ pub(crate) struct Desk {
     pub(super) mirror: Mirror,
     pub(super) link: Link,
     prepared: OnceCell<Prepared>,
-    opened: tokio::sync::Mutex<HashMap<String, Arc<dyn Target>>>,
+    pub(super) opened: tokio::sync::Mutex<HashMap<String, Arc<dyn Target>>>,
     /// The store has said which set it searches, and has not failed since.
-    confirmed: AtomicBool,
+    pub(super) confirmed: AtomicBool,
 }
 
 impl Desk {
@@ -144,23 +127,17 @@ impl Desk {
         }
     }
 
-    /// The store did not do it. Answers how long it is left alone.
-    pub(super) fn failed(&self, error: &TargetError) -> Duration {
-        let wait = self.missed(&mut self.pace(), error);
+    /// The store did not do it. Answers how long it is left alone. `asked`: when the call began.
+    pub(super) fn failed(&self, error: &TargetError, asked: Instant) -> Duration {
+        let wait = self.missed(&mut self.pace(), error, asked);
         tracing::warn!(mirror = self.mirror.name, %error, ?wait, "the store is left alone");
         wait
     }
 
     /// The same for whoever keeps a pace of its own.
-    pub(super) fn missed(&self, pace: &mut Pace, error: &TargetError) -> Duration {
+    pub(super) fn missed(&self, pace: &mut Pace, error: &TargetError, asked: Instant) -> Duration {
         self.confirmed.store(false, Ordering::Relaxed);
-        pace.failed(matches!(error, TargetError::Overloaded(_)), Instant::now())
-    }
-
-    /// The second set did not do it. Nobody else waits for that. Answers what to tell people.
-    pub(super) fn is_behind(&self, error: &TargetError) -> String {
-        tracing::warn!(mirror = self.mirror.name, %error, "the second set falls behind");
-        format!("the second set: {error}")
+        pace.failed(matches!(error, TargetError::Overloaded(_)), asked, Instant::now())
     }
 
     /// One call to the store, with the time limit that every call has.
@@ -175,99 +152,5 @@ impl Desk {
                 Err(TargetError::Overloaded(format!("no answer within {limit} ms")))
             }
         }
-    }
-
-    /// The sets that are written now. Asked with every batch: a rebuild begins between two of them.
-    pub(super) async fn sets(&self) -> Result<Sets, MirrorError> {
-        let targets = match self.mirror.store()? {
-            Store::One(target) => {
-                return Ok(Sets { serving: Arc::clone(target), second: None, state: None });
-            }
-            Store::Many(targets) => targets,
-        };
-        let state = match self.state().await? {
-            Some(state) => state,
-            None => {
-                let current = self.call(targets.current()).await?;
-                let sql = "select leasehold.mirror_serves($1, $2)";
-                let params = [(&self.mirror.name as _, Type::TEXT), (&current as _, Type::TEXT)];
-                self.link.query(sql, &params).await?;
-                let missing =
-                    || MirrorError::State(format!("mirror {:?} is gone", self.mirror.name));
-                self.state().await?.ok_or_else(missing)?
-            }
-        };
-        let state = self.confirm(&**targets, state).await?;
-        let mut opened = self.opened.lock().await;
-        let names: Vec<&String> =
-            [Some(&state.serving), state.second.as_ref()].into_iter().flatten().collect();
-        opened.retain(|name, _| names.contains(&name));
-        let serving = self.open(&mut opened, &**targets, &state.serving).await?;
-        let second = match &state.second {
-            Some(name) => Some(match self.open(&mut opened, &**targets, name).await {
-                Ok(target) => target,
-                // It must not keep the set that is searched from being written.
-                Err(error) => Arc::new(Unopened(error)),
-            }),
-            None => None,
-        };
-        Ok(Sets { serving, second, state: Some(state) })
-    }
-
-    async fn open(
-        &self,
-        opened: &mut HashMap<String, Arc<dyn Target>>,
-        targets: &dyn Targets,
-        name: &String,
-    ) -> Result<Arc<dyn Target>, TargetError> {
-        if let Some(target) = opened.get(name) {
-            return Ok(Arc::clone(target));
-        }
-        let target = self.call(targets.open(name)).await?;
-        opened.insert(name.clone(), Arc::clone(&target));
-        Ok(target)
-    }
-
-    /// Asks the store itself which set it searches, at first and after every failure: one that was lost
-    /// and made anew has another, and what is written under the old name is found by nobody.
-    async fn confirm(&self, targets: &dyn Targets, state: State) -> Result<State, MirrorError> {
-        if self.confirmed.load(Ordering::Relaxed) {
-            return Ok(state);
-        }
-        self.opened.lock().await.clear();
-        let current = self.call(targets.current()).await?;
-        self.confirmed.store(true, Ordering::Relaxed);
-        if current == state.serving {
-            return Ok(state);
-        }
-        let params = [
-            (&self.mirror.name as _, Type::TEXT),
-            (&state.serving as _, Type::TEXT),
-            (&current as _, Type::TEXT),
-        ];
-        let rows = self.link.query("select leasehold.mirror_adopts($1, $2, $3)", &params).await?;
-        if rows.first().is_some_and(|row| row.get(0)) {
-            let (mirror, former) = (self.name(), &state.serving);
-            tracing::warn!(mirror, former, current, "the store searches another set; it is taken");
-        }
-        Ok(self.state().await?.unwrap_or(state))
-    }
-
-    /// What stands in the database about the sets; `None`: nobody has said which one is searched.
-    pub(super) async fn state(&self) -> Result<Option<State>, MirrorError> {
-        self.prepared().await?;
-        let sql =
-            "select serving, second, phase, rebuild_after from leasehold.mirror where name = $1";
-        let rows = self.link.query(sql, &[(&self.mirror.name, Type::TEXT)]).await?;
-        Ok(rows.first().and_then(|row| {
-            let phase = match row.get(2) {
-                "building" => Phase::Building,
-                "verifying" => Phase::Verifying,
-                "swapped" => Phase::Swapped,
-                _ => Phase::None,
-            };
-            let serving: Option<String> = row.get(0);
-            Some(State { serving: serving?, second: row.get(1), phase, rebuild_after: row.get(3) })
-        }))
     }
 }

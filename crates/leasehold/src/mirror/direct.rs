@@ -78,6 +78,7 @@ async fn run(desk: Desk, mut keys: mpsc::Receiver<String>) {
         let mut rest = &taken[..];
         while !rest.is_empty() {
             // With keys in hand: who asks while the store is away is the one who finds out.
+            let asked = Instant::now();
             let Leave::Ask(most) = desk.leave() else { break };
             let (chunk, others) = rest.split_at(most.min(rest.len()));
             match write(&desk, chunk).await {
@@ -93,7 +94,7 @@ async fn run(desk: Desk, mut keys: mpsc::Receiver<String>) {
                     rest = others;
                 }
                 Err(MirrorError::Target(error)) => {
-                    desk.failed(&error);
+                    desk.failed(&error, asked);
                     break;
                 }
                 Err(error) => {
@@ -116,7 +117,7 @@ async fn write(desk: &Desk, keys: &[String]) -> Result<bool, MirrorError> {
     let mut keys: Vec<String> = keys.iter().filter_map(|key| kind.normal(key)).collect();
     keys.sort_unstable();
     keys.dedup();
-    let sets = desk.sets().await?;
+    let sets = desk.sets_at_hand().await?;
     let mut documents = desk.documents(&keys).await?;
     let gone: Vec<String> =
         keys.iter().filter(|key| !documents.contains_key(*key)).cloned().collect();
@@ -138,11 +139,10 @@ async fn write(desk: &Desk, keys: &[String]) -> Result<bool, MirrorError> {
     }
     let answers = desk.call(sets.serving.write(&writes)).await?;
     answered(answers.len(), writes.len())?;
-    // Only the jobs wait for the second set.
-    if let Some(second) = &sets.second
-        && let Err(error) = desk.call(second.write(&writes)).await
-    {
-        desk.is_behind(&error);
+    if let Some(second) = &sets.second {
+        let writing = async { Ok(desk.call(second.write(&writes)).await?) };
+        // What it did not take the jobs bring: only they wait for it.
+        let _ = desk.of_second(writing).await;
     }
     Ok(true)
 }

@@ -8,10 +8,11 @@
 //! # In reading order
 //! `declare` says what to mirror, `statements` turns that into SQL, `install` adds the trigger, and
 //! `prepare` checks it all against the table. `target` is what a store must be able to do. `compare`
-//! decides, without touching anything; `sync` does it for some rows; `pass` does it for jobs, `direct`
-//! right after a commit. `pace` says how much may be asked of the store now. `check` compares ranges by
-//! their digests and `differences` takes them apart; `rebuild` makes a second set, `prove` fills and
-//! compares it; `order` is how people ask for these; `desk` is what all of them share.
+//! decides, without touching anything; `sync` does it for some rows; `pass` does it for jobs, with turns
+//! and rests for `bulk` work, `direct` right after a commit. `pace` says how much may be asked of the store
+//! now. `check` compares ranges by their digests and `differences` takes them apart; `rebuild` makes a
+//! second set, `prove` fills and compares it, `sets` says which are written; `order` is how people ask for
+//! these; `desk` is what all of them share.
 //!
 //! # What is true
 //! - A document never goes back to an older version, and a deletion is a version too.
@@ -25,6 +26,7 @@
 //! - The store was set back to an old copy, or lost: the check finds what differs and has it written.
 //! - Postgres was set back: the store is ahead, and the rows' versions are raised above it.
 
+mod bulk;
 mod check;
 mod compare;
 mod declare;
@@ -42,6 +44,7 @@ mod purge;
 mod rebuild;
 #[cfg(feature = "redis")]
 mod redis_hash;
+mod sets;
 mod source;
 mod statements;
 mod sync;

@@ -12,6 +12,8 @@ use crate::worker::{Attempt, Registered, Runner, VerdictFuture};
 const RUN_LIMIT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// How long an order waits after it failed.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// An order that has waited for long waits for a tenth of that, up to this.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// The handler of the jobs that `leasehold.order_mirror` makes.
 pub(crate) fn runner(desk: Arc<Desk>) -> Registered {
@@ -43,10 +45,14 @@ pub(crate) fn runner(desk: Arc<Desk>) -> Registered {
                 Err(error @ (MirrorError::State(_) | MirrorError::Declaration(_))) => {
                     Verdict::Bury { cause: "refused", why: error.to_string() }
                 }
+                // The database has refused something: after some attempts, that is for people to see.
+                Err(MirrorError::Call(error)) if error.was_refused() => {
+                    Verdict::Retry { after: Some(AGAIN_AFTER), why: error.to_string() }
+                }
                 // The store or the database was away. However long that lasts, the order stays.
                 Err(error @ (MirrorError::Target(_) | MirrorError::Call(_))) => {
-                    let why = error.to_string();
-                    Verdict::PutOff { wait: AGAIN_AFTER, why, counted: false }
+                    let wait = (attempt.job.waited() / 10).clamp(AGAIN_AFTER, LONGEST_WAIT);
+                    Verdict::PutOff { wait, why: error.to_string(), counted: false }
                 }
                 Err(error) => Verdict::Retry { after: Some(AGAIN_AFTER), why: error.to_string() },
             }

@@ -2,8 +2,8 @@
 //!
 //! # What is true
 //! - A store that does not answer is left alone for a while, twice as long each time. Then one caller
-//!   asks; the others wait for what it finds. Calls that were under way together and fail together
-//!   count once.
+//!   asks; the others wait for what it finds. A call that was under way when the store was given up says
+//!   nothing new when it fails, however late.
 //! - A store that is slow or says that it has too much gets half as much at a time, and a quarter more
 //!   after each success, up to what it was declared with.
 
@@ -26,10 +26,10 @@ const REST: u32 = 5;
 /// A store that is slow for once must not put bulk work off for minutes.
 const LONGEST_REST: Duration = Duration::from_secs(2);
 
-/// How long to rest after a pass that took so long. Bulk work has all the time in the world: while
-/// people change rows too, they have most of it, and meanwhile more jobs gather for one go.
-pub(super) fn rest(took: Duration, is_bulk: bool, people_are_there: bool) -> Duration {
-    match is_bulk && people_are_there {
+/// How long bulk work rests after a pass that took so long. It has all the time in the world: while people
+/// change rows too, they have most of it, and meanwhile more jobs gather for one go.
+pub(super) fn rest(took: Duration, people_are_there: bool) -> Duration {
+    match people_are_there {
         true => took.saturating_mul(REST).min(LONGEST_REST),
         false => Duration::ZERO,
     }
@@ -39,6 +39,8 @@ pub(super) fn rest(took: Duration, is_bulk: bool, people_are_there: bool) -> Dur
 pub(super) struct Pace {
     size: usize,
     failures: u32,
+    /// When the store was last given up.
+    closed_at: Option<Instant>,
     /// Nobody asks before this.
     closed_until: Option<Instant>,
     /// Somebody is asking; if nothing is heard of it by then, somebody else may.
@@ -55,7 +57,14 @@ pub(super) enum Leave {
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { size: FIRST, failures: 0, closed_until: None, probe_until: None, bytes_each: 0 }
+        Self {
+            size: FIRST,
+            failures: 0,
+            closed_at: None,
+            closed_until: None,
+            probe_until: None,
+            bytes_each: 0,
+        }
     }
 }
 
@@ -109,13 +118,12 @@ impl Pace {
         self.probe_until = None;
     }
 
-    /// Answers how long the store is left alone. `too_much`: it was slow, or said so.
-    pub(super) fn failed(&mut self, too_much: bool, now: Instant) -> Duration {
-        if let (Some(until), None) = (self.closed_until, self.probe_until)
-            && now < until
-        {
-            // Sent before the store was given up: it says nothing new.
-            return until - now;
+    /// Answers how long the store is left alone. `too_much`: it was slow, or said so. `asked`: when the
+    /// call began.
+    pub(super) fn failed(&mut self, too_much: bool, asked: Instant, now: Instant) -> Duration {
+        if self.closed_at.is_some_and(|closed| asked < closed) {
+            let until = self.closed_until.map(|until| until.saturating_duration_since(now));
+            return until.unwrap_or_default().max(SHORT_WAIT);
         }
         let wait = if too_much && self.size > LEAST {
             // Less may do already: it is tried soon.
@@ -126,6 +134,7 @@ impl Pace {
             self.failures = self.failures.saturating_add(1);
             wait
         };
+        self.closed_at = Some(now);
         self.closed_until = Some(now + wait);
         self.probe_until = None;
         wait
@@ -153,39 +162,42 @@ mod tests {
     #[test]
     fn f11_a_store_that_is_away_is_asked_by_one_at_a_time_and_ever_less_often() {
         let (mut pace, now) = (Pace::default(), Instant::now());
-        assert_eq!(pace.failed(false, now), SECOND);
+        assert_eq!(pace.failed(false, now, now), SECOND);
         assert!(matches!(pace.ask(2500, LIMIT, now), Leave::Wait(wait) if wait == SECOND));
         assert_eq!(pace.ask(2500, LIMIT, now + SECOND), Leave::Ask(10), "one asks");
         assert!(matches!(pace.ask(2500, LIMIT, now + SECOND), Leave::Wait(_)), "and only one");
         assert!(pace.is_closed(now + SECOND));
-        assert_eq!(pace.failed(false, now + SECOND), 2 * SECOND);
-        assert_eq!(pace.failed(false, now + 3 * SECOND), 4 * SECOND);
+        let fails_at = |pace: &mut Pace, at| pace.failed(false, at, at);
+        assert_eq!(fails_at(&mut pace, now + SECOND), 2 * SECOND);
+        assert_eq!(fails_at(&mut pace, now + 3 * SECOND), 4 * SECOND);
         let mut later = now + 7 * SECOND;
         for _ in 0..20 {
-            later += pace.failed(false, later);
+            later += fails_at(&mut pace, later);
         }
-        assert_eq!(pace.failed(false, later), LONGEST_WAIT);
+        assert_eq!(fails_at(&mut pace, later), LONGEST_WAIT);
     }
 
     #[test]
-    fn f11_calls_that_fail_together_are_one_failure() {
-        let (mut pace, now) = (Pace::default(), Instant::now());
-        for _ in 0..200 {
-            pace.failed(true, now);
+    fn f11_calls_that_were_under_way_together_are_one_failure() {
+        let (mut pace, begun) = (Pace::default(), Instant::now());
+        let now = begun + LIMIT;
+        assert_eq!(pace.failed(true, begun, now), SHORT_WAIT);
+        for late in 1..200 {
+            pace.failed(true, begun, now + late * SHORT_WAIT / 100);
         }
-        assert_eq!(pace.ask(2500, LIMIT, now + SHORT_WAIT), Leave::Ask(10));
-        assert_eq!(pace.failed(false, now + SHORT_WAIT), FIRST_WAIT);
-        for _ in 0..200 {
-            assert_eq!(pace.failed(false, now + SHORT_WAIT), FIRST_WAIT);
-        }
-        assert_eq!(pace.ask(2500, LIMIT, now + SHORT_WAIT + FIRST_WAIT), Leave::Ask(10));
-        assert_eq!(pace.failed(false, now + SHORT_WAIT + FIRST_WAIT), 2 * FIRST_WAIT);
+        assert_eq!(pace.ask(2500, LIMIT, now + 2 * SHORT_WAIT), Leave::Ask(10), "one asks");
+        pace.failed(true, begun, now + 2 * SHORT_WAIT);
+        let second = pace.ask(2500, LIMIT, now + 2 * SHORT_WAIT);
+        assert!(matches!(second, Leave::Wait(_)), "and is still the only one");
+        assert!(pace.succeeded(2500));
+        pace.failed(false, begun, now + 3 * SHORT_WAIT);
+        assert_eq!(pace.ask(2500, LIMIT, now + 3 * SHORT_WAIT), Leave::Ask(625), "halved once");
     }
 
     #[test]
     fn who_asks_and_is_never_heard_of_again_does_not_keep_the_others_away() {
         let (mut pace, now) = (Pace::default(), Instant::now());
-        pace.failed(false, now);
+        pace.failed(false, now, now);
         assert_eq!(pace.ask(2500, LIMIT, now + SECOND), Leave::Ask(10));
         assert_eq!(pace.ask(2500, LIMIT, now + 42 * SECOND), Leave::Ask(10));
     }
@@ -193,25 +205,26 @@ mod tests {
     #[test]
     fn who_was_let_in_and_asks_nothing_keeps_nobody_away_and_proves_nothing() {
         let (mut pace, now) = (Pace::default(), Instant::now());
-        pace.failed(false, now);
+        pace.failed(false, now, now);
         assert_eq!(pace.ask(2500, LIMIT, now + SECOND), Leave::Ask(10));
         pace.unasked();
         assert_eq!(pace.ask(2500, LIMIT, now + SECOND), Leave::Ask(10), "the next one asks");
-        assert_eq!(pace.failed(false, now + SECOND), 2 * SECOND, "as if nothing had been");
+        let asked = now + SECOND;
+        assert_eq!(pace.failed(false, asked, asked), 2 * SECOND, "as if nothing had been");
     }
 
     #[test]
     fn f11_too_much_is_halved_and_grows_again_by_a_quarter() {
         let (mut pace, now) = (Pace::default(), Instant::now());
         assert_eq!(pace.ask(2500, LIMIT, now), Leave::Ask(1000));
-        pace.failed(true, now);
+        pace.failed(true, now, now);
         assert!(pace.succeeded(2500), "it had been away");
         assert_eq!(pace.ask(2500, LIMIT, now), Leave::Ask(625));
         assert!(!pace.succeeded(2500));
         assert_eq!(pace.ask(2500, LIMIT, now), Leave::Ask(781));
         let mut later = now;
         for _ in 0..20 {
-            later += pace.failed(true, later);
+            later += pace.failed(true, later, later);
         }
         pace.succeeded(2500);
         assert_eq!(pace.ask(2500, LIMIT, now), Leave::Ask(12), "never below ten");
@@ -224,11 +237,9 @@ mod tests {
 
     #[test]
     fn bulk_work_rests_while_people_are_there_and_only_then() {
-        assert_eq!(rest(SECOND / 5, true, true), SECOND);
-        assert_eq!(rest(60 * SECOND, true, true), 2 * SECOND);
-        for (bulk, people) in [(true, false), (false, true), (false, false)] {
-            assert_eq!(rest(SECOND, bulk, people), Duration::ZERO);
-        }
+        assert_eq!(rest(SECOND / 5, true), SECOND);
+        assert_eq!(rest(60 * SECOND, true), 2 * SECOND);
+        assert_eq!(rest(SECOND, false), Duration::ZERO);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! - However many jobs name a row, a pass works it once.
 //! - A row that the store refuses for good is buried with the reason; its neighbours go on.
 //! - What could not be done now is put off, behind every job that was never put off.
+//! - Jobs that nobody waits for have passes of their own: see `bulk`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
 
+use super::bulk::{self, is_bulk};
 use super::compare::Outcome;
 use super::desk::Desk;
-use super::pace::{Leave, rest};
+use super::pace::Leave;
 use super::prepare::MirrorError;
 use super::statements::KeyKind;
 use super::sync::{Fate, Item};
@@ -24,10 +26,6 @@ use crate::worker::{Attempt, Registered, Runner, StopReason, Tally};
 
 /// How long a job waits when the database did not answer.
 const DATABASE_WAIT: Duration = Duration::from_secs(1);
-/// Jobs from this priority on were made for many rows at once, and nobody waits for them.
-const BULK: i32 = 100;
-/// What being put off adds to a priority.
-const PUT_OFF: i32 = 1_000_000;
 
 impl super::Mirror {
     /// Works every job that is due now, and says how they ended. For tests and scripts; a worker does
@@ -47,12 +45,21 @@ pub(crate) fn runner(desk: Arc<Desk>) -> Registered {
     let most = desk.mirror.batch;
     let run = Box::new(move |attempts: Vec<Arc<Attempt>>| -> crate::worker::VerdictsFuture {
         let desk = Arc::clone(&desk);
-        Box::pin(async move { Pass::new(&desk, attempts).run().await })
+        Box::pin(async move {
+            // All of them or none: see `apart`.
+            match attempts.iter().all(|attempt| is_bulk(attempt.job.priority)) {
+                true => bulk::run(&desk, attempts).await,
+                false => {
+                    desk.mirror.shared.seen_live();
+                    Pass::new(&desk, attempts).run().await
+                }
+            }
+        })
     });
-    Registered { runner: Runner::Many { most, run }, run_limit: None }
+    Registered { runner: Runner::Many { most, apart: is_bulk, run }, run_limit: None }
 }
 
-struct Pass<'a> {
+pub(super) struct Pass<'a> {
     desk: &'a Desk,
     attempts: Vec<Arc<Attempt>>,
     verdicts: Vec<Option<Verdict>>,
@@ -63,7 +70,7 @@ struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    fn new(desk: &'a Desk, attempts: Vec<Arc<Attempt>>) -> Self {
+    pub(super) fn new(desk: &'a Desk, attempts: Vec<Arc<Attempt>>) -> Self {
         let verdicts = vec![None; attempts.len()];
         Self {
             desk,
@@ -75,8 +82,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    async fn run(mut self) -> Vec<Verdict> {
-        let started = Instant::now();
+    pub(super) async fn run(mut self) -> Vec<Verdict> {
         match self.desk.prepared().await {
             Ok(prepared) => {
                 let items = self.read(prepared.kind);
@@ -86,20 +92,7 @@ impl<'a> Pass<'a> {
         }
         self.note().await;
         self.put_off_rest(DATABASE_WAIT, "the pass ended early");
-        self.give_way(started.elapsed()).await;
         self.verdicts.into_iter().map(|verdict| verdict.unwrap_or(Verdict::Release)).collect()
-    }
-
-    /// Leaves the database and the store to people for a while.
-    async fn give_way(&self, took: Duration) {
-        let shared = &self.desk.mirror.shared;
-        let is_bulk = self.attempts.iter().all(|attempt| attempt.job.priority % PUT_OFF >= BULK);
-        if !is_bulk {
-            shared.seen_live();
-        }
-        if !self.is_stopped() {
-            tokio::time::sleep(rest(took, is_bulk, shared.is_live())).await;
-        }
     }
 
     /// The keys that the jobs name, each once. Jobs that name none are buried.
@@ -126,6 +119,7 @@ impl<'a> Pass<'a> {
     async fn work(&mut self, items: &[Item]) {
         let mut rest = items;
         while !rest.is_empty() && !self.is_stopped() {
+            let asked = Instant::now();
             let most = match self.desk.leave() {
                 Leave::Ask(most) => most,
                 Leave::Wait(wait) => return self.put_off_rest(wait, "the store is left alone"),
@@ -140,7 +134,7 @@ impl<'a> Pass<'a> {
                     }
                 }
                 Err(MirrorError::Target(error)) => {
-                    let wait = self.desk.failed(&error);
+                    let wait = self.desk.failed(&error, asked);
                     for item in chunk {
                         self.put_off(&item.key, wait, &error.to_string(), false);
                     }
@@ -214,18 +208,9 @@ impl<'a> Pass<'a> {
 
     /// The older the job, the longer it waits.
     fn patience(&self, key: &str) -> Duration {
-        let wait = self.age(key).div_f64(10.0);
-        wait.clamp(Duration::from_secs(2), Duration::from_secs(300))
-    }
-
-    /// How long a job had waited when it was last due. Both times are the database's.
-    fn age(&self, key: &str) -> Duration {
         let first = self.jobs.get(key).and_then(|jobs| jobs.first());
-        first.map_or(Duration::ZERO, |at| {
-            let job = &self.attempts[*at].job;
-            let waited = job.scheduled_at.0.saturating_sub(job.enqueued_at.0);
-            Duration::from_micros(u64::try_from(waited).unwrap_or_default())
-        })
+        let waited = first.map(|at| self.attempts[*at].job.waited()).unwrap_or_default();
+        (waited / 10).clamp(Duration::from_secs(2), Duration::from_secs(300))
     }
 
     fn put_off(&mut self, key: &str, wait: Duration, why: &str, counted: bool) {

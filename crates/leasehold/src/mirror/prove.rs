@@ -13,11 +13,12 @@ use std::time::Instant;
 
 use tokio_postgres::types::Type;
 
-use super::desk::{Desk, Sets};
+use super::desk::Desk;
 use super::differences::Piece;
 use super::pace::{Leave, Pace};
 use super::prepare::MirrorError;
 use super::rebuild::RebuildReport;
+use super::sets::Sets;
 use super::sync::{Fate, Item, answered};
 
 /// How often a range is mended before the rebuild gives up for now.
@@ -203,7 +204,8 @@ impl<'a> Builder<'a> {
                 Ok(Some(answer))
             }
             Err(MirrorError::Target(error)) => {
-                let wait = self.desk.missed(&mut self.pace, &error);
+                // One call at a time: none was under way when the store was given up.
+                let wait = self.desk.missed(&mut self.pace, &error, Instant::now());
                 tracing::warn!(mirror = self.desk.name(), %error, ?wait, "the rebuild waits");
                 Ok(None)
             }

@@ -47,12 +47,12 @@ impl Desk {
                 rows.iter().map(|row| Tombstone { key: row.get(0), version: row.get(1) }).collect();
             let sets = self.sets().await?;
             self.call(sets.serving.forget(&old)).await?;
-            if let Some(second) = &sets.second
-                && let Err(error) = self.call(second.forget(&old)).await
-            {
-                // It may still have them: they are remembered until it answers.
-                self.is_behind(&error);
-                return Ok(forgotten);
+            if let Some(second) = &sets.second {
+                let forgetting = async { Ok(self.call(second.forget(&old)).await?) };
+                if self.of_second(forgetting).await.is_err() {
+                    // It may still have them: they are remembered until it answers.
+                    return Ok(forgotten);
+                }
             }
             let (keys, versions): (Vec<&str>, Vec<i64>) =
                 old.iter().map(|one| (one.key.as_str(), one.version)).unzip();

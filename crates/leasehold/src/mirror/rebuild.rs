@@ -15,9 +15,10 @@ use jiff::Timestamp;
 use tokio_postgres::types::Type;
 
 use super::declare::Store;
-use super::desk::{Desk, Phase, State};
+use super::desk::Desk;
 use super::prepare::MirrorError;
 use super::prove::Builder;
+use super::sets::{Phase, State};
 use super::target::Targets;
 use crate::engine::Leasehold;
 

@@ -7,8 +7,9 @@
 use std::sync::Arc;
 
 use super::compare::{Outcome, Step, Want, decide, is_seen};
-use super::desk::{Desk, Sets};
+use super::desk::Desk;
 use super::prepare::MirrorError;
+use super::sets::Sets;
 use super::target::{ItemError, Target, TargetError, Write};
 
 /// A row to bring into the store.
@@ -52,10 +53,9 @@ impl Desk {
     pub(super) async fn sync(&self, sets: &Sets, items: &[Item]) -> Result<Vec<Fate>, MirrorError> {
         let mut fates = self.sync_into(&sets.serving, items).await?;
         if let Some(second) = &sets.second {
-            let others = match self.sync_into(second, items).await {
+            let others = match self.of_second(self.sync_into(second, items)).await {
                 Err(MirrorError::Target(error)) => {
-                    let why = self.is_behind(&error);
-                    vec![Fate::Behind(why); items.len()]
+                    vec![Fate::Behind(format!("the second set: {error}")); items.len()]
                 }
                 others => others?,
             };

@@ -36,6 +36,14 @@ pub(crate) struct ClaimedJob {
     pub(crate) trace_context: Option<String>,
 }
 
+impl ClaimedJob {
+    /// How long it had waited when it was last due. Both times are the database's.
+    pub(crate) fn waited(&self) -> Duration {
+        let waited = self.scheduled_at.0.saturating_sub(self.enqueued_at.0);
+        Duration::from_micros(u64::try_from(waited).unwrap_or_default())
+    }
+}
+
 /// A claim: its jobs, and how long they are ours.
 #[derive(Debug)]
 pub(crate) struct Claim {

@@ -173,7 +173,12 @@ pub(crate) struct Registered {
 
 pub(crate) enum Runner {
     One(Box<dyn Fn(Arc<Attempt>) -> VerdictFuture + Send + Sync>),
-    Many { most: usize, run: Box<dyn Fn(Vec<Arc<Attempt>>) -> VerdictsFuture + Send + Sync> },
+    Many {
+        most: usize,
+        /// Jobs of priorities for which this is true are not given together with others.
+        apart: fn(i32) -> bool,
+        run: Box<dyn Fn(Vec<Arc<Attempt>>) -> VerdictsFuture + Send + Sync>,
+    },
 }
 
 pub(crate) fn runner<S, H, Args>(handler: H, state: Arc<S>) -> Registered
@@ -234,7 +239,8 @@ where
                 .collect()
         })
     };
-    Registered { runner: Runner::Many { most: most.max(1), run: Box::new(run) }, run_limit }
+    let runner = Runner::Many { most: most.max(1), apart: |_| false, run: Box::new(run) };
+    Registered { runner, run_limit }
 }
 
 fn undecodable<J: Job>(error: &serde_json::Error) -> Verdict {

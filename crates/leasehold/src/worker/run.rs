@@ -61,12 +61,13 @@ impl Crew {
             })
             .collect();
         self.book.open(generation, attempts.clone(), lease, asked_at, alone);
-        let mut batches: HashMap<Arc<str>, Vec<Arc<Attempt>>> = HashMap::new();
+        let mut batches: HashMap<(Arc<str>, bool), Vec<Arc<Attempt>>> = HashMap::new();
         for attempt in attempts {
             match self.runner(&attempt) {
-                Some(Runner::Many { most, .. }) => {
-                    let most = *most;
-                    let waiting = batches.entry(Arc::clone(&attempt.job.name)).or_default();
+                Some(Runner::Many { most, apart, .. }) => {
+                    let (most, apart) = (*most, apart(attempt.job.priority));
+                    let kind = (Arc::clone(&attempt.job.name), apart);
+                    let waiting = batches.entry(kind).or_default();
                     waiting.push(attempt);
                     if waiting.len() >= most {
                         let full = std::mem::take(waiting);

@@ -26,16 +26,17 @@ async fn what_was_just_saved_changed_or_deleted_is_written_at_once() {
 #[tokio::test]
 async fn what_comes_in_a_crowd_is_written_together() {
     let margin = Margin::new().await;
-    let mirror = margin.mirror().direct_every(Duration::from_secs(3));
+    let mirror = margin.mirror().direct_every(Duration::from_secs(20));
     let direct = mirror.direct_writer(&margin.engine);
     margin.write(&["a"]).await;
+    margin.write_many(1, 20).await;
     direct.changed(["a"]);
     until("the first one is written at once", async || direct.written() == 1).await;
     let calls = margin.target.log().len();
-    for number in 0..20 {
-        let key = format!("b{number:02}");
-        margin.write(&[&key]).await;
-        direct.changed([key]);
+    for n in 1..=20 {
+        direct.changed([format!("n{n:05}")]);
+        // Whoever does not wait for the others would take it now.
+        tokio::task::yield_now().await;
     }
     until("the others follow", async || direct.written() == 21).await;
     assert_eq!(margin.target.log().len(), calls + 1, "by one call");

@@ -238,6 +238,8 @@ async fn f11_a_former_set_that_is_broken_does_not_stop_the_one_that_is_searched(
         assert_eq!((tally.done, tally.snoozed), (0, 1), "its job waits for the former set");
         assert!(searched.find(&key).is_some(), "searchable all the same");
         assert!(!direct.is_closed(), "nobody is told to leave the store alone");
+        // However slow this machine is, the next pass has only its own row.
+        margin.sql("update leasehold.job set scheduled_at = now() + interval '1 hour'").await;
     }
     margin.write(&["direct"]).await;
     direct.changed(["direct"]);
@@ -252,9 +254,12 @@ async fn f11_a_former_set_that_is_broken_does_not_stop_the_one_that_is_searched(
     assert!(!direct.is_closed());
     // When it is back, it gets what it missed, and the jobs end.
     former.faults(|faults| faults.down = false);
-    margin.due().await;
-    mirror.pass_once(&margin.engine).await.expect("a pass");
-    assert_eq!(margin.jobs().await, 0);
+    until("no job is left", async || {
+        margin.due().await;
+        mirror.pass_once(&margin.engine).await.expect("a pass");
+        margin.jobs().await == 0
+    })
+    .await;
     margin.assert_equals(&former).await;
 }
 

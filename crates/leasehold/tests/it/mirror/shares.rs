@@ -3,6 +3,7 @@
 use leasehold::events::Event;
 use leasehold::mirror::ItemError;
 use leasehold::{Finished, JobId};
+use leasehold_testing::target::Operation;
 
 use super::notes::Margin;
 use crate::rig::run;
@@ -79,4 +80,24 @@ async fn f10_a_re_index_of_everything_does_not_hold_up_what_is_saved_now() {
     let live = ids(&margin, "kwargs->>'key' = 'live'").await;
     let before = claimed_before(&margin, 200, &live).await;
     assert!(before <= 200, "{before} of the others were claimed before it: one claim at most");
+}
+
+#[tokio::test]
+async fn f10_what_people_change_is_not_looked_at_together_with_a_large_re_index() {
+    let margin = Margin::new().await;
+    margin.write_many(1, 30).await;
+    margin.sql("update leasehold.job set priority = 100, tag = 'rename'").await;
+    margin.write(&["live"]).await;
+    assert_eq!(margin.pass().await.done, 31);
+    let mut looked: Vec<usize> = margin
+        .target
+        .log()
+        .into_iter()
+        .filter_map(|call| match call {
+            Operation::Held(keys) => Some(keys),
+            _ => None,
+        })
+        .collect();
+    looked.sort_unstable();
+    assert_eq!(looked, [1, 1, 30, 30], "each before it is written and afterwards");
 }

@@ -1,0 +1,74 @@
+//! The second set, when it does not do as it is told: nobody waits for it, and nothing about it is forgotten.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::mirror::Mirror;
+use leasehold_testing::{ScriptedTarget, ScriptedTargets};
+
+use super::notes::{Margin, bare};
+use crate::rig::until;
+
+/// Ten notes in the set that is searched and in the former one.
+async fn rebuilt(limit: Duration) -> (Margin, Mirror, ScriptedTarget, ScriptedTarget) {
+    let (margin, store) = (Margin::new().await, ScriptedTargets::new());
+    let mirror = bare().limit(limit).targets(Arc::new(store.clone()));
+    margin.write_many(1, 10).await;
+    mirror.pass_once(&margin.engine).await.expect("a pass");
+    mirror.rebuild(&margin.engine).await.expect("rebuilt");
+    let (searched, former) = (store.searched(), store.set("set-1").expect("kept"));
+    margin.assert_equals(&former).await;
+    (margin, mirror, searched, former)
+}
+
+#[tokio::test]
+async fn f11_a_former_set_that_hangs_is_asked_seldom_and_the_searched_one_is_written() {
+    let (margin, mirror, searched, former) = rebuilt(Duration::from_millis(100)).await;
+    let before = former.log().len();
+    former.faults(|faults| faults.slow = Some(Duration::from_secs(3600)));
+    let direct = mirror.direct_writer(&margin.engine);
+    for n in 0..20 {
+        let key = format!("new {n}");
+        margin.write(&[&key]).await;
+        mirror.pass_once(&margin.engine).await.expect("a pass");
+        assert!(searched.find(&key).is_some(), "searchable all the same");
+    }
+    margin.write(&["direct"]).await;
+    direct.changed(["direct"]);
+    until("it is there", async || searched.find("direct").is_some()).await;
+    // Twice as long each time: even a machine that takes a minute for this asks it no more often.
+    let asked = former.log().len() - before;
+    assert!((1..=7).contains(&asked), "{asked} calls to a set that hangs");
+    former.faults(|faults| faults.slow = None);
+    until("its jobs end", async || {
+        margin.due().await;
+        mirror.pass_once(&margin.engine).await.expect("a pass");
+        margin.jobs().await == 0
+    })
+    .await;
+    margin.assert_equals(&former).await;
+}
+
+#[tokio::test]
+async fn f12_differences_of_a_former_set_that_is_away_stay_noted() {
+    let (margin, mirror, _, former) = rebuilt(Duration::from_secs(5)).await;
+    let check = async || mirror.check_once(&margin.engine).await.expect("a check");
+    let noted = "select count(*) from leasehold.mirror_difference";
+    let equal = check().await.equal_as_of.expect("equal");
+    former.tamper("n00003", 1, None);
+    assert_eq!(check().await.differences, 1);
+    former.faults(|faults| faults.down = true);
+    for _ in 0..2 {
+        let report = check().await;
+        assert_eq!(margin.count(noted).await, 1, "nobody has looked at it since");
+        assert_eq!(report.equal_as_of, Some(equal), "and nothing was proven");
+    }
+    former.faults(|faults| faults.down = false);
+    until("it is mended", async || {
+        margin.due().await;
+        mirror.pass_once(&margin.engine).await.expect("a pass");
+        check().await.is_equal() && margin.count(noted).await == 0
+    })
+    .await;
+    margin.assert_equals(&former).await;
+}
