@@ -1,5 +1,7 @@
 //! What can be asked of the index, and what comes back.
 
+use std::collections::HashSet;
+
 /// How many hits an answer has at most.
 pub const LIMIT: usize = 200;
 /// Of the words of a question. The rest would find nothing that these do not.
@@ -78,14 +80,15 @@ impl Hits {
     }
 
     /// Several answers as one, in the same order. A note that moved between two questions is there
-    /// once.
+    /// once, where it is newest.
     pub(crate) fn merged(mut answers: Vec<Self>, size: usize) -> Self {
         if answers.len() == 1 {
             return answers.pop().unwrap_or_default();
         }
         let mut hits: Vec<Hit> = answers.into_iter().flat_map(|answer| answer.hits).collect();
         hits.sort_by(|one, other| (other.updated, &other.id).cmp(&(one.updated, &one.id)));
-        hits.dedup_by(|one, other| one.id == other.id);
+        let mut seen = HashSet::new();
+        hits.retain(|hit| seen.insert(hit.id.clone()));
         hits.truncate(size);
         Self::new(hits, size)
     }

@@ -12,6 +12,11 @@
 //! - A large file, which a merge makes, goes there piece by piece while it grows, with rests: at no
 //!   moment does somebody else's small write stand behind all of it.
 //! - Files that no commit names, left by a process that died, are known as ours and cleared away.
+//!
+//! # What can go wrong
+//! - A file does not reach the disk. The system says so once, and would say at the second try that all is
+//!   well: no commit of this writer is taken any more. A new one begins at the last commit, which does not
+//!   name the file.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -48,6 +53,8 @@ pub struct Together {
 struct Pending {
     files: Vec<File>,
     list: Option<Vec<u8>>,
+    /// A file did not reach the disk, and the writer may name it.
+    lost: bool,
 }
 
 impl Together {
@@ -60,12 +67,24 @@ impl Together {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A new writer begins, at the last commit: whatever else was written, nothing will name it.
+    pub fn begin(&self) {
+        let mut pending = self.pending();
+        pending.files.clear();
+        pending.lost = false;
+    }
+
     /// Brings what waits to the disk, and the names of it.
     fn settle(&self) -> io::Result<()> {
-        let Pending { files, list } = std::mem::take(&mut *self.pending());
+        let (files, list) = {
+            let mut pending = self.pending();
+            if pending.lost {
+                return Err(io::Error::other("a file of this writer did not reach the disk"));
+            }
+            (std::mem::take(&mut pending.files), pending.list.take())
+        };
         if let Err(error) = sync(&files) {
-            // A commit that comes later may name them: it fails, too, or they are there.
-            self.pending().files.extend(files);
+            self.pending().lost = true;
             return Err(error);
         }
         match list {
@@ -267,6 +286,20 @@ mod tests {
         assert!(directory.pending().files.is_empty() && directory.pending().list.is_none());
         assert_eq!(fs::read(folder.0.join(LIST)).unwrap(), b"[\"a.term\"]");
         assert_eq!(fs::read(folder.0.join("meta.json")).unwrap(), b"{}");
+    }
+
+    #[test]
+    fn after_a_file_that_did_not_reach_the_disk_only_a_new_writer_commits() {
+        let folder = Folder::new();
+        let directory = Together::open(&folder.0).unwrap();
+        // A device that knows nothing of a disk.
+        directory.pending().files.push(File::open("/dev/null").unwrap());
+        let commit = || directory.atomic_write(Path::new("meta.json"), b"{}");
+        commit().unwrap_err();
+        commit().unwrap_err();
+        assert!(!folder.0.join("meta.json").exists());
+        directory.begin();
+        commit().unwrap();
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub struct TantivySet(Arc<Inner>);
 struct Inner {
     name: String,
     index: Index,
+    directory: Together,
     reader: IndexReader,
     fields: Fields,
     /// Columns of the last commit that was looked at.
@@ -49,8 +50,8 @@ impl TantivySet {
         let fields = Fields::new();
         let dir = root.set_dir(name);
         let there = dir.join("meta.json").is_file();
-        let index = match Self::read(&dir, &fields) {
-            Ok(index) => index,
+        let (index, directory) = match Self::read(&dir, &fields) {
+            Ok(read) => read,
             Err(why) if !is_writer => return Err(why),
             Err(why) => {
                 if root.has(name) {
@@ -63,12 +64,10 @@ impl TantivySet {
                     );
                 }
                 std::fs::create_dir_all(&dir).map_err(broken)?;
-                Index::create(
-                    Together::open(&dir).map_err(broken)?,
-                    fields.schema.clone(),
-                    IndexSettings::default(),
-                )
-                .map_err(broken)?
+                let directory = Together::open(&dir).map_err(broken)?;
+                let (schema, settings) = (fields.schema.clone(), IndexSettings::default());
+                let index = Index::create(directory.clone(), schema, settings).map_err(broken)?;
+                (index, directory)
             }
         };
         index.tokenizers().register(words::WORDS, words::analyzer());
@@ -78,6 +77,7 @@ impl TantivySet {
         Ok(Self(Arc::new(Inner {
             name: name.to_owned(),
             index,
+            directory,
             reader,
             fields,
             snapshot: Mutex::new(None),
@@ -90,15 +90,15 @@ impl TantivySet {
     }
 
     /// A set that can be trusted: made for these fields, all files there, and every checksum right.
-    fn read(dir: &std::path::Path, fields: &Fields) -> Result<Index, TargetError> {
-        let index =
-            Together::open(dir).map_err(broken).and_then(|dir| Index::open(dir).map_err(broken))?;
+    fn read(dir: &std::path::Path, fields: &Fields) -> Result<(Index, Together), TargetError> {
+        let directory = Together::open(dir).map_err(broken)?;
+        let index = Index::open(directory.clone()).map_err(broken)?;
         if index.schema() != fields.schema {
             return Err(TargetError::Down("the index has other fields".to_owned()));
         }
         let damaged = index.validate_checksum().map_err(broken)?;
         match damaged.iter().next() {
-            None => Ok(index),
+            None => Ok((index, directory)),
             Some(file) => Err(TargetError::Down(format!(
                 "{} of {} is damaged",
                 file.display(),
@@ -193,8 +193,9 @@ impl Inner {
     fn work(&self, writer: &mut Writer) {
         let waiting = self.queue.take();
         let done = self.snapshot().and_then(|before| {
-            let (answers, changed) =
-                writer.apply(&self.index, &self.fields, &before, &waiting).map_err(broken)?;
+            let (answers, changed) = writer
+                .apply((&self.index, &self.directory), &self.fields, &before, &waiting)
+                .map_err(broken)?;
             if changed {
                 // Before anyone is told: what was written can be read.
                 self.reader.reload().map_err(broken)?;

@@ -20,6 +20,7 @@ use tantivy::indexer::{IndexWriterOptions, LogMergePolicy};
 use tantivy::{Index, IndexWriter, Term};
 use tokio::sync::oneshot;
 
+use super::directory::Together;
 use super::fields::Fields;
 use super::snapshot::Snapshot;
 use crate::index::document::Checked;
@@ -103,14 +104,17 @@ impl Writer {
     /// Makes the changes in one commit. True: there was something to commit.
     pub fn apply(
         &mut self,
-        index: &Index,
+        (index, directory): (&Index, &Together),
         fields: &Fields,
         before: &Snapshot,
         changes: &[Waiting],
     ) -> tantivy::Result<(Vec<Answers>, bool)> {
         let mut writer = match self.open.take() {
             Some(writer) => writer,
-            None => open(index)?,
+            None => {
+                directory.begin();
+                open(index)?
+            }
         };
         let mut held: HashMap<&str, Option<Held>> = HashMap::new();
         for key in changes.iter().flat_map(|waiting| waiting.change.keys()) {
