@@ -44,7 +44,7 @@ end $$;
 
 -- How the queues stand. Reads so many pages of the jobs, with whatever dead rows they hold: a table of more
 -- is looked at in a share of its pages, and what they come to is written down. `recount_queues` mends what
--- that says of short queues.
+-- that says of short queues and of watched ones.
 create or replace function leasehold.measure_queues(minute timestamptz, most_pages bigint default 32768)
 returns void
 language plpgsql volatile security definer
@@ -103,9 +103,82 @@ begin
     perform leasehold.note_queues(minute, standing);
 end $$;
 
--- Counts short queues by the index where `measure_queues` looked at a share of the pages only: fifty jobs on
--- one page would be none, or five hundred. Watched queues are counted as far as their limit, so that an
--- alarm about their length is never a guess. Answers how many were counted whole.
+-- Counts the jobs of a queue by the index, in pieces; it is stable, so that all of them are read as of the
+-- statement that calls. Ends when there are no more (`whole`); when more than `most` were met and, where
+-- `up_to` is given, more than that besides bulk work; or when the time is up. `give_up` null: it never is.
+-- Only for the functions here.
+create or replace function leasehold.count_queue(
+    of_queue text, bulk text[], most bigint, up_to bigint, give_up timestamptz,
+    out whole boolean, out running bigint, out ready bigint, out scheduled bigint, out retrying bigint,
+    out length bigint, out watched_length bigint
+)
+language plpgsql stable security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set plan_cache_mode = force_generic_plan as $$
+declare
+    met record;
+    -- Before the first job: no name is empty.
+    last_name text := '';
+    last_priority int := 0;
+    last_at timestamptz := '-infinity';
+    last_id bigint := 0;
+begin
+    running := 0;
+    ready := 0;
+    scheduled := 0;
+    retrying := 0;
+    length := 0;
+    watched_length := 0;
+    loop
+        with piece as materialized (
+            select j.name, j.priority, j.scheduled_at, j.id, j.tag, j.held, j.attempts
+              from leasehold.job j
+             where j.queue = of_queue
+               and (j.name, j.priority, j.scheduled_at, j.id)
+                   > (last_name, last_priority, last_at, last_id)
+             order by j.name, j.priority, j.scheduled_at, j.id
+             limit most + 1
+        ), tags as (
+            select p.tag, count(*) as jobs, count(*) filter (where p.held) as running,
+                   count(*) filter (where not p.held
+                       and p.scheduled_at <= statement_timestamp()) as ready,
+                   count(*) filter (where not p.held and p.scheduled_at > statement_timestamp()
+                       and p.attempts = 0) as scheduled,
+                   count(*) filter (where not p.held and p.scheduled_at > statement_timestamp()
+                       and p.attempts > 0) as retrying
+              from piece p group by p.tag
+        ), sums as (
+            select coalesce(sum(t.running), 0) as running, coalesce(sum(t.ready), 0) as ready,
+                   coalesce(sum(t.scheduled), 0) as scheduled,
+                   coalesce(sum(t.retrying), 0) as retrying, coalesce(sum(t.jobs), 0) as jobs,
+                   coalesce(sum(t.jobs) filter (where not leasehold.is_bulk(t.tag, bulk)), 0) as watched
+              from tags t
+        )
+        select s.*, l.name, l.priority, l.scheduled_at, l.id into met
+          from sums s
+          left join lateral (
+            select p.name, p.priority, p.scheduled_at, p.id from piece p
+             order by p.name desc, p.priority desc, p.scheduled_at desc, p.id desc limit 1) l on true;
+        running := running + met.running;
+        ready := ready + met.ready;
+        scheduled := scheduled + met.scheduled;
+        retrying := retrying + met.retrying;
+        length := length + met.jobs;
+        watched_length := watched_length + met.watched;
+        whole := met.jobs <= most;
+        exit when whole or (length > most and watched_length > coalesce(up_to, -1))
+                  or clock_timestamp() > give_up;
+        last_name := met.name;
+        last_priority := met.priority;
+        last_at := met.scheduled_at;
+        last_id := met.id;
+    end loop;
+end $$;
+
+-- Counts queues by the index where `measure_queues` looked at a share of the pages only: fifty jobs on one
+-- page would be none, or five hundred. Short queues are counted whole. Those with a limit up to 100,000 are
+-- counted past their bulk work until it is known whether they are above it: no guess raises an alarm about
+-- their length. Answers how many were counted whole.
 create or replace function leasehold.recount_queues(minute timestamptz, most bigint default 1000)
 returns int
 language plpgsql volatile security definer
@@ -113,6 +186,10 @@ set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmaps
 declare
     share double precision := (select m.value from leasehold.measure m where m.at = minute
         and m.kind = 'database' and m.subject = '' and m.metric = 'jobs_looked_at_percent');
+    -- The caller's limit would undo all of it, so it is not used up: queues without a limit have three tenths
+    -- of it, the others the next three, and none of those more than two.
+    patience interval := nullif(current_setting('statement_timeout')::interval, interval '0');
+    give_up timestamptz;
     entry record;
     counted record;
     guess double precision;
@@ -122,39 +199,34 @@ begin
         return 0;
     end if;
     for entry in
-        select k.queue, greatest(most, least(w.max_length, 100000)) as up_to,
-               coalesce(w.bulk_tags, '{}') as bulk_tags
+        select k.queue, coalesce(w.bulk_tags, '{}') as bulk_tags,
+               -- Of longer ones a share of the pages says enough.
+               case when w.max_length <= 100000 and not w.off then w.max_length end as up_to
           from (select q.queue from leasehold.waiting_queues() as q (queue)
                 union select q.name from leasehold.queue q
                 union select w.queue from leasehold.watch w) k
-          left join leasehold.watch w on w.queue = k.queue and not w.off
+          left join leasehold.watch w on w.queue = k.queue
+         order by up_to nulls first, k.queue
     loop
-        select entry.queue as queue, coalesce(sum(t.running), 0) as running,
-               coalesce(sum(t.ready), 0) as ready, coalesce(sum(t.scheduled), 0) as scheduled,
-               coalesce(sum(t.retrying), 0) as retrying, coalesce(sum(t.length), 0) as length,
-               coalesce(sum(t.length) filter (where not leasehold.is_bulk(t.tag, entry.bulk_tags)), 0)
-                   as watched_length
-          into counted
-          from (select j.tag, count(*) as length, count(*) filter (where j.held) as running,
-                       count(*) filter (where not j.held
-                           and j.scheduled_at <= statement_timestamp()) as ready,
-                       count(*) filter (where not j.held and j.scheduled_at > statement_timestamp()
-                           and j.attempts = 0) as scheduled,
-                       count(*) filter (where not j.held and j.scheduled_at > statement_timestamp()
-                           and j.attempts > 0) as retrying
-                  from (select o.tag, o.held, o.scheduled_at, o.attempts from leasehold.job o
-                         where o.queue = entry.queue limit entry.up_to + 1) j
-                 group by j.tag) t;
+        give_up := statement_timestamp() + patience * case when entry.up_to is null then 0.3 else 0.6 end;
+        continue when entry.up_to is null and clock_timestamp() > give_up;
+        select entry.queue as queue, c.* into counted
+          from leasehold.count_queue(entry.queue, entry.bulk_tags, most, entry.up_to,
+                                     least(give_up, clock_timestamp() + patience / 5)) c;
         guess := (select m.value from leasehold.measure m where m.at = minute
             and m.kind = 'queue' and m.subject = entry.queue and m.metric = 'watched_length');
-        if counted.length <= entry.up_to or guess is null then
+        if counted.whole or guess is null then
             standing := standing || to_jsonb(counted);
-        elsif guess * share / 100 < 30 then
-            -- So few were met that it is a guess; those that were counted are there.
-            update leasehold.measure m set value = counted.watched_length
-             where m.at = minute and m.kind = 'queue' and m.subject = entry.queue
-               and m.metric = 'watched_length';
+            continue;
         end if;
+        -- Those that were counted are there. How many more there are is what the pages say; where the time was
+        -- up before the limit was met, they say nothing that raises an alarm.
+        if counted.watched_length <= entry.up_to then
+            guess := least(guess, entry.up_to);
+        end if;
+        update leasehold.measure m set value = greatest(guess, counted.watched_length)
+         where m.at = minute and m.kind = 'queue' and m.subject = entry.queue
+           and m.metric = 'watched_length';
     end loop;
     perform leasehold.note_queues(minute, standing);
     return jsonb_array_length(standing);

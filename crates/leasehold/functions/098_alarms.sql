@@ -194,7 +194,7 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
                    'event', event, 'alarm', entry.id, 'rule', entry.rule, 'subject', entry.subject,
                    'value', entry.value, 'threshold', entry.threshold, 'summary', entry.summary,
                    'raised_at', entry.raised_at, 'cleared_at', entry.cleared_at)),
-               -- The week ends it: the longest wait between two attempts is an hour.
+               -- The week ends it: the longest wait between two attempts is about an hour.
                1000, statement_timestamp() + interval '7 days'
           from leasehold.alarm_receiver r
          where r.seen_at > statement_timestamp() - interval '7 days'

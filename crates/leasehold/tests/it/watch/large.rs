@@ -1,5 +1,7 @@
 //! A table of jobs that is too large to be read every minute. How large that is, is a parameter.
 
+use leasehold::alarm;
+
 use super::up;
 use crate::sql::{Sql, all, one, run};
 
@@ -14,13 +16,17 @@ async fn measured(sql: &Sql, subject: &str, metric: &str) -> f64 {
     one(&sql.client, &text, &[]).await
 }
 
-/// Looks at about a hundred pages, as it would at a share of a very large table.
-async fn measure(sql: &Sql) {
-    let text = format!(
-        "begin; select leasehold.measure_queues({MINUTE}, 100), leasehold.recount_queues({MINUTE}); commit"
-    );
+/// Looks at about a hundred pages, as it would at a share of a very large table, and has all the time it
+/// needs. Gives how many queues were counted whole.
+async fn measure(sql: &Sql) -> i32 {
+    measure_by(sql, &format!("leasehold.recount_queues({MINUTE})")).await
+}
+
+async fn measure_by(sql: &Sql, recount: &str) -> i32 {
     run(&sql.client, "delete from leasehold.measure").await;
-    run(&sql.client, &text).await;
+    run(&sql.client, &format!("begin; select leasehold.measure_queues({MINUTE}, 100)")).await;
+    let counted = sql.client.query_one(&format!("select {recount}"), &[]).await.unwrap();
+    run(&sql.client, "commit").await;
     let share: f64 = one(
         &sql.client,
         "select value from leasehold.measure where metric = 'jobs_looked_at_percent'",
@@ -28,6 +34,18 @@ async fn measure(sql: &Sql) {
     )
     .await;
     assert!(share < 50.0, "{share} % of the pages");
+    counted.get("recount_queues")
+}
+
+/// Alarms that are up after what was measured has been judged.
+async fn judged(sql: &Sql) -> Vec<String> {
+    let measured = "select at from leasehold.measure where metric = 'sampled'";
+    let minute: jiff::Timestamp = one(&sql.client, measured, &[]).await;
+    // Only the last sample is judged.
+    let last = "update leasehold.duty set ran_at = $1::timestamptz + interval '1 minute' where name = 'measure'";
+    assert_eq!(sql.client.execute(last, &[&minute]).await.unwrap(), 1);
+    alarm::evaluate(&sql.client, minute).await.unwrap();
+    up(&sql.client).await
 }
 
 #[tokio::test]
@@ -43,7 +61,9 @@ async fn a_very_long_queue_is_estimated_and_short_ones_are_counted() {
          insert into leasehold.job (queue, name) select 'mail', 'note' from generate_series(1, 1900)",
     )
     .await;
-    measure(&sql).await;
+    let whole = measure(&sql).await;
+    let known = "select count(distinct subject)::int from leasehold.measure where kind = 'queue'";
+    assert_eq!(whole, one::<i32>(&sql.client, known, &[]).await - 1, "all but the long one");
     assert_eq!(measured(&sql, "small", "length").await, 57.0);
     assert_eq!(measured(&sql, "small", "ready").await, 50.0);
     assert_eq!(measured(&sql, "small", "scheduled").await, 7.0);
@@ -51,7 +71,54 @@ async fn a_very_long_queue_is_estimated_and_short_ones_are_counted() {
     assert_eq!(measured(&sql, "mail", "watched_length").await, 1900.0, "counted up to its limit");
     let long = measured(&sql, "long", "length").await;
     assert!((10_000.0..60_000.0).contains(&long), "{long}");
-    assert_eq!(up(&sql.client).await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_alarm_about_the_length_of_a_queue_is_never_a_guess() {
+    let sql = Sql::new().await;
+    // A few pages of each are looked at, and what those come to is anywhere around the limit.
+    run(
+        &sql.client,
+        "select leasehold.watch_queue('below', 'ann', of_max_length => 2000); \
+         select leasehold.watch_queue('above', 'ann', of_max_length => 2000); \
+         insert into leasehold.job (queue, name) select 'long', 'note' from generate_series(1, 30000); \
+         insert into leasehold.job (queue, name, tag) select 'below', 'note', 'api' from generate_series(1, 2000); \
+         insert into leasehold.job (queue, name, tag) select 'above', 'note', 'api' from generate_series(1, 2001); \
+         insert into leasehold.job (queue, name, tag, priority) \
+             select queue, 'note', 'reindex_all', 1000 from unnest('{below,above}'::text[]) queue, generate_series(1, 5000)",
+    )
+    .await;
+    for _ in 0..5 {
+        measure(&sql).await;
+        assert_eq!(measured(&sql, "below", "watched_length").await, 2000.0);
+        assert!(measured(&sql, "above", "watched_length").await > 2000.0);
+        assert_eq!(judged(&sql).await, ["queue_length_high above"]);
+        run(&sql.client, "delete from leasehold.alarm").await;
+    }
+}
+
+#[tokio::test]
+async fn a_queue_that_is_not_counted_in_time_raises_no_alarm() {
+    let sql = Sql::new().await;
+    // The bulk work is met first, and the pages say that there are thousands of others.
+    run(
+        &sql.client,
+        "select leasehold.watch_queue('notes', 'ann', of_max_length => 10); \
+         insert into leasehold.job (queue, name, tag) select 'notes', 'a', 'reindex_all' from generate_series(1, 20000); \
+         insert into leasehold.job (queue, name, tag) select 'notes', 'b', 'api' from generate_series(1, 10000)",
+    )
+    .await;
+    // Its time is over when it begins. The statement itself has none: that is read when it starts.
+    let late = format!(
+        "set_config('statement_timeout', '1ms', true), pg_sleep(0.01), leasehold.recount_queues({MINUTE}), \
+         set_config('statement_timeout', '0', true)"
+    );
+    measure_by(&sql, &late).await;
+    assert_eq!(measured(&sql, "notes", "watched_length").await, 10.0, "no more than it may have");
+    assert_eq!(judged(&sql).await, Vec::<String>::new());
+    measure(&sql).await;
+    assert!(measured(&sql, "notes", "watched_length").await > 10.0);
+    assert_eq!(judged(&sql).await, ["queue_length_high notes"]);
 }
 
 #[tokio::test]

@@ -49,12 +49,14 @@ async fn a_series_of_more_than_a_day_is_made_of_hours() {
         rows.iter().map(|row| (row.get(0), row.get(1))).collect()
     };
     let completed = series("completed").await;
-    assert_eq!(completed.len(), 120);
+    // In the first minute of a step there is nothing of it yet.
+    assert!([119, 120].contains(&completed.len()), "{} steps", completed.len());
     assert_eq!(completed[10], (None, 0), "nobody measured a month ago");
-    assert_eq!(completed[100], (Some(360.0), 360));
+    assert_eq!(completed[completed.len() - 20], (Some(360.0), 360));
     let whole: f64 = completed.iter().filter_map(|(value, _)| *value).sum();
     assert_eq!(whole, 480.0 * 60.0 + 1.0, "with what has not been rolled up yet");
-    assert_eq!(series("length").await[100], (Some(7.0), 360));
+    let length = series("length").await;
+    assert_eq!(length[length.len() - 20], (Some(7.0), 360));
 }
 
 #[tokio::test]
@@ -63,15 +65,15 @@ async fn what_is_past_its_time_goes_however_much_it_is() {
     run(
         &sql.client,
         "insert into leasehold.measure (at, kind, subject, metric, flow, value) \
-         select now() - interval '25 hours', 'queue', i::text, 'ready', false, 1 from generate_series(1, 120000) i; \
+         select now() - interval '25 hours', 'queue', i::text, 'ready', false, 1 from generate_series(1, 250) i; \
          insert into leasehold.tally (at, what, n) \
-         select now() - interval '3 hours', 'lost', 1 from generate_series(1, 60000)",
+         select now() - interval '3 hours', 'lost', 1 from generate_series(1, 120)",
     )
     .await;
-    a_minute_passes(&sql).await;
-    assert_eq!(sql.count("tally").await, 0);
-    let old = "select count(*) from leasehold.measure where at < now() - interval '24 hours'";
-    assert_eq!(one::<i64>(&sql.client, old, &[]).await, 0);
+    // More than goes at a time.
+    let removed: i64 = one(&sql.client, "select leasehold.prune_measures(100)", &[]).await;
+    assert_eq!(removed, 370);
+    assert_eq!((sql.count("measure").await, sql.count("tally").await), (0, 0));
 }
 
 #[tokio::test]
@@ -112,15 +114,13 @@ async fn a_chart_of_a_day_reads_one_metric_and_not_the_day() {
          analyze leasehold.measure",
     )
     .await;
-    // As `series` asks, with its settings.
-    run(&sql.client, "set enable_seqscan = off").await;
-    let plan: Vec<String> = all(
-        &sql.client,
-        "explain (analyze, buffers, costs off, timing off) select m.at, sum(m.value) from leasehold.measure m \
-          where m.kind = 'queue' and m.metric = any ('{metric3}') and m.at > now() - interval '24 hours' group by m.at",
-        &[],
-    )
-    .await;
-    let plan = plan.join("\n");
-    assert!(plan.contains("measure_series_idx"), "{plan}");
+    // A session of its own, which has read nothing else.
+    let reader = sql.actor().await;
+    run(&reader, "begin").await;
+    let chart =
+        "select count(value) from leasehold.series('queue', '{metric3}', back => '24 hours')";
+    assert_eq!(one::<i64>(&reader, chart, &[]).await, 1000, "minutes");
+    let met = "select pg_stat_get_xact_tuples_returned('leasehold.measure_series_idx'::regclass)";
+    assert_eq!(one::<i64>(&reader, met, &[]).await, 5000, "of 55000, by the index of its metric");
+    run(&reader, "commit").await;
 }
