@@ -1,9 +1,10 @@
 -- People and the groups that they read in.
 --
--- Refusals: AN001 the name is taken, AN002 the key came with something else, AN003 not found or not
+-- Refusals: AN001 the name is taken, AN002 the key came with something else, AN003 no such note or not
 -- visible, AN004 others have replied, AN005 no such group for this person, AN006 somebody else's,
 -- AN007 a reply with a group of its own, AN008 the account is gone,
--- AN009 it was changed meanwhile, AN010 nothing would be left of it, AN011 too many groups.
+-- AN009 it was changed meanwhile, AN010 nothing would be left of it, AN011 too many groups,
+-- AN012 no such person.
 
 -- The groups whose notes a person may read, by the names that rows have; null: nobody in particular.
 -- Every question about notes asks this. A group that was moved counts as the one it was moved to.
@@ -81,7 +82,7 @@ begin
     select name into old_name from annotations.user_account
      where id = who and deleted_at is null for update;
     if not found then
-        raise exception 'no such person' using errcode = 'AN003';
+        raise exception 'no such person' using errcode = 'AN012';
     end if;
     if old_name = new_name then
         return null;
@@ -111,7 +112,7 @@ begin
     update annotations.user_account set deleted_at = statement_timestamp(), display_name = ''
      where id = who and deleted_at is null;
     if not found then
-        raise exception 'no such person' using errcode = 'AN003';
+        raise exception 'no such person' using errcode = 'AN012';
     end if;
     delete from annotations.token where user_id = who;
     delete from annotations.membership where user_id = who;
@@ -128,7 +129,7 @@ begin
     perform from annotations.user_account u
       where u.id = who and u.deleted_at is null for no key update;
     if not found then
-        raise exception 'no such person' using errcode = 'AN003';
+        raise exception 'no such person' using errcode = 'AN012';
     end if;
     insert into annotations.membership (group_id, user_id)
     select which, who
@@ -193,7 +194,7 @@ begin
     select id into member from annotations.user_account
      where name = member_name and deleted_at is null;
     if not found then
-        raise exception 'no such person' using errcode = 'AN003';
+        raise exception 'no such person' using errcode = 'AN012';
     end if;
     perform annotations.let_in(member, which);
 end $$;

@@ -133,9 +133,14 @@ begin
     if new_text = '' and old.kind <> 'annotation' then
         raise exception 'a note without a passage needs a text' using errcode = 'AN010';
     end if;
-    if new_group is not null and new_group <> old.group_id then
+    -- A group that was moved goes by the name that people see, and by the one that the row still has.
+    if new_group = old.group_id
+       or new_group = (select g.moved_to from annotations.user_group g where g.id = old.group_id) then
+        new_group := null;
+    end if;
+    if new_group is not null then
         if old.kind = 'reply' then
-            raise exception 'a reply is where its conversation is' using errcode = 'AN004';
+            raise exception 'a reply is where its conversation is' using errcode = 'AN007';
         end if;
         perform from annotations.user_group g
           where g.id = new_group and g.moved_to is null

@@ -1,9 +1,19 @@
 -- Where a question to the index may look: the groups, and the former names of the person who is
--- looked for. The index keeps a name until the work of a rename has come by.
+-- looked for. The index keeps a name until the work of the rename is done and its jobs are, too: that is
+-- certain once index and table were seen equal after the end of the work. Work that is over is forgotten
+-- after a week, and its name with it.
 select case when $2::text is null then annotations.readable($1)
             else annotations.readable_as($1, $2) end,
        array(select f.name
                from annotations.user_account u
                join annotations.former_name f on f.user_id = u.id and f.name <> u.name
+               -- The work of the rename that gave the name up; if that is forgotten, of the next one.
+               join lateral (select b.finished_at from annotations.bulk b
+                              where b.tag = 'rename_user' and b.filter ->> 'user_id' = u.id::text
+                                and b.created_at >= f.given_up_at
+                              order by b.created_at limit 1) renaming
+                 on renaming.finished_at is null
+                 or renaming.finished_at >= coalesce((select m.equal_as_of from leasehold.mirror m
+                                                   where m.name = $4), '-infinity')
               where u.name = $3 and u.deleted_at is null
-              order by f.given_up_at desc limit 8)
+              order by f.given_up_at desc limit 20)

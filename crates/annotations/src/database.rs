@@ -27,14 +27,15 @@ pub const SCHEMA: Schema = Schema {
 };
 
 /// How long one statement may take before the request is answered with 503.
-const CALL_LIMIT: Duration = Duration::from_secs(10);
+pub const CALL_LIMIT: Duration = Duration::from_secs(10);
 
 /// Sessions that statements are spread over.
 pub struct Sessions(Links);
 
 impl Sessions {
-    pub fn new(database: &Database, count: usize) -> Self {
-        Self(Links::new(database, count, CALL_LIMIT))
+    /// `limit`: how long one statement may take.
+    pub fn new(database: &Database, count: usize, limit: Duration) -> Self {
+        Self(Links::new(database, count, limit))
     }
 
     pub async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Refused> {
@@ -60,6 +61,7 @@ fn refusal(error: CallError) -> Refused {
         Some("AN009") => Refused::ChangedMeanwhile,
         Some("AN010") => Refused::malformed(crate::save::NEEDS_TEXT),
         Some("AN011") => Refused::TooManyGroups,
+        Some("AN012") => Refused::NoSuchPerson,
         _ => Refused::Unavailable(match error {
             CallError::Database(error) => Unavailable::Database(error),
             CallError::TimedOut(limit) => Unavailable::TimedOut(limit),

@@ -7,12 +7,20 @@ use leasehold::error::{ConnectError, SchemaError};
 /// Why something was not done. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// Unknown, deleted, or not for this person's eyes: nobody learns which.
+    /// A note that is unknown, deleted, or not for this person's eyes: nobody learns which.
     #[error("there is no such annotation, or not any more")]
     NotFound,
+    #[error("there is no such person")]
+    NoSuchPerson,
+    #[error("there are no notes on this page")]
+    NoSuchPage,
+    /// Nor any other work on many notes. What is over is forgotten after a week.
+    #[error("there is no such re-index, or not any more")]
+    NoSuchReindex,
     #[error("there is no such group for you")]
     NoSuchGroup,
-    #[error("a person is in up to 1000 groups; leave one first")]
+    /// Said to whoever lets somebody in, too.
+    #[error("a person is in up to 1000 groups, and leaves one before they enter another")]
     TooManyGroups,
     #[error("somebody else wrote this")]
     NotYours,

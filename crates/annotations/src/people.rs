@@ -5,6 +5,7 @@
 //! - A name that somebody had is nobody else's, not after a rename and not after they left.
 //! - Renaming or leaving is one row and one job; what others see changes with that commit.
 
+use leasehold::link::Param;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -36,7 +37,7 @@ impl Annotations {
         let sql = "insert into annotations.token (hash, user_id) \
                    select $1, u.id from annotations.user_account u \
                    where u.name = $2 and u.deleted_at is null returning 1";
-        self.row(sql, &[(&token.hash(), Type::BYTEA), (&name, Type::TEXT)]).await?;
+        self.person(sql, &[(&token.hash(), Type::BYTEA), (&name, Type::TEXT)]).await?;
         Ok(token)
     }
 
@@ -53,7 +54,7 @@ impl Annotations {
                        delete from annotations.token t using made m \
                        where t.user_id = m.user_id returning 1) \
                    select (select count(*) from gone) from made";
-        let row = self.row(sql, &[(&token.hash(), Type::BYTEA), (&name, Type::TEXT)]).await?;
+        let row = self.person(sql, &[(&token.hash(), Type::BYTEA), (&name, Type::TEXT)]).await?;
         Ok((token, row.get(0)))
     }
 
@@ -76,7 +77,13 @@ impl Annotations {
     pub async fn user(&self, name: &str) -> Result<User, Refused> {
         let sql = "select id, name, display_name from annotations.user_account \
                    where name = $1 and deleted_at is null";
-        Ok(user(&self.row(sql, &[(&name, Type::TEXT)]).await?))
+        Ok(user(&self.person(sql, &[(&name, Type::TEXT)]).await?))
+    }
+
+    /// The row that a statement gives about somebody who is there.
+    async fn person(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, Refused> {
+        let rows = self.rows(sql, params).await?;
+        rows.into_iter().next().ok_or(Refused::NoSuchPerson)
     }
 
     /// Gives somebody another name. The number is that of the work which tells the index; `None`:
@@ -93,7 +100,7 @@ impl Annotations {
         check_display_name(name)?;
         let sql = "update annotations.user_account set display_name = $2 \
                    where id = $1 and deleted_at is null returning 1";
-        self.row(sql, &[(&who, Type::INT8), (&name, Type::TEXT)]).await?;
+        self.person(sql, &[(&who, Type::INT8), (&name, Type::TEXT)]).await?;
         Ok(())
     }
 

@@ -3,6 +3,8 @@
 //! A re-index changes no row. It asks for a comparison of each note with the index, behind the live
 //! saves; `force` writes what is equal, too.
 
+use std::ops::RangeInclusive;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio_postgres::types::Type;
@@ -14,6 +16,8 @@ use crate::service::Annotations;
 
 /// Notes that one request may name.
 pub const MOST_IDS: usize = 1000;
+/// Live saves have 1; from 1,000,000 on are jobs that were put off because the index lacked their note.
+const PRIORITIES: RangeInclusive<i32> = 2..=999_999;
 
 /// What is to be compared.
 #[derive(Clone, Debug)]
@@ -97,9 +101,9 @@ impl Annotations {
     ) -> Result<i64, Refused> {
         let filter = self.filter(what).await?;
         let priority = priority.unwrap_or(what.usual_priority());
-        if !(2..=1_000_000).contains(&priority) {
+        if !PRIORITIES.contains(&priority) {
             return Err(Refused::malformed(
-                "a re-index has a priority from 2 on: live saves have 1 and go first",
+                "a re-index has a priority from 2 to 999999: live saves have 1 and go first, what was put off goes last",
             ));
         }
         let row = self
@@ -119,7 +123,8 @@ impl Annotations {
 
     pub async fn progress(&self, id: i64) -> Result<Progress, Refused> {
         let sql = "select * from annotations.bulk_progress($1)";
-        let row = self.slow_row(sql, &[(&id, Type::INT8)]).await?;
+        let rows = self.slow_rows(sql, &[(&id, Type::INT8)]).await?;
+        let row = rows.first().ok_or(Refused::NoSuchReindex)?;
         Ok(Progress {
             id,
             tag: row.get(0),
@@ -131,11 +136,11 @@ impl Annotations {
         })
     }
 
-    /// Stops it. The number is that of jobs that were removed.
+    /// Stops it; what is over stays as it is. The number is that of jobs that were removed.
     pub async fn cancel_bulk(&self, id: i64) -> Result<i64, Refused> {
         let row = self.slow_row("select annotations.cancel_bulk($1)", &[(&id, Type::INT8)]).await?;
         match row.get::<_, Option<i64>>(0) {
-            None => Err(Refused::NotFound),
+            None => Err(Refused::NoSuchReindex),
             Some(-1) => Err(Refused::malformed(
                 "only a re-index can be stopped; a rename, a departure and a moved group go on to their end",
             )),
@@ -156,7 +161,9 @@ impl Annotations {
             What::Document(url) => {
                 let url = canonical(url)?;
                 let sql = "select id from annotations.document where url = $1";
-                json!({ "document_id": self.row(sql, &[(&url, Type::TEXT)]).await?.get::<_, i64>(0) })
+                let rows = self.rows(sql, &[(&url, Type::TEXT)]).await?;
+                let row = rows.first().ok_or(Refused::NoSuchPage)?;
+                json!({ "document_id": row.get::<_, i64>(0) })
             }
             What::Time { since, until } => {
                 json!({ "since": since.map(|at| at.to_string()), "until": until.map(|at| at.to_string()) })

@@ -5,13 +5,15 @@
 //!   old, restored or wrong can hide something for a while, and can never leak.
 //! - What somebody just saved is among what they find, whatever the index knows: their own rows that
 //!   changed since index and table were last seen equal come from Postgres.
-//! - A person is found by their present name from the commit of a rename on: the index is asked for
-//!   their former names as well, which are nobody else's.
+//! - A person is found by their present name from the commit of a rename on: until the index is known
+//!   to have followed, it is asked for their former names as well, which are nobody else's.
 //! - A search does not wait for an index that is much slower than usual, and does not ask while the
 //!   breaker is open. Then Postgres answers alone.
 //!
 //! # What can go wrong
 //! - The index lacks what others saved lately: `behind`. They see it as soon as the index has it.
+//! - Somebody takes more than twenty names before the index has followed, or it has not followed a week
+//!   after the work of a rename: what it has under the oldest of these names is not found by the new one.
 //! - The index is down: words are looked for in the newest 20,000 notes of the filter only.
 
 use std::time::Instant;
@@ -24,7 +26,7 @@ use crate::error::Refused;
 use crate::find::Reach;
 use crate::id::AnnotationId;
 use crate::index::{self, Hits, Query};
-use crate::mirror::Mirrored;
+use crate::mirror::{self, Mirrored};
 use crate::model::{Annotation, Cursor, Filter, Found, IndexState};
 use crate::service::Annotations;
 
@@ -134,6 +136,7 @@ impl Annotations {
             (&viewer as _, Type::INT8),
             (&filter.group as _, Type::TEXT),
             (&filter.user as _, Type::TEXT),
+            (&mirror::NAME as _, Type::TEXT),
         ];
         let row = self.row(include_str!("../queries/scope.sql"), &params).await?;
         Ok(Scope {
@@ -145,7 +148,7 @@ impl Annotations {
 
 struct Scope {
     groups: Vec<String>,
-    /// Of the person who is looked for. The index may still have their notes under these.
+    /// Of the person who is looked for: those that the index may still have their notes under.
     former_names: Vec<String>,
 }
 

@@ -7,7 +7,7 @@ use leasehold::Leasehold;
 use leasehold::link::Param;
 use tokio_postgres::Row;
 
-use crate::database::{SCHEMA, Sessions};
+use crate::database::{CALL_LIMIT, SCHEMA, Sessions};
 use crate::error::{Refused, StartError};
 use crate::mirror::Mirrored;
 use crate::settings::Settings;
@@ -39,6 +39,16 @@ impl Annotations {
         index: Option<crate::Index>,
         settings: Settings,
     ) -> Result<Self, StartError> {
+        Self::start_within(engine, index, settings, CALL_LIMIT).await
+    }
+
+    /// The same for somebody who has another patience: `limit` is how long one statement may take.
+    pub async fn start_within(
+        engine: Leasehold,
+        index: Option<crate::Index>,
+        settings: Settings,
+        limit: Duration,
+    ) -> Result<Self, StartError> {
         settings.check()?;
         let database = engine.database().clone();
         let session = SCHEMA.session(&database).await?;
@@ -49,8 +59,8 @@ impl Annotations {
         if rows.first().is_none_or(|row| row.get::<_, i64>(0) < 4) {
             return Err(StartError::NotMigrated);
         }
-        let sessions = Sessions::new(&database, SESSIONS);
-        let slow = Sessions::new(&database, SLOW_SESSIONS);
+        let sessions = Sessions::new(&database, SESSIONS, limit);
+        let slow = Sessions::new(&database, SLOW_SESSIONS, limit);
         let mirrored = match index {
             Some(index) => Some(Mirrored::start(&engine, index, &settings).await),
             None => None,
@@ -94,9 +104,18 @@ impl Annotations {
         self.0.sessions.query(sql, params).await
     }
 
-    /// The answer of a statement on many notes, which always gives one row.
+    /// The answer of a statement on many notes.
+    pub(crate) async fn slow_rows(
+        &self,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, Refused> {
+        self.0.slow.query(sql, params).await
+    }
+
+    /// The same of one that always gives one row.
     pub(crate) async fn slow_row(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, Refused> {
-        let rows = self.0.slow.query(sql, params).await?;
+        let rows = self.slow_rows(sql, params).await?;
         rows.into_iter().next().ok_or(Refused::NotFound)
     }
 

@@ -16,7 +16,8 @@
   });
   if (!form) return;
 
-  // One request, however often it is sent: the same key is the same note.
+  // One note, however often it is sent: the same words with the same key. Other words get another one:
+  // with a key that came before, the service would refuse them.
   const freshKey = () => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
   let key = freshKey();
   let selectors = null;
@@ -73,6 +74,9 @@
     // Not left in a field that nobody sees: keys would go there.
     one("#page-note").focus();
   });
+  form.addEventListener("input", () => {
+    key = freshKey();
+  });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     send(form, async () => {
@@ -126,7 +130,10 @@
     wrong.setAttribute("role", "alert");
     wrong.hidden = true;
     small.append(row, wrong);
-    const own = freshKey();
+    let own = freshKey();
+    small.addEventListener("input", () => {
+      own = freshKey();
+    });
     small.addEventListener("submit", (event) => {
       event.preventDefault();
       send(small, async () => {

@@ -95,8 +95,10 @@
     }
   }
 
+  opener.setAttribute("aria-expanded", "false");
   opener.addEventListener("click", () => {
     panel.hidden = !panel.hidden;
+    opener.setAttribute("aria-expanded", String(!panel.hidden));
     if (!panel.hidden) refresh();
   });
   add.addEventListener("mousedown", (event) => event.preventDefault());
@@ -115,9 +117,12 @@
   addEventListener("focus", () => {
     if (!panel.hidden && !enter.hidden) refresh();
   });
+  // The focus fell to the page around, as from a button that rests. Nobody put it there.
+  const isLost = () => document.activeElement === document.body;
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     if (save.disabled) return;
+    const from = shadow.activeElement;
     save.disabled = true;
     status.textContent = "";
     const target = { source: here, title: document.title.slice(0, 300) };
@@ -129,10 +134,14 @@
         body: JSON.stringify({ target, body: [{ type: "TextualBody", value: area.value.trim() }] }),
       });
       form.reset();
+      const wasHere = form.contains(shadow.activeElement);
       form.hidden = true;
+      if (wasHere || isLost()) opener.focus();
       await refresh();
     } catch (error) {
       status.textContent = error.message;
+      save.disabled = false;
+      if (isLost()) from?.focus();
     } finally {
       save.disabled = false;
     }

@@ -169,6 +169,9 @@ fn told_refused(refused: &Refused) -> Told {
     use StatusCode as S;
     let (status, code) = match refused {
         Refused::NotFound => (S::NOT_FOUND, "not_found"),
+        Refused::NoSuchPerson => (S::NOT_FOUND, "no_such_person"),
+        Refused::NoSuchPage => (S::NOT_FOUND, "no_such_page"),
+        Refused::NoSuchReindex => (S::NOT_FOUND, "no_such_reindex"),
         Refused::NoSuchGroup => (S::NOT_FOUND, "no_such_group"),
         Refused::NotYours => (S::FORBIDDEN, "not_yours"),
         Refused::HasReplies => (S::CONFLICT, "has_replies"),

@@ -4,7 +4,8 @@
 //! # What is true
 //! - Nothing leaves without the guarding headers, whoever wrote the answer.
 //! - Only origins from the settings are let in by a browser; none by default. They read and write
-//!   notes, and nothing else: accounts and groups are for our own pages.
+//!   notes, and learn who is logged in; accounts and the list of groups are for our own pages. A note
+//!   names its group, so an origin that is let in can know the ids of groups that wrote on a page.
 
 use axum::body::Body;
 use axum::extract::{Request, State};

@@ -57,7 +57,7 @@ const PROBLEMS: &Problems = &[
     ("/api/groups/{id}/move", "post", &[400, 401, 403, 404, 408, 413, 415]),
     ("/api/v1/reindex", "post", &[400, 401, 403, 404, 408, 413, 415, 422]),
     ("/api/v1/reindex/{id}", "get", &[401, 403, 404]),
-    ("/api/v1/reindex/{id}", "delete", &[401, 403, 404]),
+    ("/api/v1/reindex/{id}", "delete", &[401, 403, 404, 422]),
 ];
 
 /// The document for a service with these settings.

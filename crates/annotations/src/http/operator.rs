@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use super::errors::Failure;
 use super::web::{Answer, Shared, Web, answer, bearer, segment};
+use crate::error::Refused;
 use crate::id::AnnotationId;
 use crate::reindex::{Progress, What};
 
@@ -41,7 +42,7 @@ pub struct ReindexRequest {
     all: bool,
     /// Lower goes first; live saves have 1.
     #[serde(default)]
-    #[schema(minimum = 2, maximum = 1000000)]
+    #[schema(minimum = 2, maximum = 999999)]
     priority: Option<i32>,
     /// Writes what is equal, too.
     #[serde(default)]
@@ -149,7 +150,7 @@ pub async fn reindex(State(web): State<Shared>, request: Request) -> Answer {
 
 fn number(request: &Request) -> Result<i64, Failure> {
     let text = segment(request, 3)?;
-    text.parse().map_err(|_| Failure::Refused(crate::error::Refused::NotFound))
+    text.parse().map_err(|_| Failure::Refused(Refused::NoSuchReindex))
 }
 
 /// How far it has come.
@@ -162,10 +163,10 @@ pub async fn progress(State(web): State<Shared>, request: Request) -> Answer {
     answer(StatusCode::OK, &ReindexProgress::from(web.annotations.progress(id).await?))
 }
 
-/// Stops it.
+/// Stops it; what is over stays as it is.
 #[utoipa::path(delete, path = "/api/v1/reindex/{id}", tag = "operator", operation_id = "cancelReindex",
     params(("id" = String, Path, pattern = "^[1-9][0-9]{0,17}$")),
-    responses((status = 200, description = "Stopped", body = ReindexProgress)), security(("operator" = [])))]
+    responses((status = 200, description = "Stopped, or over before", body = ReindexProgress)), security(("operator" = [])))]
 pub async fn cancel(State(web): State<Shared>, request: Request) -> Answer {
     admit(&web, &request)?;
     let id = number(&request)?;

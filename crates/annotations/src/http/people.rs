@@ -17,7 +17,9 @@ pub struct Profile {
     /// Absent: nobody in particular.
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<Person>,
-    groups: Vec<GroupJson>,
+    /// Absent for pages of other origins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    groups: Option<Vec<GroupJson>>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -109,13 +111,21 @@ impl From<Group> for GroupJson {
 }
 
 /// Tells who is asking, and what they may read.
+///
+/// Pages of other origins learn who it is, and no more: whoever knows the id of an open group may join it.
 #[utoipa::path(get, path = "/api/profile", tag = "people", operation_id = "profile",
     responses((status = 200, description = "You", body = Profile)), security((), ("token" = [])))]
 pub async fn profile(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
     let viewer = web.viewer(request.headers()).await?;
-    let groups = web.annotations.groups(viewer.id()).await?;
-    let groups = groups.into_iter().map(GroupJson::from).collect();
+    let is_elsewhere = web.allowed_origin(request.headers()).is_some();
+    let groups = match is_elsewhere {
+        true => None,
+        false => {
+            let groups = web.annotations.groups(viewer.id()).await?;
+            Some(groups.into_iter().map(GroupJson::from).collect())
+        }
+    };
     answer(StatusCode::OK, &Profile { user: viewer.user.map(Person::from), groups })
 }
 

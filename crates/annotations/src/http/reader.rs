@@ -16,6 +16,9 @@ use crate::search::LARGEST_PAGE;
 
 /// The most replies that are read for a page.
 const MOST_REPLIES: usize = 1000;
+/// How often they are searched for. The index may be full of replies that Postgres does not show, such as
+/// those of somebody who left: they must not keep a request busy until it has passed them all.
+const MOST_ROUNDS: usize = MOST_REPLIES / LARGEST_PAGE + 2;
 
 /// `GET /`
 pub async fn reader(State(web): State<Shared>, request: Request) -> Answer {
@@ -100,15 +103,17 @@ async fn margin(
     })
 }
 
-/// The replies of a page, the newest first, up to a bound.
+/// The replies of a page, the newest first, up to a bound; `next`: there may be more.
 async fn replies(web: &Shared, viewer: &Viewer, url: &str) -> Result<Found, Failure> {
     let kind = Some(Kind::Reply.as_str());
     let filter = Filter { url: Some(url.to_owned()), kind, ..Filter::default() };
     let notes = &web.annotations;
     let mut all = notes.search(viewer.id(), &filter, None, LARGEST_PAGE).await?;
-    while all.rows.len() < MOST_REPLIES
-        && let Some(next) = all.next.take()
-    {
+    for _ in 1..MOST_ROUNDS {
+        if all.rows.len() >= MOST_REPLIES {
+            break;
+        }
+        let Some(next) = all.next.take() else { break };
         let more = notes.search(viewer.id(), &filter, Some(&next), LARGEST_PAGE).await?;
         all.rows.extend(more.rows);
         all.next = more.next;

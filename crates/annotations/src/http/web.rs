@@ -180,12 +180,13 @@ pub fn bearer(headers: &HeaderMap) -> Result<Option<Token>, Failure> {
 /// The part of a path after `before` others, with its escapes undone.
 pub fn segment(request: &Request, before: usize) -> Result<String, Failure> {
     let part = request::segment(request.uri().path(), before).filter(|part| !part.is_empty());
-    request::unescape(part.ok_or(Failure::NoRoute)?).ok_or(Failure::Refused(Refused::NotFound))
+    part.and_then(request::unescape).ok_or(Failure::NoRoute)
 }
 
 /// The note in a path. Whatever is no id is no note either.
 pub fn id_in(request: &Request, before: usize) -> Result<AnnotationId, Failure> {
-    segment(request, before)?.parse().map_err(|_| Failure::Refused(Refused::NotFound))
+    let id = segment(request, before).ok().and_then(|part| part.parse().ok());
+    id.ok_or(Failure::Refused(Refused::NotFound))
 }
 
 /// A value of the query; an empty one says nothing, as a form sends it.

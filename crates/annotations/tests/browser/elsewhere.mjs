@@ -112,3 +112,28 @@ export async function a_page_elsewhere_shows_and_takes_notes({ open, close, cont
   excuse(watched);
   return close(watched);
 }
+
+export async function the_focus_comes_back_to_where_the_notes_are_opened({ open, close, control }) {
+  const watched = await open();
+  const { page } = watched;
+  await signUp(watched);
+  await page.goto(`${control}/page`);
+  await page.waitForFunction(() => [...document.body.children].some((it) => it.shadowRoot));
+  const opener = await part(page, "button");
+  const expanded = () => opener.evaluate((it) => it.getAttribute("aria-expanded"));
+  equal(await expanded(), "false", "closed");
+  await opener.click();
+  equal(await expanded(), "true", "open");
+  await visible(page, "section div button");
+  await (await part(page, "section div button")).click();
+  await (await part(page, "textarea")).type("By the keyboard");
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("Enter");
+  await page.waitForFunction(() => {
+    const { shadowRoot } = [...document.body.children].find((it) => it.shadowRoot);
+    return [...shadowRoot.querySelectorAll("article p")].some((it) => it.textContent === "By the keyboard");
+  });
+  holds(await opener.evaluate((it) => it.getRootNode().activeElement === it), "not lost to the page around");
+  excuse(watched);
+  return close(watched);
+}

@@ -60,9 +60,9 @@ export async function the_focus_stays_where_somebody_works({ open, close }) {
     await page.focus(selector);
     await page.keyboard.press("Enter");
   };
-  const cards = (n) => page.waitForFunction((k) => document.querySelectorAll("#margin .card").length === k, {}, n);
   await press(`#note-${first} [data-add=tag]`);
-  await cards(2);
+  await page.waitForSelector("[data-drop=tag]");
+  equal((await texts(page)).sort(), ["Focus one", "Focus two"], "those of the tag");
   equal(await focus(), "tag", "on the filter that was chosen");
   // Asked, and then told.
   await press(`#note-${first} [data-do=delete]`);

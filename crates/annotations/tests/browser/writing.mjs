@@ -190,3 +190,35 @@ export async function what_cannot_be_saved_stays_in_the_form({ open, close }) {
   await card(page, "written on a train");
   return close(watched);
 }
+
+export async function changed_words_are_sent_with_another_key({ open, close }) {
+  const watched = await open();
+  const { page } = watched;
+  await signUp(watched);
+  // Whatever is saved gets no answer.
+  await page.evaluate(() => {
+    window.sent = [];
+    window.fetch = async (_, { headers }) => {
+      window.sent.push(headers["Idempotency-Key"]);
+      throw new TypeError("no answer");
+    };
+  });
+  const send = async (times) => {
+    await page.locator("#compose button[type=submit]").click();
+    await page.waitForFunction(
+      (n) => window.sent.length === n && !document.querySelector("#compose .alert").hidden,
+      {},
+      times,
+    );
+  };
+  await page.locator("#page-note").click();
+  await page.type("#compose-text", "Sent");
+  await send(1);
+  await send(2);
+  await page.type("#compose-text", ", and changed");
+  await send(3);
+  const [first, again, changed] = await page.evaluate(() => window.sent);
+  equal(again, first, "the same words, the same key");
+  holds(changed && changed !== first, "other words, another key");
+  return close(watched);
+}

@@ -125,14 +125,19 @@ async fn a_reindex_asks_for_what_is_meant_and_changes_no_row() {
         assert!(progress.finished && progress.waiting == 0, "{progress:?}");
     }
     assert_eq!(rig.count("select sum(version)::bigint from annotations.annotation").await, before);
-    assert!(matches!(
-        rig.notes.reindex(&What::User("nobody".to_owned()), None, false).await,
-        Err(Refused::NotFound)
-    ));
-    assert!(matches!(
-        rig.notes.reindex(&What::All, Some(1), false).await,
-        Err(Refused::Malformed(_))
-    ));
+    let nobody = rig.notes.reindex(&What::User("nobody".to_owned()), None, false).await;
+    assert!(matches!(nobody, Err(Refused::NoSuchPerson)), "{nobody:?}");
+    let nowhere = What::Document("https://example.com/nowhere".to_owned());
+    let nowhere = rig.notes.reindex(&nowhere, None, false).await;
+    assert!(matches!(nowhere, Err(Refused::NoSuchPage)), "{nowhere:?}");
+    assert!(matches!(rig.notes.progress(12_345).await, Err(Refused::NoSuchReindex)));
+    // Neither before live saves nor among what was put off.
+    for bad in [1, 1_000_000] {
+        let refused = rig.notes.reindex(&What::All, Some(bad), false).await;
+        let words = refused.expect_err("refused").to_string();
+        assert!(words.contains("from 2 to 999999"), "{words}");
+    }
+    rig.notes.reindex(&What::All, Some(999_999), false).await.unwrap();
 }
 
 #[tokio::test]
@@ -147,7 +152,7 @@ async fn a_reindex_that_is_cancelled_leaves_no_jobs_behind() {
     rig.work().await;
     let progress = rig.notes.progress(id).await.unwrap();
     assert!(progress.cancelled && progress.waiting == 0 && progress.rows == 5, "{progress:?}");
-    assert!(matches!(rig.notes.cancel_bulk(id + 1).await, Err(Refused::NotFound)));
+    assert!(matches!(rig.notes.cancel_bulk(id + 1).await, Err(Refused::NoSuchReindex)));
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Groups: how many somebody can be in, and what happens to those who join while a group moves.
 
-use annotations::{Refused, WORLD};
+use annotations::{Change, Refused, WORLD};
 
 use crate::rig::{Rig, until};
 
@@ -61,4 +61,40 @@ async fn whoever_joins_while_a_group_moves_is_not_left_in_it() {
         1,
         "alba, in the new one"
     );
+}
+
+#[tokio::test]
+async fn a_note_is_changed_under_the_group_that_people_see_while_its_row_is_on_the_way() {
+    let rig = Rig::alone().await;
+    let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
+    let old = rig.notes.make_group(alba.id, "Old", true).await.unwrap();
+    let new = rig.notes.make_group(alba.id, "New", true).await.unwrap();
+    for group in [&old, &new] {
+        rig.notes.join_group(bela.id, &group.id).await.unwrap();
+    }
+    let note = rig.note_in(&alba, Some(&old.id), "one").await;
+    let reply = rig.reply(&bela, &note, "two").await;
+    rig.notes.move_group(Some(alba.id), &old.id, &new.id).await.unwrap();
+    let change = |group: &str| Change {
+        text: Some("changed".to_owned()),
+        group: Some(group.to_owned()),
+        ..Change::default()
+    };
+    for (author, kept) in [(&alba, &note), (&bela, &reply)] {
+        let seen = rig.notes.read(Some(author.id), &kept.id).await.unwrap();
+        assert_eq!(seen.group, new.id);
+        // As it is shown; and as it was, for whoever looked before the move.
+        for group in [&new.id, &old.id] {
+            let changed = rig.notes.update(author, &kept.id, change(group)).await.unwrap();
+            assert_eq!((&changed.group, changed.text.as_str()), (&new.id, "changed"));
+        }
+    }
+    // Another group is another group.
+    let elsewhere = rig.notes.update(&alba, &note.id, change(WORLD)).await;
+    assert!(matches!(elsewhere, Err(Refused::HasReplies)), "{elsewhere:?}");
+    let elsewhere = rig.notes.update(&bela, &reply.id, change(WORLD)).await;
+    assert!(matches!(elsewhere, Err(Refused::ReplyElsewhere)), "{elsewhere:?}");
+    rig.work().await;
+    let changed = rig.notes.update(&alba, &note.id, change(&new.id)).await.unwrap();
+    assert_eq!(changed.group, new.id);
 }

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use annotations::index::{Query, SearchIndex as _, TantivyIndex, TantivySettings};
 use annotations::{
@@ -150,7 +151,8 @@ async fn f12_a_rebuild_under_writes_loses_nothing() {
         order(&rig, "rebuild").await;
         let changing = async {
             // Proven equal, and not searched yet.
-            rig.index().at_swap().await;
+            let at_swap = tokio::time::timeout(Duration::from_secs(60), rig.index().at_swap());
+            at_swap.await.expect("the rebuild gets here");
             let late = rig.note(&alba, "late giants").await;
             rewrite(&rig, &alba, &notes[0], "late windmills").await;
             rig.notes.delete(&alba, &notes[1].id).await.unwrap();

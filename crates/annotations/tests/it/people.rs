@@ -21,11 +21,11 @@ async fn h8_only_the_hash_of_a_token_is_kept() {
     rig.notes.forget_token(&token).await.unwrap();
     assert!(rig.notes.who(&token).await.unwrap().is_none());
     assert!(rig.notes.who(&second).await.unwrap().is_some());
-    assert!(matches!(rig.notes.new_token("nobody").await, Err(Refused::NotFound)));
+    assert!(matches!(rig.notes.new_token("nobody").await, Err(Refused::NoSuchPerson)));
 }
 
 #[tokio::test]
-async fn h8_a_new_token_can_take_the_place_of_all_others() {
+async fn a_new_token_can_take_the_place_of_all_others() {
     let rig = Rig::alone().await;
     let (user, first) = rig.notes.sign_up("sophia", "").await.unwrap();
     let (_, strangers) = rig.notes.sign_up("sancho", "").await.unwrap();
@@ -37,7 +37,7 @@ async fn h8_a_new_token_can_take_the_place_of_all_others() {
     }
     assert_eq!(rig.notes.who(&only).await.unwrap(), Some(user));
     assert!(rig.notes.who(&strangers).await.unwrap().is_some(), "others keep theirs");
-    assert!(matches!(rig.notes.only_token("nobody").await, Err(Refused::NotFound)));
+    assert!(matches!(rig.notes.only_token("nobody").await, Err(Refused::NoSuchPerson)));
 }
 
 #[tokio::test]
@@ -54,7 +54,7 @@ async fn a_name_is_one_persons_before_and_after() {
     rig.notes.delete_user(one.id).await.unwrap();
     assert!(matches!(rig.notes.sign_up("one", "").await, Err(Refused::NameTaken)), "of who left");
     assert!(matches!(rig.notes.sign_up("uno", "").await, Err(Refused::NameTaken)));
-    assert!(matches!(rig.notes.rename_user(one.id, "eins").await, Err(Refused::NotFound)));
+    assert!(matches!(rig.notes.rename_user(one.id, "eins").await, Err(Refused::NoSuchPerson)));
 }
 
 #[tokio::test]
@@ -175,4 +175,50 @@ async fn others_find_a_renamed_person_before_the_index_has_heard_of_it() {
         assert_eq!(rig.texts(None, &new).await, ["four", "three", "two", "one"]);
     })
     .await;
+}
+
+#[tokio::test]
+async fn the_index_is_asked_for_former_names_until_it_has_followed() {
+    let rig = Rig::new().await;
+    let user = rig.user("sophia").await;
+    rig.note(&user, "one").await;
+    rig.work_all().await;
+    let name = "sophiathefirst".to_owned();
+    let by = annotations::Filter { user: Some(name), ..on_page() };
+    let questions = async || {
+        let before = rig.index().asked();
+        assert_eq!(rig.texts(None, &by).await, ["one"]);
+        rig.index().asked() - before
+    };
+    rig.notes.rename_user(user.id, "sofia").await.unwrap();
+    rig.notes.rename_user(user.id, "sophiathefirst").await.unwrap();
+    assert_eq!(questions().await, 3, "the work has not begun");
+    rig.work_all().await;
+    // What was seen equal before the end of the work says nothing about it.
+    let seen_equal = async |when: &str| {
+        let sql = format!("update leasehold.mirror set equal_as_of = {when}");
+        rig.client.execute(&sql, &[]).await.unwrap();
+    };
+    seen_equal("(select min(finished_at) from annotations.bulk) - interval '1 second'").await;
+    assert_eq!(questions().await, 3, "its jobs may be behind");
+    seen_equal("(select max(finished_at) from annotations.bulk) + interval '1 second'").await;
+    assert_eq!(questions().await, 1, "the index has the new name everywhere");
+    rig.notes.rename_user(user.id, "sophia").await.unwrap();
+    rig.notes.rename_user(user.id, "sophiathefirst").await.unwrap();
+    assert_eq!(questions().await, 2, "only for the name that was given up since");
+}
+
+#[tokio::test]
+async fn however_often_somebody_is_renamed_the_index_is_asked_for_a_few_names() {
+    let rig = Rig::new().await;
+    let user = rig.user("sophia").await;
+    rig.note(&user, "one").await;
+    rig.work_all().await;
+    for number in 0..25 {
+        rig.notes.rename_user(user.id, &format!("sophia{number}")).await.unwrap();
+    }
+    let by = annotations::Filter { user: Some("sophia24".to_owned()), ..on_page() };
+    let before = rig.index().asked();
+    rig.texts(None, &by).await;
+    assert_eq!(rig.index().asked() - before, 21, "the last twenty");
 }

@@ -166,7 +166,7 @@ async fn only_authors_change_and_delete_and_replies_outlive_what_they_answer() {
 }
 
 #[tokio::test]
-async fn h14_a_reply_and_a_move_of_its_conversation_do_not_lock_each_other_out() {
+async fn c6_a_reply_and_a_move_of_its_conversation_do_not_lock_each_other_out() {
     let rig = Rig::alone().await;
     let alba = rig.user("alba").await;
     let group = rig.notes.make_group(alba.id, "Reading", false).await.unwrap();

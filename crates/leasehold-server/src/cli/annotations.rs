@@ -67,9 +67,11 @@ pub enum Groups {
     Move { group: String, to: String },
 }
 
-/// The service without its index: what people do here reaches the index through jobs.
+/// The service without its index: what people do here reaches the index through jobs. A statement may
+/// take as long as --patience says.
 pub async fn service(common: &Common) -> Result<Annotations, Failure> {
-    Ok(Annotations::start(common.engine().await?, None, Settings::default()).await?)
+    let (engine, settings) = (common.engine().await?, Settings::default());
+    Ok(Annotations::start_within(engine, None, settings, common.patience()).await?)
 }
 
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {

@@ -52,8 +52,9 @@ pub struct Args {
     /// Counts, and asks for nothing
     #[arg(long)]
     dry_run: bool,
-    /// Lower goes first; live saves have 1. Default: 100 for a person, group or page, 1000 for more
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(2..=1_000_000))]
+    /// Lower goes first, from 2 to 999999; live saves have 1. Default: 100 for a person, group or page,
+    /// 1000 for more
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(2..=999_999))]
     priority: Option<i32>,
     /// Writes what is equal, too
     #[arg(long)]
@@ -104,8 +105,9 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     } else if let Some(id) = args.cancel {
         let removed = notes.cancel_bulk(id).await?;
         let progress = notes.progress(id).await?;
-        out.one("reindex", &answer(&progress), |_| {
-            format!("re-index {id} is stopped; {removed} jobs were removed")
+        out.one("reindex", &answer(&progress), |_| match progress.cancelled {
+            true => format!("re-index {id} is stopped; {removed} jobs were removed"),
+            false => format!("there was nothing left to stop: {}", words(&progress)),
         })?;
     } else {
         begin(&notes, &args, common).await?;

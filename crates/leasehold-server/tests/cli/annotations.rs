@@ -91,14 +91,20 @@ async fn a_note_is_saved_searched_and_compared_again_through_serve() {
     let number = forced["reindex"]["id"].as_str().unwrap().to_owned();
     let seen = place.run(&["reindex", "--status", &number, "--watch"]).await.expect(0);
     assert!(seen.stdout.contains(&format!("re-index {number} is done")), "{}", seen.stdout);
-    place.run(&["reindex", "--cancel", &number]).await.expect(0);
+    let late = place.run(&["reindex", "--cancel", &number]).await.expect(0);
+    late.prints("there was nothing left to stop").prints("is done: 1 notes are in the index");
     place.run(&["reindex", "--cancel", &number, "--force"]).await.expect(2);
     let unknown = "0123456789012345678901";
     let none = place.run(&["reindex", "--ids", unknown, "--dry-run"]).await.expect(0);
     assert!(none.stdout.contains("0 notes would be compared"), "{}", none.stdout);
     place.run(&["reindex"]).await.expect(2);
     place.run(&["reindex", "--all", "--user", "sophia"]).await.expect(2);
-    place.run(&["reindex", "--status", "12345"]).await.expect(3);
+    place.run(&["reindex", "--status", "12345"]).await.expect(3).says("no such re-index");
+    place.run(&["reindex", "--user", "nobody"]).await.expect(3).says("no such person");
+    for bad in ["1", "1000000"] {
+        let refused = place.run(&["reindex", "--all", "--priority", bad]).await.expect(2);
+        refused.says("2..=999999");
+    }
 
     let pid = child.id().expect("it runs").to_string();
     assert!(
@@ -107,4 +113,20 @@ async fn a_note_is_saved_searched_and_compared_again_through_serve() {
     let ended = tokio::time::timeout(LIMIT, child.wait()).await.expect("an end in time").unwrap();
     assert_eq!(ended.code(), Some(0));
     let _ = std::fs::remove_dir_all(folder);
+}
+
+#[tokio::test]
+async fn a_reindex_that_nobody_works_on_is_stopped_and_a_count_has_the_patience_of_whoever_asks() {
+    let place = Place::new().await;
+    place.run(&["migrate", "up", "--service", "annotations"]).await.expect(0);
+    let begun = place.run(&["reindex", "--all", "--json"]).await.expect(0).json();
+    let number = begun["reindex"]["id"].as_str().unwrap().to_owned();
+    let stopped = place.run(&["reindex", "--cancel", &number]).await.expect(0);
+    stopped.prints(&format!("re-index {number} is stopped; 0 jobs were removed"));
+    // The count cannot end while somebody else has the table.
+    place.client.batch_execute("begin; lock table annotations.annotation").await.unwrap();
+    let counting = ["reindex", "--all", "--dry-run", "--patience", "100ms"];
+    place.run(&counting).await.expect(7).says("--patience");
+    place.client.batch_execute("rollback").await.unwrap();
+    place.run(&["reindex", "--all", "--dry-run"]).await.expect(0).prints("0 notes");
 }

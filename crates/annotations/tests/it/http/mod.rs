@@ -4,6 +4,7 @@ mod api;
 mod hostile;
 mod origins;
 mod pages;
+mod refusals;
 mod schema;
 mod versions;
 

@@ -1,4 +1,5 @@
-//! Pages of other origins, which the settings allow: they read and write notes, and nothing else.
+//! Pages of other origins, which the settings allow: they read and write notes, and learn who is logged
+//! in.
 
 use annotations::Settings;
 use reqwest::{Method, StatusCode};
@@ -115,4 +116,19 @@ async fn h10_an_allowed_page_reads_and_writes_notes_and_nothing_else() {
         let done = from_there(method.clone(), path, body).await.unwrap();
         assert!(done.status().is_success(), "{method} {path}: {}", done.status());
     }
+}
+
+#[tokio::test]
+async fn h10_an_allowed_page_learns_who_is_logged_in_and_not_their_groups() {
+    let origins = vec![PAGE_ELSEWHERE.to_owned()];
+    let site = Site::with(Settings { origins, ..settings() }).await;
+    let token = site.token("sophia").await;
+    let open = json!({ "name": "Reading", "open": true });
+    site.post("/api/groups").bearer_auth(&token).json(&open).send().await.unwrap();
+    let profile = || site.get("/api/profile").header("cookie", format!("notes={token}"));
+    let seen = profile().header("origin", PAGE_ELSEWHERE).send().await.unwrap();
+    let seen: Value = seen.json().await.unwrap();
+    assert_eq!(seen, json!({ "user": { "name": "sophia", "displayName": "" } }));
+    let own: Value = profile().send().await.unwrap().json().await.unwrap();
+    assert_eq!(own["groups"].as_array().unwrap().len(), 2, "our own pages have them");
 }

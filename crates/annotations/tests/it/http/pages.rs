@@ -120,6 +120,19 @@ async fn replies_to_a_deleted_note_are_still_shown() {
     site.save(&alba, &reply(&first, "late")).await;
 }
 
+/// Replies of somebody to a note, `reply 1.` and so on, each newer than the one before.
+async fn add_replies(site: &Site, root: &str, author: &str, from: i32, to: i32) {
+    let sql = "insert into annotations.annotation \
+                   (id, document_id, user_id, group_id, kind, parent_id, root_id, text, updated_at) \
+               select substr(replace(gen_random_uuid()::text, '-', ''), 1, 22), a.document_id, \
+                      u.id, a.group_id, 'reply', a.id, a.id, 'reply ' || n || '.', \
+                      a.updated_at + n * interval '1 ms' \
+               from annotations.annotation a, annotations.user_account u, \
+                    generate_series($3::int, $4) n \
+               where a.id = $1 and u.name = $2";
+    site.rig.client.execute(sql, &[&root, &author, &from, &to]).await.unwrap();
+}
+
 #[tokio::test]
 async fn long_conversations_are_shown_and_what_is_left_out_is_said() {
     let site = Site::new().await;
@@ -128,15 +141,7 @@ async fn long_conversations_are_shown_and_what_is_left_out_is_said() {
     let mut new = note("the beginning");
     new["target"]["source"] = json!(site.url("/"));
     let root = site.save(&token, &new).await["key"].as_str().unwrap().to_owned();
-    let more = "insert into annotations.annotation \
-                    (id, document_id, user_id, group_id, kind, parent_id, root_id, text, updated_at) \
-                select substr(replace(gen_random_uuid()::text, '-', ''), 1, 22), a.document_id, \
-                       a.user_id, a.group_id, 'reply', a.id, a.id, 'reply ' || n || '.', \
-                       a.updated_at + n * interval '1 ms' \
-                from annotations.annotation a, generate_series($2::int, $3) n where a.id = $1";
-    let add = async |from: i32, to: i32| {
-        site.rig.client.execute(more, &[&root, &from, &to]).await.unwrap();
-    };
+    let add = async |from: i32, to: i32| add_replies(&site, &root, "alba", from, to).await;
     let sentence = "Only the newest replies are shown here";
     add(1, 450).await;
     let words = page(&site, "/", &cookie).await;
@@ -146,4 +151,28 @@ async fn long_conversations_are_shown_and_what_is_left_out_is_said() {
     let words = page(&site, "/", &cookie).await;
     assert!(!words.contains("reply 1.") && words.contains("reply 1001."));
     assert!(words.contains(sentence));
+}
+
+#[tokio::test]
+async fn replies_of_somebody_who_left_do_not_keep_a_reader_waiting() {
+    let site = Site::new().await;
+    let (alba, bela) = (site.token("alba").await, site.token("bela").await);
+    let mut new = note("the beginning");
+    new["target"]["source"] = json!(site.url("/"));
+    let root = site.save(&alba, &new).await["key"].as_str().unwrap().to_owned();
+    add_replies(&site, &root, "alba", 1, 1).await;
+    add_replies(&site, &root, "bela", 2, 2500).await;
+    site.rig.work_all().await;
+    let gone = site.request(reqwest::Method::DELETE, "/api/users/bela").bearer_auth(&bela).send();
+    assert_eq!(gone.await.unwrap().status(), StatusCode::NO_CONTENT);
+    // The index still has all of them, and Postgres shows none.
+    let before = site.rig.index().asked();
+    let words = page(&site, "/", "").await;
+    let asked = site.rig.index().asked() - before;
+    assert!((2..=8).contains(&asked), "{asked} questions for one page");
+    assert!(words.contains("the beginning") && !words.contains("reply 2500."));
+    assert!(words.contains("Only the newest replies are shown here"), "there may be more");
+    // When they are removed, what was behind them is there.
+    site.rig.work_all().await;
+    assert!(page(&site, "/", "").await.contains("reply 1."));
 }
