@@ -3,10 +3,14 @@
 //! # What is true
 //! - Without a token the console listens on this machine only, and answers only to names of this
 //!   machine: a page of somebody else that makes its own name lead here gets nothing. Nor does anybody who
-//!   comes through a proxy, which makes every request look like one of this machine.
+//!   comes through a proxy that says so, and a browser changes nothing from a page of another machine's name.
 //! - With a token, every request shows it, by `Authorization: Bearer` or by the cookie that the log-in
 //!   gives. The cookie is made from the token and tells nothing of it.
 //! - A form of another page changes nothing here: browsers say where a request comes from.
+//!
+//! # What can go wrong
+//! - A proxy on this machine says nothing of itself, as nginx unless it is told to: then whoever comes
+//!   through it looks like somebody of this machine, and sees everything. Any proxy needs the token.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -42,8 +46,11 @@ pub enum Entry {
     Proxied,
 }
 
-/// What proxies add.
+/// What proxies add that say so.
 const PROXIED: [&str; 5] = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"];
+
+/// Why a form of another page is not taken.
+const ANOTHER_PAGE: &str = "this came from another page\n";
 
 /// What whoever put a proxy in front is to do.
 pub const BEHIND_A_PROXY: &str = "this came through a proxy, and there is no token: anybody might be behind it. \
@@ -87,6 +94,19 @@ impl Gatekeeper {
         }
     }
 
+    /// Whether a request that was let in may change something; else why not.
+    pub fn may_change(&self, headers: &HeaderMap) -> Result<(), &'static str> {
+        if !comes_from_here(headers) {
+            return Err(ANOTHER_PAGE);
+        }
+        match (&self.0, origin(headers)) {
+            // Our own page under a name that is not of this machine: a proxy stands between that says
+            // nothing of itself.
+            (None, Some(origin)) if !is_of_this_machine(Some(origin)) => Err(BEHIND_A_PROXY),
+            _ => Ok(()),
+        }
+    }
+
     /// The cookie for whoever shows the token.
     pub fn cookie_for(&self, shown: &str) -> Option<String> {
         let token = self.0.as_ref().filter(|token| same(shown, &token.text))?;
@@ -96,7 +116,7 @@ impl Gatekeeper {
 }
 
 /// Whether a request that changes something comes from a page of ours.
-pub fn comes_from_here(headers: &HeaderMap) -> bool {
+fn comes_from_here(headers: &HeaderMap) -> bool {
     match text(headers, header::HeaderName::from_static("sec-fetch-site")) {
         Some(site) => site == "same-origin",
         None => match text(headers, header::ORIGIN) {
@@ -107,6 +127,12 @@ pub fn comes_from_here(headers: &HeaderMap) -> bool {
             }
         },
     }
+}
+
+/// Whose page it is, as browsers say: host and port; what has none, such as `null`, as it is.
+fn origin(headers: &HeaderMap) -> Option<&str> {
+    let origin = text(headers, header::ORIGIN)?;
+    Some(origin.split_once("://").map_or(origin, |(_, host)| host))
 }
 
 fn host(headers: &HeaderMap) -> Option<&str> {
@@ -202,5 +228,31 @@ mod tests {
         ] {
             assert_eq!(comes_from_here(&headers(pairs)), here, "{pairs:?}");
         }
+    }
+
+    #[test]
+    fn without_a_token_nothing_is_changed_through_a_proxy_that_says_nothing() {
+        let keeper = Gatekeeper::new(None).expect("no token");
+        // As nginx passes a request on when it is told nothing but where to.
+        let through = |origin| {
+            headers(&[
+                ("host", "127.0.0.1:8090"),
+                ("origin", origin),
+                ("sec-fetch-site", "same-origin"),
+            ])
+        };
+        for own in ["http://localhost:8090", "http://127.0.0.1:8090", "http://[::1]:8090"] {
+            assert_eq!(keeper.may_change(&through(own)), Ok(()), "{own}");
+        }
+        for other in ["https://console.example", "http://10.0.0.1", "http://localhost.evil", "null"]
+        {
+            assert_eq!(keeper.may_change(&through(other)), Err(BEHIND_A_PROXY), "{other}");
+        }
+        let program = headers(&[("host", "127.0.0.1:8090")]);
+        assert_eq!(keeper.may_change(&program), Ok(()));
+        let elsewhere = headers(&[("host", "localhost"), ("sec-fetch-site", "cross-site")]);
+        assert_eq!(keeper.may_change(&elsewhere), Err(ANOTHER_PAGE));
+        let keeper = Gatekeeper::new(Some(TOKEN.to_owned())).expect("long enough");
+        assert_eq!(keeper.may_change(&through("https://console.example")), Ok(()));
     }
 }

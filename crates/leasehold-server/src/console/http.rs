@@ -18,7 +18,7 @@ use serde::Deserialize;
 use tokio_postgres::types::Type;
 
 use super::assets::ASSETS;
-use super::auth::{BEHIND_A_PROXY, Entry, Gatekeeper, comes_from_here};
+use super::auth::{BEHIND_A_PROXY, Entry, Gatekeeper};
 use super::model::{Overview, Range};
 use super::{page, read};
 use crate::housekeeping::Kept;
@@ -88,8 +88,10 @@ async fn admit(State(console): State<Console>, request: Request, next: Next) -> 
                 .into_response();
         }
     }
-    if !request.method().is_safe() && !comes_from_here(headers) {
-        return (StatusCode::FORBIDDEN, "this came from another page\n").into_response();
+    if !request.method().is_safe()
+        && let Err(why) = console.keeper.may_change(headers)
+    {
+        return (StatusCode::FORBIDDEN, why).into_response();
     }
     next.run(request).await
 }
@@ -167,8 +169,8 @@ async fn login(
     headers: HeaderMap,
     Form(shown): Form<Shown>,
 ) -> Response {
-    if !comes_from_here(&headers) {
-        return (StatusCode::FORBIDDEN, "this came from another page\n").into_response();
+    if let Err(why) = console.keeper.may_change(&headers) {
+        return (StatusCode::FORBIDDEN, why).into_response();
     }
     match console.keeper.cookie_for(shown.token.trim()) {
         Some(cookie) => ([(header::SET_COOKIE, cookie)], Redirect::to("/console")).into_response(),

@@ -108,8 +108,10 @@ pub struct Series {
     pub name: &'static str,
     pub title: &'static str,
     pub unit: &'static str,
-    /// The oldest first; null: nobody measured.
+    /// The oldest first, each the mean of its time; null: nobody measured.
     pub values: Vec<Option<f64>>,
+    /// What the last sample says; none: nobody has measured for three minutes.
+    pub now: Option<f64>,
     /// What to say when there is nothing to draw.
     #[serde(skip)]
     pub empty: &'static str,
@@ -166,13 +168,13 @@ pub struct Sweep {
     pub table: String,
     pub state: String,
     pub next_run_at: Timestamp,
-    /// None: nobody counted.
+    /// None, here and below: nobody counted.
     pub due: Option<f64>,
     pub finished: i64,
-    pub failing: f64,
-    pub dead: f64,
+    pub failing: Option<f64>,
+    pub dead: Option<f64>,
     pub reset: i64,
-    pub stuck: f64,
+    pub stuck: Option<f64>,
 }
 
 #[derive(Debug, Serialize)]

@@ -66,7 +66,7 @@ async fn read(
         housekeeping: kept,
         health: health::unknown(),
         range,
-        charts: charts(client, range).await?,
+        charts: charts(client, range, fresh.then_some(&latest)).await?,
         alarms: alarms(client).await?,
         queues: queues(client, &latest).await?,
         workers: workers(client).await?,
@@ -86,7 +86,7 @@ struct Latest {
 impl Latest {
     async fn read(client: &Transaction<'_>) -> Result<Self, tokio_postgres::Error> {
         let sql = "select at, kind, subject, metric, value from leasehold.latest() \
-                   where kind in ('queue', 'sweep', 'database') limit 20000";
+                   where kind in ('queue', 'sweep', 'mirror', 'database') limit 20000";
         let rows = client.query_typed(sql, &[]).await?;
         let mut values: BTreeMap<(String, String), BTreeMap<String, f64>> = BTreeMap::new();
         for row in &rows {
@@ -104,6 +104,16 @@ impl Latest {
     fn of(&self, kind: &str, subject: &str, metric: &str) -> f64 {
         self.find(kind, subject, metric).unwrap_or(0.0)
     }
+
+    /// Of all subjects together.
+    fn sum(&self, kind: &str, metrics: &[&str]) -> f64 {
+        let of_kind = self.values.iter().filter(|((known, _), _)| known == kind);
+        let one = |found: &BTreeMap<String, f64>| -> f64 {
+            metrics.iter().filter_map(|metric| found.get(*metric)).sum()
+        };
+        // From zero on: the sum of nothing is minus zero.
+        of_kind.fold(0.0, |sum, (_, found)| sum + one(found))
+    }
 }
 
 /// What a chart shows: its name, title, unit, and kind and metrics of what is drawn; what stands there
@@ -111,9 +121,11 @@ impl Latest {
 type Wanted<'a> =
     (&'static str, &'static str, &'static str, &'static str, &'a [&'a str], &'static str);
 
+/// `latest`: a sample that says how things are now.
 async fn charts(
     client: &Transaction<'_>,
     range: Range,
+    latest: Option<&Latest>,
 ) -> Result<Vec<Series>, tokio_postgres::Error> {
     let synced = ["synced_missing", "synced_different", "synced_deleted", "forced"];
     let wanted: [Wanted<'_>; 3] = [
@@ -160,12 +172,14 @@ async fn charts(
             let minutes = if flow { row.get::<_, i64>(1).max(1) as f64 } else { 1.0 };
             row.get::<_, Option<f64>>(0).map(|value| value / minutes)
         });
-        charts.push(Series { name, title, unit, values: values.collect(), empty });
+        let now = latest.map(|latest| latest.sum(kind, metrics));
+        charts.push(Series { name, title, unit, values: values.collect(), now, empty });
     }
     let mirrors = "select exists (select from leasehold.mirror)";
     let mirrored = client.query_typed(mirrors, &[]).await?.first().is_some_and(|row| row.get(0));
     if !mirrored && let Some(last) = charts.last_mut() {
         last.values.clear();
+        last.now = None;
     }
     Ok(charts)
 }
@@ -263,10 +277,10 @@ async fn sweeps(
             next_run_at: row.get("next_run_at"),
             due: latest.find("sweep", row.get("name"), "due"),
             finished: row.get("rows_finished"),
-            failing: latest.of("sweep", row.get("name"), "failing"),
-            dead: latest.of("sweep", row.get("name"), "dead"),
+            failing: latest.find("sweep", row.get("name"), "failing"),
+            dead: latest.find("sweep", row.get("name"), "dead"),
             reset: row.get("rows_reset"),
-            stuck: latest.of("sweep", row.get("name"), "stuck"),
+            stuck: latest.find("sweep", row.get("name"), "stuck"),
         })
         .collect())
 }

@@ -135,7 +135,7 @@ async fn whoever_comes_through_a_proxy_needs_a_token() {
     let tower = Tower::start().await;
     for path in ["/", "/console", "/console/live", "/console/api/overview", "/metrics"] {
         // The proxy runs on this machine and says so: only what it adds tells.
-        for name in ["X-Forwarded-For", "Forwarded", "X-Real-IP"] {
+        for name in ["X-Forwarded-For", "X-Forwarded-Host", "Forwarded", "X-Real-IP", "Via"] {
             let asked = client().get(format!("{}{path}", tower.url)).header(name, "203.0.113.9");
             let answer = asked.send().await.unwrap();
             assert_eq!(answer.status(), StatusCode::FORBIDDEN, "{path} {name}");

@@ -43,6 +43,28 @@
   // What somebody is about to do must not vanish under the hand.
   const busy = () => live.querySelector("details[open]") !== null;
 
+  // What tells one thing from another, also when all of them are new.
+  const nameOf = (it) =>
+    it.getAttribute("href") ?? it.getAttribute("aria-labelledby") ?? it.closest("[data-alarm]")?.dataset.alarm;
+
+  // Where the focus is, and how to put it back when everything here is new: onto the same thing; if that
+  // is gone, onto what stands around it.
+  const focused = () => {
+    const at = document.activeElement;
+    if (!live.contains(at)) return () => {};
+    const name = nameOf(at);
+    return () => {
+      const same = [...live.querySelectorAll("a, summary, .scroll")].find((it) => nameOf(it) === name);
+      (same ?? live.closest("main")).focus({ preventScroll: true });
+    };
+  };
+
+  // How far each table is scrolled, likewise.
+  const scrolled = () => {
+    const places = new Map([...live.querySelectorAll(".scroll")].map((box) => [nameOf(box), box.scrollLeft]));
+    return () => live.querySelectorAll(".scroll").forEach((box) => (box.scrollLeft = places.get(nameOf(box)) ?? 0));
+  };
+
   const ask = async () => {
     if (paused || document.hidden) return;
     if (busy()) return say("waiting", "waiting");
@@ -55,9 +77,9 @@
       const text = await answer.text();
       if (paused || busy()) return;
       const fresh = new DOMParser().parseFromString(text, "text/html");
-      const scrolled = [...live.querySelectorAll(".scroll")].map((box) => box.scrollLeft);
+      const back = [focused(), scrolled()];
       live.replaceChildren(...fresh.body.childNodes);
-      live.querySelectorAll(".scroll").forEach((box, place) => (box.scrollLeft = scrolled[place] ?? 0));
+      for (const put of back) put();
       say(answer.ok ? "live" : "lost", answer.ok ? "live" : "no database");
     } catch {
       say("lost", "reconnecting");

@@ -18,7 +18,7 @@ pub fn panel(alarms: &[Alarm], now: Timestamp) -> Markup {
 
 fn one(alarm: &Alarm, now: Timestamp) -> Markup {
     html! {
-        article.alarm.quieted[alarm.state == "silenced"] data-rule=(alarm.rule) {
+        article.alarm.quieted[alarm.state == "silenced"] data-alarm=(alarm.id) data-rule=(alarm.rule) {
             div.alarm-head {
                 h2 { (alarm.rule.replace('_', " ")) @if !alarm.subject.is_empty() { " · " (alarm.subject) } }
                 span.badge.bad[alarm.state == "open"] { (alarm.state) }

@@ -22,30 +22,65 @@ pub fn panel(charts: &[Series], range: Range) -> Markup {
 }
 
 fn one(series: &Series, range: Range) -> Markup {
-    let last = series.values.iter().rev().flatten().next();
-    let highest = series.values.iter().flatten().copied().fold(0.0, f64::max);
-    let label = match last {
-        Some(last) => format!(
-            "{} over {}: {} {} now, {} at most",
-            series.title,
-            range.says(),
-            exact(*last),
-            series.unit,
-            exact(highest)
-        ),
-        None => format!("{} over {}: nothing measured", series.title, range.says()),
-    };
+    let is_measured = series.values.iter().any(Option::is_some);
     html! {
         figure.panel data-chart=(series.name) {
             figcaption {
                 h2 { (series.title) }
-                @if let Some(last) = last { p.now { strong { (exact(*last)) } " " (series.unit) } }
+                @if let Some(now) = series.now { p.now { strong { (exact(now)) } " " (series.unit) } }
             }
-            @if last.is_some() {
-                (Chart { values: &series.values, minutes: range.minutes(), label: &label }.svg())
+            @if is_measured {
+                (Chart { values: &series.values, minutes: range.minutes(), label: &says(series, range) }.svg())
             } @else {
                 p.empty { (series.empty) }
             }
         }
+    }
+}
+
+/// The chart in words. A point of a long time is a mean: its line has a peak, which somebody may have
+/// exceeded for a moment.
+fn says(series: &Series, range: Range) -> String {
+    let peak = series.values.iter().flatten().copied().fold(0.0, f64::max);
+    let now = series.now.map(|now| format!("{} {} now, ", exact(now), series.unit));
+    let now = now.unwrap_or_default();
+    format!("{} over {}: {now}the line peaks at {}", series.title, range.says(), exact(peak))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(values: &[Option<f64>], now: Option<f64>) -> Series {
+        Series {
+            name: "queue_length",
+            title: "Queue length",
+            unit: "jobs",
+            values: values.to_vec(),
+            now,
+            empty: "Nothing has been measured yet.",
+        }
+    }
+
+    #[test]
+    fn now_is_what_the_last_sample_says_and_nothing_when_it_is_old() {
+        let values = [Some(4.0), Some(7.5), Some(2.0), None];
+        let known = series(&values, Some(3.0));
+        assert_eq!(
+            says(&known, Range::Month),
+            "Queue length over 30 days: 3 jobs now, the line peaks at 7.5"
+        );
+        let shown = one(&known, Range::Month).into_string();
+        assert!(shown.contains("<p class=\"now\"><strong>3</strong> jobs</p>"), "{shown}");
+        let old = series(&values, None);
+        assert_eq!(says(&old, Range::Day), "Queue length over 24 hours: the line peaks at 7.5");
+        let shown = one(&old, Range::Day).into_string();
+        assert!(!shown.contains("class=\"now\"") && shown.contains("<svg"), "{shown}");
+    }
+
+    #[test]
+    fn what_nobody_measured_is_not_drawn() {
+        let shown = one(&series(&[None, None], None), Range::HalfHour).into_string();
+        assert!(shown.contains("Nothing has been measured yet.") && !shown.contains("<svg"));
     }
 }

@@ -31,7 +31,15 @@ fn number(value: f64) -> Markup {
     html! { span.none[value == 0.0] { (super::chart::exact(value)) } }
 }
 
-/// The same for the page.
+/// The same of what somebody may not have counted.
+fn counted(value: Option<f64>) -> Markup {
+    match value {
+        Some(value) => number(value),
+        None => html! { span.none { "–" } },
+    }
+}
+
+/// A moment, for the page.
 pub fn moment_of(at: Timestamp, now: Timestamp) -> Markup {
     moment(at, now)
 }

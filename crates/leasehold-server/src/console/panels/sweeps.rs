@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use super::{moment, number};
+use super::{counted, moment, number};
 use crate::console::model::Sweep;
 
 pub fn panel(sweeps: &[Sweep], now: Timestamp) -> Markup {
@@ -26,12 +26,12 @@ pub fn panel(sweeps: &[Sweep], now: Timestamp) -> Markup {
                         th scope="row" { (sweep.name) " " span.hint { (sweep.table) } }
                         td { span.badge { (sweep.state) } }
                         td { (moment(sweep.next_run_at, now)) }
-                        td.n { @match sweep.due { Some(due) => (number(due)), None => { span.none { "–" } } } }
+                        td.n { (counted(sweep.due)) }
                         td.n { (number(sweep.finished as f64)) }
-                        td.n { (number(sweep.failing)) }
-                        td.n { (number(sweep.dead)) }
+                        td.n { (counted(sweep.failing)) }
+                        td.n { (counted(sweep.dead)) }
                         td.n { (number(sweep.reset as f64)) }
-                        td.n { (number(sweep.stuck)) }
+                        td.n { (counted(sweep.stuck)) }
                     }
                 } }
             }
