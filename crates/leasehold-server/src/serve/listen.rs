@@ -22,6 +22,35 @@ pub fn named_by(option: &'static str) -> impl Fn(Failure) -> Failure {
     move |failure| failure.hint(format!("choose another address: {option} 127.0.0.1:0"))
 }
 
+/// Where a service is to listen, under which address. Any free port is taken at once: links name it, and
+/// the service needs them when it starts. An address with a port is left to whoever has it until then.
+pub struct Wanted {
+    address: SocketAddr,
+    taken: Option<TcpListener>,
+}
+
+impl Wanted {
+    pub async fn find(address: SocketAddr) -> Result<Self, Failure> {
+        if address.port() != 0 {
+            return Ok(Self { address, taken: None });
+        }
+        let listener = listen(address).await?;
+        Ok(Self { address: listener.local_addr()?, taken: Some(listener) })
+    }
+
+    /// The address in links.
+    pub fn reachable(&self) -> String {
+        reachable(self.address)
+    }
+
+    pub async fn listen(self) -> Result<TcpListener, Failure> {
+        match self.taken {
+            Some(listener) => Ok(listener),
+            None => listen(self.address).await,
+        }
+    }
+}
+
 /// The address that somebody wants; else the usual one, or a free port when that is taken.
 pub async fn listen_somewhere(
     wanted: Option<SocketAddr>,

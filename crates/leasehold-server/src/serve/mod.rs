@@ -30,7 +30,7 @@ use crate::dev::signals::Signals;
 use crate::exit::{Code, Failure};
 use crate::housekeeping::{self, Kept};
 
-pub use listen::{listen, listen_somewhere, named_by, reachable};
+pub use listen::{Wanted, listen, listen_somewhere, named_by, reachable};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
@@ -87,13 +87,12 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let out = common.out();
     let wants = |name: Name| args.services.as_ref().map(|services| services.contains(&name));
     let wants_pastes = wants(Name::Pastes).unwrap_or(args.store.is_named());
-    let notes_settings =
-        args.annotations.settings(&reachable(args.annotations.annotations_listen))?;
     // Before anything is opened: a slip in the settings is said first.
-    let pastes = match wants_pastes {
+    args.annotations.settings(&reachable(args.annotations.annotations_listen))?;
+    let store = match wants_pastes {
         true => {
-            let settings = args.pastes.settings(&reachable(args.listen))?;
-            Some((settings, args.store.open()?))
+            args.pastes.settings(&reachable(args.listen))?;
+            Some(args.store.open()?)
         }
         false => None,
     };
@@ -106,26 +105,28 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
             Some(wanted) => wanted,
             None => are_there(&engine).await?,
         };
-        if pastes.is_none() && !notes {
+        if store.is_none() && !notes {
             return Err(nothing_to_serve());
         }
-        let pastes = match pastes {
-            Some((settings, store)) => {
+        let pastes = match store {
+            Some(store) => {
+                let named = named_by("--listen");
+                let wanted = Wanted::find(args.listen).await.map_err(&named)?;
+                let settings = args.pastes.settings(&wanted.reachable())?;
                 let pastes = pastes::start(engine.clone(), store, settings).await?;
-                let listener = listen(args.listen).await.map_err(named_by("--listen"))?;
-                Some((pastes, listener))
+                Some((pastes, wanted.listen().await.map_err(&named)?))
             }
             None => None,
         };
         let notes = match notes {
             true => {
-                let options = &args.annotations;
-                let works = !args.no_worker;
+                let (options, works) = (&args.annotations, !args.no_worker);
+                let named = named_by("--annotations-listen");
+                let wanted = Wanted::find(options.annotations_listen).await.map_err(&named)?;
+                let settings = options.settings(&wanted.reachable())?;
                 let notes =
-                    annotations::start(engine.clone(), &options.index, notes_settings, works)
-                        .await?;
-                let listener = listen(options.annotations_listen).await;
-                Some((notes, listener.map_err(named_by("--annotations-listen"))?))
+                    annotations::start(engine.clone(), &options.index, settings, works).await?;
+                Some((notes, wanted.listen().await.map_err(&named)?))
             }
             false => None,
         };

@@ -162,6 +162,30 @@ async fn what_is_missing_is_said_before_anything_listens() {
 }
 
 #[tokio::test]
+async fn links_name_the_free_port_that_was_taken() {
+    let place = Place::new().await;
+    for service in ["pastes", "annotations"] {
+        place.run(&["migrate", "up", "--service", service]).await.expect(0);
+    }
+    let store = std::env::temp_dir().join(format!("lh-serve-{}", uuid::Uuid::new_v4().simple()));
+    let any = "127.0.0.1:0";
+    let first = ["serve", "--no-console", "--listen", any, "--annotations-listen", any, "--store"];
+    let args = [&first[..], &[store.to_str().unwrap()]].concat();
+    let mut child = place.command(&args).stderr(Stdio::inherit()).spawn().unwrap();
+    let said = ready(&mut child).await;
+    for service in ["pastes", "annotations"] {
+        let url = said.lines().find_map(|line| line.strip_prefix(service)).expect(service).trim();
+        assert!(!url.contains(":0/"), "{said}");
+        let document = reqwest::get(format!("{url}openapi.json")).await.unwrap().text().await;
+        let document: serde_json::Value = serde_json::from_str(&document.unwrap()).unwrap();
+        assert_eq!(document["servers"][0]["url"], url.trim_end_matches('/'), "{service}");
+    }
+    child.start_kill().unwrap();
+    child.wait().await.unwrap();
+    let _ = std::fs::remove_dir_all(store);
+}
+
+#[tokio::test]
 async fn secrets_are_not_shown_in_help() {
     let mut help = command(&["serve", "--help"]);
     help.env("LEASEHOLD_PASTES_OPERATOR_TOKEN", "c4nary-token-0123456789")

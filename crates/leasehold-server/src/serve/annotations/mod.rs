@@ -91,11 +91,19 @@ impl From<StartError> for Failure {
 
 impl From<annotations::Refused> for Failure {
     fn from(error: annotations::Refused) -> Self {
-        use annotations::Refused;
+        use annotations::{Refused, Unavailable};
         match error {
-            Refused::NotFound => Self::not_found("there is no such person, page or piece of work"),
-            Refused::NoSuchGroup => Self::not_found(error),
+            Refused::NotFound
+            | Refused::NoSuchPerson
+            | Refused::NoSuchPage
+            | Refused::NoSuchReindex
+            | Refused::NoSuchGroup => Self::not_found(error),
             Refused::Malformed(text) => Self::usage(text),
+            Refused::Unavailable(Unavailable::TimedOut(limit)) => Self::timeout(format!(
+                "the database did not answer within {}",
+                crate::text::length(limit)
+            ))
+            .hint("commands wait as long as --patience says; or look at: leasehold doctor"),
             Refused::Unavailable(why) => Self::new(Code::Unreachable, why),
             other => Self::conflict(other),
         }

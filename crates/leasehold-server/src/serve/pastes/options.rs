@@ -127,10 +127,10 @@ fn parse_gate(text: &str) -> Result<GateKind, String> {
 
 impl PasteOptions {
     /// The settings; `address` is where the service listens.
-    pub fn settings(self, address: &str) -> Result<Settings, Failure> {
+    pub fn settings(&self, address: &str) -> Result<Settings, Failure> {
         let mut settings =
             Settings { base_url: format!("http://{address}"), ..Settings::default() };
-        set(&mut settings.base_url, self.pastes_base_url);
+        set(&mut settings.base_url, self.pastes_base_url.clone());
         set(&mut settings.default_expiry, self.pastes_default_expiry);
         // A shorter longest life makes the usual one shorter, too.
         set(&mut settings.max_expiry, self.pastes_max_expiry);
@@ -156,14 +156,14 @@ impl PasteOptions {
             operator_token(self.pastes_operator_token.as_deref(), Bearer::new)?;
         let expiry = &mut settings.expiry;
         expiry.when =
-            match (self.pastes_expiry_every, self.pastes_expiry_at, self.pastes_expiry_zone) {
+            match (self.pastes_expiry_every, &self.pastes_expiry_at, &self.pastes_expiry_zone) {
                 (Some(every), _, _) => When::Continuous { every: every.into() },
                 (None, at, zone) => When::Nightly {
-                    at: at.unwrap_or_else(|| "00:00".to_owned()),
-                    zone: zone.unwrap_or_else(|| "UTC".to_owned()),
+                    at: at.as_deref().unwrap_or("00:00").to_owned(),
+                    zone: zone.as_deref().unwrap_or("UTC").to_owned(),
                 },
             };
-        set(&mut expiry.gate, self.pastes_expiry_gate);
+        set(&mut expiry.gate, self.pastes_expiry_gate.clone());
         set(&mut expiry.batch, self.pastes_expiry_batch);
         set(&mut expiry.loops, self.pastes_expiry_loops);
         set(&mut expiry.watchdog_after, self.pastes_watchdog_after);
