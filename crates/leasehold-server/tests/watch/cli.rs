@@ -153,6 +153,9 @@ async fn a_command_that_hangs_does_not_delay_the_webhook() {
     for _ in 0..6 {
         assert!(receiver.next().await.text().starts_with("test test "));
     }
+    let hanging = "select count(*) from leasehold.job where name = 'leasehold.alarm.command' \
+                   and last_error is null";
+    assert_eq!(tower.place.number(hanging).await, 6, "none had to end first");
 }
 
 #[tokio::test]

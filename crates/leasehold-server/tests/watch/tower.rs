@@ -65,14 +65,15 @@ impl Tower {
         assert!(sampled.is_some(), "a minute has passed");
     }
 
-    /// A minute passes for a console that takes its own samples: nobody takes one while rows move.
+    /// A minute passes for a console that takes its own samples: nobody takes one while rows move. The
+    /// sample has been judged when this is over.
     pub async fn a_minute_passes_by_itself(&self) {
         self.sql("begin; select from leasehold.duty where name = 'measure' for update").await;
         age(&self.place.client, "1 minute").await;
         self.sql("commit").await;
-        let taken = "select count(*) from leasehold.duty where name = 'measure' \
-                      and ran_at = date_trunc('minute', statement_timestamp())";
-        until("a sample", async || self.place.number(taken).await == 1).await;
+        let judged = "select count(*) from leasehold.duty where name = 'judge' \
+                       and ran_at = date_trunc('minute', statement_timestamp())";
+        until("a sample and its judgement", async || self.place.number(judged).await == 1).await;
     }
 
     /// Alarms that are up, as `rule subject`.

@@ -155,7 +155,7 @@ async fn i6_a_job_that_runs_ends_as_usual_when_its_queue_is_paused_or_its_settin
     ] {
         let database = TestDatabase::new().await;
         let (engine, client) = (engine(&database).await, database.connect().await);
-        queue_settings(&client, "lease = '1 second'").await;
+        queue_settings(&client, "lease = '5 seconds'").await;
         let gate = Arc::new(Semaphore::new(0));
         let handler = async |_: Note, State(gate): State<Arc<Semaphore>>| {
             if let Ok(permit) = gate.acquire().await {
