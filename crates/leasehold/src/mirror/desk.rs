@@ -129,8 +129,11 @@ impl Desk {
 
     /// The store did not do it. Answers how long it is left alone. `asked`: when the call began.
     pub(super) fn failed(&self, error: &TargetError, asked: Instant) -> Duration {
+        let is_late = self.pace().is_late(asked);
         let wait = self.missed(&mut self.pace(), error, asked);
-        tracing::warn!(mirror = self.mirror.name, %error, ?wait, "the store is left alone");
+        if !is_late {
+            tracing::warn!(mirror = self.mirror.name, %error, ?wait, "the store is left alone");
+        }
         wait
     }
 

@@ -118,10 +118,15 @@ impl Pace {
         self.probe_until = None;
     }
 
+    /// Whether a call began before the store was given up: it says nothing new.
+    pub(super) fn is_late(&self, asked: Instant) -> bool {
+        self.closed_at.is_some_and(|closed| asked < closed)
+    }
+
     /// Answers how long the store is left alone. `too_much`: it was slow, or said so. `asked`: when the
     /// call began.
     pub(super) fn failed(&mut self, too_much: bool, asked: Instant, now: Instant) -> Duration {
-        if self.closed_at.is_some_and(|closed| asked < closed) {
+        if self.is_late(asked) {
             let until = self.closed_until.map(|until| until.saturating_duration_since(now));
             return until.unwrap_or_default().max(SHORT_WAIT);
         }
