@@ -46,6 +46,7 @@ export async function annotate(page, words, text, tags = "") {
   await select(page, words);
   await page.locator("#annotate").click();
   await page.waitForSelector("#compose:not([hidden])");
+  await page.waitForFunction(() => document.activeElement.id === "compose-text");
   await page.type("#compose-text", text);
   if (tags) await page.type("#compose-tags", tags);
   await page.locator("#compose button[type=submit]").click();
