@@ -57,6 +57,8 @@ pub const FUNCTIONS: &[(&str, &str)] = &[
     ("watch_others", include_str!("../../functions/0972_watch_others.sql")),
     ("watch_series", include_str!("../../functions/0973_watch_series.sql")),
     ("alarms", include_str!("../../functions/098_alarms.sql")),
+    ("alarm_words", include_str!("../../functions/0981_alarm_words.sql")),
+    ("alarm_people", include_str!("../../functions/0982_alarm_people.sql")),
     ("views", include_str!("../../functions/100_views.sql")),
     ("roles", include_str!("../../functions/110_roles.sql")),
 ];
