@@ -165,3 +165,16 @@ async fn declare(engine: &Leasehold, names: &[&str]) -> Result<(), Failure> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_that_does_not_end_is_given_up_and_tried_again() {
+        let told = tokio::time::timeout(2 * COMMAND_LIMIT, in_time(std::future::pending()));
+        let why = told.await.expect("given up").expect_err("not told");
+        assert!(!why.is_permanent(), "{why}");
+        assert_eq!(why.to_string(), "the command did not end within 60 s");
+    }
+}

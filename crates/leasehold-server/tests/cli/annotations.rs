@@ -125,7 +125,7 @@ async fn a_reindex_that_nobody_works_on_is_stopped_and_a_count_has_the_patience_
     stopped.prints(&format!("re-index {number} is stopped; 0 jobs were removed"));
     // The count cannot end while somebody else has the table.
     place.client.batch_execute("begin; lock table annotations.annotation").await.unwrap();
-    let counting = ["reindex", "--all", "--dry-run", "--patience", "100ms"];
+    let counting = ["reindex", "--all", "--dry-run", "--patience", "3s"];
     place.run(&counting).await.expect(7).says("--patience");
     place.client.batch_execute("rollback").await.unwrap();
     place.run(&["reindex", "--all", "--dry-run"]).await.expect(0).prints("0 notes");
