@@ -224,46 +224,6 @@ async fn a_job_is_over_only_when_both_sets_have_its_row() {
 }
 
 #[tokio::test]
-async fn f11_a_former_set_that_is_broken_does_not_stop_the_one_that_is_searched() {
-    let (margin, store) = filled(10).await;
-    let mirror = mirror(&store);
-    mirror.rebuild(&margin.engine).await.expect("rebuilt");
-    let (searched, former) = (store.searched(), store.set("set-1").expect("kept"));
-    former.faults(|faults| faults.down = true);
-    let direct = mirror.direct_writer(&margin.engine);
-    for n in 0..3 {
-        let key = format!("new {n}");
-        margin.write(&[&key]).await;
-        let tally = mirror.pass_once(&margin.engine).await.expect("a pass");
-        assert_eq!((tally.done, tally.snoozed), (0, 1), "its job waits for the former set");
-        assert!(searched.find(&key).is_some(), "searchable all the same");
-        assert!(!direct.is_closed(), "nobody is told to leave the store alone");
-        // However slow this machine is, the next pass has only its own row.
-        margin.sql("update leasehold.job set scheduled_at = now() + interval '1 hour'").await;
-    }
-    margin.write(&["direct"]).await;
-    direct.changed(["direct"]);
-    until("it is there", async || searched.find("direct").is_some()).await;
-    until("it was written", async || direct.written() == 1).await;
-    // What is searched is compared, and proven equal.
-    searched.tamper("n00003", 1, None);
-    assert_eq!(mirror.check_once(&margin.engine).await.expect("a check").differences, 1);
-    margin.due().await;
-    mirror.pass_once(&margin.engine).await.expect("a pass");
-    margin.assert_equals(&searched).await;
-    assert!(!direct.is_closed());
-    // When it is back, it gets what it missed, and the jobs end.
-    former.faults(|faults| faults.down = false);
-    until("no job is left", async || {
-        margin.due().await;
-        mirror.pass_once(&margin.engine).await.expect("a pass");
-        margin.jobs().await == 0
-    })
-    .await;
-    margin.assert_equals(&former).await;
-}
-
-#[tokio::test]
 async fn people_order_a_check_a_rebuild_and_its_end_and_a_worker_does_it() {
     let (margin, store) = filled(40).await;
     let worker = run(margin.engine.worker().mirror(mirror(&store).without_check()));

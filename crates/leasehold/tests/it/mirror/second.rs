@@ -21,6 +21,47 @@ async fn rebuilt(limit: Duration) -> (Margin, Mirror, ScriptedTarget, ScriptedTa
     (margin, mirror, searched, former)
 }
 
+/// When it is well again, it gets what it missed, and the jobs end.
+async fn catches_up(margin: &Margin, mirror: &Mirror, former: &ScriptedTarget) {
+    until("its jobs end", async || {
+        margin.due().await;
+        mirror.pass_once(&margin.engine).await.expect("a pass");
+        margin.jobs().await == 0
+    })
+    .await;
+    margin.assert_equals(former).await;
+}
+
+#[tokio::test]
+async fn f11_a_former_set_that_is_broken_does_not_stop_the_one_that_is_searched() {
+    let (margin, mirror, searched, former) = rebuilt(Duration::from_secs(5)).await;
+    former.faults(|faults| faults.down = true);
+    let direct = mirror.direct_writer(&margin.engine);
+    for n in 0..3 {
+        let key = format!("new {n}");
+        margin.write(&[&key]).await;
+        let tally = mirror.pass_once(&margin.engine).await.expect("a pass");
+        assert_eq!((tally.done, tally.snoozed), (0, 1), "its job waits for the former set");
+        assert!(searched.find(&key).is_some(), "searchable all the same");
+        assert!(!direct.is_closed(), "nobody is told to leave the store alone");
+        // However slow this machine is, the next pass has only its own row.
+        margin.sql("update leasehold.job set scheduled_at = now() + interval '1 hour'").await;
+    }
+    margin.write(&["direct"]).await;
+    direct.changed(["direct"]);
+    until("it is there", async || searched.find("direct").is_some()).await;
+    until("it was written", async || direct.written() == 1).await;
+    // What is searched is compared, and proven equal.
+    searched.tamper("n00003", 1, None);
+    assert_eq!(mirror.check_once(&margin.engine).await.expect("a check").differences, 1);
+    margin.due().await;
+    mirror.pass_once(&margin.engine).await.expect("a pass");
+    margin.assert_equals(&searched).await;
+    assert!(!direct.is_closed());
+    former.faults(|faults| faults.down = false);
+    catches_up(&margin, &mirror, &former).await;
+}
+
 #[tokio::test]
 async fn f11_a_former_set_that_hangs_is_asked_seldom_and_the_searched_one_is_written() {
     let (margin, mirror, searched, former) = rebuilt(Duration::from_millis(100)).await;
@@ -40,13 +81,7 @@ async fn f11_a_former_set_that_hangs_is_asked_seldom_and_the_searched_one_is_wri
     let asked = former.log().len() - before;
     assert!((1..=7).contains(&asked), "{asked} calls to a set that hangs");
     former.faults(|faults| faults.slow = None);
-    until("its jobs end", async || {
-        margin.due().await;
-        mirror.pass_once(&margin.engine).await.expect("a pass");
-        margin.jobs().await == 0
-    })
-    .await;
-    margin.assert_equals(&former).await;
+    catches_up(&margin, &mirror, &former).await;
 }
 
 #[tokio::test]
