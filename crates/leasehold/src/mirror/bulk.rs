@@ -7,12 +7,11 @@
 //! - Without people there are neither turns nor rests.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
 use super::desk::Desk;
-use super::pace::rest;
 use super::pass::Pass;
 use crate::queue::finish::Verdict;
 use crate::queue::lanes::PUT_OFF;
@@ -21,9 +20,20 @@ use crate::worker::Attempt;
 /// Jobs from this priority on are bulk work.
 const BULK: i32 = 100;
 
+/// How much longer than a pass bulk work rests, while people change rows.
+const REST: u32 = 5;
+/// A store that is slow for once must not put bulk work off for minutes.
+const LONGEST_REST: Duration = Duration::from_secs(2);
+
 /// Whether nobody waits for a job of this priority.
 pub(super) fn is_bulk(priority: i32) -> bool {
     priority % PUT_OFF >= BULK
+}
+
+/// How long bulk work rests after a pass that took so long. It has all the time in the world: people have
+/// most of it, and meanwhile more jobs gather for one go.
+fn rest(took: Duration) -> Duration {
+    took.saturating_mul(REST).min(LONGEST_REST)
 }
 
 /// Bulk work of this process.
@@ -78,6 +88,19 @@ pub(super) async fn run(desk: &Desk, attempts: Vec<Arc<Attempt>>) -> Vec<Verdict
         // Whoever gave up does not hear it, and has lost its lease.
         let _ = claim.answer.send(verdicts.by_ref().take(claim.attempts.len()).collect());
     }
-    *rests_until = Some(Instant::now() + rest(started.elapsed(), shared.is_live()));
+    *rests_until = Some(Instant::now() + rest(started.elapsed()));
     answered.try_recv().unwrap_or_else(|_| vec![Verdict::Release; count])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn bulk_work_rests_longer_than_it_works_and_not_for_ever() {
+        assert_eq!(rest(SECOND / 5), SECOND);
+        assert_eq!(rest(60 * SECOND), 2 * SECOND);
+    }
 }

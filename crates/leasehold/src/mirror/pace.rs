@@ -21,20 +21,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Documents in hand at one time, in bytes.
 const ROOM: usize = 16 << 20;
 
-/// How much longer than a pass bulk work rests, while people change rows.
-const REST: u32 = 5;
-/// A store that is slow for once must not put bulk work off for minutes.
-const LONGEST_REST: Duration = Duration::from_secs(2);
-
-/// How long bulk work rests after a pass that took so long. It has all the time in the world: while people
-/// change rows too, they have most of it, and meanwhile more jobs gather for one go.
-pub(super) fn rest(took: Duration, people_are_there: bool) -> Duration {
-    match people_are_there {
-        true => took.saturating_mul(REST).min(LONGEST_REST),
-        false => Duration::ZERO,
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Pace {
     size: usize,
@@ -238,13 +224,6 @@ mod tests {
         }
         assert_eq!(pace.ask(2500, LIMIT, now), Leave::Ask(2500));
         assert_eq!(pace.ask(100, LIMIT, now), Leave::Ask(100));
-    }
-
-    #[test]
-    fn bulk_work_rests_while_people_are_there_and_only_then() {
-        assert_eq!(rest(SECOND / 5, true), SECOND);
-        assert_eq!(rest(60 * SECOND, true), 2 * SECOND);
-        assert_eq!(rest(SECOND, false), Duration::ZERO);
     }
 
     #[test]

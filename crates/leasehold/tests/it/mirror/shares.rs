@@ -1,12 +1,14 @@
 //! Room for everybody: what fails again and again keeps nobody out, nor does a storm of other work.
 
+use std::time::Duration;
+
 use leasehold::events::Event;
 use leasehold::mirror::ItemError;
 use leasehold::{Finished, JobId};
 use leasehold_testing::target::Operation;
 
 use super::notes::Margin;
-use crate::rig::run;
+use crate::rig::{run, until};
 use crate::support::wait_for;
 
 /// How many jobs were claimed before one of these, which is completed.
@@ -82,6 +84,17 @@ async fn f10_a_re_index_of_everything_does_not_hold_up_what_is_saved_now() {
     assert!(before <= 200, "{before} of the others were claimed before it: one claim at most");
 }
 
+/// How many rows the store was asked about each time, the fewest first.
+fn looked_at(margin: &Margin) -> Vec<usize> {
+    let keys = |call| match call {
+        Operation::Held(keys) => Some(keys),
+        _ => None,
+    };
+    let mut looked: Vec<usize> = margin.target.log().into_iter().filter_map(keys).collect();
+    looked.sort_unstable();
+    looked
+}
+
 #[tokio::test]
 async fn f10_what_people_change_is_not_looked_at_together_with_a_large_re_index() {
     let margin = Margin::new().await;
@@ -89,15 +102,36 @@ async fn f10_what_people_change_is_not_looked_at_together_with_a_large_re_index(
     margin.sql("update leasehold.job set priority = 100, tag = 'rename'").await;
     margin.write(&["live"]).await;
     assert_eq!(margin.pass().await.done, 31);
-    let mut looked: Vec<usize> = margin
-        .target
-        .log()
-        .into_iter()
-        .filter_map(|call| match call {
-            Operation::Held(keys) => Some(keys),
-            _ => None,
+    // Each before it is written and afterwards.
+    assert_eq!(looked_at(&margin), [1, 1, 30, 30]);
+}
+
+#[tokio::test]
+async fn f10_while_people_are_there_bulk_work_gathers_for_the_next_pass() {
+    let margin = Margin::new().await;
+    let mirror = margin.mirror().without_check();
+    margin.write(&["live"]).await;
+    mirror.pass_once(&margin.engine).await.expect("a pass");
+    let worker = run(margin.engine.worker().mirror(mirror));
+    // So slow that the rest after a pass is longer than it takes to claim more.
+    margin.target.faults(|faults| faults.slow = Some(Duration::from_millis(300)));
+    for part in 0..4 {
+        let first = 5 * part + 1;
+        margin
+            .sql(&format!(
+                "begin; set local leasehold.priority = '100'; set local leasehold.tag = 'rename';
+                 insert into margin.note (id) select 'n' || n from generate_series({first}, {first} + 4) n;
+                 commit; select leasehold.wake('notes')"
+            ))
+            .await;
+        until("claimed", async || {
+            margin.count("select count(*) from leasehold.job where not held").await == 0
         })
-        .collect();
-    looked.sort_unstable();
-    assert_eq!(looked, [1, 1, 30, 30], "each before it is written and afterwards");
+        .await;
+    }
+    until("done", async || margin.jobs().await == 0).await;
+    worker.stop().await;
+    let most = looked_at(&margin).last().copied();
+    assert!(most >= Some(10), "{most:?}: parts that were claimed one by one, worked together");
+    margin.assert_equal().await;
 }
