@@ -8,7 +8,9 @@
 //! - A person is found by their present name from the commit of a rename on: until the index is known
 //!   to have followed, it is asked for their former names as well, which are nobody else's.
 //! - A search does not wait for an index that is much slower than usual, and does not ask while the
-//!   breaker is open. Then Postgres answers alone.
+//!   breaker is open. Then Postgres answers alone. Once somebody has waited in vain, the index must be
+//!   quicker than Postgres, until it has answered again: an outage costs a few people their patience,
+//!   not everybody.
 //!
 //! # What can go wrong
 //! - The index lacks what others saved lately: `behind`. They see it as soon as the index has it.
@@ -50,10 +52,27 @@ impl Annotations {
         let patience = mirrored.pace.patience(settings.index_patience, settings.index_limit);
         // On its own: whether the index answers at all is of interest when nobody waits any more.
         let (this, queries) = (self.clone(), questions(filter, scope, cursor, limit));
+        let trusted = mirrored.breaker.is_trusted();
         let asking = tokio::spawn(async move { this.ask(&queries).await });
-        match tokio::time::timeout(patience, asking).await {
-            Ok(Ok(Some(hits))) => self.shown(mirrored, viewer, filter, cursor, limit, hits).await,
-            _ => self.search_alone(viewer, filter, cursor, limit, IndexState::Down).await,
+        let alone = || self.search_alone(viewer, filter, cursor, limit, IndexState::Down);
+        let hits = if trusted {
+            match tokio::time::timeout(patience, asking).await {
+                Ok(answer) => answer.ok().flatten(),
+                Err(_) => {
+                    mirrored.breaker.doubt();
+                    None
+                }
+            }
+        } else {
+            tokio::select! {
+                biased;
+                Ok(Some(hits)) = asking => Some(hits),
+                found = alone() => return found,
+            }
+        };
+        match hits {
+            Some(hits) => self.shown(mirrored, viewer, filter, cursor, limit, hits).await,
+            None => alone().await,
         }
     }
 

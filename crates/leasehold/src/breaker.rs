@@ -4,6 +4,8 @@
 //! # What is true
 //! - Closed, everybody may ask. Open, nobody may, until the pause is over; then one may, and its answer
 //!   decides.
+//! - In doubt, because somebody waits no longer for an answer, one may ask at a time. The first answer
+//!   ends the doubt; failures count as ever.
 //!
 //! # What can go wrong
 //! - Whoever tries goes away without an answer, as a request whose client has left: the next one may
@@ -29,6 +31,7 @@ struct State {
     failed: u32,
     asked: u32,
     open_until: Option<Instant>,
+    doubted: bool,
     tried: bool,
 }
 
@@ -37,7 +40,7 @@ struct State {
 #[derive(Debug)]
 pub struct Question<'a> {
     breaker: &'a Breaker,
-    /// The one that decides whether an open breaker closes.
+    /// The one that may ask while others may not.
     tries: bool,
 }
 
@@ -45,7 +48,7 @@ impl Breaker {
     /// Opens for `pause` when `failures` of the last `of` questions failed, of which there are at most
     /// 31.
     pub const fn new(failures: u32, of: u32, pause: Duration) -> Self {
-        let state = State { failed: 0, asked: 0, open_until: None, tried: false };
+        let state = State { failed: 0, asked: 0, open_until: None, doubted: false, tried: false };
         Self { failures, of, pause, state: Mutex::new(state) }
     }
 
@@ -53,10 +56,10 @@ impl Breaker {
     pub fn ask(&self, now: Instant) -> Result<Question<'_>, Duration> {
         let mut state = self.state();
         match state.open_until {
-            None => Ok(Question { breaker: self, tries: false }),
+            None if !state.doubted => Ok(Question { breaker: self, tries: false }),
             Some(until) if now < until => Err(until - now),
-            Some(_) if state.tried => Err(WHILE_TRIED),
-            Some(_) => {
+            _ if state.tried => Err(WHILE_TRIED),
+            _ => {
                 state.tried = true;
                 Ok(Question { breaker: self, tries: true })
             }
@@ -65,6 +68,17 @@ impl Breaker {
 
     pub fn is_open(&self) -> bool {
         self.state().open_until.is_some()
+    }
+
+    /// Somebody waits no longer for an answer that may still come.
+    pub fn doubt(&self) {
+        self.state().doubted = true;
+    }
+
+    /// True when an answer is to be expected: the breaker is closed, and nobody doubts.
+    pub fn is_trusted(&self) -> bool {
+        let state = self.state();
+        state.open_until.is_none() && !state.doubted
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -85,6 +99,7 @@ impl Question<'_> {
             }
             return false;
         }
+        state.doubted &= !worked;
         state.failed = (state.failed << 1 | u32::from(!worked)) & ((1 << breaker.of) - 1);
         state.asked = (state.asked + 1).min(breaker.of);
         let opens = state.asked == breaker.of && state.failed.count_ones() >= breaker.failures;
@@ -155,6 +170,26 @@ mod tests {
         drop(breaker.ask(later).expect("one may try"));
         assert!(breaker.is_open(), "nothing was learnt");
         assert!(ask(&breaker, true, later), "or nobody could ever ask again");
+    }
+
+    #[test]
+    fn in_doubt_one_asks_at_a_time_until_an_answer_comes() {
+        let (breaker, now) = (Breaker::new(3, 3, PAUSE), Instant::now());
+        let late = breaker.ask(now).expect("closed");
+        breaker.doubt();
+        assert!(!breaker.is_trusted() && !breaker.is_open());
+        let trying = breaker.ask(now).expect("one may try, and needs not wait for a pause");
+        assert_eq!(breaker.ask(now).err(), Some(WHILE_TRIED), "and only one");
+        trying.tell(false, now);
+        assert!(!breaker.is_trusted(), "a failure is no answer");
+        late.tell(true, now);
+        assert!(breaker.is_trusted());
+        let (one, other) = (breaker.ask(now), breaker.ask(now));
+        assert!(one.is_ok() && other.is_ok(), "everybody may");
+        drop((one, other));
+        breaker.doubt();
+        assert!([false; 3].iter().all(|&worked| ask(&breaker, worked, now)), "failures count");
+        assert!(breaker.is_open());
     }
 
     #[test]
