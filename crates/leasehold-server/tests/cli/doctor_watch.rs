@@ -228,6 +228,12 @@ async fn samples_that_nobody_takes_or_that_vanish_are_said() {
     is(&check(&place, name).await, "ok", "the last sample was taken");
 
     age(&place.client, "10 minutes").await;
+    // A sample bears the beginning of its minute: without this it would be up to 11 minutes old.
+    sql(
+        &place,
+        "update leasehold.duty set ran_at = now() - interval '10 minutes' where name = 'measure'",
+    )
+    .await;
     a_worker(&place, "10 minutes").await;
     is(&check(&place, name).await, "fail", "no sample was taken for 10m");
     sql(&place, "update leasehold.worker set last_seen_at = now() - interval '1 hour'").await;
@@ -262,7 +268,10 @@ async fn samples_that_nobody_judges_are_said() {
         age(&place.client, "1 minute").await;
         only_sampled().await;
     }
-    is(&check(&place, name).await, "fail", "samples of the last 4m were not judged");
+    // Between the last two of them a minute of the real clock may have ended, too.
+    let found = check(&place, name).await;
+    is(&found, "fail", "samples of the last");
+    is(&found, "fail", "were not judged");
 }
 
 #[tokio::test]
