@@ -34,6 +34,51 @@ impl Barrier {
     }
 }
 
+/// A store that stops before it says what it holds, the first time with number 0.
+pub struct StopsAtHeld {
+    pub store: ScriptedTarget,
+    pub at: usize,
+    pub asked: AtomicUsize,
+    pub barrier: Arc<Barrier>,
+}
+
+impl Target for StopsAtHeld {
+    fn held<'a>(
+        &'a self,
+        keys: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<Option<Held>>, TargetError>> {
+        Box::pin(async move {
+            if self.asked.fetch_add(1, Ordering::SeqCst) == self.at {
+                self.barrier.stop().await;
+            }
+            self.store.held(keys).await
+        })
+    }
+
+    fn write<'a>(
+        &'a self,
+        writes: &'a [Write],
+    ) -> BoxFuture<'a, Result<Vec<Result<Written, ItemError>>, TargetError>> {
+        self.store.write(writes)
+    }
+
+    fn digest<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Digest, TargetError>> {
+        self.store.digest(range)
+    }
+
+    fn list<'a>(
+        &'a self,
+        range: &'a Range,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<(String, Held)>, TargetError>> {
+        self.store.list(range, most)
+    }
+
+    fn forget<'a>(&'a self, deletions: &'a [Tombstone]) -> BoxFuture<'a, Result<(), TargetError>> {
+        self.store.forget(deletions)
+    }
+}
+
 /// A store that stops before it adds up a range, the first time with number 0.
 pub struct StopsAtDigest {
     pub store: ScriptedTarget,

@@ -1,18 +1,14 @@
 //! The check: everything is compared, whatever the changes said.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use leasehold::events::Event;
-use leasehold::mirror::{
-    Digest, Held, ItemError, Range, Target, TargetError, Tombstone, Write, Written, fingerprint,
-};
-use leasehold_testing::ScriptedTarget;
+use leasehold::mirror::{ItemError, fingerprint};
 use serde_json::json;
-use tokio::sync::Notify;
 
+use super::barriers::{Barrier, StopsAtHeld};
 use super::notes::{Margin, bare};
 use crate::rig::{run, until};
 use crate::support::wait_for;
@@ -112,64 +108,20 @@ async fn f8_a_transaction_that_commits_late_is_not_passed_over() {
     margin.assert_equal().await;
 }
 
-/// A store that waits between the first look at what differs and the second one.
-struct LooksTwice {
-    store: ScriptedTarget,
-    looks: AtomicUsize,
-    looked: Arc<Notify>,
-    may_look_again: Arc<Notify>,
-}
-
-impl Target for LooksTwice {
-    fn held<'a>(
-        &'a self,
-        keys: &'a [String],
-    ) -> BoxFuture<'a, Result<Vec<Option<Held>>, TargetError>> {
-        Box::pin(async move {
-            if self.looks.fetch_add(1, Ordering::SeqCst) == 1 {
-                self.looked.notify_one();
-                self.may_look_again.notified().await;
-            }
-            self.store.held(keys).await
-        })
-    }
-
-    fn write<'a>(
-        &'a self,
-        writes: &'a [Write],
-    ) -> BoxFuture<'a, Result<Vec<Result<Written, ItemError>>, TargetError>> {
-        self.store.write(writes)
-    }
-
-    fn digest<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Digest, TargetError>> {
-        self.store.digest(range)
-    }
-
-    fn list<'a>(
-        &'a self,
-        range: &'a Range,
-        most: usize,
-    ) -> BoxFuture<'a, Result<Vec<(String, Held)>, TargetError>> {
-        self.store.list(range, most)
-    }
-
-    fn forget<'a>(&'a self, deletions: &'a [Tombstone]) -> BoxFuture<'a, Result<(), TargetError>> {
-        self.store.forget(deletions)
-    }
-}
-
 #[tokio::test]
 async fn f9_what_is_saved_or_deleted_during_a_check_is_left_alone() {
     let margin = Margin::new().await;
     margin.write_many(1, 30).await;
     margin.pass().await;
-    let (looked, may_look_again) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let mirror = bare().target(Arc::new(LooksTwice {
+    // Between the first look at what differs and the second one, which may wait as long as the test does.
+    let barrier = Arc::new(Barrier::default());
+    let store = StopsAtHeld {
         store: margin.target.clone(),
-        looks: AtomicUsize::new(0),
-        looked: Arc::clone(&looked),
-        may_look_again: Arc::clone(&may_look_again),
-    }));
+        at: 1,
+        asked: AtomicUsize::new(0),
+        barrier: Arc::clone(&barrier),
+    };
+    let mirror = bare().limit(Duration::from_secs(600)).target(Arc::new(store));
     // Saved and written, but the check looks through a store that shows nothing new yet.
     margin.target.faults(|faults| faults.lag = true);
     margin.write(&["during"]).await;
@@ -178,10 +130,10 @@ async fn f9_what_is_saved_or_deleted_during_a_check_is_left_alone() {
         let (mirror, engine) = (mirror.clone(), margin.engine.clone());
         async move { mirror.check_once(&engine).await.expect("a check") }
     });
-    looked.notified().await;
+    barrier.reached().await;
     margin.target.faults(|faults| faults.lag = false);
     margin.pass().await;
-    may_look_again.notify_one();
+    barrier.open();
     let report = checking.await.expect("a check");
     assert_eq!((report.differences, report.repairs), (0, 0), "{report:?}");
     margin.assert_equal().await;
@@ -270,6 +222,10 @@ async fn a_document_that_is_refused_for_good_stays_a_difference_and_does_not_pil
     margin.pass().await;
     for _ in 0..5 {
         assert_eq!(margin.check().await.differences, 1);
+        // Less than a minute ago, however slow this machine is.
+        margin
+            .sql("update leasehold.mirror_difference set repaired_at = now() + interval '1 hour'")
+            .await;
         margin.pass().await;
     }
     assert_eq!(
@@ -295,11 +251,13 @@ async fn changes_since_the_round_began_are_no_differences() {
     // Half-way through a round, somebody saves; the job waits for its time.
     margin.sql("update leasehold.mirror set check_after = 'Z', round_started_at = now() - interval '1 second'").await;
     margin.write(&["b"]).await;
+    margin.sql("update leasehold.job set scheduled_at = now() + interval '1 hour'").await;
+    // The next round, to which it is a difference, is far away.
     let mut worker = run(margin
         .engine
         .worker()
         .queue("other", 1)
-        .mirror(margin.mirror().check_every(Duration::from_millis(10))));
+        .mirror(margin.mirror().check_every(Duration::from_secs(3600))));
     let over = |event: &Event| match event {
         Event::MirrorChecked { differences, round_over: true, .. } => Some(*differences),
         _ => None,
@@ -308,7 +266,8 @@ async fn changes_since_the_round_began_are_no_differences() {
     worker.stop().await;
     let noted = "select count(*) from leasehold.mirror_difference";
     assert_eq!(margin.count(noted).await, 0);
-    until("b follows", async || margin.pass().await.done > 0 || margin.jobs().await == 0).await;
+    margin.due().await;
+    assert_eq!(margin.pass().await.done, 1, "b follows");
     margin.assert_equal().await;
 }
 

@@ -1,6 +1,6 @@
 //! The direct path: sooner, and never in the way.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::notes::Margin;
 use crate::rig::until;
@@ -26,20 +26,23 @@ async fn what_was_just_saved_changed_or_deleted_is_written_at_once() {
 #[tokio::test]
 async fn what_comes_in_a_crowd_is_written_together() {
     let margin = Margin::new().await;
-    let mirror = margin.mirror().direct_every(Duration::from_secs(20));
-    let direct = mirror.direct_writer(&margin.engine);
+    let every = Duration::from_secs(5);
+    let direct = margin.mirror().direct_every(every).direct_writer(&margin.engine);
     margin.write(&["a"]).await;
     margin.write_many(1, 20).await;
+    let began = Instant::now();
     direct.changed(["a"]);
     until("the first one is written at once", async || direct.written() == 1).await;
-    let calls = margin.target.log().len();
     for n in 1..=20 {
         direct.changed([format!("n{n:05}")]);
         // Whoever does not wait for the others would take it now.
         tokio::task::yield_now().await;
     }
     until("the others follow", async || direct.written() == 21).await;
-    assert_eq!(margin.target.log().len(), calls + 1, "by one call");
+    // By one call more, or where this machine stood still by as many as there was time for.
+    let calls = u32::try_from(margin.target.log().len()).unwrap();
+    let passed = began.elapsed();
+    assert!(every * (calls - 1) <= passed, "{calls} calls within {passed:?}");
     margin.assert_equal().await;
 }
 
@@ -58,19 +61,42 @@ async fn under_pressure_keys_are_dropped_and_counted_and_nobody_waits() {
     margin.assert_equal().await;
 }
 
+/// A key that a store which is down does not take, and another one in the second for which it is left alone
+/// then. False: that was over before the other one came, and says nothing.
+async fn is_left_alone(margin: &Margin) -> bool {
+    let direct = margin.mirror().direct_writer(&margin.engine);
+    let mut before = Instant::now();
+    direct.changed(["a"]);
+    until("it was tried", async || {
+        let is_tried = direct.dropped() == 1;
+        if !is_tried {
+            before = Instant::now();
+        }
+        is_tried
+    })
+    .await;
+    let (closed, calls) = (direct.is_closed(), margin.target.log().len());
+    direct.changed(["b"]);
+    until("it was not", async || direct.dropped() == 2).await;
+    let asked = margin.target.log().len() - calls;
+    if before.elapsed() >= Duration::from_secs(1) {
+        return false;
+    }
+    assert!(closed);
+    assert_eq!(asked, 0, "nobody asked");
+    true
+}
+
 #[tokio::test]
 async fn while_the_store_is_down_keys_are_left_to_their_jobs() {
     let margin = Margin::new().await;
     margin.target.faults(|faults| faults.down = true);
-    let direct = margin.mirror().direct_writer(&margin.engine);
     margin.write(&["a", "b"]).await;
-    direct.changed(["a"]);
-    until("it was tried", async || direct.dropped() == 1).await;
-    assert!(direct.is_closed());
-    let calls = margin.target.log().len();
-    direct.changed(["b"]);
-    until("it was not", async || direct.dropped() == 2).await;
-    assert_eq!(margin.target.log().len(), calls, "nobody asked");
+    let mut late = 0;
+    while !is_left_alone(&margin).await {
+        late += 1;
+        assert!(late < 50, "never within a second");
+    }
     margin.target.faults(|faults| faults.down = false);
     margin.pass().await;
     margin.assert_equal().await;
@@ -79,11 +105,11 @@ async fn while_the_store_is_down_keys_are_left_to_their_jobs() {
 #[tokio::test]
 async fn f11_a_key_of_which_there_is_nothing_to_write_says_nothing_about_the_store() {
     let margin = Margin::new().await;
+    margin.keep_put_off().await;
     margin.target.faults(|faults| faults.down = true);
     let mirror = margin.mirror();
     margin.write(&["a"]).await;
     assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").snoozed, 1);
-    margin.sql("update leasehold.job set scheduled_at = now() + interval '1 hour'").await;
     let calls = margin.target.log().len();
     let direct = mirror.direct_writer(&margin.engine);
     until("it was let in", async || {

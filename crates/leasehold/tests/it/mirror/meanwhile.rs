@@ -26,7 +26,8 @@ async fn f8_a_commit_behind_the_place_of_a_round_is_found_by_the_next_one() {
         digests: AtomicUsize::new(0),
         barrier: Arc::clone(&barrier),
     };
-    let mirror = bare().range(10).target(Arc::new(store));
+    // The range may wait as long as the test does.
+    let mirror = bare().range(10).limit(Duration::from_secs(600)).target(Arc::new(store));
     let checking = tokio::spawn({
         let (mirror, engine) = (mirror.clone(), margin.engine.clone());
         async move { mirror.check_once(&engine).await.expect("a check") }

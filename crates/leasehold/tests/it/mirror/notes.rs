@@ -43,7 +43,19 @@ pub fn bare() -> Mirror {
         .document(DOCUMENT)
         .verify_after(Duration::ZERO)
         .recheck_after(Duration::ZERO)
-        .limit(Duration::from_secs(5))
+        .limit(Duration::from_secs(60))
+}
+
+/// Waits for what takes its time on a slow machine: thousands of rows, or a store that is left alone for half
+/// a minute.
+pub async fn in_the_end(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let looking = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let seen = tokio::time::timeout(Duration::from_secs(300), looking).await;
+    assert!(seen.is_ok(), "waited five minutes for: {what}");
 }
 
 pub struct Margin {
@@ -65,6 +77,8 @@ impl Margin {
         let mut client = database.connect_directly().await;
         sql(&client, TABLES).await;
         Mirror::install(mirror, &mut client).await.expect("installed");
+        // Leases end when a test says so, not when the machine is slow.
+        sql(&client, "update leasehold.queue set lease = '1 day'").await;
         let engine = support::engine(&database).await;
         Self { engine, client, target: ScriptedTarget::new(), database }
     }
@@ -102,6 +116,22 @@ impl Margin {
     /// Waiting jobs are due, however long they were put off.
     pub async fn due(&self) {
         self.sql("update leasehold.job set scheduled_at = now() where not held").await;
+    }
+
+    /// What is put off stays so until the test says that it is due: a pass that takes longer than the
+    /// wait would meet it once more.
+    pub async fn keep_put_off(&self) {
+        self.sql(
+            "create function margin.much_later() returns trigger language plpgsql as $$
+             begin
+                 new.scheduled_at := new.scheduled_at + interval '1 hour';
+                 return new;
+             end $$;
+             create trigger much_later before update on leasehold.job for each row
+             when (old.held and not new.held and new.scheduled_at > statement_timestamp())
+             execute function margin.much_later()",
+        )
+        .await;
     }
 
     pub async fn jobs(&self) -> i64 {

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use leasehold_testing::target::Operation;
 
-use super::notes::Margin;
-use crate::rig::{run, until};
+use super::notes::{Margin, in_the_end};
+use crate::rig::run;
 
 #[tokio::test]
 async fn f11_a_store_that_is_down_costs_no_attempt_and_is_asked_by_one_at_a_time() {
     let margin = Margin::new().await;
+    margin.keep_put_off().await;
     margin.target.faults(|faults| faults.down = true);
     margin.write_many(1, 3000).await;
     let tally = margin.pass().await;
@@ -35,15 +36,15 @@ async fn f11_when_the_store_is_back_what_was_put_off_is_due_at_once() {
     margin.write_many(1, 200).await;
     let worker = run(margin.engine.worker().mirror(margin.mirror()));
     let off = "select count(*) from leasehold.job where priority > 1000000";
-    until("everything is put off", async || margin.count(off).await == 200).await;
+    in_the_end("everything is put off", async || margin.count(off).await == 200).await;
     // As after hours: nothing would come back by itself for a while.
     margin
         .sql("update leasehold.job set scheduled_at = now() + interval '1 hour' where not held")
         .await;
     margin.target.faults(|faults| faults.down = false);
     margin.write(&["fresh"]).await;
-    until("all is there", async || margin.target.documents().len() == 201).await;
-    until("no job is left", async || margin.jobs().await == 0).await;
+    in_the_end("all is there", async || margin.target.documents().len() == 201).await;
+    in_the_end("no job is left", async || margin.jobs().await == 0).await;
     worker.stop().await;
     margin.assert_equal().await;
 }
@@ -54,7 +55,7 @@ async fn f11_a_store_that_takes_little_at_a_time_gets_little_at_a_time() {
     margin.target.faults(|faults| faults.at_most = Some(50));
     margin.write_many(1, 1000).await;
     let mirror = margin.mirror();
-    until("all is there", async || {
+    in_the_end("all is there", async || {
         mirror.pass_once(&margin.engine).await.expect("a pass");
         margin.due().await;
         margin.jobs().await == 0
@@ -72,6 +73,7 @@ async fn f11_a_store_that_takes_little_at_a_time_gets_little_at_a_time() {
 #[tokio::test]
 async fn f11_a_store_that_does_not_answer_is_given_up_after_the_limit() {
     let margin = Margin::new().await;
+    margin.keep_put_off().await;
     margin.target.faults(|faults| faults.slow = Some(Duration::from_secs(3600)));
     margin.write(&["a"]).await;
     let mirror = margin.mirror().limit(Duration::from_millis(50));
@@ -83,6 +85,7 @@ async fn f11_a_store_that_does_not_answer_is_given_up_after_the_limit() {
 #[tokio::test]
 async fn answers_that_are_lost_and_writes_that_come_twice_change_nothing() {
     let margin = Margin::new().await;
+    margin.keep_put_off().await;
     margin.write(&["a", "b"]).await;
     margin.target.faults(|faults| faults.lose_answers = true);
     assert_eq!(margin.pass().await.snoozed, 2);

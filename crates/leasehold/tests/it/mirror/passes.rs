@@ -53,6 +53,7 @@ async fn a_row_that_the_store_has_already_is_not_written_again() {
 #[tokio::test]
 async fn f5_what_was_written_and_not_seen_keeps_its_job_until_it_is_seen() {
     let margin = Margin::new().await;
+    margin.keep_put_off().await;
     margin.target.faults(|faults| faults.lag = true);
     margin.write(&["a"]).await;
     let first = margin.pass().await;
@@ -74,6 +75,7 @@ async fn f5_what_was_written_and_not_seen_keeps_its_job_until_it_is_seen() {
 #[tokio::test]
 async fn f3_a_deletion_that_is_retried_after_the_row_came_back_deletes_nothing() {
     let margin = Margin::new().await;
+    margin.keep_put_off().await;
     // Above the clock, which alone would give the row that comes back a version that is high enough.
     margin.sql("insert into margin.note (id, version) values ('a', 9000000000000000)").await;
     margin.pass().await;
@@ -120,7 +122,9 @@ async fn f11_a_document_that_is_not_taken_now_waits_longer_each_time_and_never_r
     margin.write(&["a"]).await;
     let mut waits = Vec::new();
     for _ in 0..30 {
-        assert_eq!(margin.pass().await.snoozed, 1);
+        let tally = margin.pass().await;
+        // Once more, if the pass took longer than the wait.
+        assert!(tally.done == 0 && tally.snoozed >= 1, "{tally:?}");
         let wait = "select extract(epoch from scheduled_at - now()) from leasehold.job";
         waits.push(margin.count(wait).await);
         margin.due().await;
@@ -138,6 +142,7 @@ async fn a_row_whose_document_cannot_be_made_does_not_stop_its_neighbours() {
                          jsonb_build_object('body', 1 / (case when n.id = 'b' then 0 else 1 end))
                     from margin.note n where n.id = any($1)";
     let margin = Margin::new().await;
+    margin.keep_put_off().await;
     let mirror = margin.mirror().document(broken);
     margin.write(&["a", "b", "c", "d"]).await;
     let tally = mirror.pass_once(&margin.engine).await.expect("a pass");

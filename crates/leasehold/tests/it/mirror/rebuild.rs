@@ -154,6 +154,7 @@ async fn f11_a_rebuild_outlives_an_outage_of_the_store_while_it_fills_and_compar
 #[tokio::test]
 async fn f11_an_order_outlives_an_outage_of_any_length() {
     let (margin, store) = filled(10).await;
+    margin.keep_put_off().await;
     margin.sql("select leasehold.order_mirror('notes', 'rebuild', 'ann')").await;
     // As after minutes of it, one attempt every ten seconds.
     margin.sql("update leasehold.job set attempts = 24").await;
@@ -208,6 +209,7 @@ async fn a_rebuild_that_was_interrupted_goes_on_where_it_was() {
 #[tokio::test]
 async fn a_job_is_over_only_when_both_sets_have_its_row() {
     let (margin, store) = filled(10).await;
+    margin.keep_put_off().await;
     let mirror = mirror(&store);
     mirror.rebuild(&margin.engine).await.expect("rebuilt");
     let former = store.set("set-1").expect("kept");

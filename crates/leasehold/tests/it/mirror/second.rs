@@ -1,12 +1,12 @@
 //! The second set, when it does not do as it is told: nobody waits for it, and nothing about it is forgotten.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::mirror::Mirror;
 use leasehold_testing::{ScriptedTarget, ScriptedTargets};
 
-use super::notes::{Margin, bare};
+use super::notes::{Margin, bare, in_the_end};
 use crate::rig::until;
 
 /// Ten notes in the set that is searched and in the former one.
@@ -23,7 +23,7 @@ async fn rebuilt(limit: Duration) -> (Margin, Mirror, ScriptedTarget, ScriptedTa
 
 /// When it is well again, it gets what it missed, and the jobs end.
 async fn catches_up(margin: &Margin, mirror: &Mirror, former: &ScriptedTarget) {
-    until("its jobs end", async || {
+    in_the_end("its jobs end", async || {
         margin.due().await;
         mirror.pass_once(&margin.engine).await.expect("a pass");
         margin.jobs().await == 0
@@ -35,6 +35,8 @@ async fn catches_up(margin: &Margin, mirror: &Mirror, former: &ScriptedTarget) {
 #[tokio::test]
 async fn f11_a_former_set_that_is_broken_does_not_stop_the_one_that_is_searched() {
     let (margin, mirror, searched, former) = rebuilt(Duration::from_secs(5)).await;
+    // However slow this machine is, each pass has only its own row.
+    margin.keep_put_off().await;
     former.faults(|faults| faults.down = true);
     let direct = mirror.direct_writer(&margin.engine);
     for n in 0..3 {
@@ -44,8 +46,6 @@ async fn f11_a_former_set_that_is_broken_does_not_stop_the_one_that_is_searched(
         assert_eq!((tally.done, tally.snoozed), (0, 1), "its job waits for the former set");
         assert!(searched.find(&key).is_some(), "searchable all the same");
         assert!(!direct.is_closed(), "nobody is told to leave the store alone");
-        // However slow this machine is, the next pass has only its own row.
-        margin.sql("update leasehold.job set scheduled_at = now() + interval '1 hour'").await;
     }
     margin.write(&["direct"]).await;
     direct.changed(["direct"]);
@@ -65,7 +65,7 @@ async fn f11_a_former_set_that_is_broken_does_not_stop_the_one_that_is_searched(
 #[tokio::test]
 async fn f11_a_former_set_that_hangs_is_asked_seldom_and_the_searched_one_is_written() {
     let (margin, mirror, searched, former) = rebuilt(Duration::from_millis(100)).await;
-    let before = former.log().len();
+    let (before, began) = (former.log().len(), Instant::now());
     former.faults(|faults| faults.slow = Some(Duration::from_secs(3600)));
     let direct = mirror.direct_writer(&margin.engine);
     for n in 0..20 {
@@ -77,9 +77,10 @@ async fn f11_a_former_set_that_hangs_is_asked_seldom_and_the_searched_one_is_wri
     margin.write(&["direct"]).await;
     direct.changed(["direct"]);
     until("it is there", async || searched.find("direct").is_some()).await;
-    // Twice as long each time: even a machine that takes a minute for this asks it no more often.
-    let asked = former.log().len() - before;
-    assert!((1..=7).contains(&asked), "{asked} calls to a set that hangs");
+    // It is left alone for twice as long each time, up to half a minute.
+    let asked = (former.log().len() - before) as u64;
+    let most = 7 + began.elapsed().as_secs() / 30;
+    assert!((1..=most).contains(&asked), "{asked} calls to a set that hangs");
     former.faults(|faults| faults.slow = None);
     catches_up(&margin, &mirror, &former).await;
 }
@@ -99,7 +100,7 @@ async fn f12_differences_of_a_former_set_that_is_away_stay_noted() {
         assert_eq!(report.equal_as_of, Some(equal), "and nothing was proven");
     }
     former.faults(|faults| faults.down = false);
-    until("it is mended", async || {
+    in_the_end("it is mended", async || {
         margin.due().await;
         mirror.pass_once(&margin.engine).await.expect("a pass");
         check().await.is_equal() && margin.count(noted).await == 0

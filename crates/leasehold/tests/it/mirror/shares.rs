@@ -1,5 +1,7 @@
 //! Room for everybody: what fails again and again keeps nobody out, nor does a storm of other work.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use leasehold::events::Event;
@@ -7,7 +9,8 @@ use leasehold::mirror::ItemError;
 use leasehold::{Finished, JobId};
 use leasehold_testing::target::Operation;
 
-use super::notes::Margin;
+use super::barriers::{Barrier, StopsAtHeld};
+use super::notes::{Margin, bare};
 use crate::rig::{run, until};
 use crate::support::wait_for;
 
@@ -47,7 +50,7 @@ async fn x23_2500_jobs_that_cannot_be_done_do_not_keep_a_fresh_one_out() {
             faults.items.insert(format!("n{n:05}"), ItemError::Busy("not today".into()));
         }
     });
-    assert_eq!(margin.pass().await.snoozed, 2500);
+    assert!(margin.pass().await.snoozed >= 2500);
     // All of them are due again, and have been for longer than the fresh one.
     margin.sql("update leasehold.job set scheduled_at = now() - interval '1 hour'").await;
     margin.write(&["fresh"]).await;
@@ -109,12 +112,19 @@ async fn f10_what_people_change_is_not_looked_at_together_with_a_large_re_index(
 #[tokio::test]
 async fn f10_while_people_are_there_bulk_work_gathers_for_the_next_pass() {
     let margin = Margin::new().await;
-    let mirror = margin.mirror().without_check();
+    // The first pass of bulk work takes until all is claimed. Two looks are those of the pass before.
+    let barrier = Arc::new(Barrier::default());
+    let store = StopsAtHeld {
+        store: margin.target.clone(),
+        at: 2,
+        asked: AtomicUsize::new(0),
+        barrier: Arc::clone(&barrier),
+    };
+    let limit = Duration::from_secs(600);
+    let mirror = bare().limit(limit).without_check().target(Arc::new(store));
     margin.write(&["live"]).await;
-    mirror.pass_once(&margin.engine).await.expect("a pass");
+    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").done, 1);
     let worker = run(margin.engine.worker().mirror(mirror));
-    // So slow that the rest after a pass is longer than it takes to claim more.
-    margin.target.faults(|faults| faults.slow = Some(Duration::from_millis(300)));
     for part in 0..4 {
         let first = 5 * part + 1;
         margin
@@ -128,7 +138,11 @@ async fn f10_while_people_are_there_bulk_work_gathers_for_the_next_pass() {
             margin.count("select count(*) from leasehold.job where not held").await == 0
         })
         .await;
+        if part == 0 {
+            barrier.reached().await;
+        }
     }
+    barrier.open();
     until("done", async || margin.jobs().await == 0).await;
     worker.stop().await;
     let most = looked_at(&margin).last().copied();

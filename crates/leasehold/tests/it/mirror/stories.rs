@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use rustix::process::Signal;
 
 use super::child;
-use super::notes::Margin;
+use super::notes::{Margin, in_the_end};
 use crate::processes::Process;
 use crate::rig::{back_date_leases, run, until};
 
@@ -28,9 +28,9 @@ async fn f11_after_an_outage_nothing_is_missing_stale_or_a_ghost() {
     // Deleted and saved again under the same name.
     margin.write(&["n00002", "n01100"]).await;
     let off = "select count(*) from leasehold.job where priority > 1000000";
-    until("work is put off", async || margin.count(off).await > 1000).await;
+    in_the_end("work is put off", async || margin.count(off).await > 1000).await;
     margin.target.faults(|faults| faults.down = false);
-    until("no job is left", async || margin.jobs().await == 0).await;
+    in_the_end("no job is left", async || margin.jobs().await == 0).await;
     worker.stop().await;
     margin.assert_equal().await;
     let report = margin.check().await;
@@ -48,10 +48,10 @@ async fn a13_21500_notes_saved_while_the_store_was_away_are_all_there_afterwards
         margin.write_many(first, 2150).await;
     }
     let off = "select count(*) from leasehold.job where priority > 1000000";
-    until("work is put off", async || margin.count(off).await > 5000).await;
+    in_the_end("work is put off", async || margin.count(off).await > 5000).await;
     margin.target.faults(|faults| faults.down = false);
-    until("all is there", async || margin.target.documents().len() == 21_500).await;
-    until("no job is left", async || margin.jobs().await == 0).await;
+    in_the_end("all is there", async || margin.target.documents().len() == 21_500).await;
+    in_the_end("no job is left", async || margin.jobs().await == 0).await;
     worker.stop().await;
     margin.assert_equal().await;
     assert!(margin.check().await.is_equal());

@@ -8,6 +8,7 @@ use crate::rig::until;
 #[tokio::test]
 async fn f1_a_write_that_comes_late_does_not_replace_a_newer_one() {
     let margin = Margin::new().await;
+    margin.keep_put_off().await;
     margin.write(&["a"]).await;
     margin.target.faults(|faults| faults.delay_writes = true);
     assert_eq!(margin.pass().await.snoozed, 1, "the first write is under way");
@@ -25,6 +26,7 @@ async fn f1_a_write_that_comes_late_does_not_replace_a_newer_one() {
 #[tokio::test]
 async fn f1_a_store_that_ignores_versions_goes_back_and_is_found_out() {
     let margin = Margin::new().await;
+    margin.keep_put_off().await;
     margin.write(&["a"]).await;
     margin.target.faults(|faults| faults.delay_writes = true);
     margin.pass().await;
@@ -45,6 +47,7 @@ async fn f1_a_store_that_ignores_versions_goes_back_and_is_found_out() {
 #[tokio::test]
 async fn f2_a_deletion_outlives_writes_that_were_under_way_before_it() {
     let margin = Margin::new().await;
+    margin.keep_put_off().await;
     margin.write(&["a"]).await;
     margin.target.faults(|faults| faults.delay_writes = true);
     margin.pass().await;
@@ -77,6 +80,7 @@ async fn f2_a_deletion_outlives_writes_that_were_under_way_before_it() {
 #[tokio::test]
 async fn f2_a_store_that_forgets_deletions_by_itself_is_mended_by_the_check() {
     let margin = Margin::new().await;
+    margin.keep_put_off().await;
     margin.write(&["a"]).await;
     margin.target.faults(|faults| faults.delay_writes = true);
     margin.pass().await;

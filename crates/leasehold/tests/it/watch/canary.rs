@@ -2,7 +2,7 @@
 
 use leasehold::{Finished, JobError};
 
-use super::{a_minute_passes, value};
+use super::{a_minute_passes, happened};
 use crate::rig;
 use crate::sql::{Sql, one, run};
 use crate::support::{Note, engine};
@@ -20,8 +20,8 @@ async fn every_worker_completes_the_canary_of_its_queues() {
     assert_eq!(worker.next_end().await, Finished::Completed);
     worker.stop().await;
     a_minute_passes(&sql).await;
-    assert_eq!(value(&sql.client, "queue", "default", "completed").await, 1.0);
-    assert_eq!(value(&sql.client, "tag", "default/leasehold.canary", "completed").await, 1.0);
+    assert_eq!(happened(&sql.client, "queue", "default", "completed").await, 1.0);
+    assert_eq!(happened(&sql.client, "tag", "default/leasehold.canary", "completed").await, 1.0);
 }
 
 #[tokio::test]

@@ -38,10 +38,19 @@ pub async fn value(client: &Client, kind: &str, subject: &str, metric: &str) -> 
     one(client, sql, &[&kind, &subject, &metric]).await
 }
 
-/// A worker that is alive at this moment.
+/// How much of a flow was counted, in all minutes; NaN when there is none. Where the clock's minute turns
+/// between what happens and the sample, it is not in the last one.
+pub async fn happened(client: &Client, kind: &str, subject: &str, metric: &str) -> f64 {
+    let sql = "select coalesce(sum(value), 'NaN') from leasehold.measure \
+               where flow and kind = $1 and subject = $2 and metric = $3";
+    one(client, sql, &[&kind, &subject, &metric]).await
+}
+
+/// A worker that is alive, however long the test takes.
 pub async fn a_worker(client: &Client, queue: &str) {
     let sql = format!(
-        "select leasehold.register_worker('w/1', 'w', 'host', 1, '0', array['{queue}'], '{{}}', 1, 0, false)"
+        "select leasehold.register_worker('w/1', 'w', 'host', 1, '0', array['{queue}'], '{{}}', 1, 0, false); \
+         update leasehold.worker set last_seen_at = now() + interval '1 day'"
     );
     run(client, &sql).await;
 }

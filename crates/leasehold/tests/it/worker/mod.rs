@@ -15,8 +15,19 @@ mod transactions;
 use leasehold::{Enqueue, Finished};
 use leasehold_testing::TestDatabase;
 use tokio::sync::oneshot;
+use tokio_postgres::Client;
 
+use crate::rig::number;
 use crate::support::{Note, engine, finished};
+
+/// Takes the jobs of every open lease away, as if their workers had been silent for an hour. In one
+/// transaction: a renewal must not slip in between. Gives the number of jobs that went back.
+async fn expire_leases(client: &Client) -> i64 {
+    let text = "update leasehold.lease set lease_expires_at = now() - interval '1 hour' \
+                 where ended_at is null; \
+                select returned from leasehold.expire_leases()";
+    number(client, text).await
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_runs_and_leaves_the_table() {

@@ -7,9 +7,20 @@ use leasehold::events::Event;
 use leasehold::housekeeping::HousekeepingConfig;
 use leasehold::schedule::{Missed, Schedule};
 use leasehold_testing::TestDatabase;
+use tokio_postgres::Client;
 
 use crate::rig::{completed, count, jobs, number, run, sql, until};
 use crate::support::{Note, engine};
+
+/// Jobs that were ever made, in one look: a job moves from one table to the other.
+const MADE: &str = "select (select count(*) from leasehold.job) \
+    + (select coalesce(sum(cardinality(job_ids)), 0) from leasehold.history)";
+
+/// A slot a day, about twelve hours away.
+async fn daily(client: &Client) -> String {
+    let hour = "select extract(hour from now() at time zone 'UTC' + interval '12 hours')";
+    format!("0 {} * * *", count(client, hour).await)
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn d10_each_slot_fires_once_however_many_workers_watch_the_clock() {
@@ -30,10 +41,14 @@ async fn d10_each_slot_fires_once_however_many_workers_watch_the_clock() {
         count(&client, "select count(*) from leasehold.schedule").await == 1
     })
     .await;
+    // A slot may have come by now.
+    sql(&client, "update leasehold.schedule set paused_at = now(), paused_by = 'test'").await;
+    let before = count(&client, MADE).await;
     // An hour of slots passes.
     let minute = "(extract(epoch from next_slot) / 60)::bigint";
     let back = format!(
-        "update leasehold.schedule set next_slot = date_trunc('minute', now()) - interval '1 hour' returning {minute}"
+        "update leasehold.schedule set paused_at = null, paused_by = null, \
+         next_slot = date_trunc('minute', now()) - interval '1 hour' returning {minute}"
     );
     let began = number(&client, &back).await;
     let caught_up = "select count(*) from leasehold.schedule where next_slot > now()";
@@ -47,14 +62,16 @@ async fn d10_each_slot_fires_once_however_many_workers_watch_the_clock() {
         worker.stop().await;
     }
     let slots = number(&client, &format!("select {minute} from leasehold.schedule")).await - began;
-    assert_eq!(completed(&client).await, slots);
+    // The job of a slot that came at the very end may have found nobody to run it.
+    assert_eq!(count(&client, MADE).await - before, slots);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_schedule_with_missed_slots_runs_once_for_all_of_them() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
-    let schedule = Schedule::new("report", "* * * * *", "UTC", &Note { n: 1 }).expect("a schedule");
+    let cron = daily(&client).await;
+    let schedule = Schedule::new("report", cron, "UTC", &Note { n: 1 }).expect("a schedule");
     let eager =
         HousekeepingConfig { expire_every: Duration::from_millis(10), ..Default::default() };
     let worker = engine.worker().queue("default", 4).housekeeping(eager).schedule(schedule);
@@ -63,7 +80,8 @@ async fn a_schedule_with_missed_slots_runs_once_for_all_of_them() {
         count(&client, "select count(*) from leasehold.schedule").await == 1
     })
     .await;
-    sql(&client, "update leasehold.schedule set next_slot = next_slot - interval '1 day'").await;
+    sql(&client, "update leasehold.schedule set next_slot = next_slot - interval '2000 days'")
+        .await;
     worker.finished(1).await;
     worker.stop().await;
     assert_eq!(completed(&client).await, 1);
@@ -87,8 +105,9 @@ async fn the_first_slot_is_the_next_by_the_databases_clock_and_not_by_the_worker
     )
     .await;
     let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
-    let hourly = Schedule::new("hourly", "0 * * * *", "UTC", &Note { n: 1 }).expect("a schedule");
-    let worker = engine.worker().schedule(hourly).handle(async |_: Note| {});
+    let cron = daily(&client).await;
+    let schedule = Schedule::new("daily", cron, "UTC", &Note { n: 1 }).expect("a schedule");
+    let worker = engine.worker().schedule(schedule).handle(async |_: Note| {});
     let tally = worker.run_until_idle().await.expect("nothing is due");
     assert_eq!(tally.done, 0, "no slot has passed since it was declared");
     let ahead = "select count(*) from leasehold.schedule \
