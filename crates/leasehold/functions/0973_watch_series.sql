@@ -104,10 +104,10 @@ declare
     last timestamptz := date_bin(step, this_minute, origin);
     first timestamptz := last - back;
     by_hours boolean := back > interval '24 hours';
-    -- From here on there are only minutes.
+    -- From here on there are only minutes. Of any hour: what happened while nobody measured is added to its
+    -- minutes and its hour later, and that hour has no sample.
     rolled timestamptz := greatest(first, case when by_hours then (
         select h.at + interval '59 minutes' from leasehold.measure_hour h
-         where h.kind = 'database' and h.metric = 'sampled' and h.subject = ''
          order by h.at desc limit 1) end);
 begin
     return query

@@ -11,6 +11,8 @@ use crate::error::CallError;
 
 /// How long a table may keep us: for a lock, and for everything.
 const LIMITS: &str = "set local lock_timeout = '1s'; set local statement_timeout = '2s'";
+/// Without the table there is nobody to wait for, and a second slow statement would cost the whole sample.
+const WITHOUT: &str = "rollback to savepoint sweep; set local statement_timeout = '10s'";
 /// How long all of them may. Those beyond are measured without their tables.
 const ALL: Duration = Duration::from_secs(10);
 
@@ -32,8 +34,9 @@ pub(super) async fn measure(client: &Client, minute: Timestamp) -> Result<(), Ca
             // Out of time, as a rule. What the database refused is undone; all else ends the sample.
             Err(error) if error.as_db_error().is_some() => {
                 tracing::debug!(sweep, %error, "the table of a sweep could not be measured");
-                client.batch_execute("rollback to savepoint sweep").await?;
+                client.batch_execute(WITHOUT).await?;
                 one(client, sweep, minute, false).await?;
+                client.batch_execute(LIMITS).await?;
             }
             Err(error) => return Err(error.into()),
         }

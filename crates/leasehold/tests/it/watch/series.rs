@@ -64,6 +64,25 @@ async fn a_series_of_more_than_a_day_is_made_of_hours() {
 }
 
 #[tokio::test]
+async fn what_happened_while_nobody_measured_is_counted_once() {
+    let sql = Sql::new().await;
+    // Measured until three hours ago. Of the last hour nothing was sampled; what happened in it was found
+    // later, and is in its minutes and in the hour.
+    run(
+        &sql.client,
+        "insert into leasehold.measure_hour (at, kind, subject, metric, flow, value, highest, minutes) values \
+         (date_trunc('hour', now(), 'UTC') - interval '3 hours', 'database', '', 'sampled', false, 1, 1, 60), \
+         (date_trunc('hour', now(), 'UTC') - interval '1 hour', 'queue', 'mail', 'completed', true, 5, 5, 1); \
+         insert into leasehold.measure (at, kind, subject, metric, flow, value) values \
+         (date_trunc('hour', now(), 'UTC') - interval '30 minutes', 'queue', 'mail', 'completed', true, 5)",
+    )
+    .await;
+    let text = "select coalesce(sum(value), 0)::float8 \
+                  from leasehold.series('queue', '{completed}', null, '30 days', '6 hours')";
+    assert_eq!(one::<f64>(&sql.client, text, &[]).await, 5.0);
+}
+
+#[tokio::test]
 async fn what_is_past_its_time_goes_however_much_it_is() {
     let sql = Sql::new().await;
     let removed = loop {
