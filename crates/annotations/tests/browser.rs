@@ -36,7 +36,7 @@ use tokio::process::Command;
 use self::rig::Rig;
 
 /// For all checks together; each has its own limit in the script.
-const LIMIT: Duration = Duration::from_secs(540);
+const LIMIT: Duration = Duration::from_secs(1200);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn h3_h10_people_annotate_a_text_with_a_real_browser() {
@@ -60,7 +60,8 @@ async fn h3_h10_people_annotate_a_text_with_a_real_browser() {
     };
     let rig = Arc::new(Rig::with(settings).await);
     let service = annotations::router(rig.notes.clone());
-    let serving = tokio::spawn(annotations::http::serve(listener, service, std::future::pending()));
+    let (limits, stop) = (rig::patient(), std::future::pending());
+    let serving = tokio::spawn(annotations::http::serve_within(listener, service, limits, stop));
 
     // Another origin: it switches the index, and has a page with our script in it.
     let store = Arc::clone(rig.store.as_ref().unwrap());

@@ -231,18 +231,22 @@ mod tests {
         }
     }
 
-    /// What a service with this router says.
-    async fn hear(router: Router, request: &str) -> String {
+    const SHORT: Duration = Duration::from_millis(10);
+    /// No slow machine gets there.
+    const LONG: Duration = Duration::from_secs(600);
+
+    /// What a service with this router says, which has so long to answer.
+    async fn hear(router: Router, request: &str, patience: Duration) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let limits = ServerLimits { request: Duration::from_millis(10), ..ServerLimits::default() };
+        let limits = ServerLimits { head: LONG, request: patience, ..ServerLimits::default() };
         let serving = tokio::spawn(serve_within(listener, router, limits, std::future::pending()));
         let mut stream = TcpStream::connect(address).await.expect("a connection");
         let request = format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.expect("a request");
         let mut heard = String::new();
         let reading = stream.read_to_string(&mut heard);
-        tokio::time::timeout(Duration::from_secs(30), reading)
+        tokio::time::timeout(Duration::from_secs(60), reading)
             .await
             .expect("an end in time")
             .expect("an answer");
@@ -260,14 +264,14 @@ mod tests {
     #[tokio::test]
     async fn h11_a_late_answer_is_told_in_the_words_of_the_service() {
         let framed = router().layer(axum::middleware::from_fn(answered::<Failure>));
-        let heard = hear(framed, "GET /slow").await;
+        let heard = hear(framed, "GET /slow", SHORT).await;
         assert!(heard.starts_with("HTTP/1.1 503 "), "{heard}");
         assert!(heard.ends_with("Come back later.\n"), "{heard}");
     }
 
     #[tokio::test]
     async fn h11_an_answer_that_nobody_watches_is_cut_off_too() {
-        let heard = hear(router(), "GET /slow").await;
+        let heard = hear(router(), "GET /slow", SHORT).await;
         assert!(heard.starts_with("HTTP/1.1 503 "), "{heard}");
         assert!(heard.contains("\r\nx-content-type-options: nosniff\r\n"), "{heard}");
     }
@@ -280,9 +284,9 @@ mod tests {
         let framed = router()
             .method_not_allowed_fallback(wrong_method)
             .layer(axum::middleware::from_fn(answered::<Failure>));
-        let heard = hear(framed.clone(), "GET /x").await;
+        let heard = hear(framed.clone(), "GET /x", LONG).await;
         assert!(heard.starts_with("HTTP/1.1 500 ") && heard.ends_with("Noted.\n"), "{heard}");
-        let heard = hear(framed, "DELETE /x").await;
+        let heard = hear(framed, "DELETE /x", LONG).await;
         assert!(heard.contains("\r\nallow: GET,HEAD\r\n"), "{heard}");
     }
 }

@@ -43,7 +43,7 @@ use tokio_postgres::Client;
 use crate::TestDatabase;
 
 /// No drain may take longer.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// A database and an engine on it, for one test.
 pub struct TestEngine {

@@ -21,7 +21,7 @@ use tokio_postgres::Config;
 use crate::PrivatePostgres;
 use crate::process::{self, NoUnprivilegedUser, RunAs, Supervisor};
 
-const START_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(60);
 /// There is no TCP port; this only names the socket.
 const PORT: u16 = 6432;
 /// Debian keeps it where a normal user's PATH does not go.
@@ -98,9 +98,10 @@ impl PgBouncer {
              pool_mode = transaction\n\
              default_pool_size = {pool_size}\n\
              max_client_conn = 1000\n\
-             server_idle_timeout = 30\n\
+             server_idle_timeout = 600\n\
+             server_connect_timeout = 60\n\
              server_login_retry = 1\n\
-             query_wait_timeout = 15\n\
+             query_wait_timeout = 120\n\
              ignore_startup_parameters = extra_float_digits,options,search_path,statement_timeout,\
              lock_timeout,idle_in_transaction_session_timeout,client_connection_check_interval\n"
         )

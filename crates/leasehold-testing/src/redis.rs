@@ -15,12 +15,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use ::redis::AsyncConnectionConfig;
 use ::redis::aio::MultiplexedConnection;
 
 use crate::process::{self, NoUnprivilegedUser, RunAs, Supervisor};
 
-const START_LIMIT: Duration = Duration::from_secs(20);
-const STOP_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(60);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// The library would wait half a second for an answer, which is little on a busy machine.
+const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 const OTHER_PLACES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/opt/homebrew/bin"];
 
 /// Why there is no Redis.
@@ -147,7 +150,10 @@ impl PrivateRedis {
     /// A connection of its own, for looking.
     pub async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
         let client = ::redis::Client::open(self.url())?;
-        Ok(client.get_multiplexed_async_connection().await?)
+        let patient = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(ANSWER_LIMIT))
+            .set_response_timeout(Some(ANSWER_LIMIT));
+        Ok(client.get_multiplexed_async_connection_with_config(&patient).await?)
     }
 }
 

@@ -13,11 +13,13 @@ mod rig;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::post;
 use leasehold_testing::http::browser;
-use pastes::Settings;
+use pastes::http::ServerLimits;
+use pastes::{Limits, Settings};
 use tokio::net::TcpListener;
 
 use self::rig::Rig;
@@ -28,10 +30,14 @@ async fn h3_h10_people_can_use_every_page_with_a_real_browser() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
     // Nothing uploads by itself: the script says when, and looks at the wait before.
-    let settings = Settings { base_url: base.clone(), ..rig::settings() };
+    let limits = Limits { creates_per_second: 0, reads_per_second: 0, ..Limits::default() };
+    let settings = Settings { base_url: base.clone(), limits, ..rig::settings() };
     let rig = Arc::new(Rig::with(settings).await);
     let service = pastes::router(rig.pastes.clone());
-    let serving = tokio::spawn(pastes::http::serve(listener, service, std::future::pending()));
+    // Not closed while the script thinks: what it sends next would be lost.
+    let limits = ServerLimits { head: Duration::from_secs(600), ..ServerLimits::default() };
+    let forever = std::future::pending();
+    let serving = tokio::spawn(pastes::http::serve_within(listener, service, limits, forever));
 
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let control = format!("http://{}", listener.local_addr().unwrap());

@@ -27,11 +27,29 @@ const visible = (page, selector) =>
     selector,
   );
 
-export async function whoever_is_not_logged_in_is_shown_the_way_there({ open, close, base, control }) {
+// Waits until the notes of the page were fetched: what comes later would move the buttons.
+const fetched = (page) =>
+  page.waitForFunction(() => {
+    const host = [...document.body.children].find((it) => it.shadowRoot);
+    return /\d/.test(host?.shadowRoot.querySelector("button").textContent);
+  });
+
+// Waits for the note that says this.
+const said = (page, text) =>
+  page.waitForFunction(
+    (wanted) => {
+      const { shadowRoot } = [...document.body.children].find((it) => it.shadowRoot);
+      return [...shadowRoot.querySelectorAll("article p")].some((it) => it.textContent === wanted);
+    },
+    {},
+    text,
+  );
+
+export async function whoever_is_not_logged_in_is_shown_the_way_there({ open, close, base, control, patience }) {
   const watched = await open();
   const { page } = watched;
   await page.goto(`${control}/page`);
-  await page.waitForFunction(() => [...document.body.children].some((it) => it.shadowRoot));
+  await fetched(page);
   await (await part(page, "button")).click();
   await visible(page, "section a");
   equal(await (await part(page, "section a")).evaluate((it) => it.href), `${base}/account`, "where to log in");
@@ -39,6 +57,7 @@ export async function whoever_is_not_logged_in_is_shown_the_way_there({ open, cl
   await pictures(page, "elsewhere");
   // Logged in meanwhile, in another window.
   const other = await page.browserContext().newPage();
+  other.setDefaultTimeout(patience);
   await signUp({ page: other, base });
   await other.close();
   await page.bringToFront();
@@ -53,7 +72,7 @@ export async function a_note_that_is_saved_twice_at_once_is_one_note({ open, clo
   const { page } = watched;
   await signUp(watched);
   await page.goto(`${control}/page`);
-  await page.waitForFunction(() => [...document.body.children].some((it) => it.shadowRoot));
+  await fetched(page);
   await (await part(page, "button")).click();
   await visible(page, "section div button");
   const sent = [];
@@ -69,7 +88,7 @@ export async function a_note_that_is_saved_twice_at_once_is_one_note({ open, clo
     return disabled;
   });
   holds(locked, "the button rests while it is saved");
-  await visible(page, "article");
+  await said(page, "Pressed twice");
   const count = await (await part(page, "section")).evaluate(
     (it) => [...it.querySelectorAll("article p")].filter((words) => words.textContent === "Pressed twice").length,
   );
@@ -86,7 +105,7 @@ export async function a_page_elsewhere_shows_and_takes_notes({ open, close, cont
   await page.goto(`${control}/page`);
   const inside = (act, ...values) =>
     page.evaluate(act, ...values);
-  await page.waitForFunction(() => [...document.body.children].some((it) => it.shadowRoot));
+  await fetched(page);
   await (await part(page, "button")).click();
   await visible(page, "section div button");
   await inside(() => {
@@ -99,10 +118,7 @@ export async function a_page_elsewhere_shows_and_takes_notes({ open, close, cont
     shadowRoot.querySelector("textarea").value = "A note from elsewhere";
     shadowRoot.querySelector("form").requestSubmit();
   });
-  await page.waitForFunction(() => {
-    const { shadowRoot } = [...document.body.children].find((it) => it.shadowRoot);
-    return [...shadowRoot.querySelectorAll("article p")].some((it) => it.textContent === "A note from elsewhere");
-  });
+  await said(page, "A note from elsewhere");
   const quoted = await inside(() => {
     const { shadowRoot } = [...document.body.children].find((it) => it.shadowRoot);
     return shadowRoot.querySelector("article blockquote").textContent;
@@ -118,7 +134,7 @@ export async function the_focus_comes_back_to_where_the_notes_are_opened({ open,
   const { page } = watched;
   await signUp(watched);
   await page.goto(`${control}/page`);
-  await page.waitForFunction(() => [...document.body.children].some((it) => it.shadowRoot));
+  await fetched(page);
   const opener = await part(page, "button");
   const expanded = () => opener.evaluate((it) => it.getAttribute("aria-expanded"));
   equal(await expanded(), "false", "closed");
@@ -129,10 +145,7 @@ export async function the_focus_comes_back_to_where_the_notes_are_opened({ open,
   await (await part(page, "textarea")).type("By the keyboard");
   await page.keyboard.press("Tab");
   await page.keyboard.press("Enter");
-  await page.waitForFunction(() => {
-    const { shadowRoot } = [...document.body.children].find((it) => it.shadowRoot);
-    return [...shadowRoot.querySelectorAll("article p")].some((it) => it.textContent === "By the keyboard");
-  });
+  await said(page, "By the keyboard");
   holds(await opener.evaluate((it) => it.getRootNode().activeElement === it), "not lost to the page around");
   excuse(watched);
   return close(watched);

@@ -1,10 +1,12 @@
 // Reading: search, filters, keys, a phone, no scripts, an index that is away.
 import { equal, holds, look } from "../../../pastes/tests/browser/watch.mjs";
-import { annotate, card, counts, gone, signUp, texts } from "./steps.mjs";
+import { annotate, card, counts, erase, gone, signUp, texts } from "./steps.mjs";
 
-export async function notes_are_searched_and_filtered({ open, close }) {
+export async function notes_are_searched_and_filtered({ open, close, order }) {
   const watched = await open();
   const { page } = watched;
+  // The notes of other people are there now, or they would come in between.
+  await order("work");
   const name = await signUp(watched);
   await annotate(page, "Day was dawning", "An early start", "morning");
   await annotate(page, "Rocinante should stumble", "Poor horse", "animals");
@@ -64,9 +66,7 @@ export async function the_focus_stays_where_somebody_works({ open, close }) {
   await page.waitForSelector("[data-drop=tag]");
   equal((await texts(page)).sort(), ["Focus one", "Focus two"], "those of the tag");
   equal(await focus(), "tag", "on the filter that was chosen");
-  // Asked, and then told.
-  await press(`#note-${first} [data-do=delete]`);
-  await press(`#note-${first} [data-do=delete]`);
+  await erase(page, first);
   await gone(page, "Focus one");
   equal(await focus(), second, "on the note that stands there now");
   await press("[data-drop=tag]");

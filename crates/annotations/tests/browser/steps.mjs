@@ -79,6 +79,14 @@ export const counts = (page) =>
 
 export const texts = (page) => page.$$eval("#margin .said", (all) => all.map((it) => it.textContent));
 
+/** Deletes a note. Both presses at one time: the page asks for the second one, and not for long. */
+export const erase = (page, key) =>
+  page.$eval(`#note-${key} [data-do=delete]`, (it) => {
+    it.focus();
+    if (it.textContent === "Delete") it.click();
+    it.click();
+  });
+
 /** Presses a button of a note. */
 export async function press(page, key, does) {
   await page.locator(`#note-${key} [data-do=${does}]`).click();

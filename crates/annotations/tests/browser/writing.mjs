@@ -1,7 +1,7 @@
 // Writing notes: by selecting, about the page, replies, edits, deletions.
 import { equal, holds, look } from "../../../pastes/tests/browser/watch.mjs";
 import { pictures } from "./pictures.mjs";
-import { annotate, card, counts, gone, press, select, signUp, texts } from "./steps.mjs";
+import { annotate, card, counts, erase, gone, press, select, signUp, texts } from "./steps.mjs";
 
 export async function a_selected_passage_is_annotated_marked_and_found_again({ open, close }) {
   const watched = await open();
@@ -46,10 +46,13 @@ export async function a_note_is_edited_and_deleted({ open, close }) {
   await page.keyboard.up("Control");
   await card(page, "They hide well");
   equal(await page.$$eval(`#note-${key} .tags a`, (all) => all.map((it) => it.textContent)), ["reptiles"], "tags");
-  await press(page, key, "delete");
-  await page.waitForFunction((k) => document.querySelector(`#note-${k} [data-do=delete]`).textContent === "Really delete?", {}, key);
-  holds((await texts(page)).includes("They hide well"), "asked first");
-  await press(page, key, "delete");
+  const asked = await page.$eval(`#note-${key} [data-do=delete]`, (it) => {
+    it.click();
+    return it.textContent;
+  });
+  equal(asked, "Really delete?", "asked first");
+  holds((await texts(page)).includes("They hide well"), "and not deleted");
+  await erase(page, key);
   await gone(page, "They hide well");
   equal(await page.$(`mark[data-note="${key}"]`), null, "no mark is left");
   equal((await counts(page))[0], before - 1, "the count");
@@ -74,9 +77,9 @@ export async function an_edit_does_not_write_over_one_that_was_made_elsewhere({ 
   await page.waitForSelector("form.within .alert:not([hidden])");
   holds((await page.$eval("form.within .alert", (it) => it.textContent)).includes("changed meanwhile"), "it says why");
   equal(await page.$eval("#within-text", (it) => it.value), "As I saw it first", "nothing that was written is lost");
-  watched.wrong = watched.wrong.filter((it) => !it.includes("412"));
   await page.reload();
   await card(page, "As I see it now");
+  watched.wrong = watched.wrong.filter((it) => !it.includes("412"));
   return close(watched);
 }
 
@@ -98,8 +101,7 @@ export async function people_reply_to_each_other({ open, close, order }) {
   await card(one.page, "He means it");
   await look(one, "conversation");
   // Whoever began it may go; what others said stays.
-  await press(one.page, key, "delete");
-  await press(one.page, key, "delete");
+  await erase(one.page, key);
   await gone(one.page, "Strong words");
   await one.page.waitForSelector(`.left-behind #note-${reply}`);
   await look(one, "left-behind");
@@ -185,9 +187,9 @@ export async function what_cannot_be_saved_stays_in_the_form({ open, close }) {
   await page.waitForFunction(() => document.querySelector("#compose .alert").textContent.includes("could not be reached"));
   holds((await page.$eval("#compose-text", (it) => it.value)).includes("written on a train"), "nothing is lost");
   await page.setOfflineMode(false);
-  watched.wrong = watched.wrong.filter((it) => !it.includes("ERR_INTERNET_DISCONNECTED"));
   await page.locator("#compose button[type=submit]").click();
   await card(page, "written on a train");
+  watched.wrong = watched.wrong.filter((it) => !it.includes("ERR_INTERNET_DISCONNECTED"));
   return close(watched);
 }
 

@@ -191,7 +191,10 @@ async fn a_rename_does_not_wait_for_the_end_of_a_long_reindex() {
     }
     rig.notes.rename_user(bela.id, "belabelow").await.unwrap();
     rig.work().await;
-    let sql = "select string_agg(tag, ' ' order by finished_at) from annotations.bulk";
+    // By the claims with which they came to their ends: these have growing numbers.
+    let sql = "select string_agg(u.tag, ' ' order by h.lease_generation, u.tag desc) \
+               from leasehold.history h cross join lateral unnest(h.names, h.tags) as u (name, tag) \
+               where u.name = 'annotations.bulk'";
     let order: String = rig.client.query_one(sql, &[]).await.unwrap().get(0);
     assert_eq!(order, "rename_user reindex_user reindex_user");
 }

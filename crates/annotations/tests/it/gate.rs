@@ -67,6 +67,11 @@ impl Gate {
         self.script.0.lock().unwrap().held = fault;
     }
 
+    /// True while every request meets a fault.
+    pub fn is_held(&self) -> bool {
+        self.script.0.lock().unwrap().held.is_some()
+    }
+
     /// How many faults nothing has met yet.
     pub fn left(&self) -> usize {
         self.script.0.lock().unwrap().next.len()

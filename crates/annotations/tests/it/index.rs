@@ -1,7 +1,7 @@
 //! Search with an index: fresh, behind, down, wrong.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use annotations::{Change, Filter, IndexState, Settings};
 
@@ -20,7 +20,7 @@ async fn an_author_finds_what_the_index_does_not_know_and_others_do_when_it_does
         assert_eq!(rig.texts(Some(&alba), &on_page()).await, ["first words"], "one's own, at once");
         let words = Filter { q: Some("words first".to_owned()), ..Filter::default() };
         assert_eq!(rig.texts(Some(&alba), &words).await, ["first words"], "by its words, too");
-        let others = rig.texts(Some(&bela), &on_page()).await;
+        let (others, _) = rig.by_index(Some(&bela), &on_page()).await;
         assert!(others.is_empty(), "the index is what others see");
         rig.work_all().await;
         assert_eq!(rig.texts(Some(&bela), &on_page()).await, ["first words"]);
@@ -103,7 +103,7 @@ async fn f11_while_the_index_is_down_nothing_fails_and_postgres_answers() {
         rig.index().set_down(false);
         until(async || state(&rig, None).await != IndexState::Down).await;
         // The mirror left the index alone for a while, too: its jobs come back by themselves.
-        rig.work_until_none_waits().await;
+        rig.work_all().await;
         rig.assert_equal().await;
         assert_eq!(rig.texts(None, &on_page()).await.len(), 2);
     })
@@ -117,11 +117,23 @@ async fn f11_nobody_waits_as_long_as_a_question_to_the_index_may_take() {
     let rig = Rig::with(Settings { index_patience, ..settings() }).await;
     let alba = rig.user("alba").await;
     rig.note(&alba, "x").await;
-    rig.index().set_hanging(true);
-    let found = rig.notes.search(None, &on_page(), None, 50).await.unwrap();
-    assert_eq!((found.index, found.rows.len()), (IndexState::Down, 1));
-    assert_eq!(rig.index().asked(), 1);
-    assert_eq!(rig.index().given_up(), 0, "the question is still open: nobody waited for its end");
+    let index = rig.index();
+    index.set_hanging(true);
+    until(async || {
+        let before = (index.asked() + 1, index.given_up());
+        let found = rig.notes.search(None, &on_page(), None, 50).await.unwrap();
+        assert_eq!((found.index, found.rows.len()), (IndexState::Down, 1));
+        // The question is still open: nobody waited for its end.
+        let is_open = (index.asked(), index.given_up()) == before;
+        // Unless the machine stood still for so long: then once more, after the index has answered.
+        if !is_open {
+            index.set_hanging(false);
+            until(async || state(&rig, None).await != IndexState::Down).await;
+            index.set_hanging(true);
+        }
+        is_open
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -143,17 +155,19 @@ async fn f11_once_one_has_waited_in_vain_one_asks_for_all() {
 #[tokio::test]
 async fn f11_an_index_that_hangs_is_soon_left_alone() {
     let mut short = settings();
-    short.index_limit = Duration::from_millis(50);
+    short.index_limit = Duration::from_millis(250);
     let rig = Rig::with(short).await;
     let alba = rig.user("alba").await;
     rig.note(&alba, "x").await;
     let store = Arc::clone(rig.store.as_ref().unwrap());
     store.set_hanging(true);
+    let begun = Instant::now();
     for _ in 0..10 {
         assert_eq!(state(&rig, None).await, IndexState::Down);
     }
-    // Questions go on when nobody waits for them, one at a time.
-    assert!((1..=4).contains(&store.asked()), "{} were asked", store.asked());
+    // Questions go on when nobody waits for them, one at a time; after three only every five seconds.
+    let most = 4 + usize::try_from(begun.elapsed().as_secs() / 5).unwrap();
+    assert!((1..=most).contains(&store.asked()), "{} were asked", store.asked());
     store.set_hanging(false);
     until(async || state(&rig, None).await != IndexState::Down).await;
 }
@@ -164,7 +178,7 @@ async fn behind_says_so_and_equal_says_ok() {
     let alba = rig.user("alba").await;
     rig.note(&alba, "x").await;
     rig.work_all().await;
-    assert_eq!(state(&rig, None).await, IndexState::Ok);
+    until(async || state(&rig, None).await == IndexState::Ok).await;
     // A job that has been due for longer than the head start of the direct path.
     let note = rig.note(&alba, "y").await;
     let sql =
@@ -182,7 +196,7 @@ async fn f11_after_an_outage_the_index_is_behind_until_it_has_what_was_put_off()
         let alba = rig.user("alba").await;
         rig.note(&alba, "x").await;
         rig.work_all().await;
-        assert_eq!(state(&rig, None).await, IndexState::Ok);
+        until(async || state(&rig, None).await == IndexState::Ok).await;
         rig.index().set_down(true);
         rig.note(&alba, "y").await;
         rig.work_all().await;
@@ -192,7 +206,7 @@ async fn f11_after_an_outage_the_index_is_behind_until_it_has_what_was_put_off()
         assert_eq!(rig.count(put_off).await, 1, "its job was put off");
         rig.index().set_down(false);
         until(async || state(&rig, None).await == IndexState::Behind).await;
-        rig.work_until_none_waits().await;
+        rig.work_all().await;
         until(async || state(&rig, None).await == IndexState::Ok).await;
     })
     .await;
@@ -204,7 +218,7 @@ async fn a_difference_that_was_found_and_not_mended_makes_the_index_behind() {
     let alba = rig.user("alba").await;
     let note = rig.note(&alba, "x").await;
     rig.work_all().await;
-    assert_eq!(state(&rig, None).await, IndexState::Ok);
+    until(async || state(&rig, None).await == IndexState::Ok).await;
     let sql =
         "insert into leasehold.mirror_difference (mirror, key, kind) values ($1, $2, 'missing')";
     rig.client.execute(sql, &[&annotations::MIRROR, &note.id.as_str()]).await.unwrap();
@@ -259,7 +273,8 @@ async fn an_author_finds_a_save_that_was_on_its_way_when_a_check_began() {
     let alba = rig.user("alba").await;
     rig.note(&alba, "committed late").await;
     // The round began after the save did, and before anybody could see it.
-    let sql = "update leasehold.mirror set equal_as_of = statement_timestamp()";
+    let sql = "update leasehold.mirror set equal_as_of = \
+               (select max(updated_at) + interval '1 second' from annotations.annotation)";
     assert_eq!(rig.client.execute(sql, &[]).await.unwrap(), 1);
     assert_eq!(rig.texts(Some(&alba), &on_page()).await, ["committed late"]);
 }

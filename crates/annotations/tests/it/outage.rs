@@ -13,7 +13,7 @@ use leasehold::mirror::{Digest, Range, Targets as _};
 use serde_json::json;
 
 use crate::kind::TempDir;
-use crate::rig::{PAGE, Rig, each, each_with, on_page, settings, until};
+use crate::rig::{PAGE, PATIENCE, Rig, each, each_with, on_page, settings, until};
 
 fn words(q: &str) -> Filter {
     Filter { q: Some(q.to_owned()), ..Filter::default() }
@@ -70,7 +70,7 @@ async fn f11_after_an_outage_of_the_index_nothing_is_missing_stale_or_a_ghost() 
         assert!(rig.texts(Some(&bela), &words("basin")).await.is_empty(), "it moved away");
 
         rig.index().set_down(false);
-        rig.work_until_none_waits().await;
+        rig.work_all().await;
         rig.assert_equal().await;
         until(async || {
             let found = rig.notes.search(Some(bela.id), &on_page(), None, 50).await.unwrap();
@@ -120,7 +120,6 @@ async fn f14_an_index_that_was_restored_is_mended_by_the_check() {
         rig.index().tamper(ghost.as_str(), Some((3, other("ghost of a basin")))).await;
         order(&rig, "check").await;
         rig.work_all().await;
-        rig.work_until_none_waits().await;
         assert_eq!(rig.count("select repaired_total from leasehold.mirror").await, 3);
         rig.assert_equal().await;
         for (q, there) in [
@@ -151,25 +150,28 @@ async fn f12_a_rebuild_under_writes_loses_nothing() {
         order(&rig, "rebuild").await;
         let changing = async {
             // Proven equal, and not searched yet.
-            let at_swap = tokio::time::timeout(Duration::from_secs(60), rig.index().at_swap());
+            let at_swap = tokio::time::timeout(PATIENCE, rig.index().at_swap());
             at_swap.await.expect("the rebuild gets here");
             let late = rig.note(&alba, "late giants").await;
             rewrite(&rig, &alba, &notes[0], "late windmills").await;
             rig.notes.delete(&alba, &notes[1].id).await.unwrap();
-            rig.bring_forward().await;
-            rig.work().await;
             until(async || {
+                rig.bring_forward().await;
+                rig.work().await;
                 rig.count("select count(*) from leasehold.job where name = 'index'").await == 0
             })
             .await;
             rig.index().let_swap();
             late
         };
-        let ((), late) = tokio::join!(rig.work(), changing);
-        // A slow machine may have given the swap up, and tries again.
+        // A slow machine may give the rebuild up on its way, or the swap, and tries again.
+        let rebuilding = until(async || {
+            rig.bring_forward().await;
+            rig.work().await;
+            rig.count("select count(*) from leasehold.mirror where phase = 'swapped'").await == 1
+        });
+        let ((), late) = tokio::join!(rebuilding, changing);
         rig.work_all().await;
-        let swapped = "select count(*) from leasehold.mirror where phase = 'swapped'";
-        assert_eq!(rig.count(swapped).await, 1);
         rig.assert_equal().await;
         assert_eq!(indexed(&rig, "giants").await, [late.id.to_string()]);
         assert_eq!(indexed(&rig, "windmills").await, [notes[0].id.to_string()]);
@@ -206,15 +208,21 @@ fn copy(from: &Path, to: &Path) {
 async fn f14_a_directory_that_was_restored_from_an_old_copy_is_mended_by_the_check() {
     let rig = Rig::alone().await;
     let (dir, aside) = (TempDir::new(), TempDir::new());
-    let open = async || TantivyIndex::open(TantivySettings::new(dir.path())).await.unwrap();
+    let limit = Duration::from_secs(120);
+    let open = async || {
+        let settings = TantivySettings { limit, ..TantivySettings::new(dir.path()) };
+        TantivyIndex::open(settings).await.unwrap()
+    };
     let work = async |index: &TantivyIndex| {
         let index = Some(Index::new(Arc::new(index.clone())));
         let served = Annotations::start(rig.engine.clone(), index, settings()).await.unwrap();
-        for _ in 0..3 {
+        until(async || {
             rig.bring_forward().await;
             let worker = annotations::worker(&served, rig.engine.worker()).unwrap();
             worker.run_until_idle().await.unwrap();
-        }
+            rig.count("select count(*) from leasehold.job").await == 0
+        })
+        .await;
     };
     let digest = async |index: &TantivyIndex| {
         let set = index.open(&index.current().await.unwrap()).await.unwrap();

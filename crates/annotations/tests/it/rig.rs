@@ -4,7 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use annotations::{Annotation, Annotations, Filter, Index, NewAnnotation, Settings, User};
+use annotations::http::ServerLimits;
+use annotations::{
+    Annotation, Annotations, Filter, Index, IndexState, NewAnnotation, Settings, User,
+};
 use leasehold::Leasehold;
 use leasehold::mirror::Digest;
 use leasehold_testing::TestDatabase;
@@ -14,6 +17,11 @@ use crate::kind::Kind;
 use crate::switch::Switch;
 
 pub const PAGE: &str = "https://example.com/quixote";
+
+/// How long one statement may take: a slow machine is no outage.
+const STATEMENT: Duration = Duration::from_secs(120);
+/// How long something may take to hold.
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 pub struct Rig {
     pub notes: Annotations,
@@ -47,7 +55,15 @@ pub fn settings() -> Settings {
     // A slow machine is no outage.
     settings.index_limit = Duration::from_secs(10);
     settings.index_patience = settings.index_limit;
+    // Comparisons of everything are made when a test orders them: see `Rig::over`.
+    settings.check_every = Duration::from_secs(24 * 60 * 60);
     settings
+}
+
+/// For a server whose clients are slow and mean no harm: one that idles is not cut off.
+pub fn patient() -> ServerLimits {
+    let long = Duration::from_secs(600);
+    ServerLimits { head: long, body: long, request: long, stall: long, ..ServerLimits::default() }
 }
 
 impl Rig {
@@ -69,13 +85,17 @@ impl Rig {
         let database = TestDatabase::new().await;
         let mut client = database.connect_directly().await;
         annotations::migrate(&mut client).await.unwrap();
+        let no_check = "update leasehold.mirror \
+                        set check_due_at = statement_timestamp() + interval '1 day'";
+        client.execute(no_check, &[]).await.unwrap();
         let engine = Leasehold::connect(&database.url()).await.unwrap();
         let store = match kind {
             Some(kind) => Some(Arc::new(Switch::open(kind).await)),
             None => None,
         };
         let index = store.as_ref().map(|store| Index::new(Arc::clone(store)));
-        let notes = Annotations::start(engine.clone(), index, settings).await.unwrap();
+        let notes = Annotations::start_within(engine.clone(), index, settings, STATEMENT);
+        let notes = notes.await.unwrap();
         Self { notes, engine, client, store, _database: database }
     }
 
@@ -109,6 +129,22 @@ impl Rig {
         found.rows.into_iter().map(|row| row.text).collect()
     }
 
+    /// The texts that somebody finds by the index, and how many questions that took. One that was late
+    /// for once is asked again: Postgres alone has answered then.
+    pub async fn by_index(&self, viewer: Option<&User>, filter: &Filter) -> (Vec<String>, usize) {
+        let viewer = viewer.map(|user| user.id);
+        let (mut texts, mut questions) = (Vec::new(), 0);
+        until(async || {
+            let before = self.index().asked();
+            let found = self.notes.search(viewer, filter, None, 200).await.unwrap();
+            questions = self.index().asked() - before;
+            texts = found.rows.into_iter().map(|row| row.text).collect();
+            found.index != IndexState::Down
+        })
+        .await;
+        (texts, questions)
+    }
+
     /// A number from the database.
     pub async fn count(&self, sql: &str) -> i64 {
         self.client.query_one(sql, &[]).await.unwrap().get(0)
@@ -139,26 +175,30 @@ impl Rig {
         worker.run_until_idle().await.unwrap();
     }
 
-    /// The same with everything that is due later.
+    /// The same with everything that is due later, until nothing is left. What an index that a test
+    /// has fail does not take stays.
     pub async fn work_all(&self) {
         // The work in pieces makes jobs that are due later.
         for _ in 0..3 {
             self.bring_forward().await;
             self.work().await;
         }
+        // An index that was slow for once, or away, is left alone for a while.
+        let left = match &self.store {
+            Some(store) if store.is_well() => "select count(*) from leasehold.job",
+            _ => "select count(*) from leasehold.job where queue = 'annotations.bulk'",
+        };
+        let working = async {
+            while self.count(left).await > 0 {
+                self.bring_forward().await;
+                self.work().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, working).await.expect("nothing is left in time");
         // What was written is found, as it is a moment later without asking.
         if let Some(store) = &self.store {
             let _ = store.digest().await;
         }
-    }
-
-    /// The same until no job of the index is left: after an outage they come back by themselves.
-    pub async fn work_until_none_waits(&self) {
-        until(async || {
-            self.work_all().await;
-            self.count("select count(*) from leasehold.job where name = 'index'").await == 0
-        })
-        .await;
     }
 
     /// The index. Not for services that have none.
@@ -204,5 +244,5 @@ pub async fn until(mut holds: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), asking).await.expect("it holds within a minute");
+    tokio::time::timeout(PATIENCE, asking).await.expect("it holds in time");
 }

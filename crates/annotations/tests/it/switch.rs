@@ -18,6 +18,9 @@ use tokio::sync::Notify;
 use crate::gate::{Fault, Gate};
 use crate::kind::{Kind, TempDir};
 
+/// Of one call, on a machine on which everything else is tested at the same time.
+const LIMIT: Duration = Duration::from_secs(120);
+
 /// What a service needs of an index.
 trait Store: SearchIndex + Targets {}
 
@@ -56,16 +59,14 @@ impl Switch {
         let (inner, dir, gate): (Arc<dyn Store>, _, _) = match kind {
             Kind::Tantivy => {
                 let dir = TempDir::new();
-                let index = TantivyIndex::open(TantivySettings::new(dir.path())).await.unwrap();
+                let settings = TantivySettings { limit: LIMIT, ..TantivySettings::new(dir.path()) };
+                let index = TantivyIndex::open(settings).await.unwrap();
                 (Arc::new(index), Some(dir), None)
             }
             Kind::OpenSearch => {
                 let gate = Gate::open().await;
-                let settings = OpenSearchSettings {
-                    // Of a machine on which everything else is tested at the same time.
-                    limit: Duration::from_secs(120),
-                    ..OpenSearchSettings::new(&gate.url, fresh_prefix())
-                };
+                let settings = OpenSearchSettings::new(&gate.url, fresh_prefix());
+                let settings = OpenSearchSettings { limit: LIMIT, ..settings };
                 (Arc::new(OpenSearch::new(settings).unwrap()), None, Some(gate))
             }
         };
@@ -122,6 +123,12 @@ impl Switch {
     /// Searches have no answer.
     pub fn set_hanging(&self, hanging: bool) {
         self.hanging.store(hanging, Ordering::SeqCst);
+    }
+
+    /// False while a test has it fail.
+    pub fn is_well(&self) -> bool {
+        let is_held = self.gate.as_ref().is_some_and(Gate::is_held);
+        !is_held && !self.down.load(Ordering::SeqCst) && !self.hanging.load(Ordering::SeqCst)
     }
 
     /// How many searches came.

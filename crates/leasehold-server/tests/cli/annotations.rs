@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use super::support::{LIMIT, Place, free_address, ready};
+use super::support::{ANYWHERE, LIMIT, Place, ready, url_of};
 
 #[tokio::test]
 async fn people_and_groups_are_made_renamed_moved_and_deleted_in_the_terminal() {
@@ -47,14 +47,13 @@ async fn a_note_is_saved_searched_and_compared_again_through_serve() {
     place.run(&["migrate", "up", "--service", "annotations"]).await.expect(0);
     let token = place.run(&["annotations", "users", "add", "sophia"]).await.expect(0).stdout;
     let folder = std::env::temp_dir().join(format!("lh-notes-{}", uuid::Uuid::new_v4().simple()));
-    let listen = free_address();
-    let args =
-        ["serve", "--annotations-listen", &listen, "--annotations-index", folder.to_str().unwrap()];
+    let index = ["--annotations-index", folder.to_str().unwrap()];
+    let args = [&["serve", "--annotations-listen", ANYWHERE], &index[..]].concat();
     let mut child = place.command(&args).stderr(Stdio::inherit()).spawn().unwrap();
     let said = ready(&mut child).await;
-    assert!(said.contains(&listen) && !said.contains("pastes"), "{said}");
+    assert!(!said.contains("pastes"), "{said}");
 
-    let url = format!("http://{listen}");
+    let url = url_of("annotations", &said);
     let note =
         json!({ "target": { "source": "https://example.com/" }, "body": [{ "value": "hello" }] });
     let http = reqwest::Client::new();
@@ -65,7 +64,7 @@ async fn a_note_is_saved_searched_and_compared_again_through_serve() {
         loop {
             let found = http.get(format!("{url}/api/search?q=hello")).send().await.unwrap();
             let found: Value = found.json().await.unwrap();
-            if found["rows"].as_array().unwrap().len() == 1 {
+            if found["rows"].as_array().is_some_and(|rows| rows.len() == 1) {
                 return;
             }
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;

@@ -131,6 +131,7 @@ async fn workers_are_listed_with_their_state() {
         place.client.query(register, &[&id]).await.unwrap();
     }
     place.client.query("select leasehold.unregister_worker('w/2')", &[]).await.unwrap();
+    place.workers_live().await;
     let listed = place.run(&["workers", "list", "--json"]).await.expect(0).json();
     let workers = listed["workers"].as_array().unwrap();
     assert_eq!((workers.len(), &workers[0]["state"]), (1, &"alive".into()));

@@ -58,7 +58,20 @@ impl Dev {
             .find_map(|line| line.strip_prefix("export DATABASE_URL='"))
             .expect("an export line");
         let url = export.trim_end_matches('\'').to_owned();
-        Self { child, url, said }
+        let dev = Self { child, url, said };
+        dev.spare_the_disk().await;
+        dev
+    }
+
+    /// Nothing here is about power failures. A worker that stops says so within seconds, or not at all, and
+    /// a disk may take longer.
+    async fn spare_the_disk(&self) {
+        let connecting = tokio_postgres::connect(&self.url, tokio_postgres::NoTls);
+        let (client, connection) = connecting.await.expect("a session");
+        tokio::spawn(connection);
+        for sql in ["alter system set fsync = off", "select pg_reload_conf()"] {
+            client.batch_execute(sql).await.expect(sql);
+        }
     }
 
     async fn run(&self, args: &[&str]) -> Ran {

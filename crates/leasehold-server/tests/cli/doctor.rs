@@ -23,6 +23,24 @@ pub fn is(check: &Value, level: &str, words: &str) {
     assert_eq!(check["advice"].is_string(), level != "ok", "{check}");
 }
 
+/// What doctor says of a server. Two checks are about seconds, the clock's and the one of the wake-up: on a
+/// machine that stands still for a while they may warn, and are asked again.
+async fn examine(database: &TestDatabase) -> Value {
+    let mut document = Value::Null;
+    for _ in 0..5 {
+        let mut doctor = command(&["doctor", "--json"]);
+        doctor.env("DATABASE_URL", database.direct_url());
+        document = Ran::of(doctor).await.expect(0).json();
+        let late = |check: &Value| {
+            check["level"] == "warn" && (check["check"] == "clock" || check["check"] == "wake-up")
+        };
+        if !document["checks"].as_array().unwrap().iter().any(late) {
+            break;
+        }
+    }
+    document
+}
+
 #[tokio::test]
 async fn a_healthy_server_passes_and_nothing_is_left_behind() {
     let postgres = tokio::task::spawn_blocking(|| PrivatePostgres::temporary().start())
@@ -30,9 +48,7 @@ async fn a_healthy_server_passes_and_nothing_is_left_behind() {
         .unwrap()
         .unwrap();
     let database = TestDatabase::on(&postgres).await.unwrap();
-    let mut doctor = command(&["doctor", "--json"]);
-    doctor.env("DATABASE_URL", database.direct_url());
-    let document = Ran::of(doctor).await.expect(0).json();
+    let document = examine(&database).await;
     assert_eq!(document["ok"], true);
     let levels: Vec<&str> = document["checks"]
         .as_array()
@@ -166,6 +182,7 @@ async fn work_that_nobody_will_take_is_reported() {
     is(&check(&place, "workers").await, "warn", "mail has 1 waiting");
     let register = "select leasehold.register_worker('w/1', 'w', 'h', 1, '0', array['mail'], array['known'], 1, 0, false)";
     place.client.query(register, &[]).await.unwrap();
+    place.workers_live().await;
     is(&check(&place, "workers").await, "ok", "every queue");
     is(&check(&place, "handlers").await, "ok", "every waiting name");
     place.job("mail", "stranger").await;

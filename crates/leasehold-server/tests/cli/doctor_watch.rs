@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::clock::age;
 use super::doctor::{check, find, is};
+use super::minute;
 use super::mirrors::mirrored;
 use super::support::{Place, Ran};
 
@@ -29,8 +30,7 @@ fn advice(found: &Value) -> String {
 
 /// A minute passes, and its sample is taken and judged.
 async fn a_minute_passes(place: &Place) {
-    age(&place.client, "1 minute").await;
-    measure::sample(&place.client).await.unwrap().expect("a minute has passed");
+    minute::passes(&place.client).await;
 }
 
 #[tokio::test]
@@ -212,6 +212,7 @@ async fn a_worker(place: &Place, started: &str) {
     sql(place, register).await;
     sql(place, &format!("update leasehold.worker set started_at = now() - interval '{started}'"))
         .await;
+    place.workers_live().await;
 }
 
 #[tokio::test]
@@ -290,7 +291,7 @@ async fn alarms_that_are_up_and_words_that_do_not_arrive_are_said() {
     place.run(&["alarms", "ack", "1", "--why", "looking"]).await.expect(0);
     is(&check(&place, "alarms").await, "ok", "1 expired_jobs mail (acknowledged)");
 
-    age(&place.client, "11 minutes").await;
+    sql(&place, "update leasehold.job set enqueued_at = now() - interval '11 minutes'").await;
     let found = check(&place, "telling").await;
     is(&found, "warn", "1 words about alarms wait, the oldest for 11m");
     assert!(advice(&found).contains("leasehold alarms test"), "{found}");

@@ -95,6 +95,7 @@ async fn a_queue_that_only_a_worker_knows_is_known() {
     let place = Place::new().await;
     let register = "select leasehold.register_worker('w/1', 'w', 'h', 1, '0', array['video'], array['a'], 1, 0, false)";
     place.client.query(register, &[]).await.unwrap();
+    place.workers_live().await;
     place.run(&["enqueue", "a", "--queue", "video"]).await.expect(0);
 }
 
@@ -152,7 +153,7 @@ async fn waiting_exits_by_the_outcome() {
         ("select leasehold.bury($1, $2, 'no such mailbox')", 1),
         ("select leasehold.finish_cancelled($1, $2, 'not wanted')", 1),
     ] {
-        let waiting = Ran::of(place.command(&["enqueue", "a", "--wait", "--timeout", "50s"]));
+        let waiting = Ran::of(place.command(&["enqueue", "a", "--wait", "--timeout", "100s"]));
         let (ran, ()) = tokio::join!(waiting, end(&place, how));
         let ran = ran.expect(code);
         match code {
@@ -170,7 +171,7 @@ async fn a_queue_without_history_still_says_that_the_job_is_done() {
         .batch_execute("insert into leasehold.queue (name, keep_history) values ('default', false)")
         .await
         .unwrap();
-    let waiting = Ran::of(place.command(&["enqueue", "a", "--wait", "--timeout", "50s"]));
+    let waiting = Ran::of(place.command(&["enqueue", "a", "--wait", "--timeout", "100s"]));
     let (ran, ()) =
         tokio::join!(waiting, end(&place, "select leasehold.complete($1::bigint, $2::bigint)"));
     ran.expect(0).says("is done");

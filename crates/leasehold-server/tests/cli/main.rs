@@ -20,6 +20,8 @@ mod doctor_watch;
 mod enqueue;
 mod jobs;
 mod migrate;
+#[path = "../watch/minute.rs"]
+mod minute;
 mod mirrors;
 mod queues;
 mod schedules;

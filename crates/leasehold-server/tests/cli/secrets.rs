@@ -7,16 +7,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-use super::support::{LIMIT, Place, Ran};
+use super::support::{ANYWHERE, LIMIT, Place, Ran, url_of};
 
 /// A part of every secret of these tests.
 const MARK: &str = "hunter2";
 const OPERATOR: &str = "hunter2-operator-0123456789";
 const CONSOLE: &str = "hunter2-console-0123456789";
-
-fn port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
 
 /// The address of the database with a password in it. The server asks for none.
 fn with_password(url: &str) -> String {
@@ -59,11 +55,10 @@ async fn h12_a_service_that_is_told_secrets_says_none_of_them_at_any_level() {
     let token = place.run(&["annotations", "users", "add", "sophia"]).await.expect(0).stdout;
     let token = token.trim();
     let store = std::env::temp_dir().join(format!("lh-secret-{}", uuid::Uuid::new_v4().simple()));
-    let [notes, pastes, console] = [port(), port(), port()].map(|port| format!("127.0.0.1:{port}"));
     let mut command =
-        place.command(&["serve", "--annotations-listen", &notes, "--listen", &pastes]);
+        place.command(&["serve", "--annotations-listen", ANYWHERE, "--listen", ANYWHERE]);
     command
-        .args(["--console", &console, "--store", store.to_str().unwrap()])
+        .args(["--console", ANYWHERE, "--store", store.to_str().unwrap()])
         .env("DATABASE_URL", with_password(&place.database.url()))
         .env("LEASEHOLD_LOG", "trace")
         .env("LEASEHOLD_LOG_FORMAT", "json")
@@ -81,23 +76,26 @@ async fn h12_a_service_that_is_told_secrets_says_none_of_them_at_any_level() {
     tokio::spawn(collect(child.stdout.take().unwrap(), Arc::clone(&output)));
     tokio::spawn(collect(child.stderr.take().unwrap(), Arc::clone(&output)));
     let said = |words: &str| output.lock().unwrap().contains(words);
-    until("ready", async || said("ready\n")).await;
+    until("ready", async || said("\nready\n")).await;
+    let [notes, console] =
+        ["annotations", "console"].map(|service| url_of(service, &output.lock().unwrap()));
+    let console = console.trim_end_matches("/console");
 
     let http = reqwest::Client::new();
     let note =
         json!({ "target": { "source": "https://example.com/" }, "body": [{ "value": "hello" }] });
     let save = |bearer: &str| {
-        http.post(format!("http://{notes}/api/annotations")).bearer_auth(bearer).json(&note).send()
+        http.post(format!("{notes}/api/annotations")).bearer_auth(bearer).json(&note).send()
     };
     assert_eq!(save(token).await.unwrap().status(), 201);
     assert_eq!(save("hunter2-of-a-stranger").await.unwrap().status(), 401);
-    let search = format!("http://{notes}/api/search?q=hello");
+    let search = format!("{notes}/api/search?q=hello");
     assert_eq!(http.get(&search).bearer_auth(token).send().await.unwrap().status(), 200);
-    let reindex = http.post(format!("http://{notes}/api/v1/reindex"));
+    let reindex = http.post(format!("{notes}/api/v1/reindex"));
     let reindexed =
         reindex.bearer_auth(OPERATOR).json(&json!({ "all": true })).send().await.unwrap();
     assert!(reindexed.status().is_success() || reindexed.status() == 422, "{reindexed:?}");
-    let login = http.post(format!("http://{console}/console/login"));
+    let login = http.post(format!("{console}/console/login"));
     let login = login
         .header("content-type", "application/x-www-form-urlencoded")
         .body(format!("token={CONSOLE}"))
@@ -112,7 +110,7 @@ async fn h12_a_service_that_is_told_secrets_says_none_of_them_at_any_level() {
     until("an index that is left alone", async || said("the store is left alone")).await;
 
     for path in ["/metrics", "/console", "/console/api/overview"] {
-        let page = http.get(format!("http://{console}{path}")).bearer_auth(CONSOLE);
+        let page = http.get(format!("{console}{path}")).bearer_auth(CONSOLE);
         let text = page.send().await.unwrap().text().await.unwrap();
         assert_eq!(leaks(&text, token), Vec::<String>::new(), "{path}");
     }

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Child;
 
-use super::support::{LIMIT, Place, Ran, command, free_address, ready};
+use super::support::{ANYWHERE, LIMIT, Place, Ran, command, ready, url_of};
 
 /// A running `leasehold serve` and where it is.
 struct Serve {
@@ -22,24 +22,24 @@ impl Serve {
         place.run(&["migrate", "up", "--service", "pastes"]).await.expect(0);
         let store =
             std::env::temp_dir().join(format!("lh-serve-{}", uuid::Uuid::new_v4().simple()));
-        let listen = free_address();
         let args =
-            [&["serve", "--listen", &listen, "--store", store.to_str().unwrap()], more].concat();
+            [&["serve", "--listen", ANYWHERE, "--store", store.to_str().unwrap()], more].concat();
         let mut child = place
             .command(&args)
             .env("LEASEHOLD_PASTES_SERVE_STAGED", "yes")
             .stderr(Stdio::inherit())
             .spawn()
             .unwrap();
-        ready(&mut child).await;
-        Self { place, store, child, url: format!("http://{listen}") }
+        let url = url_of("pastes", &ready(&mut child).await);
+        Self { place, store, child, url }
     }
 
     async fn paste(&self, input: &[u8], args: &[&str]) -> Ran {
         let mut command = command(&[&["paste"], args].concat());
         command.env("LEASEHOLD_URL", &self.url).stdin(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        child.stdin.take().unwrap().write_all(input).await.unwrap();
+        // A command that will not do may have ended before it reads.
+        let _ = child.stdin.take().unwrap().write_all(input).await;
         let output = tokio::time::timeout(LIMIT, child.wait_with_output()).await.unwrap().unwrap();
         Ran {
             code: output.status.code().unwrap(),
@@ -168,17 +168,16 @@ async fn links_name_the_free_port_that_was_taken() {
         place.run(&["migrate", "up", "--service", service]).await.expect(0);
     }
     let store = std::env::temp_dir().join(format!("lh-serve-{}", uuid::Uuid::new_v4().simple()));
-    let any = "127.0.0.1:0";
-    let first = ["serve", "--no-console", "--listen", any, "--annotations-listen", any, "--store"];
-    let args = [&first[..], &[store.to_str().unwrap()]].concat();
+    let first = ["serve", "--no-console", "--listen", ANYWHERE, "--annotations-listen", ANYWHERE];
+    let args = [&first[..], &["--store", store.to_str().unwrap()]].concat();
     let mut child = place.command(&args).stderr(Stdio::inherit()).spawn().unwrap();
     let said = ready(&mut child).await;
     for service in ["pastes", "annotations"] {
-        let url = said.lines().find_map(|line| line.strip_prefix(service)).expect(service).trim();
-        assert!(!url.contains(":0/"), "{said}");
-        let document = reqwest::get(format!("{url}openapi.json")).await.unwrap().text().await;
+        let url = url_of(service, &said);
+        assert!(!url.ends_with(":0"), "{said}");
+        let document = reqwest::get(format!("{url}/openapi.json")).await.unwrap().text().await;
         let document: serde_json::Value = serde_json::from_str(&document.unwrap()).unwrap();
-        assert_eq!(document["servers"][0]["url"], url.trim_end_matches('/'), "{service}");
+        assert_eq!(document["servers"][0]["url"], url, "{service}");
     }
     child.start_kill().unwrap();
     child.wait().await.unwrap();

@@ -10,7 +10,7 @@ use tokio::process::Child;
 use tokio_postgres::Client;
 
 /// No command of these tests takes longer unless it hangs.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// The executable with an environment of its own: nothing of ours leaks into a test.
 pub fn command(args: &[&str]) -> tokio::process::Command {
@@ -43,10 +43,13 @@ pub async fn ready(child: &mut Child) -> String {
     said
 }
 
-/// Free a moment ago; nobody else here asks for ports by number.
-pub fn free_address() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("an address").to_string()
+/// Any free port: a program says which it has.
+pub const ANYWHERE: &str = "127.0.0.1:0";
+
+/// Where a service is, of what a program said before it was ready: `http://127.0.0.1:1234`.
+pub fn url_of(service: &str, said: &str) -> String {
+    let url = said.lines().find_map(|line| line.strip_prefix(service)).expect(service);
+    url.trim().trim_end_matches('/').to_owned()
 }
 
 /// How a command ended.
@@ -163,6 +166,12 @@ impl Place {
             .await
             .expect("an end");
         id
+    }
+
+    /// Lets the workers live on: one that was not seen for half a minute counts as dead.
+    pub async fn workers_live(&self) {
+        let sql = "update leasehold.worker set last_seen_at = now() + interval '1 hour'";
+        self.client.execute(sql, &[]).await.expect("workers");
     }
 
     pub async fn number(&self, sql: &str) -> i64 {

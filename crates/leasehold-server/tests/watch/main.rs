@@ -15,6 +15,7 @@ mod console;
 mod deploy;
 mod keeping;
 mod metrics;
+mod minute;
 mod prometheus;
 mod receiver;
 mod services;

@@ -5,7 +5,7 @@ use leasehold::{Job, JobError};
 use serde::{Deserialize, Serialize};
 
 use crate::prometheus::parse;
-use crate::tower::{Tower, until};
+use crate::tower::{Tower, metrics_in_time, until};
 
 #[derive(Job, Serialize, Deserialize)]
 #[job(name = "note", queue = "mail")]
@@ -40,7 +40,7 @@ pub async fn full() -> (Tower, String) {
     tower.sql("insert into leasehold.tally (queue, tag, what, n) select 'mail', 't', what, 1 from unnest(array['lost', 'retried', 'buried']) what; update leasehold.mirror set equal_as_of = now()").await;
     tower.sql("insert into leasehold.schedule (name, job_name, cron, zone, queue, kwargs, next_slot, missed_slots) values ('nightly', 'note', '0 3 * * *', 'UTC', 'mail', '{}', now() + interval '1 day', 1)").await;
     tower.a_minute_passes().await;
-    let text = tower.engine.metrics().await;
+    let text = metrics_in_time(async || tower.engine.metrics().await).await;
     (tower, text)
 }
 
@@ -161,12 +161,12 @@ async fn whoever_took_the_last_sample_leads() {
 async fn a_database_that_is_away_leaves_the_counts_of_the_process() {
     let tower = Tower::start().await;
     tower.sql("alter schema leasehold rename to elsewhere").await;
-    let text = tower.metrics().await;
+    let text = tower.get_once("/metrics").await.text().await.unwrap();
     let families = parse(&text).unwrap();
     let up = families.iter().find(|family| family.name == "leasehold_database_up").unwrap();
     assert_eq!(up.samples[0].value, 0.0);
     assert!(families.iter().any(|family| family.name == "leasehold_fetch_duration_seconds"));
-    let page = tower.get("/console").await;
+    let page = tower.get_once("/console").await;
     assert_eq!(page.status(), 503);
     assert!(page.text().await.unwrap().contains("The database does not answer."));
 }

@@ -1,5 +1,8 @@
 //! A receiver of alarms on loopback: keeps what it is sent.
 
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
 use axum::Router;
 use axum::http::HeaderMap;
 use axum::routing::post;
@@ -32,9 +35,14 @@ impl Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/alarms", listener.local_addr().unwrap());
         let (keep, words) = mpsc::unbounded_channel();
+        // A word whose answer came too late for its sender is sent again, under the same key.
+        let known = Arc::new(Mutex::new(HashSet::new()));
         let take = post(move |headers: HeaderMap, body: String| async move {
             let job = serde_json::from_str(&body).unwrap();
-            keep.send(Word { headers, body, job }).unwrap();
+            let key = headers["leasehold-idempotency-key"].to_str().unwrap().to_owned();
+            if known.lock().unwrap().insert(key) {
+                keep.send(Word { headers, body, job }).unwrap();
+            }
         });
         tokio::spawn(async move {
             axum::serve(listener, Router::new().route("/alarms", take)).await.unwrap();

@@ -3,10 +3,11 @@
 use std::process::Stdio;
 
 use leasehold::Leasehold;
-use leasehold::measure;
+use reqwest::{Response, StatusCode};
 use tokio::process::Child;
 
 use crate::clock::age;
+use crate::minute;
 use crate::receiver::Receiver;
 use crate::support::{LIMIT, Place, ready};
 
@@ -60,9 +61,7 @@ impl Tower {
 
     /// A minute passes, and its sample is taken and judged. Living workers stay alive.
     pub async fn a_minute_passes(&self) {
-        age(&self.place.client, "1 minute").await;
-        let sampled = measure::sample(&self.place.client).await.unwrap();
-        assert!(sampled.is_some(), "a minute has passed");
+        minute::passes(&self.place.client).await;
     }
 
     /// A minute passes for a console that takes its own samples: nobody takes one while rows move. The
@@ -91,13 +90,46 @@ impl Tower {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    pub async fn get(&self, path: &str) -> reqwest::Response {
+    /// What the console says when the database answers it in time.
+    pub async fn get(&self, path: &str) -> Response {
+        in_time(async || self.get_once(path).await).await
+    }
+
+    /// What the console says now.
+    pub async fn get_once(&self, path: &str) -> Response {
         reqwest::get(format!("{}{path}", self.url)).await.unwrap()
     }
 
     pub async fn metrics(&self) -> String {
-        self.get("/metrics").await.text().await.unwrap()
+        metrics_in_time(async || self.get_once("/metrics").await.text().await.unwrap()).await
     }
+}
+
+/// Asks the console again while it says that the database did not answer: it waits for some seconds only,
+/// and a busy machine may need more.
+pub async fn in_time(mut ask: impl AsyncFnMut() -> Response) -> Response {
+    let asking = async {
+        loop {
+            let answer = ask().await;
+            if answer.status() != StatusCode::SERVICE_UNAVAILABLE {
+                return answer;
+            }
+        }
+    };
+    tokio::time::timeout(LIMIT, asking).await.expect("the database answers the console")
+}
+
+/// The same for metrics, which are shorter then.
+pub async fn metrics_in_time(mut ask: impl AsyncFnMut() -> String) -> String {
+    let asking = async {
+        loop {
+            let text = ask().await;
+            if text.contains("\nleasehold_database_up 1\n") {
+                return text;
+            }
+        }
+    };
+    tokio::time::timeout(LIMIT, asking).await.expect("the database answers a scrape")
 }
 
 /// The address of the console, of what a program said before it was ready.

@@ -21,8 +21,8 @@ async fn a_receiver_gets_the_job_with_a_signature_that_it_can_check() {
     // A proxy would see every job; the environment does not decide that.
     let proxies =
         ["http_proxy", "HTTP_PROXY", "ALL_PROXY"].map(|name| (name, "http://127.0.0.1:1"));
-    let worker =
-        Worker::start_with(&database, &["--allow-private-network", "--http", &url], &proxies).await;
+    let args = ["--allow-private-network", "--http-timeout", "100s", "--http", &url];
+    let mut worker = Worker::start_with(&database, &args, &proxies).await;
     job_until(&client, id, |row| row.is("done")).await;
 
     let requests = receiver.requests();
@@ -48,8 +48,8 @@ async fn a_receiver_gets_the_job_with_a_signature_that_it_can_check() {
     assert_eq!(header("leasehold-idempotency-key"), job["outside_key"].as_str().expect("a string"));
     assert_eq!(header("content-type"), "application/json");
     assert!(!request.headers.contains_key("cookie"));
-    let said = worker.output();
-    assert!(said.contains("warning: --allow-private-network") && !said.contains("hush"), "{said}");
+    worker.says("warning: --allow-private-network").await;
+    assert!(!worker.output().contains("hush"), "{}", worker.output());
 }
 
 #[tokio::test]
@@ -67,7 +67,8 @@ async fn answers_decide() {
         "after/503",
         "redirect",
     ];
-    let mut args = vec!["--allow-private-network".to_owned()];
+    let mut args: Vec<String> =
+        ["--allow-private-network", "--http-timeout", "100s"].map(str::to_owned).into();
     for path in paths {
         args.extend(["--http".to_owned(), receiver.at(path, &format!("/{path}"))]);
     }
@@ -119,7 +120,7 @@ async fn an_endless_answer_is_cut() {
     let (database, mut receiver) = (TestDatabase::new().await, Receiver::start().await);
     let client = database.connect().await;
     let url = receiver.at("endless", "/endless");
-    let args = ["--allow-private-network", "--http-timeout", "50s", "--http", &url];
+    let args = ["--allow-private-network", "--http-timeout", "100s", "--http", &url];
     let _worker = Worker::start(&database, &args).await;
     let id = enqueue(&client, "endless", "{}").await;
     let row = job_until(&client, id, tried).await;
@@ -133,7 +134,8 @@ async fn an_endless_answer_is_cut() {
 async fn a_receiver_out_of_reach_is_tried_again_later() {
     let database = TestDatabase::new().await;
     let client = database.connect().await;
-    let args = ["--allow-private-network", "--http", "gone=http://127.0.0.1:1/?token=hush"];
+    let gone = "gone=http://127.0.0.1:1/?token=hush";
+    let args = ["--allow-private-network", "--http-timeout", "100s", "--http", gone];
     let _worker = Worker::start(&database, &args).await;
     let id = enqueue(&client, "gone", "{}").await;
     let row = job_until(&client, id, tried).await;
@@ -160,7 +162,7 @@ async fn h12_the_secret_is_in_no_log_and_no_table() {
     let client = database.connect().await;
     let url = receiver.at("echo", "/echo");
     let loud = [("LEASEHOLD_LOG", "trace")];
-    let args = ["--allow-private-network", "--http", &url];
+    let args = ["--allow-private-network", "--http-timeout", "100s", "--http", &url];
     let mut worker = Worker::start_with(&database, &args, &loud).await;
     let id = enqueue(&client, "echo", "{}").await;
     let row = job_until(&client, id, tried).await;

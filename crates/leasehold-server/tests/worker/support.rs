@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio_postgres::Client;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
 pub const SECRET: &str = "canary-secret-of-the-tests";
 
@@ -172,7 +172,8 @@ pub struct Folder(PathBuf);
 
 impl Folder {
     pub fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("leasehold-{}-{name}", std::process::id()));
+        let unique = uuid::Uuid::new_v4().simple();
+        let path = std::env::temp_dir().join(format!("leasehold-{name}-{unique}"));
         std::fs::create_dir_all(&path).expect("a folder");
         Self(path)
     }

@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::OnceLock;
 
 use tokio::task::JoinHandle;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, Error, NoTls};
 
 use super::error::TestDatabaseError;
@@ -170,11 +171,22 @@ async fn create(
         .await
         .map_err(TestDatabaseError::sql("connect to the server for test databases"))?;
     let step = TestDatabaseError::sql("create a database");
-    client.batch_execute(&format!("create database \"{name}\"{from}")).await.map_err(step)?;
+    once_left(&client, &format!("create database \"{name}\"{from}")).await.map_err(step)?;
     let sign = format!(
         "do $$ begin execute format('comment on database %I is %L', '{name}', '{MARK}' || now()); end $$"
     );
     client.batch_execute(&sign).await.map_err(TestDatabaseError::sql("sign a database"))
+}
+
+/// Copies or drops a database. The server waits five seconds for others to leave it, autovacuum among
+/// them; whoever is slower is waited for again, until the limit of the whole step.
+pub(super) async fn once_left(client: &Client, sql: &str) -> Result<(), Error> {
+    loop {
+        match client.batch_execute(sql).await {
+            Err(error) if error.code() == Some(&SqlState::OBJECT_IN_USE) => {}
+            other => return other,
+        }
+    }
 }
 
 async fn remove_left_over(address: &Address) -> Result<(), TestDatabaseError> {

@@ -1,13 +1,17 @@
 //! Checks with a real browser: a script for Node that drives Chromium.
 
 use std::path::Path;
+use std::pin::pin;
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Command;
 
 /// For all checks of a script together; each has its own limit in the script.
-const LIMIT: Duration = Duration::from_secs(540);
+const LIMIT: Duration = Duration::from_secs(900);
+/// For a script that was told to end: it takes its browser with it.
+const END_LIMIT: Duration = Duration::from_secs(30);
 
 /// A Chromium, looked for where the scripts look.
 fn has_chromium() -> bool {
@@ -34,11 +38,28 @@ pub async fn run(folder: &Path, script: &str, args: &[&str], packages: &Path) {
     let mut node = Command::new("node");
     node.arg(script).args(args).args(std::env::var("BROWSER_CHECK"));
     node.current_dir(folder).stdin(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(LIMIT, node.output())
-        .await
-        .expect("the browser is done in time")
-        .expect("node is installed: apt-get install nodejs");
+    node.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = node.spawn().expect("node is installed: apt-get install nodejs");
+    let pid = child.id();
+    let mut running = pin!(child.wait_with_output());
+    let by_itself = tokio::time::timeout(LIMIT, &mut running).await;
+    let ended = match by_itself {
+        Ok(ended) => Some(ended),
+        Err(_) => {
+            // A browser whose script is killed would stay.
+            tell_to_end(pid);
+            tokio::time::timeout(END_LIMIT, running).await.ok()
+        }
+    };
+    let output = ended.expect("an end, at least when told to").expect("its output");
     println!("{}", String::from_utf8_lossy(&output.stdout));
     eprintln!("{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "see above for what the browser found");
+}
+
+fn tell_to_end(pid: Option<u32>) {
+    let pid = pid.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+    if let Some(pid) = pid {
+        let _ = kill_process(pid, Signal::TERM);
+    }
 }

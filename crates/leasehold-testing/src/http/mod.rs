@@ -13,7 +13,8 @@ use std::net::SocketAddr;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 
-/// A client of one service, that follows no redirect.
+/// A client of one service, that follows no redirect and keeps no connection: the service closes idle
+/// ones, perhaps in the instant in which the next request is sent.
 pub struct Visitor {
     pub address: SocketAddr,
     pub http: Client,
@@ -21,8 +22,8 @@ pub struct Visitor {
 
 impl Visitor {
     pub fn to(address: SocketAddr) -> Self {
-        let http = Client::builder().redirect(Policy::none()).build().expect("a client");
-        Self { address, http }
+        let http = Client::builder().redirect(Policy::none()).pool_max_idle_per_host(0);
+        Self { address, http: http.build().expect("a client") }
     }
 
     pub fn url(&self, path: &str) -> String {

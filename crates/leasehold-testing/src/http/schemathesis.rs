@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Visitor;
 
 /// For the whole run; requests have limits of their own.
-const LIMIT: Duration = Duration::from_secs(540);
+const LIMIT: Duration = Duration::from_secs(900);
 
 /// Where `scripts/test` puts it.
 fn program() -> PathBuf {
@@ -60,7 +60,7 @@ impl Checks<'_> {
             .arg("--config-file")
             .arg(&file)
             .args(["run", &site.url("/openapi.json"), "--checks", "all", "--no-color"])
-            .args(["--max-examples", &examples, "--seed", &seed, "--request-timeout", "20"])
+            .args(["--max-examples", &examples, "--seed", &seed, "--request-timeout", "90"])
             .args(["--suppress-health-check", "all", "--generation-database", "none"])
             // What was made may be gone by then: burnt, deleted, or named by a repeated key.
             .args(["--exclude-checks", "ensure_resource_availability", "--continue-on-failure"])

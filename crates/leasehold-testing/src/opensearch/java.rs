@@ -41,7 +41,7 @@ fn version(java: &Path) -> Option<u32> {
     // It prints this to its standard error, and `-version` is the only form that all know.
     let mut command = Command::new("/bin/sh");
     command.args(["-c", "\"$0\" -version 2>&1"]).arg(java);
-    major(&process::run(&mut command, Duration::from_secs(20)).ok()?)
+    major(&process::run(&mut command, Duration::from_secs(60)).ok()?)
 }
 
 /// `openjdk version "17.0.15" 2025-04-15`; Java 8 calls itself 1.8.

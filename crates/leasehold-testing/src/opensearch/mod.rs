@@ -24,9 +24,9 @@ use std::time::{Duration, Instant};
 
 use crate::process::{self, Supervisor};
 
-/// On a machine where everything else starts too.
-const START_LIMIT: Duration = Duration::from_secs(120);
-const STOP_LIMIT: Duration = Duration::from_secs(30);
+/// For all tries together, on a machine where everything else starts too.
+const START_LIMIT: Duration = Duration::from_secs(300);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// The program takes ports from 9201 to 9299 and looks upwards from its first.
 const PORTS: std::ops::Range<u16> = 9200..9290;
 const TRIES: usize = 5;
@@ -84,18 +84,25 @@ impl PrivateOpenSearch {
         fs::create_dir(dir.join("config"))?;
         fs::write(dir.join("config/opensearch.yml"), SETTINGS)?;
         let mut server = Self { dir, address: (Ipv4Addr::LOCALHOST, 0).into(), supervisor: None };
+        let deadline = Instant::now() + START_LIMIT;
         let mut tries = 0;
         loop {
             tries += 1;
-            match server.start_once(&java, &jars) {
-                Err(OpenSearchError::NotStarted { .. }) if tries < TRIES => {}
+            match server.start_once(&java, &jars, deadline) {
+                Err(OpenSearchError::NotStarted { .. })
+                    if tries < TRIES && Instant::now() < deadline => {}
                 Err(error) => return Err(error),
                 Ok(()) => return Ok(server),
             }
         }
     }
 
-    fn start_once(&mut self, java: &Path, jars: &Path) -> Result<(), OpenSearchError> {
+    fn start_once(
+        &mut self,
+        java: &Path,
+        jars: &Path,
+        deadline: Instant,
+    ) -> Result<(), OpenSearchError> {
         let name = format!("leasehold-{:016x}", rand::random::<u64>());
         let first = PORTS.start + rand::random::<u16>() % (PORTS.end - PORTS.start);
         let log_path = self.dir.join("opensearch.log");
@@ -111,17 +118,20 @@ impl PrivateOpenSearch {
         // Nothing of it is kept, so it need not end in order.
         let supervisor = Supervisor::start(&command, None, log, "KILL", Some(&self.dir))?;
         let supervisor = self.supervisor.insert(supervisor);
-        let deadline = Instant::now() + START_LIMIT;
         let why = loop {
             if let Some(status) = supervisor.ended()? {
                 break status.to_string();
             }
             if let Some(port) = port_in(&log_path, begin) {
                 let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-                // The name too: somebody else's may answer on this port.
-                if health(address).is_some_and(|answer| answer.contains(&name)) {
-                    self.address = address;
-                    return Ok(());
+                match health(address) {
+                    Some(answer) if answer.contains(&name) => {
+                        self.address = address;
+                        return Ok(());
+                    }
+                    // Ours can never have it.
+                    Some(_) => break "somebody else has its port".to_owned(),
+                    None => {}
                 }
             }
             if Instant::now() >= deadline {
@@ -129,8 +139,12 @@ impl PrivateOpenSearch {
             }
             process::pause(Duration::from_millis(100));
         };
-        self.supervisor = None;
-        Err(OpenSearchError::NotStarted { why, tail: process::log_tail(&log_path, begin) })
+        let tail = process::log_tail(&log_path, begin);
+        // In order: letting go of it would take the directory away from the next try.
+        if let Some(supervisor) = self.supervisor.take() {
+            supervisor.kill();
+        }
+        Err(OpenSearchError::NotStarted { why, tail })
     }
 
     /// Where clients find it.

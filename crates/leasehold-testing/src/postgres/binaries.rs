@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::error::PostgresError;
 use crate::process;
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Where each system keeps its versions: the parent, the start of a version's name, what follows.
 const WELL_KNOWN: [(&str, &str, &str); 5] = [

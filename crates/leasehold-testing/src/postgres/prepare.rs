@@ -12,7 +12,10 @@ use super::options::Options;
 use super::server::PrivatePostgres;
 use crate::process::{self, RunAs};
 
-const INITDB_LIMIT: Duration = Duration::from_secs(120);
+/// One that is to last is written out to a disk that others may keep busy.
+const INITDB_LIMIT: Duration = Duration::from_secs(300);
+/// For a shell that does nothing, on a machine where everything else starts too.
+const ENTER_LIMIT: Duration = Duration::from_secs(60);
 
 impl PrivatePostgres {
     /// Makes what is missing in the directory.
@@ -75,7 +78,7 @@ impl PrivatePostgres {
         self.as_user(&mut enter);
         let unreachable =
             || PostgresError::Unreachable { dir: self.dir.clone(), user: user.name.clone() };
-        process::run(&mut enter, Duration::from_secs(10)).map(drop).map_err(|_| unreachable())
+        process::run(&mut enter, ENTER_LIMIT).map(drop).map_err(|_| unreachable())
     }
 
     fn as_user(&self, command: &mut Command) {

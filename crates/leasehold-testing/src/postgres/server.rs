@@ -13,8 +13,8 @@ use super::prepare::home;
 use crate::process::{self, RunAs, Supervisor};
 
 /// Recovery after a crash may take a while on a slow disk; a healthy start takes well under a second.
-const START_LIMIT: Duration = Duration::from_secs(60);
-const STOP_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_secs(180);
+const STOP_LIMIT: Duration = Duration::from_secs(120);
 
 /// A PostgreSQL server of our own. Stopped when dropped.
 pub struct PrivatePostgres {
@@ -101,12 +101,10 @@ impl PrivatePostgres {
                 None => process::pause(Duration::from_millis(10)),
             }
         };
+        // Read first: the log may go with the directory.
+        let (log, tail) = (self.log_path(), process::log_tail(&self.log_path(), begin));
         self.supervisor = None;
-        Err(PostgresError::NotStarted {
-            why,
-            log: self.log_path(),
-            tail: process::log_tail(&self.log_path(), begin),
-        })
+        Err(PostgresError::NotStarted { why, log, tail })
     }
 
     /// Stops the server: open transactions are rolled back, everything is written out.

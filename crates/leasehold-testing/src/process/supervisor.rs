@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 use super::RunAs;
 
 const SCRIPT: &str = include_str!("supervisor.sh");
+#[cfg(any(feature = "opensearch", feature = "s3"))]
+const KILL_LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Supervisor {
     child: Child,
@@ -83,6 +85,13 @@ impl Supervisor {
             super::pause(Duration::from_millis(5));
         }
         Ok(true)
+    }
+
+    /// Ends the server at once and lets its directory be, for another try in it.
+    #[cfg(any(feature = "opensearch", feature = "s3"))]
+    pub(crate) fn kill(mut self) {
+        let _ = self.signal("KILL");
+        let _ = self.wait(KILL_LIMIT);
     }
 }
 

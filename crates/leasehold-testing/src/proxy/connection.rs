@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::lane::{Direction, Lane};
@@ -31,22 +32,27 @@ pub(super) async fn accept(
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     continue;
                 };
+                let resets = rules.resets();
                 if let Some(rule) = rules.at_connecting() {
                     let _ = client.set_zero_linger();
                     rules.fire(rule);
                     continue;
                 }
-                connections.spawn(serve(client, upstream.clone(), rules.clone()));
+                connections.spawn(serve(client, upstream.clone(), rules.clone(), resets));
             }
             Some(_) = connections.join_next() => {}
         }
     }
 }
 
-async fn serve(mut client: TcpStream, upstream: Upstream, rules: Arc<Rules>) {
+async fn serve(
+    mut client: TcpStream,
+    upstream: Upstream,
+    rules: Arc<Rules>,
+    mut resets: watch::Receiver<u64>,
+) {
     let _counted = Counted::new(&rules);
     let _ = client.set_nodelay(true);
-    let mut resets = rules.resets();
     tokio::select! {
         _ = resets.changed() => {
             let _ = client.set_zero_linger();

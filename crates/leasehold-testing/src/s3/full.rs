@@ -11,7 +11,7 @@
 
 use std::env;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use super::S3Server;
 use crate::process::{self, Supervisor};
 
-const START_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(60);
 const PROGRAM: &str = "versitygw";
 /// Somebody else may take a port between our asking for a free one and its use.
 const TRIES: usize = 5;
@@ -84,16 +84,17 @@ impl FullS3Server {
         self.address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
         let log_path = self.dir.join("versitygw.log");
         let (log, begin) = process::open_log(&log_path)?;
-        let command = self.command(program);
+        // A path that nobody else knows: somebody else may answer on this port.
+        let sign = format!("/leasehold-{:016x}", rand::random::<u64>());
+        let command = self.command(program, &sign);
         let supervisor = Supervisor::start(&command, None, log, "TERM", Some(&self.dir))?;
         let supervisor = self.supervisor.insert(supervisor);
         let deadline = Instant::now() + START_LIMIT;
         let why = loop {
-            // Asked first: a server that could not have its port is gone, and somebody else answers.
             if let Some(status) = supervisor.ended()? {
                 break status.to_string();
             }
-            if TcpStream::connect(self.address).is_ok() {
+            if answers(self.address, &sign) {
                 return Ok(());
             }
             if Instant::now() >= deadline {
@@ -101,10 +102,15 @@ impl FullS3Server {
             }
             process::pause(Duration::from_millis(10));
         };
-        Err(FullS3Error::NotStarted { why, tail: process::log_tail(&log_path, begin) })
+        let tail = process::log_tail(&log_path, begin);
+        // In order: letting go of it would take the directory away from the next try.
+        if let Some(supervisor) = self.supervisor.take() {
+            supervisor.kill();
+        }
+        Err(FullS3Error::NotStarted { why, tail })
     }
 
-    fn command(&self, program: &Path) -> Command {
+    fn command(&self, program: &Path, sign: &str) -> Command {
         let mut command = Command::new(program);
         // What is set for the user's own server must not steer this one.
         for (name, _) in env::vars_os() {
@@ -115,7 +121,7 @@ impl FullS3Server {
         command.env("ROOT_ACCESS_KEY", S3Server::ACCESS_KEY);
         command.env("ROOT_SECRET_KEY", S3Server::SECRET_KEY);
         command.args(["--quiet", "--keep-alive", "--region", S3Server::REGION]);
-        command.arg("--port").arg(self.address.to_string());
+        command.arg("--port").arg(self.address.to_string()).args(["--health", sign]);
         command.arg("posix").arg("--sidecar").arg(self.dir.join("meta"));
         command.arg(self.dir.join("data"));
         command
@@ -127,6 +133,20 @@ impl Drop for FullS3Server {
         self.supervisor = None;
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+/// Whether the server there is the one that was told this path.
+fn answers(address: SocketAddr, sign: &str) -> bool {
+    let limit = Duration::from_secs(10);
+    let asked = || -> io::Result<[u8; 12]> {
+        let mut stream = TcpStream::connect_timeout(&address, limit)?;
+        stream.set_read_timeout(Some(limit))?;
+        write!(stream, "GET {sign} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+        let mut start = [0; 12];
+        stream.read_exact(&mut start)?;
+        Ok(start)
+    };
+    asked().is_ok_and(|start| start == *b"HTTP/1.1 200")
 }
 
 fn find() -> Result<PathBuf, FullS3Error> {

@@ -52,7 +52,7 @@ struct Running {
 
 impl Stage {
     pub(super) async fn connect(config: &Config, actors: usize) -> Result<Self, StepperError> {
-        let looker = connect(&with_option(config, "lock_timeout=30s")).await?;
+        let looker = connect(&with_option(config, "lock_timeout=120s")).await?;
         let mut stage = Self {
             config: with_option(config, "deadlock_timeout=50ms"),
             looker,

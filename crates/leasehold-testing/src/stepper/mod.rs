@@ -57,7 +57,7 @@ use orders::Orders;
 pub const MAX_ORDERS: u64 = 20_000;
 
 /// How long everybody may be stuck. PostgreSQL ends a deadlock long before.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Runs scripts in every order.
 pub struct Stepper {

@@ -15,7 +15,7 @@ async fn a_dropped_transaction_leaves_nothing_open() {
         },
         async |n, ended| {
             // A lock on the table waits for everyone who has not committed or rolled back.
-            let sql = "set lock_timeout = '30s'; lock table t; truncate t";
+            let sql = "set lock_timeout = '2min'; lock table t; truncate t";
             outside
                 .batch_execute(sql)
                 .await

@@ -44,7 +44,7 @@ impl Drop for Dir {
 /// Waits for something that another process does. The limit only ends a test that failed.
 #[expect(clippy::disallowed_methods, reason = "the system tells of no event to wait for")]
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(180);
     while !is_so() {
         assert!(Instant::now() < deadline, "still waiting: {what}");
         std::thread::sleep(Duration::from_millis(10));
@@ -133,14 +133,26 @@ async fn a_server_killed_with_9_starts_again_only_when_it_is_ready() {
     assert_eq!(number(&connect(&postgres.config("postgres")).await, "select 1::int8").await, 1);
 }
 
+/// A server on a port that was free a moment ago: somebody else may have taken it since.
+fn listening() -> (PrivatePostgres, u16) {
+    for _ in 0..20 {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        match PrivatePostgres::throwaway().listen_tcp(free).start() {
+            Ok(postgres) => return (postgres, free),
+            Err(PostgresError::NotStarted { tail, .. }) if tail.contains("could not bind") => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("no port was free")
+}
+
 #[tokio::test]
 async fn tcp_wants_the_password_that_the_url_contains() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let postgres = PrivatePostgres::throwaway().listen_tcp(free).start().unwrap();
+    let (postgres, port) = listening();
     let with: Config = postgres.tcp_url("postgres").unwrap().parse().unwrap();
     assert_eq!(number(&connect(&with).await, "select 1::int8").await, 1);
     let mut without = Config::new();
-    without.host("127.0.0.1").port(free).user("postgres").dbname("postgres").password("guess");
+    without.host("127.0.0.1").port(port).user("postgres").dbname("postgres").password("guess");
     assert!(without.connect(NoTls).await.is_err());
 }
 
@@ -197,7 +209,8 @@ fn helper_holds_a_server_until_killed() {
     };
     let options = match dir.is_empty() {
         true => PrivatePostgres::throwaway(),
-        false => PrivatePostgres::kept_in(dir),
+        // It has to close in the time that it is given, however busy the disk is.
+        false => PrivatePostgres::kept_in(dir).set("fsync", "off"),
     };
     let postgres = options.start().unwrap();
     println!("\nheld {} {}", postgres.pid().unwrap(), postgres.dir().display());
@@ -234,6 +247,10 @@ fn after_a_kill_the_next_start_waits_for_the_old_server_to_close() {
     let (mut child, pid, _) = start_helper(dir.0.to_str().unwrap());
     child.kill().unwrap();
     child.wait().unwrap();
+    let told = dir.0.join("data/postmaster.pid");
+    wait_until("the old server hears of it", || {
+        !fs::read_to_string(&told).is_ok_and(|file| file.contains("ready"))
+    });
     let postgres = PrivatePostgres::kept_in(&dir.0).start().unwrap();
     assert_ne!(postgres.pid(), Some(pid));
     let log = fs::read_to_string(postgres.log_path()).unwrap();

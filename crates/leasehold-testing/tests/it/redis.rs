@@ -34,7 +34,7 @@ async fn a_frozen_redis_answers_when_it_is_thawed() {
             .is_ok_and(|answer| answer.is_ok())
         {}
     };
-    tokio::time::timeout(Duration::from_secs(20), silent).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(60), silent).await.unwrap();
     server.thaw().unwrap();
     let mut client = server.connect().await.unwrap();
     assert_eq!(client.get::<_, Option<String>>("a").await.unwrap().as_deref(), Some("1"));

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 const HOUR: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Job, Serialize, Deserialize)]
-#[job(name = "email.send", queue = "mail", max_attempts = 2, backoff = "10s..1m")]
+#[job(name = "email.send", queue = "mail", max_attempts = 2, backoff = "2h..4h")]
 struct SendEmail {
     to: String,
 }

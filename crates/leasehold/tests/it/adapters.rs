@@ -42,10 +42,10 @@ async fn assert_stored_in_full(client: &Client, id: JobId) {
     let sql = "
         select j.name, j.kwargs::text, j.queue, j.priority, j.tag, j.max_attempts, j.trace_context,
                j.idempotency_key = 'note:7' and k.job_id = j.id,
-               j.scheduled_at - j.enqueued_at between '1 h' and '1 h 1 min',
-               j.expires_at - j.enqueued_at between '2 h' and '2 h 1 min',
+               j.scheduled_at - j.enqueued_at between '1 h' and '1 h 10 min',
+               j.expires_at - j.enqueued_at between '2 h' and '2 h 10 min',
                k.holds_until - k.created_at = '3 h',
-               abs(extract(epoch from j.enqueued_at - clock_timestamp())) < 60
+               abs(extract(epoch from j.enqueued_at - clock_timestamp())) < 600
           from leasehold.job j join leasehold.idempotency_key k on k.queue = j.queue and k.key = 'note:7'
          where j.id = $1";
     let row: Row = client.query_one(sql, &[&id.0]).await.expect("the job and its key");

@@ -8,7 +8,7 @@ async fn a_claim_takes_what_is_due_in_order() {
     sql.run(
         "insert into leasehold.job (name, scheduled_at, priority, tag) values \
          ('a', now() - interval '3 minutes', 5, '4'), ('b', now() - interval '1 minute', 1, '2'), \
-         ('a', now() - interval '2 minutes', 1, '1'), ('b', now() + interval '1 minute', 0, 'later'), \
+         ('a', now() - interval '2 minutes', 1, '1'), ('b', now() + interval '1 day', 0, 'later'), \
          ('a', now(), 1, '3')",
     )
     .await;
@@ -58,7 +58,8 @@ async fn two_claimers_share_and_neither_waits() {
     sql.run("select leasehold.queue_settings('default')").await;
     let (first, second) = (sql.actor().await, sql.actor().await);
     run(&first, "begin").await;
-    run(&second, "begin; set local lock_timeout = '1ms'").await;
+    // What the first holds it holds for longer than that.
+    run(&second, "begin; set local lock_timeout = '30s'").await;
     let one = claim(&first, "first", 2).await;
     let two = claim(&second, "second", 10).await;
     assert_eq!((one.ids, two.ids), (ids[..2].to_vec(), ids[2..].to_vec()));

@@ -85,22 +85,23 @@ async fn d3_d10_housekeepers_that_are_cut_off_again_and_again_fire_each_slot_onc
     let (engine, client) = (engine(&database).await, database.connect_directly().await);
     let schedule = Schedule::new("report", "* * * * *", "UTC", &Note { n: 1 }).expect("a schedule");
     let schedule = schedule.missed(Missed::All);
+    // Two hours of slots have passed. Stored before anybody looks: a slot that comes due between
+    // the declaration and a change of it would fire twice.
+    let minute = "(extract(epoch from next_slot) / 60)::bigint";
+    let store = format!(
+        "insert into leasehold.schedule (name, cron, job_name, kwargs, missed, next_slot) \
+         values ('report', '* * * * *', 'note', '{{\"n\": 1}}', 'all', \
+                 date_trunc('minute', now()) - interval '2 hours') returning {minute}"
+    );
+    let began = number(&client, &store).await;
     let workers: Vec<_> = (0..3)
         .map(|_| {
             let worker = engine.worker().queue("default", 4).housekeeping(eager());
             start(worker.schedule(schedule.clone()).handle(async |_: Note| {}))
         })
         .collect();
-    until("it is declared", async || {
-        count(&client, "select count(*) from leasehold.schedule").await == 1
-    })
-    .await;
-    // Five hours of slots pass.
-    let minute = "(extract(epoch from next_slot) / 60)::bigint";
-    let back = format!(
-        "update leasehold.schedule set next_slot = date_trunc('minute', now()) - interval '5 hours' returning {minute}"
-    );
-    let began = number(&client, &back).await;
+    let next = format!("select {minute} from leasehold.schedule");
+    until("the first slot has fired", async || number(&client, &next).await > began).await;
     let mut cuts = 0;
     until("every slot has fired", async || {
         let left = "select count(*) from leasehold.schedule where next_slot <= now()";
@@ -116,7 +117,8 @@ async fn d3_d10_housekeepers_that_are_cut_off_again_and_again_fire_each_slot_onc
     for worker in workers {
         worker.stop().await;
     }
-    let slots = number(&client, &format!("select {minute} from leasehold.schedule")).await - began;
+    let slots = number(&client, &next).await - began;
     println!("cut off {cuts} times during {slots} slots");
-    assert_eq!(completed(&client).await, slots);
+    // The slot of a minute that began during the stop may have nobody to run its job.
+    assert_eq!(completed(&client).await + jobs(&client).await, slots);
 }

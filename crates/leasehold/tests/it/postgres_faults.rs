@@ -55,8 +55,7 @@ async fn a9_a_crash_in_the_middle_of_a_claim_claims_nothing() {
 /// A claim is made after the copy from which the new primary starts. Gives the generations that the
 /// old and the new primary gave out, and whether the old worker's finish passed on the new one.
 async fn lossy_failover(predictable: bool) -> (i64, i64, bool) {
-    let home =
-        std::env::temp_dir().join(format!("lh-failover-{}-{predictable}", std::process::id()));
+    let home = std::env::temp_dir().join(format!("lh-failover-{:016x}", rand::random::<u64>()));
     let (old_dir, new_dir) = (home.join("old"), home.join("new"));
     let mut old = block_in_place(|| PrivatePostgres::kept_in(&old_dir).start().unwrap());
     let database = TestDatabase::on(&old).await.unwrap();
@@ -129,7 +128,7 @@ async fn b2_a_caller_whose_commit_had_no_answer_can_find_out() {
             run(&caller, "commit").await; // and the answer never arrived
         } else {
             assert!(
-                sql.one::<bool>("select pg_terminate_backend($1, 10000)", &[&caller_pid]).await
+                sql.one::<bool>("select pg_terminate_backend($1, 60000)", &[&caller_pid]).await
             );
         }
         assert_eq!(sql.one::<String>(status, &[&tx]).await, expected);

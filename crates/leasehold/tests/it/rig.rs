@@ -52,6 +52,15 @@ impl Running {
         self.finished(1).await[0].1
     }
 
+    /// How the attempt of this generation ended.
+    pub async fn end_of(&mut self, wanted: Generation) -> Finished {
+        wait_for(&mut self.events, |event| match event {
+            Event::Finished { generation, outcome, .. } if *generation == wanted => Some(*outcome),
+            _ => None,
+        })
+        .await
+    }
+
     pub async fn started(&mut self, wanted: JobId) -> Generation {
         wait_for(&mut self.events, |event| match event {
             Event::Started { job, generation } if *job == wanted => Some(*generation),

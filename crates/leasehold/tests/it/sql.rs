@@ -174,6 +174,7 @@ pub async fn until(observer: &Client, sql: &str, params: Params<'_>) {
     let deadline = Instant::now() + PATIENCE;
     while !one::<bool>(observer, sql, params).await {
         assert!(Instant::now() < deadline, "never true: {sql}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 

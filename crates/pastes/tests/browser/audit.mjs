@@ -1,7 +1,8 @@
 // What must hold on every page, whatever it shows. `audit` runs inside the page and returns
-// sentences about what is wrong; an empty list is a good page.
+// sentences about what is wrong; an empty list is a good page, and null one that is not whole yet.
 
 export function audit() {
+  if (document.readyState !== "complete") return null;
   const wrong = [];
   const name = (element) => {
     const id = element.id ? `#${element.id}` : "";

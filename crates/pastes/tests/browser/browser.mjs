@@ -18,5 +18,5 @@ export async function launch() {
   }
   // Without a sandbox only because tests also run as root in containers; the pages are our own.
   const args = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--force-color-profile=srgb"];
-  return puppeteer.launch({ executablePath, args, headless: true, timeout: 60_000 });
+  return puppeteer.launch({ executablePath, args, headless: true, timeout: 180_000 });
 }

@@ -9,10 +9,10 @@ import * as writing from "./writing.mjs";
 import { close, open } from "./watch.mjs";
 
 const [base, control, only = ""] = process.argv.slice(2);
-const limit = 120_000;
+const limit = 300_000;
 
 async function work() {
-  const signal = AbortSignal.timeout(30_000);
+  const signal = AbortSignal.timeout(120_000);
   const response = await fetch(`${control}/work`, { method: "POST", signal });
   if (!response.ok) throw new Error(`control said ${response.status}`);
 }

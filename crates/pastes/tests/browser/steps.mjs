@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 
 /** Sends the form as a program would send it; gives the code. Not yet readable: see `work`. */
 export async function paste(base, text, query = "") {
-  const signal = AbortSignal.timeout(20_000);
+  const signal = AbortSignal.timeout(90_000);
   const response = await fetch(`${base}/${query}`, { method: "POST", body: text, signal });
   if (response.status !== 201) throw new Error(`create: ${response.status} ${await response.text()}`);
   return { code: (await response.text()).trim().split("/").pop(), token: response.headers.get("x-delete-token") };
@@ -22,6 +22,20 @@ export async function save(watched, text, prepare = async () => {}) {
 
 /** The text of the paste on the page. */
 export const shownText = (page) => page.$eval("#code code", (code) => code.textContent);
+
+/** Waits until a whole page shows this. Asks from outside, so it works without scripts, too. */
+export async function appears(page, selector) {
+  const end = Date.now() + 90_000;
+  while (Date.now() < end) {
+    // A page that is being replaced cannot be asked.
+    const there = await page
+      .evaluate((it) => document.readyState === "complete" && document.querySelector(it) !== null, selector)
+      .catch(() => false);
+    if (there) return;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  throw new Error(`no ${selector} within 90 s`);
+}
 
 /** What was said to people who do not see the page. */
 export const said = (page, words) =>
@@ -63,7 +77,7 @@ export async function downloaded(watched, act) {
       if (state === "completed") resolve(guid);
       if (state === "canceled") reject(new Error("the download was cancelled"));
     });
-    setTimeout(() => reject(new Error("no download within 20 s")), 20_000).unref();
+    setTimeout(() => reject(new Error("no download within 90 s")), 90_000).unref();
   });
   await act();
   const text = await readFile(`${folder}/${await arrived}`, "utf8");

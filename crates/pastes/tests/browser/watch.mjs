@@ -11,7 +11,7 @@ const sizes = [
 export async function open(browser, base, { scripts = true } = {}) {
   const context = await browser.createBrowserContext();
   const page = await context.newPage();
-  page.setDefaultTimeout(40_000);
+  page.setDefaultTimeout(90_000);
   await page.setJavaScriptEnabled(scripts);
   const watched = { page, context, base, wrong: [], scripts };
   const complain = (words) => watched.wrong.push(words);
@@ -60,12 +60,26 @@ export async function look(watched, name) {
         const path = `${process.env.SCREENSHOTS}/${name}-${theme}-${size.width}.png`;
         await page.screenshot({ path, fullPage: true });
       }
-      // Evaluating works without scripts of the page's own, too.
-      const wrong = await page.evaluate(audit);
+      const wrong = await audited(page);
       watched.wrong.push(...wrong.map((words) => `${name}, ${theme}, ${size.width}: ${words}`));
     }
   }
   await page.setViewport(sizes[0]);
+}
+
+/** Evaluating works without scripts of the page's own, too. A page that reloads itself is asked again. */
+async function audited(page) {
+  const end = Date.now() + 90_000;
+  for (;;) {
+    try {
+      const wrong = await page.evaluate(audit);
+      if (wrong !== null) return wrong;
+    } catch (error) {
+      if (!/context was destroyed|Cannot find context/.test(error.message)) throw error;
+    }
+    if (Date.now() > end) throw new Error("the page was not whole within 90 s");
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
 }
 
 export function equal(found, expected, what) {

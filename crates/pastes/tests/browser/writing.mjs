@@ -1,6 +1,6 @@
 // Making pastes.
 import { equal, holds, look } from "./watch.mjs";
-import { RUST, allowClipboard, clipboard, paste, said, save, shownText } from "./steps.mjs";
+import { RUST, allowClipboard, appears, clipboard, paste, said, save, shownText } from "./steps.mjs";
 
 export async function the_create_page_is_good_to_look_at({ base, open, close }) {
   const watched = await open();
@@ -23,7 +23,7 @@ export async function ctrl_enter_saves_and_the_waiting_page_becomes_the_paste({ 
   await page.waitForSelector("[data-wait]");
   await look(watched, "waiting");
   await work();
-  await page.waitForSelector("#code");
+  await appears(page, "#code");
   equal(await shownText(page), RUST, "text");
   const link = await page.$eval("#copy-link", (field) => field.value);
   equal(new URL(link).pathname, new URL(page.url()).pathname, "link");
@@ -66,8 +66,8 @@ export async function it_all_works_without_scripts({ base, open, close, work }) 
   const address = page.url();
   await look(watched, "waiting-plain");
   await work();
-  // The page asks again by itself.
-  await page.waitForNavigation();
+  // The page asks again by itself, perhaps it has already.
+  await appears(page, "#code");
   equal(await shownText(page), RUST, "text");
   await look(watched, "paste-plain");
   for (const button of await page.$$("button[hidden]")) {
@@ -132,9 +132,15 @@ export async function copying_says_so({ base, open, close, work }) {
   const { page } = watched;
   await page.goto(`${base}/${code}`);
   await allowClipboard(watched);
+  // The words stay on the button only for a moment.
+  await page.evaluate(() => {
+    const button = document.querySelector("#copy");
+    const note = () => { window.answered ??= button.textContent; };
+    new MutationObserver(note).observe(button, { childList: true });
+  });
   await page.locator("#copy").click();
   await said(page, "Copied");
-  equal(await page.$eval("#copy", (it) => it.textContent), "Copied", "on the button");
+  equal(await page.evaluate(() => window.answered), "Copied", "on the button");
   equal(await clipboard(page), RUST, "clipboard");
   await page.waitForFunction(() => document.querySelector("#copy").textContent === "Copy");
   // By hand: the numbers of the lines are not part of the text.
@@ -161,7 +167,7 @@ export async function a_file_is_saved_with_the_language_of_its_name({ open, clos
   });
   await rm(folder, { recursive: true });
   await work();
-  await page.waitForSelector("#code");
+  await appears(page, "#code");
   equal(await shownText(page), "print('été')\r\n", `bytes of ${code} are as they were`);
   equal(await page.$eval(".facts dd", (it) => it.textContent), "Python", "language");
   await close(watched);

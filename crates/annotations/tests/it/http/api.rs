@@ -4,7 +4,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::{Site, note, whole};
-use crate::rig::PAGE;
+use crate::rig::{PAGE, until};
 
 #[tokio::test]
 async fn a_note_goes_round_in_the_shape_of_the_w3c() {
@@ -44,9 +44,9 @@ async fn a_note_goes_round_in_the_shape_of_the_w3c() {
         (&json!("replying"), &json!([made["key"]]))
     );
 
-    let found = site.search(&[("url", PAGE)]).bearer_auth(&token).send().await.unwrap();
-    assert_eq!(found.headers()["x-index"], "ok");
-    let found: Value = found.json().await.unwrap();
+    let search = async || site.search(&[("url", PAGE)]).bearer_auth(&token).send().await.unwrap();
+    until(async || search().await.headers()["x-index"] == "ok").await;
+    let found: Value = search().await.json().await.unwrap();
     assert_eq!(found["rows"].as_array().unwrap().len(), 2);
     assert_eq!(found["counts"], json!({ "annotations": 1, "pageNotes": 0, "replies": 1 }));
 

@@ -11,13 +11,12 @@ mod versions;
 use std::ops::Deref;
 
 use annotations::Settings;
-use annotations::http::ServerLimits;
 use leasehold_testing::http::Visitor;
 use reqwest::{RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::rig::{PAGE, Rig, settings};
+use crate::rig::{PAGE, Rig, patient, settings};
 
 pub use leasehold_testing::http::whole;
 
@@ -46,13 +45,8 @@ impl Site {
         settings.base_url = format!("http://{address}");
         let rig = Rig::with(settings).await;
         let router = annotations::router(rig.notes.clone());
-        let limits = ServerLimits::default();
-        tokio::spawn(annotations::http::serve_within(
-            listener,
-            router,
-            limits,
-            std::future::pending(),
-        ));
+        let stop = std::future::pending();
+        tokio::spawn(annotations::http::serve_within(listener, router, patient(), stop));
         Self { rig, visitor: Visitor::to(address) }
     }
 

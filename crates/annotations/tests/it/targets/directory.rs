@@ -5,19 +5,32 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use annotations::index::{SearchIndex as _, TantivyIndex, TantivySettings};
 use leasehold::mirror::{Range, Target, TargetError, Targets as _, Written};
 
 use super::rig::{asking, digest_of, gone, held, living, note, put, write};
 use crate::kind::TempDir;
+use crate::rig::until;
 
 const CHILD_DIR: &str = "LEASEHOLD_TEST_INDEX_DIR";
 
-async fn open(dir: &Path) -> TantivyIndex {
+async fn try_open(dir: &Path) -> Result<TantivyIndex, TargetError> {
     let limit = Duration::from_secs(120);
-    TantivyIndex::open(TantivySettings { limit, ..TantivySettings::new(dir) }).await.unwrap()
+    TantivyIndex::open(TantivySettings { limit, ..TantivySettings::new(dir) }).await
+}
+
+/// As the one that writes. A process that another test starts has copies of our locks, until it is a
+/// program of its own: one that was just let go of may be held a little longer.
+async fn open(dir: &Path) -> TantivyIndex {
+    let mut opened = None;
+    until(async || {
+        opened = try_open(dir).await.ok().filter(TantivyIndex::is_writer);
+        opened.is_some()
+    })
+    .await;
+    opened.unwrap()
 }
 
 async fn set(index: &TantivyIndex) -> Arc<dyn Target> {
@@ -100,7 +113,7 @@ async fn a_second_process_reads_follows_and_takes_over() {
     let writing = set(&first).await;
     write(&writing, put("a", 1, note("x", 1))).await.unwrap();
     // A lock belongs to an open file, so two of them here are as good as two processes.
-    let second = open(dir.path()).await;
+    let second = try_open(dir.path()).await.unwrap();
     assert!(first.is_writer() && !second.is_writer());
     let reading = set(&second).await;
     assert_eq!(held(&reading, "a").await, living(1));
@@ -119,21 +132,12 @@ async fn a_second_process_reads_follows_and_takes_over() {
     let found = second.search(&asking()).await.unwrap();
     assert_eq!(found.hits[0].id, "c");
     drop((first, writing, built));
-    assert!(second.is_writer());
+    until(async || second.is_writer()).await;
     // What it had opened for reading writes from now on.
     assert_eq!(write(&reading, put("b", 2, note("x", 2))).await, Ok(Written::Stored));
     let writing = set(&second).await;
     assert_eq!(write(&writing, put("d", 1, note("x", 2))).await, Ok(Written::Stored));
     assert_eq!(held(&writing, "c").await, living(1));
-}
-
-/// Waits until something is seen that another reader brings about.
-async fn until(seen: impl AsyncFn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !seen().await {
-        assert!(Instant::now() < deadline, "not seen");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// Opens a directory after damage: it must be usable, whatever is left in it.

@@ -15,12 +15,16 @@ use super::rig::{asking, deleted, gone, held, living, note, put, write};
 use crate::gate::{Fault, Gate};
 
 /// An index behind a gate, and its first set.
-async fn behind(gate: &Gate, limit: Duration) -> (OpenSearch, Arc<dyn Target>) {
-    let settings =
-        OpenSearchSettings { limit, ..OpenSearchSettings::new(&gate.url, fresh_prefix()) };
-    let index = OpenSearch::new(settings).unwrap();
+async fn behind(gate: &Gate) -> (OpenSearch, Arc<dyn Target>) {
+    let index = named(gate, &fresh_prefix(), LONG);
     let set = index.open(&index.current().await.unwrap()).await.unwrap();
     (index, set)
+}
+
+/// An index behind a gate, by its prefix.
+fn named(gate: &Gate, prefix: &str, limit: Duration) -> OpenSearch {
+    let settings = OpenSearchSettings { limit, ..OpenSearchSettings::new(&gate.url, prefix) };
+    OpenSearch::new(settings).unwrap()
 }
 
 const LONG: Duration = Duration::from_secs(120);
@@ -28,7 +32,7 @@ const LONG: Duration = Duration::from_secs(120);
 #[tokio::test]
 async fn f11_items_that_fail_say_so_and_the_others_are_stored() {
     let gate = Gate::open().await;
-    let (_, set) = behind(&gate, LONG).await;
+    let (_, set) = behind(&gate).await;
     let full = json!({ "type": "rejected_execution_exception", "reason": "queue is full" });
     let mapping = json!({ "type": "mapper_parsing_exception", "reason": "no long" });
     gate.next("_bulk", Fault::Items(vec![(1, 429, full), (3, 400, mapping)]));
@@ -46,7 +50,7 @@ async fn f11_items_that_fail_say_so_and_the_others_are_stored() {
 #[tokio::test]
 async fn f11_a_real_mapping_error_is_refused_with_the_name_of_the_field() {
     let gate = Gate::open().await;
-    let (index, set) = behind(&gate, LONG).await;
+    let (index, set) = behind(&gate).await;
     write(&set, put("before", 1, note("", 1))).await.unwrap();
     // Somebody's older index, in which a field has another type.
     let name = index.create().await.unwrap();
@@ -70,7 +74,7 @@ async fn f11_a_real_mapping_error_is_refused_with_the_name_of_the_field() {
 #[tokio::test]
 async fn f11_statuses_tell_whether_to_send_less_or_to_wait() {
     let gate = Gate::open().await;
-    let (index, set) = behind(&gate, LONG).await;
+    let (index, set) = behind(&gate).await;
     let batch = [put("a", 1, note("", 1)), put("b", 1, note("", 1))];
     gate.next("_bulk", Fault::Status(429, r#"{"error":"slow down"}"#));
     assert!(matches!(set.write(&batch).await, Err(TargetError::Overloaded(_))));
@@ -97,19 +101,23 @@ async fn f11_statuses_tell_whether_to_send_less_or_to_wait() {
 #[tokio::test]
 async fn f11_a_server_that_hangs_is_left_after_the_limit() {
     let gate = Gate::open().await;
-    let (index, set) = behind(&gate, Duration::from_secs(2)).await;
-    gate.next("_bulk", Fault::Hang);
+    let prefix = fresh_prefix();
+    // Made by somebody who has more time.
+    let name = named(&gate, &prefix, LONG).current().await.unwrap();
+    let index = named(&gate, &prefix, Duration::from_secs(2));
+    let set = index.open(&name).await.unwrap();
+    gate.hold(Some(Fault::Hang));
     let slow = set.write(&[put("a", 1, note("", 1))]).await;
     assert!(matches!(slow, Err(TargetError::Overloaded(why)) if why.contains("no answer within")));
-    gate.next("_search", Fault::Hang);
     assert!(index.search(&asking()).await.is_err());
 }
 
 #[tokio::test]
 async fn f11_a_server_that_is_down_is_down_and_says_no_password() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    // Nobody listens, and nobody else gets the port.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap();
     let url = format!("http://sancho:panza-secret@{address}");
     let index = OpenSearch::new(OpenSearchSettings::new(url, fresh_prefix())).unwrap();
     let why = index.current().await.unwrap_err();
@@ -123,7 +131,7 @@ async fn f11_a_server_that_is_down_is_down_and_says_no_password() {
 #[tokio::test]
 async fn f7_a_write_whose_answer_was_lost_can_be_sent_again() {
     let gate = Gate::open().await;
-    let (_, set) = behind(&gate, LONG).await;
+    let (_, set) = behind(&gate).await;
     gate.next("_bulk", Fault::LoseAnswer);
     let lost = set.write(&[put("a", 1, note("", 1))]).await;
     assert!(matches!(lost, Err(TargetError::Down(_))), "{lost:?}");
@@ -135,7 +143,7 @@ async fn f7_a_write_whose_answer_was_lost_can_be_sent_again() {
 #[tokio::test]
 async fn f11_an_answer_that_makes_no_sense_counts_for_nothing() {
     let gate = Gate::open().await;
-    let (index, set) = behind(&gate, LONG).await;
+    let (index, set) = behind(&gate).await;
     for nonsense in ["", "<html>", "[]", "{}", r#"{"items":[]}"#, r#"{"docs":[]}"#, "null"] {
         gate.next("_bulk", Fault::Answer(nonsense));
         assert!(set.write(&[put("a", 1, note("", 1))]).await.is_err(), "{nonsense}");
@@ -156,7 +164,7 @@ async fn f11_an_answer_that_makes_no_sense_counts_for_nothing() {
 #[tokio::test]
 async fn f2_a_late_write_stays_out_after_opensearch_has_forgotten_deletions() {
     let gate = Gate::open().await;
-    let (index, set) = behind(&gate, LONG).await;
+    let (index, set) = behind(&gate).await;
     let name = index.current().await.unwrap();
     let (url, client) = (PrivateOpenSearch::shared().url(), reqwest::Client::new());
     let forgetful = client
@@ -178,7 +186,7 @@ async fn f2_a_late_write_stays_out_after_opensearch_has_forgotten_deletions() {
 #[tokio::test]
 async fn f14_an_index_that_somebody_deleted_is_made_again_with_its_fields() {
     let gate = Gate::open().await;
-    let (index, set) = behind(&gate, LONG).await;
+    let (index, set) = behind(&gate).await;
     write(&set, put("a", 1, note("windmills", 1))).await.unwrap();
     let name = index.current().await.unwrap();
     let (url, client) = (PrivateOpenSearch::shared().url(), reqwest::Client::new());

@@ -1,5 +1,7 @@
 //! A second set beside the one that is searched.
 
+use std::time::Duration;
+
 use annotations::index::{
     OpenSearch, OpenSearchSettings, SearchIndex, TantivyIndex, TantivySettings,
 };
@@ -118,10 +120,13 @@ async fn f14_after_a_loss_searches_go_to_the_set_that_is_filled_again() {
         assert_eq!(index.search(&asking()).await.unwrap().hits[0].id, "again");
         assert_eq!(index.current().await.unwrap(), known);
     }
+    let limit = Duration::from_secs(120);
     let dir = TempDir::new();
-    let index = TantivyIndex::open(TantivySettings::new(dir.path())).await.unwrap();
+    let settings = TantivySettings { limit, ..TantivySettings::new(dir.path()) };
+    let index = TantivyIndex::open(settings).await.unwrap();
     lost(index, "g1700000000000").await;
     let prefix = fresh_prefix();
     let settings = OpenSearchSettings::new(PrivateOpenSearch::shared().url(), prefix.as_str());
+    let settings = OpenSearchSettings { limit, ..settings };
     lost(OpenSearch::new(settings).unwrap(), &format!("{prefix}-1700000000000")).await;
 }

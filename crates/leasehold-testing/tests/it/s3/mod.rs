@@ -30,7 +30,7 @@ fn client(endpoint: &str, bucket: &str, key: &str, secret: &str) -> AmazonS3 {
             ClientOptions::new()
                 .with_allow_http(true)
                 .with_no_system_certificates(true)
-                .with_timeout(Duration::from_secs(30)),
+                .with_timeout(Duration::from_secs(120)),
         )
         .build()
         .expect("a client")

@@ -106,7 +106,7 @@ async fn a_lost_answer_is_called_an_unknown_fate() {
     let pid: i32 = client.query_one("select pg_backend_pid()", &[]).await.expect("a pid").get(0);
     let killer = database.connect_directly().await;
     // The server ends the session without a word of its own to the statement.
-    let killed = killer.query_one("select pg_terminate_backend($1, 10000)", &[&pid]).await;
+    let killed = killer.query_one("select pg_terminate_backend($1, 60000)", &[&pid]).await;
     assert!(killed.expect("an answer").get::<_, bool>(0));
     let error = loop {
         match draft().enqueue(&client).await {

@@ -8,6 +8,7 @@ use serde_json::json;
 use sqlx::PgPool;
 
 use super::{assert_stored_in_full, full_draft, jobs};
+use crate::rig::queue_settings;
 use crate::support::{Note, engine};
 
 async fn pool(database: &TestDatabase) -> PgPool {
@@ -108,6 +109,7 @@ async fn a_job_completed_in_a_transaction_of_sqlx_ends_with_its_effect() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     client.batch_execute("create table effects (n bigint)").await.expect("a table");
+    queue_settings(&client, "backoff_base = '1 hour'").await;
     let engine = engine(&database).await;
     let pool = Arc::new(pool(&database).await);
     Note { n: 7 }.enqueue(&engine).await.expect("enqueued");

@@ -15,6 +15,10 @@ use tokio_postgres::Client;
 
 use crate::rig::sql;
 
+/// Settings of a queue whose jobs come back soon, and are not buried for what a slow machine does.
+const SHORT_LEASES: &str =
+    "lease = '2 seconds', backoff_base = '1 millisecond', max_lost = 1000, max_attempts = 1000";
+
 /// A database, an engine that reaches it through a proxy, and a client that goes straight there.
 struct Setup {
     proxy: FaultProxy,

@@ -15,7 +15,7 @@ use crate::support::Note;
 async fn into_ledger(job: Note, tx: JobTx, ctx: Ctx) -> JobResult {
     tx.query_typed("insert into ledger values ($1)", &[(&job.n, Type::INT8)]).await?;
     if job.n == 0 {
-        // Long enough for renewals through the pooler.
+        // A second session beside that of the transaction.
         ctx.once_do("wait", async || Ok(())).await?;
     }
     tx.complete().await
@@ -28,7 +28,8 @@ async fn b11_through_a_transaction_pooler_everything_works_by_polling() {
     let pgbouncer = PgBouncer::start(&postgres, 6).expect("a pooler");
     let client = database.connect_directly().await;
     sql(&client, "create table ledger (n bigint)").await;
-    queue_settings(&client, "lease = '1 second'").await;
+    // A slow machine must not lose it.
+    queue_settings(&client, "lease = '24 seconds'").await;
     let direct = Leasehold::connect(&database.direct_url()).await.expect("an engine");
     assert!(!direct.database().is_pooled());
     let engine = Leasehold::connect(&pgbouncer.url(database.name())).await.expect("an engine");
@@ -46,7 +47,7 @@ async fn b11_through_a_transaction_pooler_everything_works_by_polling() {
     }
     let slow = Slow {}.enqueue(&engine).await.expect("enqueued").id();
     worker.started(slow).await;
-    worker.renewed(2).await;
+    worker.renewed(1).await;
     go.notify_one();
     until("all done", async || completed(&client).await == 121).await;
     assert_eq!(count(&client, "select count(*) from ledger").await, 120);
@@ -57,7 +58,7 @@ async fn b11_through_a_transaction_pooler_everything_works_by_polling() {
     assert_eq!(count(&client, listening).await, 0);
 }
 
-/// Runs until it was renewed: longer than half a lease.
+/// Runs until its lease was renewed.
 #[derive(leasehold::Job, serde::Serialize, serde::Deserialize)]
 #[job(name = "slow")]
 struct Slow {}

@@ -10,7 +10,7 @@ use leasehold_testing::{PrivatePostgres, TestDatabase};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio_postgres::types::Type;
 
-use crate::rig::{Running, completed, count, jobs, number, queue_settings, run, sql, until};
+use crate::rig::{Running, completed, count, jobs, number, queue_settings, run, soon, sql, until};
 use crate::support::Note;
 
 async fn into_ledger(job: Note, tx: JobTx, ctx: Ctx) -> JobResult {
@@ -38,7 +38,7 @@ impl Load {
         let database = TestDatabase::on(&postgres).await.expect("a database");
         let client = database.connect_directly().await;
         sql(&client, "create table ledger (n bigint, generation bigint)").await;
-        queue_settings(&client, "lease = '2 seconds', backoff_base = '1 millisecond'").await;
+        queue_settings(&client, super::SHORT_LEASES).await;
         let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
         let worker = run(engine.worker().queue("default", 16).handle(into_ledger));
         let (go_on, stored) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicI64::new(0)));
@@ -122,21 +122,24 @@ async fn c13_a_worker_that_gets_no_connection_comes_back_when_there_is_room() {
     // Everybody is sent away and others take their places.
     let ours = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
                 where application_name = 'leasehold'";
-    let mut crowd = Vec::new();
-    loop {
-        match database.direct_config().connect(tokio_postgres::NoTls).await {
-            Ok((one, connection)) => crowd.push((one, tokio::spawn(connection))),
-            Err(full) => {
-                assert_eq!(full.code().map(|code| code.code()), Some("53300"), "{full:?}");
-                // The last of ours made room: fill its place too.
-                if number(&client, ours).await == 0 {
-                    break;
+    let crowd = soon(async {
+        let mut crowd = Vec::new();
+        loop {
+            match database.direct_config().connect(tokio_postgres::NoTls).await {
+                Ok((one, connection)) => crowd.push((one, tokio::spawn(connection))),
+                Err(full) => {
+                    assert_eq!(full.code().map(|code| code.code()), Some("53300"), "{full:?}");
+                    // The last of ours made room, or will in a moment: fill its place too.
+                    let gone = number(&client, ours).await == 0;
+                    let job = Note { n: 1 };
+                    if gone && job.enqueue(&engine).await.is_err() {
+                        break crowd;
+                    }
                 }
             }
         }
-    }
-    let refused = Note { n: 1 }.enqueue(&engine).await;
-    assert!(refused.is_err(), "{refused:?}");
+    })
+    .await;
     drop(crowd);
     until("there is room", async || Note { n: 2 }.enqueue(&engine).await.is_ok()).await;
     assert_eq!(worker.next_end().await, Finished::Completed);

@@ -38,7 +38,7 @@ async fn b9_a_slow_network_loses_and_repeats_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn b9_connections_that_end_inside_an_answer_lose_and_repeat_nothing() {
     let setup = Setup::new().await;
-    queue_settings(&setup.client, "lease = '2 seconds', backoff_base = '1 millisecond'").await;
+    queue_settings(&setup.client, super::SHORT_LEASES).await;
     let worker = run(setup.engine.worker().queue("default", 8).handle(into_ledger));
     for n in 0..40_i64 {
         // Each in the middle of another message of the server.
@@ -55,7 +55,7 @@ async fn b9_connections_that_end_inside_an_answer_lose_and_repeat_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn b9_resets_at_any_time_lose_and_repeat_nothing() {
     let setup = Setup::new().await;
-    queue_settings(&setup.client, "lease = '2 seconds', backoff_base = '1 millisecond'").await;
+    queue_settings(&setup.client, super::SHORT_LEASES).await;
     let worker = run(setup.engine.worker().queue("default", 8).handle(into_ledger));
     for n in 0..60_i64 {
         let draft = Note { n }.with().expect("a draft").key(format!("{n}"));

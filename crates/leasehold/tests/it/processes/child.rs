@@ -2,14 +2,20 @@
 //! started as a worker.
 
 use std::io::Read;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use leasehold::events::Event;
 use leasehold::worker::WorkerBuilder;
 use leasehold::{Ctx, JobError, JobResult, Leasehold, Outcome};
 use tokio_postgres::types::Type;
+use tokio_util::task::TaskTracker;
 
 use crate::support::Note;
+
+/// What handlers say when they are told to stop, in tasks of their own: a worker that ends does not
+/// wait long for its handlers.
+static SAYING: LazyLock<TaskTracker> = LazyLock::new(TaskTracker::new);
 
 #[expect(clippy::exit, reason = "a worker process ends here, with the code that the test asks for")]
 #[test]
@@ -57,13 +63,16 @@ async fn work(kind: &str, url: &str) -> i32 {
             term.recv().await;
         })
         .await;
-    match ended {
+    let code = match ended {
         Ok(()) => 0,
         Err(error) => {
             say(&engine, &error.to_string(), 0, 0).await;
             3
         }
-    }
+    };
+    SAYING.close();
+    SAYING.wait().await;
+    code
 }
 
 async fn say(engine: &Leasehold, what: &str, job: i64, generation: i64) {
@@ -80,7 +89,8 @@ async fn say(engine: &Leasehold, what: &str, job: i64, generation: i64) {
 /// Holds its job until it is told to stop, and says why it was.
 async fn hold(_: Note, ctx: Ctx) -> JobResult {
     let reason = ctx.stopped().await;
-    say(ctx.engine(), &format!("{reason:?}"), ctx.id().0, ctx.generation().0).await;
+    let (engine, job, generation) = (ctx.engine().clone(), ctx.id().0, ctx.generation().0);
+    SAYING.spawn(async move { say(&engine, &format!("{reason:?}"), job, generation).await });
     Err(JobError::retry("told to stop"))
 }
 

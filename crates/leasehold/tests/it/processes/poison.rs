@@ -5,7 +5,7 @@ use leasehold_testing::TestDatabase;
 use tokio_postgres::Client;
 
 use super::{Process, assert_no_orphans, said, tables};
-use crate::rig::{completed, count, jobs, queue_settings, until};
+use crate::rig::{back_date_leases, completed, count, jobs, until};
 use crate::support::Note;
 
 /// Starts workers, one after the other, until no job is left. Answers how many died.
@@ -23,6 +23,7 @@ async fn work_until_done(database: &TestDatabase, client: &Client) -> i64 {
         if process.is_alive() {
             return deaths;
         }
+        back_date_leases(client).await;
         deaths += 1;
     }
 }
@@ -33,7 +34,6 @@ async fn g5_a_poison_job_kills_three_processes_and_is_buried_without_its_neighbo
     let client = database.connect_directly().await;
     let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
     tables(&client).await;
-    queue_settings(&client, "lease = '1 second'").await;
     engine.enqueue_many((0..30).map(|n| Note { n })).await.expect("enqueued");
     let poison = Note { n: -1 }.enqueue(&engine).await.expect("enqueued").id();
     engine.enqueue_many((30..60).map(|n| Note { n })).await.expect("enqueued");
@@ -54,7 +54,6 @@ async fn g5_several_poison_jobs_bury_no_innocent() {
     let client = database.connect_directly().await;
     let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
     tables(&client).await;
-    queue_settings(&client, "lease = '1 second'").await;
     // Every tenth kills.
     engine
         .enqueue_many((0..40).map(|n| Note { n: if n % 10 == 5 { -n } else { n } }))

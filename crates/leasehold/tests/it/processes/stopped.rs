@@ -5,7 +5,7 @@ use leasehold_testing::TestDatabase;
 use rustix::process::Signal;
 
 use super::{Process, assert_no_orphans, said, tables};
-use crate::rig::{completed, count, jobs, queue_settings, run, sql, until};
+use crate::rig::{back_date_leases, completed, count, jobs, run, sql, until};
 use crate::support::Note;
 
 /// The ways to end a job that `wait_for_gate` knows.
@@ -17,14 +17,14 @@ async fn a1_a2_a_process_stopped_past_its_lease_changes_nothing_whatever_it_repo
     let client = database.connect_directly().await;
     let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
     tables(&client).await;
-    queue_settings(&client, "lease = '1 second'").await;
     let sleeper = Process::start("wait-for-gate", &database, "");
     for n in 0..VERBS {
         Note { n }.enqueue(&engine).await.expect("enqueued");
     }
     until("all run in the process", async || said(&client, "waiting").await == VERBS).await;
     sleeper.signal(Signal::STOP);
-    // Its leases run out by themselves: nobody renews them now.
+    // Nobody renews its leases now.
+    back_date_leases(&client).await;
     let mut other = run(engine.worker().queue("default", 10).handle(async |_: Note| {}));
     let ends = other.finished(VERBS as usize).await;
     assert!(ends.iter().all(|end| end.1 == Finished::Completed));
@@ -50,13 +50,13 @@ async fn a1_a_process_that_wakes_during_the_second_run_does_not_disturb_it() {
     let client = database.connect_directly().await;
     let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
     tables(&client).await;
-    queue_settings(&client, "lease = '1 second'").await;
     let sleeper = Process::start("wait-for-gate", &database, "");
     for n in 0..VERBS {
         Note { n }.enqueue(&engine).await.expect("enqueued");
     }
     until("all run in the process", async || said(&client, "waiting").await == VERBS).await;
     sleeper.signal(Signal::STOP);
+    back_date_leases(&client).await;
     let gate = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
     let held = async |_: Note,
                       leasehold::State(gate): leasehold::State<

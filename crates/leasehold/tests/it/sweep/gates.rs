@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use leasehold::sweep::{Answer, Asking, ClaimGate, Gate, Leaving, Sweep, SweepReport};
 
@@ -86,11 +87,13 @@ async fn d6_a_gate_that_does_not_answer_is_soon_asked_no_more() {
         let shelf = Shelf::with(2000).await;
         let gate = stubborn(says);
         let sweep = loans().batch(50).gate(Gate::custom(gate.clone()));
+        let began = Instant::now();
         together(&shelf, &sweep, 2).await;
+        // Forty claims and more; a few questions, all of them bounded, and one every 15 s.
+        let most = 6 + began.elapsed().as_secs() as usize / 15;
         shelf.assert_all_back(2000).await;
-        // Forty claims and more; a few questions, all of them bounded.
         let asked = gate.asked.load(Ordering::SeqCst);
-        assert!((1..=6).contains(&asked), "asked {asked} times: {says:?}");
+        assert!((1..=most).contains(&asked), "asked {asked} times: {says:?}");
     }
 }
 

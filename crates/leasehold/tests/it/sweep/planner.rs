@@ -5,6 +5,7 @@ use leasehold_testing::plan::Plan;
 use tokio_postgres::Client;
 
 use super::shelf::{Shelf, loans};
+use crate::rig::until;
 
 async fn plan(client: &Client, sql: &str, types: &str, values: &str) -> Plan {
     leasehold_testing::plan::plan(client, "loans", sql, types, values).await
@@ -45,7 +46,12 @@ async fn g13_a_sweep_reads_its_partial_indexes_with_ten_rows_and_with_a_hundred_
     assert_plans(&client, &sql, "a hundred thousand rows").await;
     // The night is over: statistics say that nothing waits. Then a new day's rows come.
     shelf.sql("update library.loans set state = 'back'").await;
-    shelf.sql("vacuum analyze library.loans").await;
+    // An analyze by autovacuum, of another table, has a snapshot that keeps dead rows for a while.
+    until("dead rows are gone", async || {
+        shelf.sql("vacuum analyze library.loans").await;
+        plan(&client, &sql.claim, "bigint", "10").await.pages < 600
+    })
+    .await;
     shelf.lend(200_000, 100_000).await;
     assert_plans(&client, &sql, "a hundred thousand where there were none").await;
     shelf.sql("update library.loans set state = 'coming', taken_at = now(), taken_by = 7 where state = 'out'").await;

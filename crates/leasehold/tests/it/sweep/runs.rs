@@ -11,14 +11,18 @@ use super::shelf::{Shelf, loans};
 use crate::rig::{Running, count, run, until};
 use crate::support::wait_for;
 
-fn madrid() -> Sweep {
-    loans().when(When::nightly("00:00", "Europe/Madrid").expect("a night"))
+/// Every midnight, on the side of the earth where none is near: it must not come by itself.
+async fn nightly(shelf: &Shelf) -> Sweep {
+    let hour = "select extract(hour from now() at time zone 'Europe/Madrid')";
+    let is_day = (6..18).contains(&count(&shelf.client, hour).await);
+    let zone = if is_day { "Europe/Madrid" } else { "Pacific/Auckland" };
+    loans().when(When::nightly("00:00", zone).expect("a night"))
 }
 
-/// The sweep is at the next midnight of Madrid, and nothing is under way.
+/// The sweep is at the next midnight of its zone, and nothing is under way.
 const AT_MIDNIGHT: &str = "select count(*) from leasehold.sweep
     where next_run_at > now() and next_run_at <= now() + interval '25 hours'
-      and (next_run_at at time zone 'Europe/Madrid')::time = '00:00'";
+      and (next_run_at at time zone sweep.zone)::time = '00:00'";
 
 /// Last midnight comes again.
 const NIGHT_FALLS: &str = "update leasehold.sweep set next_run_at = next_run_at - interval '1 day' where next_run_at > now()";
@@ -40,19 +44,21 @@ async fn declared(shelf: &Shelf) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_night_runs_once_for_all_workers_and_the_next_one_is_a_day_later() {
     let shelf = Shelf::with(500).await;
-    let mut workers: Vec<_> =
-        (0..3).map(|_| run(shelf.engine.worker().sweep(madrid().batch(10)))).collect();
+    let sweep = nightly(&shelf).await.batch(10);
+    let workers: Vec<_> = (0..3).map(|_| run(shelf.engine.worker().sweep(sweep.clone()))).collect();
     declared(&shelf).await;
-    assert_eq!(count(&shelf.client, AT_MIDNIGHT).await, 1, "by the clock of Madrid");
+    assert_eq!(count(&shelf.client, AT_MIDNIGHT).await, 1, "by the clock of its zone");
     assert_eq!(shelf.count("state = 'out'").await, 500, "nothing before midnight");
     shelf.sql(NIGHT_FALLS).await;
     until("all are back", async || shelf.count("state <> 'back'").await == 0).await;
     until("the night is over", async || count(&shelf.client, AT_MIDNIGHT).await == 1).await;
     let mut ends = 0;
-    for mut worker in workers.drain(..) {
-        let seen = worker.seen();
-        ends += seen.iter().filter(|event| matches!(event, Event::SweepRunEnded { .. })).count();
-        worker.stop().await;
+    for worker in workers {
+        // An end is told after it is stored.
+        let (mut events, task) = worker.ask_to_stop();
+        crate::rig::ended(task).await.expect("a clean stop");
+        let seen = std::iter::from_fn(|| events.try_recv().ok());
+        ends += seen.filter(|event| matches!(event, Event::SweepRunEnded { .. })).count();
     }
     assert_eq!(ends, 1, "one of them ended the run");
     shelf.assert_all_back(500).await;
@@ -64,9 +70,10 @@ async fn a_night_runs_once_for_all_workers_and_the_next_one_is_a_day_later() {
 async fn a_worker_that_starts_late_joins_the_run() {
     let shelf = Shelf::with(300).await;
     let door = Arc::new(Semaphore::new(0));
+    let sweep = nightly(&shelf).await;
     let waits = |door: &Arc<Semaphore>| {
         let door = Arc::clone(door);
-        madrid().batch(100).handle(move |_| {
+        sweep.clone().batch(100).handle(move |_| {
             let door = Arc::clone(&door);
             async move {
                 door.acquire().await?.forget();
@@ -92,12 +99,13 @@ async fn a_worker_that_starts_late_joins_the_run() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_night_that_nobody_was_there_for_is_made_up_for_at_once() {
     let shelf = Shelf::with(20).await;
-    let mut worker = run(shelf.engine.worker().sweep(madrid()));
+    let sweep = nightly(&shelf).await;
+    let mut worker = run(shelf.engine.worker().sweep(sweep.clone()));
     declared(&shelf).await;
     worker.stop().await;
     // Three nights pass with no worker.
     shelf.sql("update leasehold.sweep set next_run_at = next_run_at - interval '3 days'").await;
-    worker = run(shelf.engine.worker().sweep(madrid()));
+    worker = run(shelf.engine.worker().sweep(sweep));
     ended(&mut worker).await;
     assert_eq!(count(&shelf.client, AT_MIDNIGHT).await, 1, "one run for all of them");
     worker.stop().await;
@@ -107,7 +115,7 @@ async fn a_night_that_nobody_was_there_for_is_made_up_for_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_someone_asked_for_happens_now_even_if_one_is_about_to_end() {
     let shelf = Shelf::with(20).await;
-    let mut worker = run(shelf.engine.worker().sweep(madrid()));
+    let mut worker = run(shelf.engine.worker().sweep(nightly(&shelf).await));
     declared(&shelf).await;
     for round in 0..2 {
         shelf.sql("select leasehold.run_sweep('loans.end', 'ann')").await;
@@ -139,7 +147,7 @@ async fn a_run_does_not_end_while_somebody_has_a_due_row_locked() {
         .batch_execute("begin; select from library.loans where id = 7 for update")
         .await
         .expect("locked");
-    let mut worker = run(shelf.engine.worker().sweep(madrid()));
+    let mut worker = run(shelf.engine.worker().sweep(nightly(&shelf).await));
     declared(&shelf).await;
     shelf.sql(NIGHT_FALLS).await;
     until("the others are back", async || shelf.count("state = 'back'").await == 19).await;
@@ -196,11 +204,12 @@ async fn a_sweep_that_is_paused_in_the_middle_finishes_the_batch_in_hand_and_sto
 #[tokio::test]
 async fn declaring_again_neither_repeats_nor_drops_a_night() {
     let shelf = Shelf::new().await;
+    let sweep = nightly(&shelf).await;
     let hash = "select extract(epoch from next_run_at)::bigint from leasehold.sweep";
-    madrid().watch_once(&shelf.engine).await.expect("declared");
+    sweep.watch_once(&shelf.engine).await.expect("declared");
     shelf.sql("update leasehold.sweep set next_run_at = now() + interval '3 hours', rows_finished = 5").await;
     let before = crate::rig::number(&shelf.client, hash).await;
-    madrid().watch_once(&shelf.engine).await.expect("declared");
+    sweep.watch_once(&shelf.engine).await.expect("declared");
     assert_eq!(crate::rig::number(&shelf.client, hash).await, before, "the same clock");
     let tokyo = loans().when(When::nightly("00:00", "Asia/Tokyo").expect("a night"));
     shelf.sql("update leasehold.sweep set next_run_at = now() - interval '3 hours'").await;
@@ -208,7 +217,7 @@ async fn declaring_again_neither_repeats_nor_drops_a_night() {
     tokyo.watch_once(&shelf.engine).await.expect("declared");
     assert_eq!(crate::rig::number(&shelf.client, hash).await, due, "due stays due");
     shelf.sql("update leasehold.sweep set next_run_at = now() + interval '1 year'").await;
-    madrid().watch_once(&shelf.engine).await.expect("declared");
+    sweep.watch_once(&shelf.engine).await.expect("declared");
     assert_eq!(
         count(&shelf.client, AT_MIDNIGHT).await,
         1,

@@ -8,7 +8,7 @@ use leasehold::{Finished, Job, JobError, JobResult, Outcome, State};
 use leasehold_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
 
-use crate::rig::{completed, count, jobs, run};
+use crate::rig::{completed, count, jobs, queue_settings, run};
 use crate::support::{Note, engine};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,6 +61,8 @@ async fn each_job_of_a_batch_has_its_own_answer() {
 async fn jobs_that_a_batch_handler_does_not_answer_for_are_retried() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
+    // They do not come back while we look.
+    queue_settings(&client, "backoff_base = '1 hour'").await;
     engine.enqueue_many((0..3).map(|n| Note { n })).await.expect("enqueued");
     let handler = async |_: Vec<BatchItem<Note>>| -> Vec<JobResult> { vec![Ok(Outcome::Done)] };
     let mut worker = run(engine.worker().queue("default", 3).handle_batch(3, handler));

@@ -5,13 +5,15 @@ use leasehold::{Draft, Enqueue, Finished, Job, JobError};
 use leasehold_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
 
-use crate::rig::{completed, count, jobs, run, sql};
+use crate::rig::{completed, count, jobs, queue_settings, run, sql};
 use crate::support::{Note, engine};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn g6_a_panic_is_one_attempts_failure_and_nobody_elses() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
+    // It does not come back while others still run.
+    queue_settings(&client, "backoff_base = '1 hour'").await;
     engine.enqueue_many((0..20).map(|n| Note { n })).await.expect("enqueued");
     let handler = async |job: Note| assert!(job.n != 7, "seven of {}", job.n);
     let mut worker = run(engine.worker().queue("default", 20).handle(handler));

@@ -3,19 +3,32 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
+use leasehold::events::Event;
 use leasehold::worker::StopReason;
-use leasehold::{Ctx, Draft, Enqueue, FinishError, Finished, Job, JobError, JobResult, State};
+use leasehold::{
+    Ctx, Draft, Enqueue, FinishError, Finished, Job, JobError, JobId, JobResult, State,
+};
 use leasehold_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Barrier;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use crate::rig::{completed, count, jobs, run, soon};
-use crate::support::{Note, engine};
+use crate::rig::{Running, completed, count, jobs, run, soon, until};
+use crate::support::{Note, engine, wait_for};
 
 #[derive(Job, Serialize, Deserialize)]
 #[job(name = "brief", run_limit = "100ms", backoff = "1ms..1ms")]
 struct Brief {}
+
+/// Waits until an attempt of a job ends like this. How the others end depends on the machine: a limit
+/// may pass once more, and a report that takes too long is left to the lease.
+async fn ends(worker: &mut Running, id: JobId, wanted: Finished) {
+    wait_for(&mut worker.events, |event| match event {
+        Event::Finished { job, outcome, .. } => (*job == id && *outcome == wanted).then_some(()),
+        _ => None,
+    })
+    .await;
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a17_a_handler_that_waits_for_ever_is_given_up_and_frees_its_slot() {
@@ -30,12 +43,12 @@ async fn a17_a_handler_that_waits_for_ever_is_given_up_and_frees_its_slot() {
     let id = Brief {}.enqueue(&engine).await.expect("enqueued").id();
     worker.started(id).await;
     Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
-    assert_eq!(worker.finished(1).await, [(id, Finished::Retried)]);
+    ends(&mut worker, id, Finished::Retried).await;
     let told = "select count(*) from leasehold.job where name = 'brief' and attempts >= 1 \
                 and last_error = 'the handler ran longer than 0.1 s'";
-    assert_eq!(count(&client, told).await, 1);
+    until("it is said why", async || count(&client, told).await == 1).await;
     // The one slot is free again: the other job runs.
-    crate::rig::until("the other job", async || completed(&client).await == 1).await;
+    until("the other job", async || completed(&client).await == 1).await;
     worker.stop().await;
 }
 
@@ -49,8 +62,8 @@ async fn a17_a_handler_learns_of_its_limit_and_may_say_last_words() {
         Err(JobError::permanent("got as far as page 3"))
     };
     let mut worker = run(engine.worker().queue("default", 1).handle(handler));
-    Brief {}.enqueue(&engine).await.expect("enqueued");
-    assert_eq!(worker.next_end().await, Finished::Buried);
+    let id = Brief {}.enqueue(&engine).await.expect("enqueued").id();
+    ends(&mut worker, id, Finished::Buried).await;
     let kept = "select count(*) from leasehold.dead_job where last_error = 'got as far as page 3'";
     assert_eq!(count(&client, kept).await, 1);
     worker.stop().await;
@@ -82,8 +95,8 @@ async fn g7_a_handler_that_blocks_its_thread_is_given_up_and_its_late_result_ref
     let state = (Arc::new(Mutex::new(gate)), late);
     let mut worker = run(engine.worker_with(state).queue("default", 2).handle(stuck));
     let id = Brief {}.enqueue(&engine).await.expect("enqueued").id();
-    let ends = worker.finished(2).await;
-    assert_eq!(ends, [(id, Finished::Retried), (id, Finished::Completed)]);
+    // By another attempt: the first one is still stuck.
+    ends(&mut worker, id, Finished::Completed).await;
     drop(let_go);
     let answer = soon(late_answers.recv()).await.expect("an answer");
     assert!(matches!(answer, Err(FinishError::LeaseLost { .. })), "{answer:?}");

@@ -9,7 +9,8 @@ use leasehold::{Ctx, Enqueue, Finished, JobError, JobResult, Outcome, State};
 use leasehold_testing::TestDatabase;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use crate::rig::{back_date_leases, completed, count, run, soon, sql};
+use super::expire_leases;
+use crate::rig::{completed, count, run, soon, sql};
 use crate::support::{Note, engine};
 
 fn again(why: &str) -> JobResult {
@@ -138,7 +139,7 @@ async fn b6_an_effect_with_a_mark_is_applied_once_although_its_worker_died_befor
     let dead = run(worker().grace(Duration::ZERO).without_housekeeping());
     let id = Note { n: 7 }.enqueue(&engine).await.expect("enqueued").id();
     soon(applied.recv()).await.expect("the effect");
-    back_date_leases(&client).await;
+    assert_eq!(expire_leases(&client).await, 1);
     let mut second = run(worker());
     assert_eq!(second.finished(1).await, [(id, Finished::Completed)]);
     assert_eq!(count(&client, "select sum(n) from ledger").await, 7);

@@ -3,15 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold::{Ctx, Enqueue, Finished, JobError, JobResult, Leasehold, Outcome, State};
+use leasehold::events::Event;
+use leasehold::{
+    Ctx, Enqueue, Finished, Generation, JobError, JobResult, Leasehold, Outcome, State,
+};
 use leasehold_testing::TestDatabase;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, Semaphore};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use crate::rig::{Running, back_date_leases, completed, count, jobs, run, soon, sql};
-use crate::support::{Note, engine};
+use super::expire_leases;
+use crate::rig::{Running, completed, count, jobs, run, soon, sql};
+use crate::support::{Note, engine, wait_for};
 
 /// Where the first attempt falls asleep.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,6 +83,15 @@ async fn sleepy(job: Note, ctx: Ctx, State(sleeper): State<Sleeper>) -> JobResul
     Ok(Outcome::Done)
 }
 
+/// How one attempt ended. The ends of a lost attempt and of the next one are told in any order.
+async fn end_of(worker: &mut Running, wanted: Generation) -> Finished {
+    wait_for(&mut worker.events, |event| match event {
+        Event::Finished { generation, outcome, .. } if *generation == wanted => Some(*outcome),
+        _ => None,
+    })
+    .await
+}
+
 /// Runs one job through a sleep and a second run; gives how the sleeper's attempt ended.
 async fn sleep_and_wake(
     engine: &Leasehold,
@@ -101,18 +114,18 @@ async fn sleep_and_wake(
     };
     let mut first = run(worker("first"));
     let id = Note { n }.enqueue(engine).await.expect("enqueued").id();
+    let attempt = first.started(id).await;
     soon(fell_asleep.recv()).await.expect("asleep");
-    back_date_leases(client).await;
-    sql(client, "select leasehold.expire_leases()").await;
+    expire_leases(client).await;
     let mut helper: Option<Running> = None;
     let end = if place == Place::AfterTheCompletion {
         // Its transaction holds the row: nobody can take the job, and its commit counts.
         assert_eq!(count(client, "select lost_count from leasehold.job").await, 0);
         wake.notify_one();
-        first.next_end().await
+        end_of(&mut first, attempt).await
     } else if wakes == Wakes::Before {
         wake.notify_one();
-        let end = first.next_end().await;
+        let end = end_of(&mut first, attempt).await;
         // The sleeper's own slot is free again: it may well be the second to run the job.
         crate::rig::until("the second run", async || jobs(client).await == 0).await;
         end
@@ -122,7 +135,8 @@ async fn sleep_and_wake(
         other.started(id).await;
         if wakes == Wakes::During {
             wake.notify_one();
-            assert_eq!(first.next_end().await, Finished::Lost, "{place:?} {wakes:?}");
+            let end = end_of(&mut first, attempt).await;
+            assert_eq!(end, Finished::Lost, "{place:?} {wakes:?}");
         }
         drop(permit);
         assert_eq!(other.finished(1).await, [(id, Finished::Completed)]);
@@ -131,7 +145,7 @@ async fn sleep_and_wake(
             Finished::Lost
         } else {
             wake.notify_one();
-            first.next_end().await
+            end_of(&mut first, attempt).await
         }
     };
     first.stop().await;

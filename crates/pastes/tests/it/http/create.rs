@@ -3,7 +3,7 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::{Site, header, settings};
+use super::{Site, header, patient, settings};
 
 #[tokio::test]
 async fn the_answer_to_curl_is_the_link_and_nothing_else() {
@@ -155,11 +155,7 @@ async fn json_refusals_are_problems() {
 #[tokio::test]
 async fn e21_empty_one_byte_the_most_and_one_more() {
     let most = 100_000;
-    let site = Site::with(
-        pastes::Settings { max_size: most, ..settings() },
-        pastes::http::ServerLimits::default(),
-    )
-    .await;
+    let site = Site::with(pastes::Settings { max_size: most, ..settings() }, patient()).await;
     for (size, status) in [(0, 400), (1, 201), (most, 201), (most + 1, 413), (100 * most, 413)] {
         let raw = site.post("/").body(vec![b'x'; size]).send().await.unwrap();
         assert_eq!(raw.status().as_u16(), status, "raw {size}");
@@ -173,7 +169,8 @@ async fn e21_empty_one_byte_the_most_and_one_more() {
             .await
             .unwrap();
         assert_eq!(api.status().as_u16(), status, "json {size}");
-        if status == 413 {
+        // Whoever still sends when the server stops listening may miss the words.
+        if size == most + 1 {
             let problem: Value = api.json().await.unwrap();
             let words = format!("at most {most} bytes");
             assert!(problem["detail"].as_str().unwrap().contains(&words), "{problem}");
@@ -184,11 +181,7 @@ async fn e21_empty_one_byte_the_most_and_one_more() {
 
 #[tokio::test]
 async fn a_body_without_a_length_is_counted_while_it_arrives() {
-    let site = Site::with(
-        pastes::Settings { max_size: 1000, ..settings() },
-        pastes::http::ServerLimits::default(),
-    )
-    .await;
+    let site = Site::with(pastes::Settings { max_size: 1000, ..settings() }, patient()).await;
     for (pieces, status) in [(10, "201"), (11, "413")] {
         let mut request =
             b"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -2,8 +2,7 @@
 
 use reqwest::StatusCode;
 
-use super::{Site, header, settings};
-use pastes::http::ServerLimits;
+use super::{Site, header, patient, settings};
 
 fn part(name: &str, more: &str, value: &str) -> String {
     format!(
@@ -46,9 +45,7 @@ async fn a_text_field_is_a_paste_too() {
 
 #[tokio::test]
 async fn forms_that_cannot_be_meant_are_refused() {
-    let site =
-        Site::with(pastes::Settings { max_size: 1000, ..settings() }, ServerLimits::default())
-            .await;
+    let site = Site::with(pastes::Settings { max_size: 1000, ..settings() }, patient()).await;
     let file = part("file", "; filename=\"a\"", "x");
     let cases = [
         (vec![], 400, "at least one byte"),

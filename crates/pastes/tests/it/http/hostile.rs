@@ -3,8 +3,7 @@
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
-use super::{BROWSER, Site, header, settings};
-use pastes::http::ServerLimits;
+use super::{BROWSER, Site, header, patient, settings};
 
 #[tokio::test]
 async fn h1_bytes_of_every_kind_survive() {
@@ -239,7 +238,7 @@ async fn h11_packed_bodies_are_refused() {
 
 #[tokio::test]
 async fn a_database_that_is_away_is_a_503_without_its_words() {
-    let site = Site::with(settings(), ServerLimits::default()).await;
+    let site = Site::with(settings(), patient()).await;
     site.rig.client.batch_execute("alter schema pastes rename to elsewhere").await.unwrap();
     for (method, path) in
         [(Method::GET, "/raw/abc"), (Method::POST, "/"), (Method::GET, "/api/v1/pastes/abc")]

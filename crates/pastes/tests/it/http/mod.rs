@@ -12,6 +12,7 @@ mod replay;
 mod schema;
 
 use std::ops::Deref;
+use std::time::Duration;
 
 use leasehold_testing::http::Visitor;
 use pastes::http::ServerLimits;
@@ -43,6 +44,19 @@ pub fn settings() -> Settings {
     Settings { limits, ..rig::settings() }
 }
 
+/// Limits that no slow machine meets.
+pub fn patient() -> ServerLimits {
+    let long = Duration::from_secs(600);
+    ServerLimits {
+        head: long,
+        body: long,
+        request: long,
+        stall: long,
+        grace: long,
+        ..ServerLimits::default()
+    }
+}
+
 impl Deref for Site {
     type Target = Visitor;
 
@@ -53,7 +67,7 @@ impl Deref for Site {
 
 impl Site {
     pub async fn new() -> Self {
-        Self::with(settings(), ServerLimits::default()).await
+        Self::with(settings(), patient()).await
     }
 
     pub async fn with(mut settings: Settings, limits: ServerLimits) -> Self {

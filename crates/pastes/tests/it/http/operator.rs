@@ -1,18 +1,17 @@
 //! What the operator can do, and nobody else.
 
-use pastes::http::ServerLimits;
 use pastes::{Bearer, Settings};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Site, header, settings, whole};
+use super::{Site, header, patient, settings, whole};
 
 const TOKEN: &str = "operator-token-0123456789";
 
 async fn site() -> Site {
     let operator_token = Bearer::new(TOKEN);
-    Site::with(Settings { operator_token, ..settings() }, ServerLimits::default()).await
+    Site::with(Settings { operator_token, ..settings() }, patient()).await
 }
 
 fn hash_of(bytes: &[u8]) -> String {

@@ -1,11 +1,10 @@
 //! The description of the interface, held against the service by a machine that makes up requests.
 
 use leasehold_testing::http::schemathesis::Checks;
-use pastes::http::ServerLimits;
 use pastes::{Bearer, Settings};
 use serde_json::{Value, json};
 
-use super::{Site, settings};
+use super::{Site, patient, settings};
 
 const OPERATOR: &str = "operator-token-0123456789";
 
@@ -14,7 +13,7 @@ async fn h2_made_up_requests_find_no_defect_and_no_answer_that_is_not_described(
     // While an upload goes on the answer is 503, which is described but looks like a defect.
     let operator_token = Bearer::new(OPERATOR);
     let settings = Settings { operator_token, serve_staged: true, max_size: 500, ..settings() };
-    let site = Site::with(settings, ServerLimits::default()).await;
+    let site = Site::with(settings, patient()).await;
     let owner: Value = site.post("/api/v1/owners").send().await.unwrap().json().await.unwrap();
     for alias in ["abc", "000"] {
         let new = json!({ "content": "x", "alias": alias });

@@ -19,6 +19,20 @@ use pastes::{S3Settings, Settings, Store};
 
 use crate::rig::{Rig, settings};
 
+/// A failed attempt is written down and put off by an hour more than it wants: nothing is tried again
+/// by itself while a test looks, however slow the machine is.
+const PUT_OFF: &str = "
+    create table public.backoff (wait interval not null);
+    create function public.put_off() returns trigger language plpgsql as $$
+    begin
+        insert into public.backoff values (new.scheduled_at - statement_timestamp());
+        new.scheduled_at := new.scheduled_at + interval '1 hour';
+        return new;
+    end $$;
+    create trigger put_off before update on leasehold.job for each row
+        when (old.held and not new.held and new.scheduled_at > statement_timestamp())
+        execute function public.put_off()";
+
 /// A service on a bucket of its own.
 pub struct S3Rig {
     pub rig: Rig,
@@ -44,6 +58,7 @@ impl S3Rig {
         let settings = Settings { cache_bytes: 0, recheck: Duration::ZERO, ..settings };
         let folder = std::env::temp_dir().join("pastes-no-folder");
         let rig = Rig::on(store_of(&s3.endpoint()), folder, settings).await;
+        rig.client.batch_execute(PUT_OFF).await.unwrap();
         Self { rig, s3 }
     }
 
@@ -52,6 +67,12 @@ impl S3Rig {
         let sql =
             "update leasehold.job set scheduled_at = scheduled_at - make_interval(secs => $1)";
         self.client.execute(sql, &[&time.as_secs_f64()]).await.unwrap();
+    }
+
+    /// How long failed attempts wanted to wait, all together.
+    pub async fn backoff(&self) -> Duration {
+        let sql = "select coalesce(extract(epoch from sum(wait)), 0)::float8 from public.backoff";
+        Duration::from_secs_f64(self.client.query_one(sql, &[]).await.unwrap().get(0))
     }
 
     /// How long the last job of the queue still waits; `None`: there is none.

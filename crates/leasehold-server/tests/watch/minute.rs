@@ -1,0 +1,42 @@
+//! A minute that ends when a test says so, wherever the minutes of the real clock end.
+
+use jiff::Timestamp;
+use leasehold::alarm;
+use tokio_postgres::Client;
+
+use crate::clock::age;
+
+/// Takes the sample of the minute before this one. Minutes of the real clock that have ended since the
+/// last sample are none of the test's: what was measured follows on without a gap, and what has happened
+/// since lies in the minute that is sampled. One message has one time, so none can end in between.
+const SAMPLE: &str = "do $$
+declare
+    minute constant timestamptz := date_trunc('minute', statement_timestamp()) - interval '1 minute';
+    last constant timestamptz := (select ran_at from leasehold.duty where name = 'measure');
+    passed constant interval := case when isfinite(last) then minute - last else interval '0' end;
+    earliest constant timestamptz := case when isfinite(last) then '-infinity' else minute end;
+    latest constant timestamptz := minute + interval '59 seconds';
+begin
+    if passed <> interval '0' then
+        -- In two steps: in one the rows would meet each other on the way.
+        update leasehold.measure set at = at + passed + interval '1000 days';
+        update leasehold.measure set at = at - interval '1000 days';
+        update leasehold.duty set ran_at = ran_at + passed where isfinite(ran_at);
+    end if;
+    update leasehold.history
+       set finished_at = greatest(least(finished_at + passed, latest), earliest);
+    update leasehold.tally set at = greatest(least(at + passed, latest), earliest);
+    if leasehold.take_sample() is distinct from minute then
+        raise exception 'the sample was not taken';
+    end if;
+    perform leasehold.measure_sweep(s.name, minute) from leasehold.measured_sweeps() as s (name);
+end $$";
+
+/// A minute passes, and its sample is taken and judged. Living workers stay alive.
+pub async fn passes(client: &Client) {
+    age(client, "1 minute").await;
+    client.batch_execute(SAMPLE).await.expect("a sample");
+    let sql = "select ran_at - interval '1 minute' from leasehold.duty where name = 'measure'";
+    let minute: Timestamp = client.query_one(sql, &[]).await.expect("a sample").get(0);
+    alarm::evaluate(client, minute).await.expect("a judgement");
+}
