@@ -76,8 +76,9 @@ begin
     return dropped;
 end $$;
 
--- Asks a worker that has the store to do something with it. Asked twice, it is done once. Gives the
--- number of the job; null: there is no such mirror.
+-- Asks a worker that has the store to do something with it. Asked twice, it is done once. A roll-back says
+-- to which set: whoever does it a second time, after a worker that died, must not come back here. Gives
+-- the number of the job; null: there is no such mirror.
 create or replace function leasehold.order_mirror(of_name text, what text, actor text)
 returns bigint
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -94,7 +95,10 @@ begin
         return null;
     end if;
     select e.job_id into made from leasehold.enqueue(
-        name => 'mirror.' || m.name || '.order', kwargs => jsonb_build_object('do', what),
+        name => 'mirror.' || m.name || '.order', kwargs => jsonb_build_object('do', what)
+            || case when what = 'rollback' then
+                   jsonb_build_object('to', case when m.phase = 'swapped' then m.second end)
+               else '{}' end,
         queue => m.queue, tag => 'mirror.order', priority => 0,
         key => 'mirror:' || m.name || ':order:' || what, key_for => interval '0') e;
     insert into leasehold.audit (actor, action, subject) values (actor, what, 'mirror ' || m.name);

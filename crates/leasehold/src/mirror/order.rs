@@ -20,9 +20,10 @@ pub(crate) fn runner(desk: Arc<Desk>) -> Registered {
     let run = Box::new(move |attempt: Arc<Attempt>| -> VerdictFuture {
         let desk = Arc::clone(&desk);
         Box::pin(async move {
-            let asked = serde_json::from_slice::<serde_json::Value>(attempt.job.kwargs.as_slice());
-            let asked = asked.ok().and_then(|asked| asked.get("do")?.as_str().map(str::to_owned));
-            let done = match asked.as_deref() {
+            let asked = serde_json::from_slice::<serde_json::Value>(attempt.job.kwargs.as_slice())
+                .unwrap_or_default();
+            let word = |name: &str| asked.get(name).and_then(serde_json::Value::as_str);
+            let done = match word("do") {
                 Some("check") => desk.check_all().await.map(drop),
                 Some("rebuild") => {
                     // A worker may have died after the swap and before it said so.
@@ -32,7 +33,7 @@ pub(crate) fn runner(desk: Arc<Desk>) -> Registered {
                         Err(error) => Err(error),
                     }
                 }
-                Some("rollback") => desk.rollback().await.map(drop),
+                Some("rollback") => desk.roll_back_to(word("to")).await,
                 Some("drop") => desk.drop_second().await.map(drop),
                 _ => {
                     let why = "an order is check, rebuild, rollback or drop".to_owned();

@@ -158,18 +158,32 @@ impl Desk {
         Ok(())
     }
 
-    pub(super) async fn rollback(&self) -> Result<String, MirrorError> {
+    async fn rollback(&self) -> Result<String, MirrorError> {
         let state = self.known_state().await?;
         match (state.phase, state.second) {
             (Phase::Swapped, Some(former)) => {
                 self.swap(&former).await?;
                 Ok(former)
             }
-            _ => Err(MirrorError::State(format!(
-                "mirror {:?} has no former set to go back to",
-                self.name()
-            ))),
+            _ => Err(self.no_former_set()),
         }
+    }
+
+    /// Goes back to the set that was the former one when somebody asked for it. Done again it changes
+    /// nothing: a worker may have died after the swap and before it said so.
+    pub(super) async fn roll_back_to(&self, wanted: Option<&str>) -> Result<(), MirrorError> {
+        let state = self.known_state().await?;
+        match (wanted, state.second.as_deref()) {
+            (Some(wanted), _) if wanted == state.serving => Ok(()),
+            (Some(wanted), Some(former)) if wanted == former && state.phase == Phase::Swapped => {
+                self.swap(former).await
+            }
+            _ => Err(self.no_former_set()),
+        }
+    }
+
+    fn no_former_set(&self) -> MirrorError {
+        MirrorError::State(format!("mirror {:?} has no former set to go back to", self.name()))
     }
 
     pub(super) async fn drop_second(&self) -> Result<Option<String>, MirrorError> {

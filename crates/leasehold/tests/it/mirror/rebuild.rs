@@ -168,6 +168,37 @@ async fn f11_an_order_outlives_an_outage_of_any_length() {
 }
 
 #[tokio::test]
+async fn f12_a_roll_back_that_is_done_twice_goes_back_once() {
+    let (margin, store) = filled(10).await;
+    let mirror = mirror(&store);
+    let serves = "select count(*) from leasehold.mirror where serving =";
+    mirror.rebuild(&margin.engine).await.expect("rebuilt");
+    margin.sql("select leasehold.order_mirror('notes', 'rollback', 'ann')").await;
+    // As when a worker does it, and dies before it says so.
+    margin
+        .sql(
+            "select leasehold.enqueue(j.name, j.kwargs, j.queue, scheduled_at => now() + interval '1 hour') \
+               from leasehold.job j where j.tag = 'mirror.order'",
+        )
+        .await;
+    for _ in 0..2 {
+        assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").done, 1);
+        assert_eq!(margin.count(&format!("{serves} 'set-1'")).await, 1);
+        margin.due().await;
+    }
+    assert_eq!(margin.jobs().await, 0);
+    margin.assert_equals(&store.searched()).await;
+    // Whoever asks again wants to go forth again.
+    margin.sql("select leasehold.order_mirror('notes', 'rollback', 'ann')").await;
+    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").done, 1);
+    assert_eq!(margin.count(&format!("{serves} 'set-2'")).await, 1);
+    // Without a former set there is nothing to go back to, whatever comes later.
+    mirror.drop_second(&margin.engine).await.expect("dropped");
+    margin.sql("select leasehold.order_mirror('notes', 'rollback', 'ann')").await;
+    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").dead, 1);
+}
+
+#[tokio::test]
 async fn f12_going_back_is_a_swap_because_the_former_set_was_written_on() {
     let (margin, store) = filled(30).await;
     let mirror = mirror(&store);
