@@ -1,5 +1,7 @@
 //! The server: will it keep what it accepted, and is anything in the way of its vacuum?
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use leasehold::database::{Database, OLDEST_SERVER};
 
@@ -123,6 +125,13 @@ async fn connections(db: &Db) -> Result<Finding, Failure> {
     })
 }
 
+/// How far a moment lies outside of the time that it took to ask for it.
+fn outside(there: Timestamp, before: Timestamp, after: Timestamp) -> Duration {
+    let early = before.duration_since(there);
+    let late = there.duration_since(after);
+    Duration::try_from(early.max(late)).unwrap_or_default()
+}
+
 /// The database's clock decides what is due. Ours only says whether people will be surprised.
 async fn clock(db: &Db) -> Result<Finding, Failure> {
     let before = Timestamp::now();
@@ -133,9 +142,13 @@ async fn clock(db: &Db) -> Result<Finding, Failure> {
         Ok(rows) => rows.first().map_or((before, 0), |row| (row.get(0), row.get(1))),
         Err(_) => (db.one("select clock_timestamp()", &[]).await?.get(0), 0),
     };
-    let off = there.duration_since(before).unsigned_abs();
+    let after = Timestamp::now();
+    let off = outside(there, before, after);
+    let asking = Duration::try_from(after.duration_since(before)).unwrap_or_default();
     Ok(match (ahead, off.as_secs()) {
-        (0, ..10) => Finding::ok("clock", format!("within {} of this machine's", length(off))),
+        (0, ..10) => {
+            Finding::ok("clock", format!("within {} of this machine's", length(off + asking)))
+        }
         (0, _) => Finding::warn(
             "clock",
             format!("the database's clock is {} away from this machine's", length(off)),
@@ -207,4 +220,19 @@ async fn prepared_transactions(db: &Db) -> Result<Finding, Failure> {
             "they hold their locks across restarts; end each with COMMIT PREPARED or ROLLBACK PREPARED",
         ),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_was_long_on_its_way_says_nothing_against_the_clock() {
+        let at = |second: i64| Timestamp::from_second(1_000_000 + second).unwrap_or_default();
+        let seconds = Duration::from_secs;
+        assert_eq!(outside(at(5), at(0), at(20)), seconds(0));
+        assert_eq!(outside(at(0), at(0), at(0)), seconds(0));
+        assert_eq!(outside(at(-15), at(0), at(20)), seconds(15));
+        assert_eq!(outside(at(50), at(0), at(20)), seconds(30));
+    }
 }
