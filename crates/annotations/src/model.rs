@@ -165,8 +165,8 @@ pub struct Found {
     pub index: IndexState,
 }
 
-/// How the index was while a search was answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How the index was while a search was answered, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IndexState {
     Ok,
     /// It answers, and lacks something.

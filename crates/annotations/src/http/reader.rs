@@ -117,6 +117,7 @@ async fn replies(web: &Shared, viewer: &Viewer, url: &str) -> Result<Found, Fail
         let more = notes.search(viewer.id(), &filter, Some(&next), LARGEST_PAGE).await?;
         all.rows.extend(more.rows);
         all.next = more.next;
+        all.index = all.index.max(more.index);
     }
     Ok(all)
 }
