@@ -97,7 +97,6 @@ impl Watchdog {
             return Ok(());
         }
         let report = watch(prepared, link).await?;
-        due::note(prepared, &self.engine).await;
         if report != WatchReport::default() {
             let WatchReport { reset, retried, .. } = report;
             self.events.send(|| Event::SweepWatched {
@@ -106,6 +105,7 @@ impl Watchdog {
                 retried,
             });
         }
+        due::note(prepared, &self.engine).await;
         Ok(())
     }
 }

@@ -178,8 +178,10 @@ impl Keeper {
             else {
                 continue;
             };
+            let told = attempt.stop_reason().is_some();
             attempt.stop(StopReason::RunLimit);
-            if over > LAST_WORDS && attempt.decide() {
+            // A keeper that comes late tells it first, and gives it up when it looks again.
+            if told && over > LAST_WORDS && attempt.decide() {
                 self.give_up(&attempt).await;
             }
         }

@@ -216,8 +216,8 @@ impl Running {
 
     async fn drain(mut self, hurry: impl Future<Output = ()>, at_once: bool) {
         self.crew.vitals.draining.store(true, std::sync::atomic::Ordering::Relaxed);
-        self.crew.events.send(|| Event::Draining);
         let _ = self.stop.send(true);
+        self.crew.events.send(|| Event::Draining);
         self.crew.tasks.close();
         self.loops.wait().await;
         if !at_once {
