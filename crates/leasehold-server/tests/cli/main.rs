@@ -16,6 +16,7 @@ mod clock;
 mod dead;
 mod dev;
 mod doctor;
+mod doctor_parts;
 mod doctor_watch;
 mod enqueue;
 mod jobs;
