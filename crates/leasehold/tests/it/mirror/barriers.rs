@@ -34,23 +34,44 @@ impl Barrier {
     }
 }
 
-/// A store that stops before it says what it holds, the first time with number 0.
-pub struct StopsAtHeld {
-    pub store: ScriptedTarget,
-    pub at: usize,
-    pub asked: AtomicUsize,
-    pub barrier: Arc<Barrier>,
+/// What a store is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    Held,
+    Digest,
 }
 
-impl Target for StopsAtHeld {
+/// A store that stops before it answers such a call, the first time with number 0.
+pub struct StopsAt {
+    store: ScriptedTarget,
+    call: Call,
+    at: usize,
+    asked: AtomicUsize,
+    barrier: Arc<Barrier>,
+}
+
+impl StopsAt {
+    pub fn new(store: &ScriptedTarget, call: Call, at: usize) -> (Arc<Self>, Arc<Barrier>) {
+        let barrier = Arc::new(Barrier::default());
+        let (store, asked) = (store.clone(), AtomicUsize::new(0));
+        let stops = Self { store, call, at, asked, barrier: Arc::clone(&barrier) };
+        (Arc::new(stops), barrier)
+    }
+
+    async fn comes(&self, call: Call) {
+        if call == self.call && self.asked.fetch_add(1, Ordering::SeqCst) == self.at {
+            self.barrier.stop().await;
+        }
+    }
+}
+
+impl Target for StopsAt {
     fn held<'a>(
         &'a self,
         keys: &'a [String],
     ) -> BoxFuture<'a, Result<Vec<Option<Held>>, TargetError>> {
         Box::pin(async move {
-            if self.asked.fetch_add(1, Ordering::SeqCst) == self.at {
-                self.barrier.stop().await;
-            }
+            self.comes(Call::Held).await;
             self.store.held(keys).await
         })
     }
@@ -63,50 +84,8 @@ impl Target for StopsAtHeld {
     }
 
     fn digest<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Digest, TargetError>> {
-        self.store.digest(range)
-    }
-
-    fn list<'a>(
-        &'a self,
-        range: &'a Range,
-        most: usize,
-    ) -> BoxFuture<'a, Result<Vec<(String, Held)>, TargetError>> {
-        self.store.list(range, most)
-    }
-
-    fn forget<'a>(&'a self, deletions: &'a [Tombstone]) -> BoxFuture<'a, Result<(), TargetError>> {
-        self.store.forget(deletions)
-    }
-}
-
-/// A store that stops before it adds up a range, the first time with number 0.
-pub struct StopsAtDigest {
-    pub store: ScriptedTarget,
-    pub at: usize,
-    pub digests: AtomicUsize,
-    pub barrier: Arc<Barrier>,
-}
-
-impl Target for StopsAtDigest {
-    fn held<'a>(
-        &'a self,
-        keys: &'a [String],
-    ) -> BoxFuture<'a, Result<Vec<Option<Held>>, TargetError>> {
-        self.store.held(keys)
-    }
-
-    fn write<'a>(
-        &'a self,
-        writes: &'a [Write],
-    ) -> BoxFuture<'a, Result<Vec<Result<Written, ItemError>>, TargetError>> {
-        self.store.write(writes)
-    }
-
-    fn digest<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Digest, TargetError>> {
         Box::pin(async move {
-            if self.digests.fetch_add(1, Ordering::SeqCst) == self.at {
-                self.barrier.stop().await;
-            }
+            self.comes(Call::Digest).await;
             self.store.digest(range).await
         })
     }

@@ -1,14 +1,12 @@
 //! The check: everything is compared, whatever the changes said.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use leasehold::events::Event;
 use leasehold::mirror::{ItemError, fingerprint};
 use serde_json::json;
 
-use super::barriers::{Barrier, StopsAtHeld};
+use super::barriers::{Call, StopsAt};
 use super::notes::{Margin, bare};
 use crate::rig::{run, until};
 use crate::support::wait_for;
@@ -114,14 +112,8 @@ async fn f9_what_is_saved_or_deleted_during_a_check_is_left_alone() {
     margin.write_many(1, 30).await;
     margin.pass().await;
     // Between the first look at what differs and the second one, which may wait as long as the test does.
-    let barrier = Arc::new(Barrier::default());
-    let store = StopsAtHeld {
-        store: margin.target.clone(),
-        at: 1,
-        asked: AtomicUsize::new(0),
-        barrier: Arc::clone(&barrier),
-    };
-    let mirror = bare().limit(Duration::from_secs(600)).target(Arc::new(store));
+    let (store, barrier) = StopsAt::new(&margin.target, Call::Held, 1);
+    let mirror = bare().limit(Duration::from_secs(600)).target(store);
     // Saved and written, but the check looks through a store that shows nothing new yet.
     margin.target.faults(|faults| faults.lag = true);
     margin.write(&["during"]).await;

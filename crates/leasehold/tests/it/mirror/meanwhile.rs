@@ -1,13 +1,12 @@
 //! Changes at the worst moment: behind the place of a round, between the proof and the swap.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use leasehold::mirror::Mirror;
 use leasehold_testing::ScriptedTargets;
 
-use super::barriers::{Barrier, StopsAtDigest, StopsAtSwap};
+use super::barriers::{Barrier, Call, StopsAt, StopsAtSwap};
 use super::notes::{Margin, bare};
 
 #[tokio::test]
@@ -19,15 +18,9 @@ async fn f8_a_commit_behind_the_place_of_a_round_is_found_by_the_next_one() {
     let insert = "begin; insert into margin.note (id) values ('n00005 and late')";
     slow.batch_execute(insert).await.expect("begun");
     // Ten rows a range: the third one begins behind the last of them.
-    let barrier = Arc::new(Barrier::default());
-    let store = StopsAtDigest {
-        store: margin.target.clone(),
-        at: 2,
-        digests: AtomicUsize::new(0),
-        barrier: Arc::clone(&barrier),
-    };
+    let (store, barrier) = StopsAt::new(&margin.target, Call::Digest, 2);
     // The range may wait as long as the test does.
-    let mirror = bare().range(10).limit(Duration::from_secs(600)).target(Arc::new(store));
+    let mirror = bare().range(10).limit(Duration::from_secs(600)).target(store);
     let checking = tokio::spawn({
         let (mirror, engine) = (mirror.clone(), margin.engine.clone());
         async move { mirror.check_once(&engine).await.expect("a check") }

@@ -1,7 +1,5 @@
 //! Room for everybody: what fails again and again keeps nobody out, nor does a storm of other work.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use leasehold::events::Event;
@@ -9,7 +7,7 @@ use leasehold::mirror::ItemError;
 use leasehold::{Finished, JobId};
 use leasehold_testing::target::Operation;
 
-use super::barriers::{Barrier, StopsAtHeld};
+use super::barriers::{Call, StopsAt};
 use super::notes::{Margin, bare};
 use crate::rig::{run, until};
 use crate::support::wait_for;
@@ -113,15 +111,9 @@ async fn f10_what_people_change_is_not_looked_at_together_with_a_large_re_index(
 async fn f10_while_people_are_there_bulk_work_gathers_for_the_next_pass() {
     let margin = Margin::new().await;
     // The first pass of bulk work takes until all is claimed. Two looks are those of the pass before.
-    let barrier = Arc::new(Barrier::default());
-    let store = StopsAtHeld {
-        store: margin.target.clone(),
-        at: 2,
-        asked: AtomicUsize::new(0),
-        barrier: Arc::clone(&barrier),
-    };
+    let (store, barrier) = StopsAt::new(&margin.target, Call::Held, 2);
     let limit = Duration::from_secs(600);
-    let mirror = bare().limit(limit).without_check().target(Arc::new(store));
+    let mirror = bare().limit(limit).without_check().target(store);
     margin.write(&["live"]).await;
     assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").done, 1);
     let worker = run(margin.engine.worker().mirror(mirror));
