@@ -1,4 +1,5 @@
-//! What is enqueued: found by kind and by arguments, with a message that says what there is instead.
+//! Assertions on enqueued jobs: by type and by arguments, with a message that lists what waits
+//! instead.
 
 #![allow(clippy::panic, reason = "what a test asks for and does not get ends it")]
 
@@ -11,7 +12,7 @@ use leasehold::{Job, JobId};
 
 use crate::TestEngine;
 
-/// So many jobs are named in a message.
+/// Most jobs that a message lists.
 const NAMED: i64 = 20;
 
 /// A waiting job.
@@ -22,7 +23,7 @@ pub struct EnqueuedJob<J> {
     pub job: J,
     pub queue: String,
     pub priority: i32,
-    /// Not before this moment.
+    /// The job does not start before this moment.
     pub scheduled_at: Timestamp,
     pub tag: String,
     /// The idempotency key, if it has one.
@@ -33,7 +34,7 @@ pub struct EnqueuedJob<J> {
 }
 
 impl TestEngine {
-    /// The waiting jobs of one kind, due or not, in the order in which they were enqueued.
+    /// Returns the waiting jobs of one type, due or not, in the order in which they were enqueued.
     pub async fn all_enqueued<J: Job>(&self) -> Vec<EnqueuedJob<J>> {
         let client = self.database().connect_directly().await;
         let sql = "select id, kwargs::text, queue, priority, scheduled_at, tag, idempotency_key, \
@@ -70,7 +71,7 @@ impl TestEngine {
             .collect()
     }
 
-    /// The first waiting job of this kind that `wanted` says yes to. Panics if there is none.
+    /// Returns the first waiting job of this type that `wanted` accepts. Panics if there is none.
     #[track_caller]
     pub fn assert_enqueued<J: Job>(
         &self,
@@ -85,7 +86,7 @@ impl TestEngine {
         }
     }
 
-    /// Panics if a job of this kind is waiting.
+    /// Panics if a job of this type is waiting.
     #[track_caller]
     pub fn refute_enqueued<J: Job>(&self) -> impl Future<Output = ()> {
         let place = Location::caller();

@@ -1,9 +1,9 @@
 //! Drops a future at every point at which it can be dropped.
 //!
-//! A `select!`, a timeout or a client that hangs up drops a future wherever it happens to wait. Code that
-//! holds a transaction, a pooled connection or a half-written message at that point must leave nothing
-//! behind. This drives the same work again and again, and drops it after its first wait, its second, and so
-//! on, until it comes to its end.
+//! A `select!`, a timeout or a client that hangs up drops a future wherever it happens to wait. Code
+//! that holds a transaction, a pooled connection or a half-written message at that point must leave
+//! nothing behind. This module runs the same work again and again, and drops it after its first wait,
+//! its second, and so on, until it completes.
 //!
 //! ```no_run
 //! # async fn test(database: leasehold_testing::TestDatabase) {
@@ -23,11 +23,11 @@
 //!
 //! # What is true
 //! - `n` = 0 drops the future before it is polled at all.
-//! - A wait is a poll that answers `Pending`. How many there are may differ from run to run, as packets
-//!   arrive together or apart; each run is dropped where it says, or comes to its end.
+//! - A wait is a poll that returns `Pending`. Their number may differ from run to run, as packets
+//!   arrive together or apart; each run is dropped after its nth wait, or completes.
 //!
 //! # What can go wrong
-//! - Work that never ends would go on for ever: after [`MAX_POLLS`] waits the test fails.
+//! - Work that never ends would run for ever: after [`MAX_POLLS`] waits the test fails.
 
 use std::future::Future;
 use std::pin::pin;
@@ -36,11 +36,11 @@ use std::task::Poll;
 /// More waits than any single call should have.
 pub const MAX_POLLS: u64 = 1_000;
 
-/// Starts `work` on what `prepare` made and drops it after its nth wait, for n = 0, 1, 2 … until it comes to
-/// its end. After each, `check` gets n and, of the last one, what it came to. Answers with the n of the last
-/// one.
+/// Runs `work` on what `prepare` returns and drops it after its nth wait, for n = 0, 1, 2 … until it
+/// completes. After each run, `check` gets n and, of the last run, its result. Returns the n of the
+/// last run.
 ///
-/// Panics if there is no end after [`MAX_POLLS`] waits.
+/// Panics if the work does not complete within [`MAX_POLLS`] waits.
 #[expect(clippy::panic, reason = "the test fails here")]
 pub async fn for_each_poll<S, T>(
     prepare: impl AsyncFn(u64) -> S,
@@ -58,7 +58,7 @@ pub async fn for_each_poll<S, T>(
     panic!("the work did not end within {MAX_POLLS} waits: does it ever, when nobody drops it?");
 }
 
-/// Drives a future and drops it after its nth wait. `None`: it was dropped.
+/// Runs a future and drops it after its nth wait. Returns `None` if it was dropped.
 pub async fn drop_after<F: Future>(n: u64, work: F) -> Option<F::Output> {
     if n == 0 {
         return None;

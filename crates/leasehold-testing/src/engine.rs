@@ -25,11 +25,11 @@
 //! ```
 //!
 //! # What is true
-//! - Time moves by moving rows: Postgres's own clock goes on as always, so nothing has to be mocked.
-//! - What a crashed worker held is recovered by the engine's own code.
+//! - Time moves by moving rows: the clock of Postgres is not changed, so nothing has to be mocked.
+//! - The engine's own code recovers what a crashed worker held.
 //!
 //! # What can go wrong
-//! - A worker that runs while time is moved may lose its lease, as it would after a long pause.
+//! - A worker that runs while the test moves time may lose its lease, as it would after a long pause.
 
 #![allow(clippy::panic, reason = "what a test asks for and does not get ends it")]
 
@@ -42,7 +42,7 @@ use tokio_postgres::Client;
 
 use crate::TestDatabase;
 
-/// No drain may take longer.
+/// A drain that takes longer fails the test.
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// A database and an engine on it, for one test.
@@ -53,7 +53,7 @@ pub struct TestEngine {
 }
 
 impl TestEngine {
-    /// A fresh, migrated database and an engine on it. Panics if there can be none.
+    /// Creates a fresh, migrated database and an engine on it. Panics on failure.
     pub async fn new() -> Self {
         let database = TestDatabase::new().await;
         match Leasehold::connect(&database.url()).await {
@@ -70,23 +70,23 @@ impl TestEngine {
         &self.database
     }
 
-    /// A connection of its own, for the code under test and for looking.
+    /// Opens another connection, for the code under test and for queries of the test.
     pub async fn client(&self) -> Client {
         self.database.connect().await
     }
 
-    /// A worker that wastes no time between jobs; add handlers and [`drain`](Self::drain) it.
+    /// Returns a worker that polls every 10 ms; add handlers and [`drain`](Self::drain) it.
     pub fn worker(&self) -> WorkerBuilder<()> {
         hasty(self.engine.worker())
     }
 
-    /// The same with state for the handlers.
+    /// Like [`worker`](Self::worker), with state for the handlers.
     pub fn worker_with<S: Send + Sync + 'static>(&self, state: S) -> WorkerBuilder<S> {
         hasty(self.engine.worker_with(state))
     }
 
-    /// Runs the worker until nothing is due, and says how the attempts ended. Jobs that failed or
-    /// were put off wait for their time: [`advance`](Self::advance), then drain again.
+    /// Runs the worker until nothing is due, and returns how the attempts ended. Jobs that failed, or
+    /// were snoozed or deferred, wait for their time: [`advance`](Self::advance), then drain again.
     pub async fn drain<S: Send + Sync + 'static>(&self, worker: WorkerBuilder<S>) -> Tally {
         match tokio::time::timeout(LIMIT, worker.run_until_idle()).await {
             Ok(Ok(tally)) => tally,
@@ -99,7 +99,7 @@ impl TestEngine {
         }
     }
 
-    /// Lets so much time pass: every moment that is stored moves into the past.
+    /// Lets `time` pass: every stored moment moves into the past.
     pub async fn advance(&self, time: Duration) {
         let seconds = time.as_secs_f64();
         let mut client = self.database.connect_directly().await;
@@ -120,10 +120,10 @@ impl TestEngine {
         }
     }
 
-    /// Claims everything that is due, as a worker that then dies: its leases have run out, and
-    /// nobody knows what it did. Gives the jobs that it held. A worker that drains afterwards finds
-    /// them as it would after a real crash. A job that was lost before waits a little before it is
-    /// due again.
+    /// Claims everything that is due, as a worker that then dies: its leases have expired, and what
+    /// it did is unknown. Returns the jobs that it held. A worker that drains afterwards finds them
+    /// as it would after a real crash. A job that was lost before waits a little before it is due
+    /// again.
     pub async fn crash_worker(&self) -> Vec<JobId> {
         let client = self.database.connect_directly().await;
         let crashed = async {
@@ -140,7 +140,7 @@ impl TestEngine {
                     held.extend(claimed.iter().map(|row| JobId(row.get(0))));
                 }
             }
-            // All at once, at the end: the next claim would bring back what has run out.
+            // All at once, at the end: the next claim would reclaim expired leases.
             let over = "update leasehold.lease \
                            set lease_expires_at = statement_timestamp() - interval '1 second' \
                          where claimed_by = 'crashed' and ended_at is null";
@@ -158,16 +158,16 @@ fn describe(error: &tokio_postgres::Error) -> String {
     leasehold::error::describe(error)
 }
 
-/// Every stored moment that something depends on, or that people look at.
+/// Every stored moment that code depends on or that operators see.
 const MOMENTS: &[(&str, &[&str])] = &[
     ("job", &["enqueued_at", "scheduled_at", "expires_at"]),
     ("lease", &["claimed_at", "lease_expires_at", "ended_at"]),
     ("dead_job", &["enqueued_at", "scheduled_at", "expires_at", "died_at"]),
     ("history", &["finished_at"]),
-    ("idempotency_key", &["holds_until", "created_at"]),
+    ("idempotency_key", &["holds_until", "created_at", "look_again_at"]),
     ("once_marker", &["started_at", "finished_at", "keep_until"]),
     ("worker", &["started_at", "last_seen_at", "draining_since", "stopped_at"]),
-    ("schedule", &["next_slot", "last_slot", "paused_at"]),
+    ("schedule", &["next_slot", "last_slot", "paused_at", "last_declared_at", "moved_at"]),
     (
         "sweep",
         &[
@@ -177,10 +177,13 @@ const MOMENTS: &[(&str, &[&str])] = &[
             "watchdog_ran_at",
             "paused_at",
             "due_counted_at",
+            "claims_counted_at",
+            "oldest_claim_at",
         ],
     ),
     ("sweep_failure", &["failed_at", "retry_at", "dead_at"]),
     ("duty", &["ran_at"]),
+    ("server_start", &["since"]),
     ("queue", &["paused_at"]),
     (
         "mirror",
@@ -193,6 +196,7 @@ const MOMENTS: &[(&str, &[&str])] = &[
             "checked_at",
             "oldest_difference",
             "equal_as_of",
+            "adopted_at",
         ],
     ),
     ("mirror_gone", &["gone_at"]),
@@ -201,12 +205,20 @@ const MOMENTS: &[(&str, &[&str])] = &[
     ("watch", &["since"]),
     (
         "alarm",
-        &["raised_at", "cleared_at", "seen_at", "acknowledged_at", "silenced_until", "notified_at"],
+        &[
+            "raised_at",
+            "cleared_at",
+            "seen_at",
+            "acknowledged_at",
+            "silenced_until",
+            "notified_at",
+            "delivered_at",
+        ],
     ),
     ("alarm_receiver", &["seen_at"]),
 ];
 
-/// Whether [`TestEngine::advance`] moves a column, such as `job.scheduled_at`.
+/// Returns whether [`TestEngine::advance`] moves a column, such as `job.scheduled_at`.
 pub fn moves(column: &str) -> bool {
     MOMENTS.iter().any(|(table, columns)| {
         column

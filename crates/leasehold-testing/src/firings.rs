@@ -1,4 +1,4 @@
-//! How often each rule of a proxy or a server has fired, and waiting for it.
+//! Counts how often each rule of a proxy or a server fired, and waits for it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// Counts by rule. Goes up with every change of the rules too, for those who wait for one.
+/// Counts by rule. `changes` also goes up with every change of the rules, for tasks that wait for
+/// one.
 pub(crate) struct Firings<Id> {
     counts: Mutex<HashMap<Id, u64>>,
     changes: watch::Sender<u64>,
@@ -23,24 +24,24 @@ impl<Id: Copy + Eq + std::hash::Hash> Firings<Id> {
         self.lock().get(&rule).copied().unwrap_or(0)
     }
 
-    /// Notes that what a rule wants has happened.
+    /// Counts that a rule has taken effect.
     pub(crate) fn fire(&self, rule: Id) {
         *self.lock().entry(rule).or_default() += 1;
         self.changed();
     }
 
-    /// Tells those who wait that something about the rules is different.
+    /// Notifies waiting tasks that the rules have changed.
     pub(crate) fn changed(&self) {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// Waits until a rule has fired so often. The error is how often it did.
+    /// Waits until a rule has fired `wanted` times. The error is how often it did.
     pub(crate) async fn wait(&self, rule: Id, wanted: u64, limit: Duration) -> Result<(), u64> {
         let enough = self.until(|| self.of(rule) >= wanted);
         tokio::time::timeout(limit, enough).await.map_err(|_| self.of(rule))
     }
 
-    /// Waits until something about the rules holds.
+    /// Waits until a condition on the rules holds.
     pub(crate) async fn until(&self, holds: impl Fn() -> bool) {
         // Subscribe before looking, or a change in between would be missed.
         let mut changes = self.changes.subscribe();

@@ -1,13 +1,13 @@
-//! What tests of durable work stand on: ours, and yours.
+//! Fixtures for tests of durable work: ours and our users'.
 //!
 //! In reading order:
 //!
 //! - [`postgres`]: a private PostgreSQL server that dies with the process that started it.
-//! - [`database`]: a migrated database of its own for each test.
-//! - [`engine`]: an engine on it, with a clock to move and workers to crash; [`assertions`] and
-//!   [`perform`] are its other methods.
-//! - [`plan`]: how Postgres reads for a prepared statement.
-//! - `http`, with the feature of that name: a service as clients meet it.
+//! - [`database`]: a separate, migrated database for each test.
+//! - [`engine`]: an engine on it, with a clock that the test moves and workers that it crashes;
+//!   [`assertions`] and [`perform`] are its other methods.
+//! - [`plan`]: how Postgres executes a prepared statement.
+//! - `http`, with the feature of that name: a service as clients see it.
 //! - `opensearch`, with the feature of that name: a private OpenSearch.
 //! - [`pgbouncer`]: a pooler in transaction mode in front of a private server.
 //! - `redis`, with the feature of that name: a private Redis.

@@ -1,11 +1,11 @@
-//! One handler, alone: no worker, no loop, and its answer in your hands.
+//! Runs one handler alone, without a worker, and returns its outcome.
 //!
 //! # What is true
-//! - The job goes through JSON as it would through the database.
+//! - The arguments go through JSON as they would through the database.
 //! - The attempt is real: there is a job under a lease, so `JobTx`, `complete_in`, `check_lease_in`
-//!   and once-marks do what they do in a worker. Afterwards the job is gone; what the handler
-//!   committed stays.
-//! - A panic in the handler is a panic of the test.
+//!   and once-marks behave as in a worker. Afterwards the job is deleted; what the handler committed
+//!   stays.
+//! - A panic in the handler fails the test.
 
 #![allow(clippy::panic, reason = "what a test asks for and does not get ends it")]
 
@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 use crate::TestEngine;
 
-/// A job that is running under a lease of its own.
+/// Inserts a job that is running under its own lease.
 const START: &str = "
     with made as (
         insert into leasehold.job
@@ -36,7 +36,7 @@ const START: &str = "
            'perform', $6, array[id]
       from made";
 
-/// True when the job was still held: nobody finished it.
+/// Returns true if the job was still held: the handler did not finish it.
 const END: &str = "
     with mine as (delete from leasehold.job where id = $1 and lease_generation = $2 returning 1),
          over as (delete from leasehold.lease where lease_generation = $2)
@@ -50,7 +50,7 @@ pub struct Perform<'t, H, J, Args, S> {
     job: J,
     state: S,
     attempt: i32,
-    // What the handler asks for; found out when it is awaited.
+    // The handler's parameters; inferred when this is awaited.
     args: PhantomData<fn() -> Args>,
 }
 
@@ -62,13 +62,13 @@ impl TestEngine {
 }
 
 impl<'t, H, J, Args, S> Perform<'t, H, J, Args, S> {
-    /// The state that the handler's `State<T>` is taken from.
+    /// Sets the state that the handler's `State<T>` is taken from.
     pub fn with_state<T>(self, state: T) -> Perform<'t, H, J, Args, T> {
         let Self { engine, handler, job, attempt, .. } = self;
         Perform { engine, handler, job, state, attempt, args: PhantomData }
     }
 
-    /// Which attempt the handler believes this to be. Default: the first.
+    /// Sets the attempt number that the handler sees. Default: 1.
     pub fn on_attempt(mut self, attempt: i32) -> Self {
         self.attempt = attempt;
         self
@@ -138,7 +138,7 @@ async fn end(client: &Client, ctx: &Ctx) -> Result<bool, String> {
     row.map(|row| row.get(0)).map_err(|error| leasehold::error::describe(&error))
 }
 
-/// A worker looks after a job that its handler completed by itself; so do we.
+/// As a worker does: checks a job that its handler completed in its own transaction.
 fn settle(result: JobResult, ctx: &Ctx, still_held: bool) -> JobResult {
     match result {
         Ok(Outcome::Done) if ctx.was_completed_in_transaction() && still_held => {
@@ -148,7 +148,7 @@ fn settle(result: JobResult, ctx: &Ctx, still_held: bool) -> JobResult {
     }
 }
 
-/// What a handler answered.
+/// The outcome of a handler.
 #[derive(Debug)]
 #[must_use = "say what you expect: assert_done, assert_retry, assert_snoozed, assert_cancelled, assert_dead"]
 #[non_exhaustive]
@@ -157,7 +157,7 @@ pub struct Performed {
 }
 
 impl Performed {
-    /// The job is complete.
+    /// Expects that the job is complete.
     #[track_caller]
     pub fn assert_done(self) {
         match self.outcome {
@@ -166,7 +166,7 @@ impl Performed {
         }
     }
 
-    /// The attempt failed and there will be another; gives the reason.
+    /// Expects a failed attempt that will be retried; returns the reason.
     #[track_caller]
     pub fn assert_retry(self) -> String {
         match self.outcome {
@@ -176,7 +176,7 @@ impl Performed {
         }
     }
 
-    /// The job is put off; gives for how long.
+    /// Expects a snoozed job; returns for how long.
     #[track_caller]
     pub fn assert_snoozed(self) -> Duration {
         match self.outcome {
@@ -185,7 +185,7 @@ impl Performed {
         }
     }
 
-    /// The handler ended the job without effect; gives the reason.
+    /// Expects that the handler cancelled the job; returns the reason.
     #[track_caller]
     pub fn assert_cancelled(self) -> String {
         match self.outcome {
@@ -194,7 +194,7 @@ impl Performed {
         }
     }
 
-    /// The handler said that no attempt will succeed; gives the reason.
+    /// Expects a permanent failure; returns the reason.
     #[track_caller]
     pub fn assert_dead(self) -> String {
         match self.outcome {

@@ -3,7 +3,8 @@
 //! # What is true
 //! - A client has a server connection only during a transaction; between two transactions another
 //!   client may use it. Session state (settings, session locks, LISTEN, named statements) does not last.
-//! - Every database of the server can be reached, by anyone who can open the socket: only we.
+//! - A client that can open the socket reaches every database of the server without a password. Only
+//!   we can open it.
 //! - It dies with the process that started it, like [`crate::postgres`].
 //!
 //! # What can go wrong
@@ -24,7 +25,7 @@ use crate::process::{self, NoUnprivilegedUser, RunAs, Supervisor};
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// There is no TCP port; this only names the socket.
 const PORT: u16 = 6432;
-/// Debian keeps it where a normal user's PATH does not go.
+/// Debian installs it outside a normal user's PATH.
 const OTHER_PLACES: [&str; 4] =
     ["/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/opt/homebrew/bin"];
 
@@ -49,15 +50,27 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Starts a pooler with at most `pool_size` server connections for each database. Blocks for some
-    /// tens of milliseconds.
+    /// Starts a pooler with at most `pool_size` server connections per database. Blocks for some tens
+    /// of milliseconds.
     pub fn start(postgres: &PrivatePostgres, pool_size: u16) -> Result<Self, PgBouncerError> {
+        Self::start_with(postgres, pool_size, &[])
+    }
+
+    /// Like [`start`](Self::start), with more lines for its settings, such as `server_round_robin =
+    /// 1`.
+    pub fn start_with(
+        postgres: &PrivatePostgres,
+        pool_size: u16,
+        more: &[&str],
+    ) -> Result<Self, PgBouncerError> {
         let program = find().ok_or(PgBouncerError::NotInstalled)?;
         let user = RunAs::choose()?;
         let dir = process::short_temp_dir(user.as_ref())?;
         let mut pooler = Self { dir, supervisor: None };
         let settings = pooler.dir.join("pgbouncer.ini");
-        fs::write(&settings, pooler.settings(postgres, pool_size))?;
+        let mut text = pooler.settings(postgres, pool_size);
+        more.iter().for_each(|line| text.push_str(&format!("{line}\n")));
+        fs::write(&settings, text)?;
         if let Some(user) = &user {
             user.give(&settings)?;
         }
@@ -107,12 +120,12 @@ impl PgBouncer {
         )
     }
 
-    /// For clients that take a URL.
+    /// Returns a URL for clients.
     pub fn url(&self, database: &str) -> String {
         format!("postgresql:///{database}?host={}&port={PORT}&user=postgres", self.dir.display())
     }
 
-    /// The same as [`url`](Self::url) for tokio-postgres.
+    /// Like [`url`](Self::url), for tokio-postgres.
     pub fn config(&self, database: &str) -> Config {
         let mut config = Config::new();
         config

@@ -1,18 +1,19 @@
-//! How Postgres reads for a prepared statement: by which index, and how many pages.
+//! How Postgres executes a prepared statement: by which index, and how many pages it reads.
 
 use serde_json::Value;
 use tokio_postgres::Client;
 
-/// What a plan reads of one table.
+/// What a plan reads from one table.
 pub struct Plan {
-    /// `Index Scan loans_pkey`: each read of the table, in the order of the alphabet.
+    /// `Index Scan loans_pkey`: each read of the table, sorted.
     pub reads: Vec<String>,
     pub pages: i64,
-    /// Pairs of rows that joins compared in vain.
+    /// Pairs of rows that join filters removed.
     pub thrown_away: f64,
 }
 
-/// The plan that a session keeps for a statement, seen by running it. Nothing stays of what it did.
+/// Returns the plan of a prepared statement under the session's settings (`plan_cache_mode` decides
+/// whether it is generic), measured by running it. The transaction is rolled back.
 #[expect(clippy::panic, reason = "a statement that cannot be explained ends the test")]
 pub async fn plan(client: &Client, table: &str, sql: &str, types: &str, values: &str) -> Plan {
     let prepare = format!("begin; prepare asked ({types}) as {sql}");

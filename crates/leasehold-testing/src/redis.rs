@@ -1,8 +1,8 @@
-//! A private Redis on a socket of its own.
+//! A private Redis on its own socket.
 //!
 //! # What is true
-//! - It listens on a socket that only we can open, on no port, and stores nothing: after a kill it
-//!   has forgotten everything.
+//! - It listens on a socket that only we can open, on no port, and persists nothing: after a kill it
+//!   is empty.
 //! - It dies with the process that started it, like [`crate::postgres`].
 //!
 //! # What can go wrong
@@ -22,7 +22,7 @@ use crate::process::{self, NoUnprivilegedUser, RunAs, Supervisor};
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
-/// The library would wait half a second for an answer, which is little on a busy machine.
+/// The library would wait half a second for a reply, which is too short on a busy machine.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 const OTHER_PLACES: [&str; 4] = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/opt/homebrew/bin"];
 
@@ -63,7 +63,8 @@ impl PrivateRedis {
         Ok(server)
     }
 
-    /// Starts it again after [`stop`](Self::stop) or [`kill`](Self::kill), empty, at the same address.
+    /// Starts it again, empty and at the same address, after [`stop`](Self::stop) or
+    /// [`kill`](Self::kill).
     pub fn restart(&mut self) -> Result<(), RedisError> {
         self.supervisor = None;
         let log_path = self.dir.join("redis.log");
@@ -102,12 +103,12 @@ impl PrivateRedis {
         self.dir.join("redis.sock")
     }
 
-    /// For clients that take a URL.
+    /// Returns a URL for clients.
     pub fn url(&self) -> String {
         format!("redis+unix://{}", self.socket().display())
     }
 
-    /// Ends it in order.
+    /// Stops it cleanly.
     pub fn stop(&mut self) -> Result<(), RedisError> {
         self.end("TERM")
     }
@@ -123,12 +124,12 @@ impl PrivateRedis {
         if supervisor.wait(STOP_LIMIT)? { Ok(()) } else { Err(RedisError::NotEnded) }
     }
 
-    /// It stays there and answers nobody.
+    /// Suspends the process: connections stay open, and no request is answered.
     pub fn freeze(&mut self) -> Result<(), RedisError> {
         self.pass_on("STOP")
     }
 
-    /// It goes on, with every question that came meanwhile.
+    /// Resumes the process; it then handles the requests that came meanwhile.
     pub fn thaw(&mut self) -> Result<(), RedisError> {
         self.pass_on("CONT")
     }
@@ -140,14 +141,14 @@ impl PrivateRedis {
         }
     }
 
-    /// Forgets every key.
+    /// Deletes every key.
     pub async fn flush(&self) -> Result<(), RedisError> {
         let mut connection = self.connect().await?;
         ::redis::cmd("FLUSHALL").query_async::<()>(&mut connection).await?;
         Ok(())
     }
 
-    /// A connection of its own, for looking.
+    /// Opens a separate connection, for queries of the test.
     pub async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
         let client = ::redis::Client::open(self.url())?;
         let patient = AsyncConnectionConfig::new()
@@ -159,7 +160,7 @@ impl PrivateRedis {
 
 impl Drop for PrivateRedis {
     fn drop(&mut self) {
-        // A frozen one would not hear of a gentler end.
+        // A frozen server would not react to SIGTERM.
         let _ = self.kill();
         let _ = fs::remove_dir_all(&self.dir);
     }

@@ -2,7 +2,8 @@
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum TestDatabaseError {
-    /// No server. Found once and kept: the other tests of the process would only find the same.
+    /// No server. Kept after the first try: the other tests of the process would only get the same
+    /// error.
     #[error("{0}")]
     Server(String),
     /// `LEASEHOLD_TEST_URL` cannot be used.
@@ -17,7 +18,7 @@ pub enum TestDatabaseError {
 
 impl TestDatabaseError {
     pub(super) fn sql(step: &str) -> impl FnOnce(tokio_postgres::Error) -> Self {
-        // The Display of tokio-postgres hides what the server said.
+        // The Display of tokio-postgres hides the server's message.
         move |error| Self::Sql {
             step: step.to_owned(),
             why: match error.as_db_error() {

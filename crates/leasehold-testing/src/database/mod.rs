@@ -1,4 +1,4 @@
-//! A migrated database of its own for each test.
+//! A separate, migrated database for each test.
 //!
 //! ```no_run
 //! # async fn test() {
@@ -13,18 +13,18 @@
 //!   database is a copy of that, which takes some tens of milliseconds.
 //! - No connection is shared between tests: each `#[tokio::test]` has its own runtime, and a connection
 //!   dies with the runtime that drives it.
-//! - Making and dropping a database happens on a thread and a runtime of its own, so a test with a
-//!   paused clock works.
+//! - Databases are created and dropped on a separate thread and runtime, so a test with a paused
+//!   clock works.
 //!
 //! # Environment
 //! - `LEASEHOLD_TEST_URL`: use this server instead of a private one. Its user must be allowed to
-//!   create databases. What a killed test run leaves there is removed by a later run, a day later.
-//! - `LEASEHOLD_TEST_POOLER=pgbouncer`: [`TestDatabase::url`] and everything that follows from it goes
+//!   create databases. A later run removes what a killed run left there, after a day.
+//! - `LEASEHOLD_TEST_POOLER=pgbouncer`: [`TestDatabase::url`] and every connection made from it go
 //!   through [`crate::pgbouncer`] in transaction mode. Not together with `LEASEHOLD_TEST_URL`.
 //! - `LEASEHOLD_PG_BIN`: see [`crate::postgres`].
 //!
 //! # What can go wrong
-//! - The server cannot be had: every test fails with the same message, which says what to install.
+//! - No server can be started: every test fails with the same message, which says what to install.
 
 mod error;
 mod name;
@@ -40,7 +40,7 @@ use server::{Address, SharedServer, connect, on_its_own_runtime, once_left};
 
 use crate::PrivatePostgres;
 
-/// A database that exists for one test. Dropped, with everyone who is connected, at the end.
+/// A database for one test. Dropping it drops the database and disconnects every client.
 pub struct TestDatabase {
     name: String,
     direct: Address,
@@ -48,7 +48,7 @@ pub struct TestDatabase {
 }
 
 impl TestDatabase {
-    /// A fresh, migrated database. Panics if there can be none: see [`try_new`](Self::try_new).
+    /// Creates a fresh, migrated database. Panics on failure: see [`try_new`](Self::try_new).
     #[expect(clippy::panic, reason = "the test fails here")]
     pub async fn new() -> Self {
         match Self::try_new().await {
@@ -69,7 +69,8 @@ impl TestDatabase {
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
     }
 
-    /// A fresh, migrated database on a server that the test wants for itself, for example to crash it.
+    /// Creates a fresh, migrated database on a server that the test has for itself, for example to
+    /// crash it.
     pub async fn on(postgres: &PrivatePostgres) -> Result<Self, TestDatabaseError> {
         let direct = Address::of(postgres);
         let name = name::unique("lh");
@@ -82,37 +83,38 @@ impl TestDatabase {
         Ok(Self { name, direct, pooled: None })
     }
 
-    /// The name of the database; it ends with the name of the test.
+    /// Returns the name of the database; it ends with the name of the test.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How the code under test reaches the database: through a pooler if the environment says so.
+    /// Returns the URL for the code under test: through a pooler if the environment says so.
     pub fn url(&self) -> String {
         self.pooled.as_ref().unwrap_or(&self.direct).url(&self.name)
     }
 
-    /// The same as [`url`](Self::url) for tokio-postgres.
+    /// Like [`url`](Self::url), for tokio-postgres.
     pub fn config(&self) -> Config {
         self.pooled.as_ref().unwrap_or(&self.direct).config(&self.name)
     }
 
-    /// Always straight to the server.
+    /// Returns a URL without a pooler.
     pub fn direct_url(&self) -> String {
         self.direct.url(&self.name)
     }
 
-    /// Always straight to the server.
+    /// Like [`direct_url`](Self::direct_url), for tokio-postgres.
     pub fn direct_config(&self) -> Config {
         self.direct.config(&self.name)
     }
 
-    /// A new connection, on the way that [`config`](Self::config) goes. Its task ends with the client, or with the runtime of the test.
+    /// Opens a connection by [`config`](Self::config). Its task ends with the client, or with the
+    /// runtime of the test.
     pub async fn connect(&self) -> Client {
         self.connect_by(self.config()).await
     }
 
-    /// A new connection, always straight to the server.
+    /// Opens a connection without a pooler.
     pub async fn connect_directly(&self) -> Client {
         self.connect_by(self.direct_config()).await
     }
@@ -130,7 +132,7 @@ impl Drop for TestDatabase {
     fn drop(&mut self) {
         let sql = format!("drop database if exists \"{}\" with (force)", self.name);
         let config = self.direct.admin();
-        // On a thread of its own: this one may be driving a runtime, perhaps one that is shutting down.
+        // On a separate thread: this one may be driving a runtime, perhaps one that is shutting down.
         let dropping = thread::spawn(move || {
             on_its_own_runtime(async {
                 let step = TestDatabaseError::sql;
@@ -138,10 +140,10 @@ impl Drop for TestDatabase {
                 once_left(&client, &sql).await.map_err(step("drop"))
             })
         });
-        // Best effort: a test that crashed its server has nobody to ask.
+        // Best effort: a test that crashed its server has none to ask.
         let _ = dropping.join();
     }
 }
 
-/// No step of making or dropping a database may take longer.
+/// No step of creating or dropping a database may take longer.
 const LIMIT: Duration = Duration::from_secs(180);

@@ -1,12 +1,12 @@
-//! Names that tell in the server's log which test they belong to.
+//! Names that show in the server's log which test they belong to.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-/// PostgreSQL cuts longer names off, which would make two of them one.
+/// PostgreSQL truncates longer names, and two of them could become equal.
 const NAME_BYTES: usize = 63;
 
-/// `lh_5f3a9c01_7_claim_takes_due_jobs`: a mark of this process, a number, the test.
+/// `lh_5f3a9c01_7_claim_takes_due_jobs`: a random mark, a number, the test.
 pub(super) fn unique(prefix: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

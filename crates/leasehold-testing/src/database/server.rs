@@ -12,13 +12,13 @@ use super::error::TestDatabaseError;
 use super::{LIMIT, name};
 use crate::{PgBouncer, PrivatePostgres};
 
-/// Connections a database may have through the pooler: few, so that clients do share them.
+/// Server connections per database through the pooler: few, so that clients do share them.
 const POOL_SIZE: u16 = 8;
 
-/// What the comment of each database on a borrowed server begins with.
+/// The start of each database's comment on a borrowed server.
 const MARK: &str = "leasehold test, made at ";
 
-/// Databases of runs that were killed, a day ago or longer, and that nobody uses.
+/// Databases that were created at least a day ago by runs that were killed, and that are not in use.
 const LEFT_OVER: &str = "
     select d.datname
       from pg_database d
@@ -29,7 +29,7 @@ const LEFT_OVER: &str = "
 /// How to reach any database of one server.
 #[derive(Clone)]
 pub(super) struct Address {
-    /// Both lead to the database in which databases are made.
+    /// Both lead to the database from which databases are created.
     admin: Config,
     admin_url: String,
 }
@@ -62,12 +62,12 @@ impl Address {
     }
 
     pub(super) fn url(&self, database: &str) -> String {
-        // Every address was checked when it was made.
+        // Every address was checked when it was created.
         with_database(&self.admin_url, database).unwrap_or_default()
     }
 }
 
-/// The same URL for another database. `None`: that is no URL.
+/// Returns the same URL for another database, or `None` if it is no URL.
 fn with_database(url: &str, database: &str) -> Option<String> {
     let (scheme, rest) =
         url.split_once("://").filter(|(scheme, _)| scheme.starts_with("postgres"))?;
@@ -83,13 +83,13 @@ fn with_database(url: &str, database: &str) -> Option<String> {
 pub(super) struct SharedServer {
     pub direct: Address,
     template: String,
-    /// Present for its life, not for its use.
+    /// Kept only so that it lives as long as this.
     _postgres: Option<PrivatePostgres>,
     pgbouncer: Option<PgBouncer>,
 }
 
 impl SharedServer {
-    /// The server of this process. Blocks; the first call starts it.
+    /// Returns the server of this process. Blocks; the first call starts it.
     pub(super) fn get() -> Result<&'static Self, TestDatabaseError> {
         static SHARED: OnceLock<Result<SharedServer, TestDatabaseError>> = OnceLock::new();
         SHARED.get_or_init(Self::start).as_ref().map_err(Clone::clone)
@@ -123,7 +123,7 @@ impl SharedServer {
         self.pgbouncer.as_ref().map(Address::through)
     }
 
-    /// Makes one more database.
+    /// Creates one more database.
     pub(super) async fn clone_template(&self, name: &str) -> Result<(), TestDatabaseError> {
         create(&self.direct, name, Some(&self.template)).await
     }
@@ -147,7 +147,7 @@ fn start_pooler(
     }
 }
 
-/// Makes a database and migrates it. Nobody is connected to it afterwards, so it can be copied.
+/// Creates a database and migrates it. No session stays connected to it, so it can be copied.
 pub(super) async fn make_migrated(address: &Address, name: &str) -> Result<(), TestDatabaseError> {
     create(address, name, None).await?;
     let step = TestDatabaseError::sql("connect to the new database");
@@ -178,8 +178,8 @@ async fn create(
     client.batch_execute(&sign).await.map_err(TestDatabaseError::sql("sign a database"))
 }
 
-/// Copies or drops a database. The server waits five seconds for others to leave it, autovacuum among
-/// them; whoever is slower is waited for again, until the limit of the whole step.
+/// Copies or drops a database. The server waits five seconds for other sessions to leave it,
+/// autovacuum among them. This retries until they have left, or until the limit of the whole step.
 pub(super) async fn once_left(client: &Client, sql: &str) -> Result<(), Error> {
     loop {
         match client.batch_execute(sql).await {
@@ -201,7 +201,7 @@ async fn remove_left_over(address: &Address) -> Result<(), TestDatabaseError> {
     Ok(())
 }
 
-/// A connection and the task that drives it.
+/// Returns a connection and the task that drives it.
 pub(super) async fn connect(config: &Config) -> Result<(Client, JoinHandle<()>), Error> {
     let (client, connection) = config.connect(NoTls).await?;
     let task = tokio::spawn(async move {
@@ -210,7 +210,7 @@ pub(super) async fn connect(config: &Config) -> Result<(Client, JoinHandle<()>),
     Ok((client, task))
 }
 
-/// Runs `work` to its end on a runtime that nothing else uses. Must not be called from async code.
+/// Runs `work` to its end on a runtime that nothing else uses. Async code must not call it.
 pub(super) fn on_its_own_runtime<T>(
     work: impl Future<Output = Result<T, TestDatabaseError>>,
 ) -> Result<T, TestDatabaseError> {

@@ -8,12 +8,12 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Command;
 
-/// For all checks of a script together; each has its own limit in the script.
+/// For all checks of a script together; each check has its own limit in the script.
 const LIMIT: Duration = Duration::from_secs(900);
-/// For a script that was told to end: it takes its browser with it.
+/// For a script after SIGTERM: it closes its browser first.
 const END_LIMIT: Duration = Duration::from_secs(30);
 
-/// A Chromium, looked for where the scripts look.
+/// Looks for Chromium where the scripts look.
 fn has_chromium() -> bool {
     let named = std::env::var("CHROMIUM").is_ok_and(|path| Path::new(&path).exists());
     let places = [
@@ -26,8 +26,8 @@ fn has_chromium() -> bool {
     named || places.iter().any(|place| Path::new(place).exists())
 }
 
-/// Runs `script` of this folder until its end, which must be a good one. `packages` is the folder
-/// with what the scripts need; in `BROWSER_CHECK` stands the one check that is wanted.
+/// Runs `script` in this folder and expects it to succeed. `packages` is the folder with the packages
+/// of the scripts; `BROWSER_CHECK` selects a single check.
 pub async fn run(folder: &Path, script: &str, args: &[&str], packages: &Path) {
     assert!(has_chromium(), "run scripts/test, which installs it, or: apt-get install chromium");
     assert!(
@@ -46,7 +46,7 @@ pub async fn run(folder: &Path, script: &str, args: &[&str], packages: &Path) {
     let ended = match by_itself {
         Ok(ended) => Some(ended),
         Err(_) => {
-            // A browser whose script is killed would stay.
+            // SIGTERM first: a browser would outlive a killed script.
             tell_to_end(pid);
             tokio::time::timeout(END_LIMIT, running).await.ok()
         }

@@ -1,7 +1,7 @@
-//! A service as clients meet it.
+//! A service as clients see it.
 //!
-//! [`Visitor`] asks over a real connection; [`browser`] looks at pages; [`schemathesis`] makes up
-//! requests from the description of the interface.
+//! [`Visitor`] sends requests over a real connection; [`browser`] checks pages; [`schemathesis`]
+//! generates requests from the OpenAPI document.
 
 #![allow(clippy::panic, clippy::expect_used, reason = "a test stops at the first surprise")]
 
@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 
-/// A client of one service, that follows no redirect and keeps no connection: the service closes idle
+/// A client of one service that follows no redirect and keeps no connection: the service closes idle
 /// ones, perhaps in the instant in which the next request is sent.
 pub struct Visitor {
     pub address: SocketAddr,
@@ -43,7 +43,7 @@ impl Visitor {
     }
 }
 
-/// Everything about an answer but when it was given.
+/// Returns everything about a response except its date.
 pub async fn whole(response: Response) -> (StatusCode, Vec<(String, String)>, String) {
     let mut headers: Vec<(String, String)> = response
         .headers()

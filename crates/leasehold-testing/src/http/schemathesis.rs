@@ -1,4 +1,4 @@
-//! The description of an interface, held against the service by a machine that makes up requests.
+//! Tests a service against its OpenAPI document with generated requests.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use super::Visitor;
 
-/// For the whole run; requests have limits of their own.
+/// For the whole run; requests have their own limits.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// Where `scripts/test` puts it.
+/// The path where `scripts/test` installs it.
 fn program() -> PathBuf {
     let program = crate::cache_dir().join("schemathesis/bin/schemathesis");
     assert!(
@@ -21,8 +21,8 @@ fn program() -> PathBuf {
     program
 }
 
-/// Tokens by the names that the description gives their kinds, and what counts as an answer to a good
-/// request beside 2xx: what is well formed can still be taken, gone, or not be allowed here.
+/// Tokens by the names of their security schemes, and the statuses beside 2xx that a valid request
+/// may get: a well-formed name can still be taken, gone, or not be allowed here.
 pub struct Checks<'a> {
     pub tokens: &'a [(&'a str, &'a str)],
     pub fine: &'a [&'a str],
@@ -45,7 +45,7 @@ impl Checks<'_> {
         )
     }
 
-    /// Makes up requests, finds nothing, and leaves the service well.
+    /// Generates requests, and expects no finding and a healthy service afterwards.
     pub async fn run(&self, site: &Visitor) {
         let program = program();
         let folder =
@@ -62,7 +62,7 @@ impl Checks<'_> {
             .args(["run", &site.url("/openapi.json"), "--checks", "all", "--no-color"])
             .args(["--max-examples", &examples, "--seed", &seed, "--request-timeout", "90"])
             .args(["--suppress-health-check", "all", "--generation-database", "none"])
-            // What was made may be gone by then: burnt, deleted, or named by a repeated key.
+            // A created resource may be gone by then: burnt, deleted, or named by a repeated key.
             .args(["--exclude-checks", "ensure_resource_availability", "--continue-on-failure"])
             .stdin(Stdio::null())
             .kill_on_drop(true)

@@ -1,4 +1,4 @@
-//! Finds a Java that this OpenSearch runs on.
+//! Finds a Java version that this OpenSearch runs on.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::process;
 
-/// Older ones cannot read it, and newer ones lack what it asks of them at its start.
+/// Older versions cannot read its classes, and newer ones lack what it needs at its start.
 const VERSIONS: std::ops::RangeInclusive<u32> = 11..=21;
 const OTHER_PLACES: [&str; 3] = [
     "/opt/homebrew/opt/openjdk@21/bin/java",
@@ -29,7 +29,7 @@ pub fn find() -> Option<PathBuf> {
         .find(|java| java.is_file() && version(java).is_some_and(|v| VERSIONS.contains(&v)))
 }
 
-/// Debian keeps every version in a folder of its own.
+/// Debian keeps every version in a separate folder.
 fn debian() -> Vec<PathBuf> {
     let entries = fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = entries.map(|entry| entry.path().join("bin/java")).collect();
@@ -38,7 +38,7 @@ fn debian() -> Vec<PathBuf> {
 }
 
 fn version(java: &Path) -> Option<u32> {
-    // It prints this to its standard error, and `-version` is the only form that all know.
+    // Java prints its version to standard error, and only `-version` works in all versions.
     let mut command = Command::new("/bin/sh");
     command.args(["-c", "\"$0\" -version 2>&1"]).arg(java);
     major(&process::run(&mut command, Duration::from_secs(60)).ok()?)

@@ -1,16 +1,16 @@
-//! A private OpenSearch in a process of its own.
+//! A private OpenSearch in a separate process.
 //!
 //! # What is true
 //! - It is a whole OpenSearch of one node, in [`PrivateOpenSearch::VERSION`], with half a gigabyte of
-//!   heap, on a port of this machine only. It dies with the process that started it, like
-//!   [`crate::postgres`], and its data go with it.
-//! - Starting takes ten seconds, so the tests of one process share one: [`PrivateOpenSearch::shared`].
-//!   Each test takes an index prefix of its own, [`fresh_prefix`].
-//! - Nothing is downloaded here: `scripts/test --prepare` does that once, into the user's cache.
+//!   heap, on a loopback port. It dies with the process that started it, like [`crate::postgres`],
+//!   and its data is removed.
+//! - Starting takes ten seconds, so the tests of one process share one:
+//!   [`PrivateOpenSearch::shared`]. Each test uses its own index prefix, [`fresh_prefix`].
+//! - Nothing is downloaded here: `scripts/test --prepare` does so once, into the user's cache.
 //!
 //! # What can go wrong
-//! - Java or the program is not there: the error says how to get it.
-//! - Two processes choose the same port: the one that comes second tries another.
+//! - Java or the program is missing: the error says how to get it.
+//! - Two processes choose the same port: the second one tries another.
 
 mod java;
 
@@ -24,15 +24,15 @@ use std::time::{Duration, Instant};
 
 use crate::process::{self, Supervisor};
 
-/// For all tries together, on a machine where everything else starts too.
+/// For all tries together, on a machine where other servers start at the same time.
 const START_LIMIT: Duration = Duration::from_secs(300);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
-/// The program takes ports from 9201 to 9299 and looks upwards from its first.
+/// The program uses ports from 9201 to 9299 and searches upwards from its first.
 const PORTS: std::ops::Range<u16> = 9200..9290;
 const TRIES: usize = 5;
 const MAIN: &str = "org.codelibs.opensearch.runner.OpenSearchRunner";
 
-/// A full disk elsewhere must not make our indexes read-only; and one node is a cluster.
+/// A nearly full disk must not make our indexes read-only; and one node is a cluster.
 const SETTINGS: &str = "discovery.type: single-node\n\
     cluster.routing.allocation.disk.threshold_enabled: false\n\
     node.store.allow_mmap: false\n";
@@ -66,17 +66,17 @@ impl PrivateOpenSearch {
     /// What `scripts/test` fetches; it reads this line.
     pub const VERSION: &str = "2.19.1.0";
 
-    /// The one of this process. Blocks for some ten seconds the first time.
+    /// Returns the server of this process. The first call blocks for some ten seconds.
     ///
     /// # Panics
-    /// If it cannot be started: the tests that need it can then only fail.
+    /// If it cannot be started: every test that needs it would fail anyway.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<PrivateOpenSearch> = OnceLock::new();
         #[expect(clippy::panic, reason = "only tests call this, and all of them need it")]
         SHARED.get_or_init(|| Self::start().unwrap_or_else(|error| panic!("{error}")))
     }
 
-    /// Starts a server of one's own. Blocks for some ten seconds.
+    /// Starts a separate server. Blocks for some ten seconds.
     pub fn start() -> Result<Self, OpenSearchError> {
         let java = java::find().ok_or(OpenSearchError::NoJava)?;
         let jars = jars()?;
@@ -108,14 +108,14 @@ impl PrivateOpenSearch {
         let log_path = self.dir.join("opensearch.log");
         let (log, begin) = process::open_log(&log_path)?;
         let mut command = Command::new(java);
-        // Set for the user's own programs; here it would only change what is tested.
+        // Set for the user's own programs; here they would change what is tested.
         command.env_remove("JAVA_TOOL_OPTIONS").env_remove("_JAVA_OPTIONS");
         command.args(["-Xms512m", "-Xmx512m", "-XX:+UseSerialGC", "-cp"]);
         command.arg(jars.join("*")).arg(MAIN);
         command.arg("-basePath").arg(&self.dir).arg("-confPath").arg(self.dir.join("config"));
         command.args(["-numOfNode", "1", "-clusterName", &name]);
         command.args(["-baseHttpPort", &first.to_string()]);
-        // Nothing of it is kept, so it need not end in order.
+        // No data is kept, so it need not shut down cleanly.
         let supervisor = Supervisor::start(&command, None, log, "KILL", Some(&self.dir))?;
         let supervisor = self.supervisor.insert(supervisor);
         let why = loop {
@@ -129,7 +129,7 @@ impl PrivateOpenSearch {
                         self.address = address;
                         return Ok(());
                     }
-                    // Ours can never have it.
+                    // Our server can never get that port.
                     Some(_) => break "somebody else has its port".to_owned(),
                     None => {}
                 }
@@ -140,14 +140,15 @@ impl PrivateOpenSearch {
             process::pause(Duration::from_millis(100));
         };
         let tail = process::log_tail(&log_path, begin);
-        // In order: letting go of it would take the directory away from the next try.
+        // Killed explicitly: dropping the supervisor would remove the directory that the next try
+        // needs.
         if let Some(supervisor) = self.supervisor.take() {
             supervisor.kill();
         }
         Err(OpenSearchError::NotStarted { why, tail })
     }
 
-    /// Where clients find it.
+    /// Returns its URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -159,12 +160,12 @@ impl PrivateOpenSearch {
         if supervisor.wait(STOP_LIMIT)? { Ok(()) } else { Err(OpenSearchError::NotEnded) }
     }
 
-    /// It stays there and answers nobody.
+    /// Suspends the process: connections stay open, and no request is answered.
     pub fn freeze(&mut self) -> Result<(), OpenSearchError> {
         self.pass_on("STOP")
     }
 
-    /// It goes on, with every question that came meanwhile.
+    /// Resumes the process; it then handles the requests that came meanwhile.
     pub fn thaw(&mut self) -> Result<(), OpenSearchError> {
         self.pass_on("CONT")
     }
@@ -184,7 +185,7 @@ impl Drop for PrivateOpenSearch {
     }
 }
 
-/// A name for the indexes of one test.
+/// Returns an index prefix for one test.
 pub fn fresh_prefix() -> String {
     format!("t{:016x}", rand::random::<u64>())
 }
@@ -194,7 +195,7 @@ fn jars() -> Result<PathBuf, OpenSearchError> {
     if dir.is_dir() { Ok(dir) } else { Err(OpenSearchError::NotFetched(dir)) }
 }
 
-/// The port that the program says it took.
+/// Finds the port that the program prints.
 fn port_in(log: &Path, begin: u64) -> Option<u16> {
     let text = fs::read(log).ok()?;
     let text = String::from_utf8_lossy(text.get(usize::try_from(begin).ok()?..)?).into_owned();
@@ -202,7 +203,7 @@ fn port_in(log: &Path, begin: u64) -> Option<u16> {
     line.trim().parse().ok()
 }
 
-/// What it says of itself once it can work.
+/// Returns its health response once it can work.
 fn health(address: SocketAddr) -> Option<String> {
     let limit = Duration::from_secs(10);
     let mut stream = TcpStream::connect_timeout(&address, limit).ok()?;

@@ -12,7 +12,7 @@ use crate::process;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Where each system keeps its versions: the parent, the start of a version's name, what follows.
+/// Where each system installs its versions: the parent, the start of a version's name, what follows.
 const WELL_KNOWN: [(&str, &str, &str); 5] = [
     ("/usr/lib/postgresql", "", "bin"),         // Debian, Ubuntu
     ("/usr", "pgsql-", "bin"),                  // Red Hat
@@ -30,7 +30,7 @@ pub(super) struct Binaries {
 }
 
 impl Binaries {
-    /// The first version found, or the first that has the wanted major version.
+    /// Returns the first version found, or the first that has the wanted major version.
     pub(super) fn find(wanted: Option<(&Path, &str)>) -> Result<Self, PostgresError> {
         let candidates = candidates()?;
         let mut other = None;
@@ -54,7 +54,7 @@ impl Binaries {
 
     pub(super) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.dir.join(program));
-        // What is set for the user's own server must not steer this one.
+        // Settings for the user's own server must not affect this one.
         for name in ["PGDATA", "PGPORT", "PGHOST", "PGOPTIONS", "PGUSER", "PGSERVICE"] {
             command.env_remove(name);
         }
@@ -62,7 +62,7 @@ impl Binaries {
     }
 }
 
-/// Every directory worth a look, the preferred first.
+/// Returns every directory worth a look, the preferred first.
 fn candidates() -> Result<Vec<PathBuf>, PostgresError> {
     if let Some(named) = env::var_os("LEASEHOLD_PG_BIN").filter(|value| !value.is_empty()) {
         let named = PathBuf::from(named);
@@ -96,7 +96,7 @@ fn newest_first(parent: &Path, start: &str) -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).collect()
 }
 
-/// `postgresql@16` is 16; a name without a number is the oldest.
+/// Returns the number in a name: `postgresql@16` is 16; a name without a number counts as the oldest.
 fn number_in(name: &str) -> u32 {
     let digits: String =
         name.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();

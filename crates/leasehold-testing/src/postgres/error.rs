@@ -8,16 +8,16 @@ use crate::process::{CommandError, NoUnprivilegedUser};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostgresError {
-    /// Nothing to run.
+    /// No installed version was found.
     #[error(
         "PostgreSQL is not installed: `apt-get install postgresql` or `brew install postgresql`, \
          or set LEASEHOLD_PG_BIN to the directory of `initdb` and `postgres` (looked in {looked_in})"
     )]
     NotInstalled { looked_in: String },
-    /// `LEASEHOLD_PG_BIN` is a promise that was not kept; guessing further would surprise.
+    /// `LEASEHOLD_PG_BIN` names a directory without the programs; a search elsewhere would surprise.
     #[error("LEASEHOLD_PG_BIN is {}, but `initdb` and `postgres` are not there", .0.display())]
     NotInNamedDirectory(PathBuf),
-    /// A data directory only fits the major version that made it.
+    /// A data directory only fits the major version that created it.
     #[error(
         "{} was made by PostgreSQL {found}, installed is {installed}: install version {found}, \
          or choose another directory", .dir.display()
@@ -29,7 +29,7 @@ pub enum PostgresError {
          or choose another directory", .dir.display()
     )]
     AlreadyRunning { dir: PathBuf, pid: u32 },
-    /// As root we run the server as someone else, who must be able to go there.
+    /// As root we run the server as another user, who must be able to enter the directory.
     #[error(
         "user {user} cannot enter {}: choose a directory outside of private ones such as /root, \
          or run as a normal user", .dir.display()
@@ -44,6 +44,8 @@ pub enum PostgresError {
     NotStarted { why: String, log: PathBuf, tail: String },
     #[error("PostgreSQL is still running {} s after it was told to stop; its log is {}", .limit.as_secs(), .log.display())]
     NotStopped { limit: Duration, log: PathBuf },
+    #[error("cannot copy the primary: {0}")]
+    Copy(String),
     #[error("{what} {}: {source}", .path.display())]
     Io { what: &'static str, path: PathBuf, source: io::Error },
 }

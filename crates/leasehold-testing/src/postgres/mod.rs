@@ -1,5 +1,5 @@
-//! A private PostgreSQL server: made from the installed binaries, reachable through a socket that
-//! only we can open, gone when we are gone.
+//! A private PostgreSQL server: started from the installed binaries, reachable through a socket that
+//! only we can open, and stopped when we end.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), leasehold_testing::postgres::PostgresError> {
@@ -14,7 +14,9 @@
 //! # What is true
 //! - The server dies with the process that started it, even by kill -9 (`process::supervisor`).
 //! - Data is durable unless the cluster is a [throwaway](PrivatePostgres::throwaway) one.
-//! - There is no TCP port unless [`Options::listen_tcp`] asks for one, and that one wants a password.
+//! - There is no TCP port unless [`Options::listen_tcp`] sets one, and that one requires a password.
+//! - A [standby](PrivatePostgres::standby_of) is a copy of its primary that follows it until it is
+//!   [promoted](PrivatePostgres::promote).
 //! - As root, the server runs as `postgres` or another user without privileges.
 //!
 //! # What can go wrong
@@ -22,12 +24,14 @@
 //!   still running: the error says which, and what to do.
 //! - The server does not start: the error ends with the last lines of its log.
 
+mod backup;
 mod binaries;
 mod error;
 mod options;
 mod pidfile;
 mod prepare;
 mod server;
+mod standby;
 
 pub use error::PostgresError;
 pub use options::Options;

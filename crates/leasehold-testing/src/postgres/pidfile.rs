@@ -1,4 +1,4 @@
-//! `postmaster.pid`: what a running server says about itself.
+//! `postmaster.pid`: the status that a running server writes about itself.
 
 use std::fs;
 use std::path::Path;
@@ -13,9 +13,9 @@ use crate::process;
 #[derive(PartialEq, Eq)]
 pub(super) struct PidFile {
     pub pid: u32,
-    /// Tells two servers apart that were given the same number, as containers do.
+    /// Distinguishes two servers with the same pid, as in containers.
     started_at: String,
-    /// "starting", "ready", "stopping", …; empty while the server is very young.
+    /// "starting", "ready", "stopping", …; empty right after the start.
     pub status: String,
 }
 
@@ -26,15 +26,15 @@ impl PidFile {
 
     fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines();
-        // A server in single-user mode writes its number with a minus.
+        // A server in single-user mode writes its pid with a minus.
         let pid = lines.next()?.trim().trim_start_matches('-').parse().ok()?;
         let mut line = |skip| lines.nth(skip).unwrap_or_default().trim().to_owned();
         let (started_at, status) = (line(1), line(4));
         Some(Self { pid, started_at, status })
     }
 
-    /// Whether that process is there and is a server. After a reboot the number may belong to
-    /// anything; PostgreSQL itself then removes the file.
+    /// Returns whether that process exists and is a server. After a reboot the pid may belong to any
+    /// process; PostgreSQL itself then removes the file.
     pub(super) fn is_alive(&self) -> bool {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
             return false;
@@ -52,7 +52,7 @@ fn looks_like_a_server(pid: u32) -> bool {
         ps.args(["-o", "comm=", "-p", &pid.to_string()]);
         process::run(&mut ps, Duration::from_secs(5)).ok()
     });
-    // Without /proc and without ps the careful answer is yes.
+    // Without /proc and without ps, yes is the safe result.
     name.is_none_or(|name| name.contains("postgres") || name.contains("postmaster"))
 }
 

@@ -1,4 +1,4 @@
-//! Makes a cluster where there is none yet.
+//! Creates a cluster if there is none yet.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -12,13 +12,13 @@ use super::options::Options;
 use super::server::PrivatePostgres;
 use crate::process::{self, RunAs};
 
-/// One that is to last is written out to a disk that others may keep busy.
+/// A durable cluster is flushed to a disk that other processes may keep busy.
 const INITDB_LIMIT: Duration = Duration::from_secs(300);
-/// For a shell that does nothing, on a machine where everything else starts too.
+/// For a shell that does nothing, on a machine where other servers start at the same time.
 const ENTER_LIMIT: Duration = Duration::from_secs(60);
 
 impl PrivatePostgres {
-    /// Makes what is missing in the directory.
+    /// Creates what is missing in the directory.
     pub(super) fn prepare(&mut self) -> Result<(), PostgresError> {
         self.check_reachable()?;
         if self.dir.join("run").as_os_str().len() > process::SOCKET_DIR_BYTES {
@@ -33,7 +33,11 @@ impl PrivatePostgres {
         if self.dir.join("data/PG_VERSION").exists() {
             return Ok(());
         }
-        // Made aside and renamed: if we die on the way, nobody takes half a cluster for a whole one.
+        if let Some(primary) = &self.options.follows {
+            return self.copy(primary);
+        }
+        // Created aside and renamed: if we die on the way, no later start takes half a cluster for a
+        // whole one.
         let (half, whole) = (self.dir.join("data.new"), self.dir.join("data"));
         if half.exists() {
             fs::remove_dir_all(&half).naming("cannot remove", &half)?;
@@ -58,7 +62,7 @@ impl PrivatePostgres {
         fs::rename(&half, &whole).naming("cannot make", &whole)
     }
 
-    /// The password of the TCP port stays with a cluster that stays.
+    /// The password of the TCP port is kept with a cluster that is kept.
     fn read_or_make_password(&self) -> Result<String, PostgresError> {
         let path = self.dir.join("password");
         if let Ok(known) = fs::read_to_string(&path) {
@@ -81,7 +85,7 @@ impl PrivatePostgres {
         process::run(&mut enter, ENTER_LIMIT).map(drop).map_err(|_| unreachable())
     }
 
-    fn as_user(&self, command: &mut Command) {
+    pub(super) fn as_user(&self, command: &mut Command) {
         command.current_dir("/");
         if let Some(user) = &self.user {
             user.apply(command);
@@ -89,7 +93,7 @@ impl PrivatePostgres {
     }
 }
 
-/// The directory of the cluster, made if it is missing.
+/// Returns the directory of the cluster, created if it is missing.
 pub(super) fn home(options: &Options, user: Option<&RunAs>) -> Result<PathBuf, PostgresError> {
     let Some(dir) = &options.dir else {
         return process::short_temp_dir(user)
@@ -101,7 +105,7 @@ pub(super) fn home(options: &Options, user: Option<&RunAs>) -> Result<PathBuf, P
         }
         process::make_private_dir(dir, user).naming("cannot make", dir)?;
     }
-    // The server's own directory is another one, so the path must not depend on ours.
+    // The server runs in another working directory, so the path must be absolute.
     fs::canonicalize(dir).naming("cannot find", dir)
 }
 

@@ -16,7 +16,7 @@ use crate::process::{self, RunAs, Supervisor};
 const START_LIMIT: Duration = Duration::from_secs(180);
 const STOP_LIMIT: Duration = Duration::from_secs(120);
 
-/// A PostgreSQL server of our own. Stopped when dropped.
+/// A private PostgreSQL server. Stopped when dropped.
 pub struct PrivatePostgres {
     pub(super) options: Options,
     pub(super) binaries: Binaries,
@@ -29,25 +29,25 @@ pub struct PrivatePostgres {
 }
 
 impl PrivatePostgres {
-    /// A cluster for tests: removed with the server and free to lose data when the machine stops.
-    /// It loses none when processes are killed, so tests of crashes mean what they say.
+    /// A cluster for tests: removed with the server, and allowed to lose data when the machine stops.
+    /// It loses none when processes are killed, so tests of crashes are valid.
     pub fn throwaway() -> Options {
         Options::new(None, false)
     }
 
-    /// A cluster in a fresh directory, removed with the server. As durable as any while it lives.
+    /// A cluster in a fresh directory, removed with the server. Fully durable while it lives.
     pub fn temporary() -> Options {
         Options::new(None, true)
     }
 
-    /// A cluster that stays in `dir`: made there the first time, used again later.
+    /// A cluster that stays in `dir`: created there the first time, used again later.
     pub fn kept_in(dir: impl Into<PathBuf>) -> Options {
         Options::new(Some(dir.into()), true)
     }
 
     pub(super) fn start(options: Options) -> Result<Self, PostgresError> {
         let user = RunAs::choose()?;
-        // The version of what is there decides which binaries fit.
+        // The version of an existing cluster decides which binaries fit.
         let version = options.dir.as_ref().and_then(|dir| {
             Some((
                 dir.clone(),
@@ -78,7 +78,7 @@ impl PrivatePostgres {
             return Ok(());
         }
         self.refuse_a_second_server()?;
-        // What a killed server left behind still says "ready".
+        // The pid file of a killed server still says "ready".
         let data = self.dir.join("data");
         let stale = PidFile::read(&data);
         let (log, begin) =
@@ -90,7 +90,8 @@ impl PrivatePostgres {
         let deadline = Instant::now() + START_LIMIT;
         let why = loop {
             let file = PidFile::read(&data);
-            if file != stale && file.is_some_and(|file| file.status == "ready") {
+            let up = |file: PidFile| file.status == "ready" || file.status == "standby";
+            if file != stale && file.is_some_and(up) {
                 return Ok(());
             }
             match supervisor.ended().naming("cannot wait for the server in", &self.dir)? {
@@ -101,7 +102,7 @@ impl PrivatePostgres {
                 None => process::pause(Duration::from_millis(10)),
             }
         };
-        // Read first: the log may go with the directory.
+        // Read first: the log may be removed with the directory.
         let (log, tail) = (self.log_path(), process::log_tail(&self.log_path(), begin));
         self.supervisor = None;
         Err(PostgresError::NotStarted { why, log, tail })
@@ -112,7 +113,7 @@ impl PrivatePostgres {
         self.end("INT")
     }
 
-    /// Stops the server as a crash would: nothing is written out, the next start recovers.
+    /// Stops the server as a crash would: nothing is written out, and the next start recovers.
     pub fn crash(&mut self) -> Result<(), PostgresError> {
         self.end("QUIT")
     }
@@ -130,7 +131,7 @@ impl PrivatePostgres {
         Ok(())
     }
 
-    /// For clients that take a URL. It goes through the socket.
+    /// Returns a URL that goes through the socket.
     pub fn url(&self, database: &str) -> String {
         format!(
             "postgresql:///{database}?host={}&port={}&user=postgres",
@@ -139,13 +140,13 @@ impl PrivatePostgres {
         )
     }
 
-    /// For clients that want TCP. `None` unless [`Options::listen_tcp`] was asked for.
+    /// Returns a URL for TCP, or `None` without [`Options::listen_tcp`].
     pub fn tcp_url(&self, database: &str) -> Option<String> {
         let port = self.options.tcp_port?;
         Some(format!("postgresql://postgres:{}@127.0.0.1:{port}/{database}", self.password))
     }
 
-    /// The same as [`url`](Self::url) for tokio-postgres.
+    /// Like [`url`](Self::url), for tokio-postgres.
     pub fn config(&self, database: &str) -> Config {
         let mut config = Config::new();
         config
@@ -157,28 +158,28 @@ impl PrivatePostgres {
         config
     }
 
-    /// The directory of the socket `.s.PGSQL.<port>`.
+    /// Returns the directory of the socket `.s.PGSQL.<port>`.
     pub fn socket_dir(&self) -> &Path {
         &self.socket_dir
     }
 
-    /// The port that names the socket, and the TCP port if there is one.
+    /// Returns the port that names the socket, and the TCP port if there is one.
     pub fn port(&self) -> u16 {
         self.options.tcp_port.unwrap_or(5432)
     }
 
-    /// The process of the server while it runs.
+    /// Returns the pid of the server while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.supervisor.as_ref()?;
         Some(PidFile::read(&self.dir.join("data"))?.pid)
     }
 
-    /// What the server says.
+    /// Returns the path of the server's log.
     pub fn log_path(&self) -> PathBuf {
         self.dir.join("postgres.log")
     }
 
-    /// The directory that holds the cluster, its socket and its log.
+    /// Returns the directory that holds the cluster, its socket and its log.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -187,10 +188,11 @@ impl PrivatePostgres {
         let data = self.dir.join("data");
         let begin = Instant::now();
         while let Some(file) = PidFile::read(&data).filter(PidFile::is_alive) {
-            // The one before us was perhaps killed a moment ago and its server is still closing.
-            let patience =
+            // A previous process was perhaps killed a moment ago and its server is still shutting
+            // down.
+            let timeout =
                 if file.status == "stopping" { STOP_LIMIT } else { Duration::from_secs(1) };
-            if begin.elapsed() >= patience {
+            if begin.elapsed() >= timeout {
                 return Err(PostgresError::AlreadyRunning { dir: self.dir.clone(), pid: file.pid });
             }
             process::pause(Duration::from_millis(20));
@@ -208,8 +210,8 @@ impl PrivatePostgres {
         set("listen_addresses", if self.options.tcp_port.is_some() { "127.0.0.1" } else { "" });
         set("port", &self.port().to_string());
         if !self.options.durable {
-            // Only what a power failure would need. `synchronous_commit` and `full_page_writes` stay
-            // on: a killed server needs those.
+            // Only what a power failure would need is off. `synchronous_commit` and
+            // `full_page_writes` stay on: recovery after a kill needs them.
             set("fsync", "off");
         }
         for (key, value) in &self.options.settings {
@@ -221,7 +223,7 @@ impl PrivatePostgres {
 
 impl Drop for PrivatePostgres {
     fn drop(&mut self) {
-        // Letting go of the supervisor stops the server, and removes a directory that is not kept.
+        // Dropping the supervisor stops the server, and removes a directory that is not kept.
         self.supervisor = None;
         if self.options.dir.is_none() {
             let _ = fs::remove_dir_all(&self.dir);

@@ -1,11 +1,12 @@
-//! Short commands. None may hang us: each has a time limit, and keeps only the start of what it says.
+//! Runs short commands. None may hang us: each has a time limit, and only the start of its output is
+//! kept.
 
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// As much of each output as anyone will read in an error message.
+/// Enough of each output for an error message.
 const KEEP_BYTES: u64 = 64 * 1024;
 
 /// Why a command gave no result.
@@ -19,7 +20,7 @@ pub enum CommandError {
     Failed { program: String, status: String, output: String },
 }
 
-/// Runs a command to its end and answers with what it wrote to stdout.
+/// Runs a command to its end and returns its stdout.
 pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<String, CommandError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let start_error = |source| CommandError::Start { program: program.clone(), source };
@@ -36,7 +37,7 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<String, Comm
         match child.try_wait().map_err(start_error)? {
             Some(status) => break status,
             None if Instant::now() >= deadline => {
-                // The readers are left alone: a grandchild may hold the pipes for as long as it likes.
+                // The readers are not joined: a grandchild may hold the pipes open indefinitely.
                 let _ = child.kill();
                 let _ = child.wait();
                 return Err(CommandError::TooSlow { program, limit });
@@ -61,7 +62,7 @@ fn collect(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
         };
         let mut kept = Vec::new();
         let _ = pipe.by_ref().take(KEEP_BYTES).read_to_end(&mut kept);
-        // Read on, or the command would block on a full pipe.
+        // Keep reading, or the command would block on a full pipe.
         let _ = io::copy(&mut pipe, &mut io::sink());
         String::from_utf8_lossy(&kept).into_owned()
     })

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use super::RunAs;
 
-/// The longest directory that still leaves room for a socket's name: a socket's whole path may have
-/// 103 bytes on macOS and 107 on Linux.
+/// The longest directory that still leaves room for a socket's name: the whole path of a socket may
+/// have 103 bytes on macOS and 107 on Linux.
 pub(crate) const SOCKET_DIR_BYTES: usize = 80;
 
-/// Makes one directory with mode 0700 that belongs to `owner`. It must not exist yet.
+/// Creates one directory with mode 0700 that belongs to `owner`. It must not exist yet.
 pub(crate) fn make_private_dir(path: &Path, owner: Option<&RunAs>) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)?;
     match owner {
@@ -20,20 +20,20 @@ pub(crate) fn make_private_dir(path: &Path, owner: Option<&RunAs>) -> io::Result
     }
 }
 
-/// Makes a fresh private directory whose path is short enough to hold sockets.
+/// Creates a fresh private directory whose path is short enough to hold sockets.
 pub(crate) fn short_temp_dir(owner: Option<&RunAs>) -> io::Result<PathBuf> {
     let system = std::env::temp_dir();
-    // macOS has a temporary directory of some fifty bytes, and people set longer ones.
+    // macOS has a temporary directory of some fifty bytes, and users set longer ones.
     let fits = system.as_os_str().len() + 20 <= SOCKET_DIR_BYTES;
     let root = if fits { system } else { PathBuf::from("/tmp") };
-    // Fails rather than share: a name that is taken may belong to someone else.
+    // Fails rather than share: a name that is taken may belong to another user.
     let path = root.join(format!("leasehold-{:08x}", rand::random::<u32>()));
     make_private_dir(&path, owner)?;
     Ok(path)
 }
 
-/// Where what was built or installed once stays for this user: `LEASEHOLD_CACHE`, or `leasehold` in the
-/// user's folder of caches. `scripts/lib/machine.sh` uses the same place.
+/// Returns the user's directory for what was built or installed once: `LEASEHOLD_CACHE`, or
+/// `leasehold` in the user's cache directory. `scripts/lib/machine.sh` uses the same one.
 pub fn cache_dir() -> PathBuf {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(dir) = named("LEASEHOLD_CACHE") {

@@ -5,11 +5,11 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// A log that is larger than this is set aside at the next start.
+/// A larger log is renamed at the next start.
 const LOG_BYTES: u64 = 4 * 1024 * 1024;
 const TAIL_BYTES: u64 = 4 * 1024;
 
-/// The log and where this start begins in it.
+/// Opens the log; returns it and the offset at which this start begins.
 pub(crate) fn open_log(path: &Path) -> io::Result<(File, u64)> {
     if fs::metadata(path).is_ok_and(|log| log.len() > LOG_BYTES) {
         fs::rename(path, path.with_extension("log.old"))?;
@@ -19,7 +19,7 @@ pub(crate) fn open_log(path: &Path) -> io::Result<(File, u64)> {
     Ok((log, begin))
 }
 
-/// The last lines that were written after `begin`.
+/// Returns the last lines that were written after `begin`.
 pub(crate) fn log_tail(path: &Path, begin: u64) -> String {
     let read = || -> io::Result<Vec<u8>> {
         let mut file = File::open(path)?;

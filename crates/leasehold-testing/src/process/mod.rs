@@ -15,7 +15,7 @@ pub(crate) use log::{log_tail, open_log};
 pub(crate) use run_as::{NoUnprivilegedUser, RunAs};
 pub(crate) use supervisor::Supervisor;
 
-/// Between two looks at another process. Everything that calls this says that it blocks.
+/// Sleeps between two looks at another process. Every caller documents that it blocks.
 #[expect(
     clippy::disallowed_methods,
     reason = "the system tells of no event that we could wait for"

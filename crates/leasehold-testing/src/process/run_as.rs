@@ -1,4 +1,4 @@
-//! Root may not run PostgreSQL or PgBouncer, so as root we run them as somebody who owns nothing.
+//! Root may not run PostgreSQL or PgBouncer, so as root we run them as an unprivileged user.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// We are root, and the machine knows nobody else.
+/// We are root, and /etc/passwd names no other user.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "PostgreSQL does not run as root and /etc/passwd names no other user: add one with `useradd postgres`"
@@ -23,7 +23,7 @@ pub(crate) struct RunAs {
 }
 
 impl RunAs {
-    /// Whom to become: nobody special unless we are root.
+    /// Returns the user to run as; `None` unless we are root.
     pub(crate) fn choose() -> Result<Option<Self>, NoUnprivilegedUser> {
         if !rustix::process::geteuid().is_root() {
             return Ok(None);

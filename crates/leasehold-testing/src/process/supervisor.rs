@@ -2,13 +2,13 @@
 //!
 //! # What is true
 //! - The server runs under a small shell script whose standard input is a pipe that we hold. When the
-//!   pipe closes, for whatever reason, the script stops the server. The kernel closes it even when we
-//!   are killed with -9, on Linux and on macOS alike.
-//! - It has a process group of its own: Ctrl-C in a terminal reaches us first, so that we can finish
-//!   our work while the server still runs.
+//!   pipe closes, for any reason, the script stops the server. The kernel closes it even when we are
+//!   killed with -9, on Linux and on macOS alike.
+//! - It has its own process group: Ctrl-C in a terminal reaches us first, so that we can finish our
+//!   work while the server still runs.
 //!
 //! # What can go wrong
-//! - The script itself is killed with -9: its watcher lives on and still stops the server.
+//! - The script itself is killed with -9: its watcher survives and still stops the server.
 //! - Script and watcher are both killed with -9: the server stays. [`crate::postgres`] notices that
 //!   at the next start on the same directory.
 
@@ -70,12 +70,12 @@ impl Supervisor {
         }
     }
 
-    /// How the server ended, or `None` while it runs.
+    /// Returns how the server ended, or `None` while it runs.
     pub(crate) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
-    /// Waits for the server's end. False: it still runs after `limit`.
+    /// Waits for the server's end. Returns false if it still runs after `limit`.
     pub(crate) fn wait(&mut self, limit: Duration) -> io::Result<bool> {
         let deadline = Instant::now() + limit;
         while self.ended()?.is_none() {
@@ -87,7 +87,7 @@ impl Supervisor {
         Ok(true)
     }
 
-    /// Ends the server at once and lets its directory be, for another try in it.
+    /// Ends the server at once and keeps its directory, for another try in it.
     #[cfg(any(feature = "opensearch", feature = "s3"))]
     pub(crate) fn kill(mut self) {
         let _ = self.signal("KILL");
@@ -98,7 +98,8 @@ impl Supervisor {
 impl Drop for Supervisor {
     fn drop(&mut self) {
         self.pipe = None;
-        // Longer than the script's own patience is useless; and a test must not hang in a drop.
+        // Waiting longer than the script's own timeout is useless; and a test must not hang in a
+        // drop.
         let _ = self.wait(Duration::from_secs(65));
     }
 }

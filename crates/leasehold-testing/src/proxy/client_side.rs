@@ -12,7 +12,7 @@ use super::rules::Rules;
 use super::session::Session;
 use super::wire::Head;
 
-/// Forwards until the client ends or a rule does.
+/// Forwards until the client or a rule ends the connection.
 pub(super) async fn forward(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
@@ -33,7 +33,7 @@ pub(super) async fn forward(
                     return Ok(());
                 }
                 AtStatement::Blackhole => {
-                    // Before the server hears of the statement: it may be faster than we are.
+                    // Before the server gets the statement: it may be faster than we are.
                     session.swallow(Direction::ToClient, rule);
                     swallow = Some(rule);
                 }
@@ -68,7 +68,7 @@ pub(super) async fn forward(
     Ok(())
 }
 
-/// The texts of prepared statements and of portals made from them.
+/// The texts of prepared statements and of portals bound to them.
 #[derive(Default)]
 struct Statements {
     parsed: HashMap<String, Arc<str>>,
@@ -76,7 +76,7 @@ struct Statements {
 }
 
 impl Statements {
-    /// The text of the statement that this message runs, if it runs one.
+    /// Returns the text of the statement that this message runs, if it runs one.
     fn about_to_run(&mut self, head: &Head) -> Option<Arc<str>> {
         match head.tag {
             b'Q' => return Some(head.text(0, 0).into()),
@@ -88,7 +88,7 @@ impl Statements {
                 self.bound.insert(head.text(0, 0), sql);
             }
             b'E' => return self.bound.get(&head.text(0, 0)).cloned(),
-            // Close: of a statement or of a portal.
+            // Close: a statement or a portal.
             b'C' => {
                 let closed = match head.body().first() {
                     Some(b'S') => &mut self.parsed,

@@ -22,12 +22,12 @@ pub(super) async fn accept(
     rules: Arc<Rules>,
 ) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
-    // Ends all of them when it is dropped.
+    // Dropping this ends all connections.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
-                // Out of descriptors, or a client that left at once: the next one may do better.
+                // Out of descriptors, or a client that left at once: the next accept may succeed.
                 let Ok((client, _)) = accepted else {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                     continue;
@@ -79,7 +79,8 @@ async fn carry(client: &mut TcpStream, upstream: &Upstream, rules: &Rules) -> io
     }
 }
 
-/// Reads how the client begins and connects to the server. `None`: there is nothing to carry.
+/// Reads the client's first message and connects to the server. Returns `None` if there is no session
+/// to forward.
 async fn open(
     client: &mut TcpStream,
     upstream: &Upstream,
@@ -91,7 +92,7 @@ async fn open(
             Startup::Cancel(bytes) => {
                 let mut server = upstream.connect().await?;
                 server.write_all(&bytes).await?;
-                // The server closes when it has passed the request on, and the client waits for that.
+                // The server closes when it has handled the request, and the client waits for that.
                 let _ = server.read(&mut [0; 1]).await;
                 return Ok(None);
             }
@@ -99,7 +100,7 @@ async fn open(
     }
 }
 
-/// Counts a connection for as long as it lives, however it ends.
+/// Counts a connection while it is open, however it ends.
 struct Counted<'a>(&'a Rules);
 
 impl<'a> Counted<'a> {

@@ -1,4 +1,4 @@
-//! One direction of a connection: passes bytes on as the rules in force allow.
+//! One direction of a connection: forwards bytes as the rules in force allow.
 
 use std::io;
 use std::time::Duration;
@@ -24,20 +24,21 @@ pub(super) struct Lane<'a> {
 }
 
 impl Lane<'_> {
-    /// The start of the next message. `None`: the sender has ended, and the other side may know.
+    /// Returns the start of the next message. `None`: the sender has ended, and the other side may
+    /// see that.
     pub(super) async fn next(
         &self,
         from: &mut (impl AsyncRead + Unpin),
     ) -> io::Result<Option<Head>> {
         let head = read_head(from).await;
         if !matches!(head, Ok(Some(_))) {
-            // The news of an end is lost like everything else.
+            // A blackhole also swallows the end of a connection.
             self.wait_for_passage().await;
         }
         head
     }
 
-    /// Forwards one message, however long, holding only a piece of it.
+    /// Forwards one message of any length, holding only a piece of it in memory.
     pub(super) async fn pass_on(
         &self,
         head: &Head,
@@ -65,7 +66,7 @@ impl Lane<'_> {
         while !bytes.is_empty() {
             self.wait_for_passage().await;
             let limit = self.rules.throttle();
-            // Twenty pieces a second, or one byte at a time.
+            // Twenty pieces per second, or one byte at a time.
             let part = limit.map_or(bytes.len(), |(_, speed)| (speed / 20).max(1) as usize);
             let part = part.min(bytes.len());
             to.write_all(&bytes[..part]).await?;
@@ -79,7 +80,7 @@ impl Lane<'_> {
         Ok(())
     }
 
-    /// Waits while nothing may pass.
+    /// Waits while a rule blocks this direction.
     pub(super) async fn wait_for_passage(&self) {
         loop {
             if let Some(rule) = self.session.swallowed(self.direction) {

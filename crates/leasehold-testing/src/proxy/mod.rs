@@ -13,15 +13,15 @@
 //! # What is true
 //! - A statement counts when it is *executed*: by a simple query, or by Execute of a portal whose
 //!   statement was parsed before, perhaps long ago and under a name.
-//! - "Drop the reply" means that the server has finished, with commit and all (it said ReadyForQuery),
-//!   and that the client has seen nothing of it when its connection ends.
-//! - The proxy runs on a thread and a clock of its own: code under test may block its runtime, or pause
-//!   its clock.
-//! - It holds a few kilobytes a connection, whatever goes through.
+//! - "Drop the reply" means that the server has finished and committed (it sent ReadyForQuery), and
+//!   that the client's connection ends before it has seen any of the reply.
+//! - The proxy has its own thread and clock: code under test may block its runtime, or pause its
+//!   clock.
+//! - It holds a few kilobytes per connection, regardless of the traffic.
 //!
 //! # What can go wrong
-//! - TLS: the proxy says that it has none, and a client that insists cannot connect.
-//! - A pipeline of several statements before one Sync has one end: dropping the reply to one of them
+//! - TLS: the proxy refuses it, and a client that insists cannot connect.
+//! - Several statements before one Sync share one ReadyForQuery: dropping the reply to one of them
 //!   drops the replies to all of them.
 
 mod client_side;
@@ -49,10 +49,10 @@ pub use rules::{NotFired, RuleId};
 use rules::Rules;
 use upstream::Upstream;
 
-/// How long [`FaultProxy::wait_fired`] waits. Only a test that fails gets there.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long [`FaultProxy::wait_fired`] waits. Only a failing test reaches it.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A running proxy. Cuts all its connections when dropped.
+/// A running proxy. Dropping it cuts all its connections.
 pub struct FaultProxy {
     address: SocketAddr,
     template: Config,
@@ -89,12 +89,13 @@ impl FaultProxy {
         self.address
     }
 
-    /// The way through the proxy, with the database, user and password of the server's config.
+    /// Returns a config through the proxy, with the database, user and password of the server's
+    /// config.
     pub fn config(&self) -> Config {
         self.template.clone()
     }
 
-    /// The same as [`config`](Self::config) for clients that take a URL.
+    /// Like [`config`](Self::config), as a URL.
     pub fn url(&self) -> String {
         let user = self.template.get_user().unwrap_or("postgres");
         let password = self.template.get_password().map(String::from_utf8_lossy);
@@ -103,7 +104,7 @@ impl FaultProxy {
         format!("postgresql://{user}{password}@{}/{database}?sslmode=disable", self.address)
     }
 
-    /// From now on this goes wrong.
+    /// Puts a rule into force.
     pub fn add(&self, rule: Rule) -> RuleId {
         self.rules.add(rule)
     }
@@ -118,17 +119,17 @@ impl FaultProxy {
         self.rules.clear();
     }
 
-    /// Ends every connection with a reset (RST). Answers with how many there were.
+    /// Ends every connection with a reset (RST). Returns how many there were.
     pub fn reset_all(&self) -> usize {
         self.rules.reset_all()
     }
 
-    /// How many clients are connected.
+    /// Returns how many clients are connected.
     pub fn connections(&self) -> usize {
         self.rules.connections()
     }
 
-    /// How often this rule has fired. Still answers after the rule was removed.
+    /// Returns how often this rule has fired, even after it was removed.
     pub fn fired(&self, rule: RuleId) -> u64 {
         self.rules.fired(rule)
     }
@@ -138,9 +139,9 @@ impl FaultProxy {
         self.wait_fired_times(rule, 1).await
     }
 
-    /// Waits until this rule has fired that often.
+    /// Waits until this rule has fired `times` times.
     pub async fn wait_fired_times(&self, rule: RuleId, times: u64) -> Result<(), NotFired> {
-        self.rules.wait_fired(rule, times, PATIENCE).await
+        self.rules.wait_fired(rule, times, TIMEOUT).await
     }
 }
 

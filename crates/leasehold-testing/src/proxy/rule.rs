@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-/// What is to go wrong, and when.
+/// A fault, and when it happens.
 ///
-/// Rules about a statement fire once unless [`times`](Rule::times) says otherwise; rules about everything
-/// hold until they are removed.
+/// Rules about a statement fire once unless [`times`](Rule::times) says otherwise; rules about all
+/// traffic stay in force until they are removed.
 #[derive(Debug, Clone)]
 pub struct Rule {
     pub(super) when: When,
@@ -11,12 +11,12 @@ pub struct Rule {
     pub(super) times: u64,
 }
 
-/// What each kind of rule looks at.
+/// The occasion on which a rule fires.
 #[derive(Debug, Clone)]
 pub(super) enum When {
-    /// The server said that it committed.
+    /// The server reported a commit.
     Committed,
-    /// A statement is about to run whose text contains this.
+    /// A statement whose text contains this is about to run.
     Statement(String, AtStatement),
     /// The client's nth message on a connection.
     ClientMessage(u64),
@@ -24,7 +24,7 @@ pub(super) enum When {
     ServerMessage(u64),
     /// A client connects.
     Connecting,
-    /// Anything passes, in either direction.
+    /// Any data passes, in either direction.
     Traffic(Weather),
 }
 
@@ -56,15 +56,15 @@ impl Rule {
         Self::once(When::Statement(sql.into(), what))
     }
 
-    /// The server has committed a transaction (the answer to COMMIT is COMMIT, not ROLLBACK); the client
-    /// sees its connection end instead of the answer. A statement outside of a transaction commits
-    /// without that word: use [`drop_reply_to`](Self::drop_reply_to).
+    /// The server has committed a transaction (the reply to COMMIT is COMMIT, not ROLLBACK); the
+    /// client sees its connection end instead of the reply. A statement outside a transaction commits
+    /// without a COMMIT reply: use [`drop_reply_to`](Self::drop_reply_to).
     pub fn drop_reply_to_commit() -> Self {
         Self::once(When::Committed)
     }
 
     /// The server has finished a statement that contains `sql`; the client sees its connection end
-    /// instead of the answer.
+    /// instead of the reply.
     pub fn drop_reply_to(sql: impl Into<String>) -> Self {
         Self::at(sql, AtStatement::DropReply)
     }
@@ -74,13 +74,13 @@ impl Rule {
         Self::at(sql, AtStatement::CutBefore)
     }
 
-    /// A statement that contains `sql` runs, and from then on nothing passes on its connection, in either
-    /// direction, until the rule is removed. Nobody is told: no end, no reset.
+    /// A statement that contains `sql` runs, and from then on nothing passes on its connection, in
+    /// either direction, until the rule is removed. Neither side sees an end or a reset.
     pub fn blackhole_after(sql: impl Into<String>) -> Self {
         Self::at(sql, AtStatement::Blackhole)
     }
 
-    /// A statement that contains `sql` reaches the server this much later.
+    /// A statement that contains `sql` reaches the server later, by `by`.
     pub fn delay_statement(sql: impl Into<String>, by: Duration) -> Self {
         Self::at(sql, AtStatement::Delay(by))
     }
@@ -102,18 +102,18 @@ impl Rule {
         Self::always(When::Connecting)
     }
 
-    /// Each message of a client reaches the server this much later.
+    /// Each message of a client reaches the server later, by `by`.
     pub fn delay(by: Duration) -> Self {
         Self::always(When::Traffic(Weather::Delay(by)))
     }
 
-    /// Each connection carries so many bytes a second in each direction.
+    /// Limits each connection to this many bytes per second in each direction.
     pub fn throttle(bytes_a_second: u64) -> Self {
         Self::always(When::Traffic(Weather::Throttle(bytes_a_second.max(1))))
     }
 
-    /// Nothing passes, in either direction, and nobody is told, until the rule is removed. Then everything
-    /// that was held back flows.
+    /// Nothing passes, in either direction, and neither side sees an end, until the rule is removed.
+    /// Then everything that was held back flows.
     pub fn blackhole() -> Self {
         Self::always(When::Traffic(Weather::Blackhole))
     }
@@ -124,7 +124,7 @@ impl Rule {
         self
     }
 
-    /// Fires on so many occasions, then never again.
+    /// Fires on `n` occasions, then never again.
     pub fn times(mut self, n: u64) -> Self {
         self.times = n;
         self

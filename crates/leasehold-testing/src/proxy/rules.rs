@@ -1,4 +1,4 @@
-//! The rules in force, and what became of them.
+//! The rules in force, and how often they fired.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::rule::{AtStatement, Rule, Weather, When};
 use crate::firings::Firings;
 
-/// Names a rule that was added.
+/// Identifies a rule that was added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RuleId(u64);
 
@@ -86,7 +86,7 @@ impl Rules {
         self.firings.of(id)
     }
 
-    /// Notes that what a rule wants has happened.
+    /// Counts that a rule has taken effect.
     pub(super) fn fire(&self, id: RuleId) {
         self.firings.fire(id);
     }
@@ -154,8 +154,8 @@ impl Rules {
         self.take(|when| fits(when).then_some(())).into_iter().next().map(|(id, ())| id)
     }
 
-    /// The rules that this occasion belongs to. Counted here and under the lock, so that of two
-    /// connections only one gets the last time of a rule.
+    /// Returns the rules that fire on this occasion. Occasions are counted under the lock, so that
+    /// only one of two connections gets the last firing of a rule.
     fn take<T>(&self, fits: impl Fn(&When) -> Option<T>) -> Vec<(RuleId, T)> {
         let mut inner = self.lock();
         let mut taken = Vec::new();

@@ -8,7 +8,7 @@ use super::lane::{Direction, Lane};
 use super::rules::Rules;
 use super::session::{Ready, Session};
 
-/// Forwards until the server ends or a rule does.
+/// Forwards until the server or a rule ends the connection.
 pub(super) async fn forward(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
@@ -18,7 +18,7 @@ pub(super) async fn forward(
     let lane = Lane { session, rules, direction: Direction::ToClient };
     let mut count = 0;
     loop {
-        // Look before reading: a server whose packets go nowhere is not read from either.
+        // Check before reading: a server whose packets are swallowed is not read from, either.
         lane.wait_for_passage().await;
         let Some(head) = lane.next(&mut from).await? else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What the two directions of one connection know of each other.
+//! State that the two directions of one connection share.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::lane::Direction;
 use super::rules::RuleId;
 
-/// Each Query or Sync of the client is answered by one ReadyForQuery, in order, and so is the startup.
-/// Counting both tells which reply belongs to which statement, even in a pipeline.
+/// Each Query or Sync of the client gets one ReadyForQuery, in order, and so does the startup.
+/// Counting both shows which reply belongs to which statement, even in a pipeline.
 #[derive(Default)]
 pub(super) struct Session {
     inner: Mutex<Inner>,
@@ -15,20 +15,20 @@ pub(super) struct Session {
 
 #[derive(Default)]
 struct Inner {
-    /// Queries and Syncs that were sent. The startup is the first.
+    /// Queries and Syncs that the client sent. The startup is the first.
     asked: u64,
-    /// For each that is not answered yet: is it a Sync?
+    /// For each without a reply yet: is it a Sync?
     open: VecDeque<bool>,
-    /// ReadyForQuery messages that came back.
+    /// ReadyForQuery messages that the server sent.
     answered: u64,
-    /// The answer to lose: which one, and for which rule.
+    /// The reply to drop: which one, and for which rule.
     doomed: Option<(u64, RuleId)>,
-    /// The rules that let nothing pass any more.
+    /// The rules that block a direction.
     to_server: Option<RuleId>,
     to_client: Option<RuleId>,
 }
 
-/// What becomes of a ReadyForQuery and of everything before it.
+/// What happens to a ReadyForQuery and to everything before it.
 pub(super) enum Ready {
     Forward,
     /// The doomed statement is over.
@@ -36,28 +36,28 @@ pub(super) enum Ready {
 }
 
 impl Session {
-    /// The client asks for the end of a statement or a pipeline.
+    /// Notes a Query, a Sync or the startup, which the server ends with ReadyForQuery.
     pub(super) fn asked(&self, by_sync: bool) {
         let mut inner = self.lock();
         inner.asked += 1;
         inner.open.push_back(by_sync);
     }
 
-    /// The answer that the next Query or Sync will get is to be lost.
+    /// Drops the reply to the next Query or Sync.
     pub(super) fn doom_next(&self, rule: RuleId) {
         let mut inner = self.lock();
         let next = inner.asked + 1;
         inner.doomed.get_or_insert((next, rule));
     }
 
-    /// The answer that is coming in now is to be lost from here on.
+    /// Drops the rest of the current reply.
     pub(super) fn doom_current(&self, rule: RuleId) {
         let mut inner = self.lock();
         let current = inner.answered + 1;
         inner.doomed.get_or_insert((current, rule));
     }
 
-    /// Whether what the server says now belongs to an answer that is to be lost.
+    /// Returns whether the server's current message belongs to a reply that is dropped.
     pub(super) fn is_doomed_now(&self) -> bool {
         let inner = self.lock();
         inner.doomed.is_some_and(|(which, _)| inner.answered + 1 >= which)
@@ -73,12 +73,12 @@ impl Session {
         }
     }
 
-    /// Whether the session has started.
+    /// Returns whether the session has started.
     pub(super) fn is_ready(&self) -> bool {
         self.lock().answered > 0
     }
 
-    /// The server waits for COPY data. It reads and forgets the Sync that drivers send right after
+    /// The server waits for COPY data. It reads and ignores the Sync that drivers send right after
     /// Execute; the Sync after the data is the one that counts.
     pub(super) fn copy_in(&self) {
         let mut inner = self.lock();
@@ -88,7 +88,7 @@ impl Session {
         }
     }
 
-    /// From now on nothing passes in this direction.
+    /// Blocks this direction from now on.
     pub(super) fn swallow(&self, direction: Direction, rule: RuleId) {
         match direction {
             Direction::ToServer => self.lock().to_server = Some(rule),
@@ -96,7 +96,7 @@ impl Session {
         }
     }
 
-    /// The rule that lets nothing pass in this direction.
+    /// Returns the rule that blocks this direction.
     pub(super) fn swallowed(&self, direction: Direction) -> Option<RuleId> {
         match direction {
             Direction::ToServer => self.lock().to_server,
@@ -104,7 +104,7 @@ impl Session {
         }
     }
 
-    /// That rule is gone.
+    /// Unblocks what a removed rule blocked.
     pub(super) fn let_pass(&self, rule: RuleId) {
         let mut inner = self.lock();
         inner.to_server.take_if(|known| *known == rule);

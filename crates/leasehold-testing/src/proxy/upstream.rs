@@ -1,4 +1,4 @@
-//! The way from the proxy to the server.
+//! The connection from the proxy to the server.
 
 use std::io;
 use std::path::PathBuf;

@@ -4,16 +4,16 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// As much of a message as is looked at; the rest is passed on in pieces.
+/// The part of a message that rules read; the rest is forwarded in pieces.
 pub(super) const HEAD_BYTES: usize = 64 * 1024;
-/// Longer first messages are an attack or no PostgreSQL.
+/// A longer first message is an attack or not PostgreSQL.
 const STARTUP_BYTES: u32 = 10_000;
 
 const CANCEL: u32 = 80_877_102;
 const TLS: u32 = 80_877_103;
 const GSS: u32 = 80_877_104;
 
-/// The start of a message, as it came; `rest` more bytes follow.
+/// The start of a message, as received; `rest` more bytes follow.
 pub(super) struct Head {
     pub tag: u8,
     /// Tag, length, and the body up to [`HEAD_BYTES`].
@@ -26,8 +26,8 @@ impl Head {
         &self.bytes[5..]
     }
 
-    /// The nth text of the body that ends with a zero byte, counted from 0. Bytes that are cut off or no
-    /// UTF-8 do no harm: rules look for a part.
+    /// Returns the nth zero-terminated text of the body, counted from 0. Truncated or invalid UTF-8
+    /// does no harm: rules search for a part of the text.
     pub(super) fn text(&self, skip_bytes: usize, nth: usize) -> String {
         let body = self.body().get(skip_bytes..).unwrap_or_default();
         let text = body.split(|byte| *byte == 0).nth(nth).unwrap_or_default();
@@ -35,7 +35,7 @@ impl Head {
     }
 }
 
-/// Reads the start of the next message. `None`: the other side has ended.
+/// Reads the start of the next message. Returns `None` if the sender has ended.
 pub(super) async fn read_head(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<Head>> {
     let mut start = [0; 5];
     match from.read_exact(&mut start).await {
@@ -52,9 +52,9 @@ pub(super) async fn read_head(from: &mut (impl AsyncRead + Unpin)) -> io::Result
 
 /// A client's first message, which has no type.
 pub(super) enum Startup {
-    /// Wants encryption; the answer is one byte, and the client begins again.
+    /// Asks for encryption; the reply is one byte, and the client starts again.
     Encryption,
-    /// Wants a statement of another connection to be cancelled; there is no answer.
+    /// Cancels a statement of another connection; there is no reply.
     Cancel(Vec<u8>),
     Session(Vec<u8>),
 }

@@ -1,7 +1,7 @@
-//! The bytes of objects: appended to files of some size, which go when nothing in them is needed.
+//! The bytes of objects: appended to large files, which are deleted once no body in them is needed.
 //!
-//! A file for each object would be simpler, but then a thousand deletes are a thousand changes of a
-//! directory, and on a busy disk those take seconds.
+//! One file per object would be simpler, but then a thousand deletes would be a thousand changes of a
+//! directory, which take seconds on a busy disk.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -11,10 +11,10 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 
-/// A file that has this many bytes gets no more.
+/// A file of at least this size gets no more bytes.
 const FULL: u64 = 64 * 1024 * 1024;
 
-/// Where the bytes of one object lie.
+/// Where the bytes of one object are stored.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     file: u64,
@@ -25,14 +25,14 @@ pub(super) struct Place {
 pub(super) struct Bodies {
     dir: PathBuf,
     files: HashMap<u64, Segment>,
-    /// The one that is written to.
+    /// The file that is written to.
     current: u64,
 }
 
 struct Segment {
     file: File,
     length: u64,
-    /// How many bodies in it are still needed.
+    /// How many bodies in it are still referenced.
     needed: u64,
 }
 
@@ -63,7 +63,7 @@ impl Bodies {
         Ok(bytes.into())
     }
 
-    /// Writes other bytes of the same length.
+    /// Overwrites a body with bytes of the same length.
     pub(super) fn overwrite(&self, place: Place, bytes: &[u8]) -> io::Result<()> {
         let segment = self.files.get(&place.file).ok_or(io::ErrorKind::NotFound)?;
         segment.file.write_all_at(bytes, place.offset)

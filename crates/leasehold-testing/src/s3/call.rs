@@ -1,4 +1,4 @@
-//! What a request asks for: its operation and its keys, read from the plain request.
+//! Reads the operation and the keys from the plain request.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use hyper::http::request::Parts;
 use super::log::Outcome;
 use super::rule::Tamper;
 
-/// What a request asks for.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Op {
@@ -17,15 +17,15 @@ pub enum Op {
     Put,
     /// Reads an object, or a part of it.
     Get,
-    /// Asks for size and time of an object.
+    /// Reads size and time of an object.
     Head,
     /// Removes one object.
     Delete,
     /// Removes up to 1000 objects (`DeleteObjects`).
     DeleteMany,
-    /// Names objects. Its key in the log is the prefix.
+    /// Lists objects. Its key in the log is the prefix.
     List,
-    /// Any step of an upload in parts. This server has none: it refuses, and the log shows who asked.
+    /// Any step of a multipart upload. This server refuses them, and the log shows the attempt.
     Multipart,
     /// Everything else.
     Other,
@@ -37,12 +37,12 @@ impl fmt::Display for Op {
     }
 }
 
-/// One request on its way. The store finds it in the request's extensions.
+/// One request. The store finds it in the request's extensions.
 #[derive(Debug)]
 pub(super) struct Call {
     pub op: Op,
     pub keys: Vec<String>,
-    /// What the log says once this has been applied.
+    /// The outcome to log once the request has been applied.
     pub outcome: Outcome,
     pub tamper: Tamper,
     logged: AtomicBool,
@@ -59,7 +59,7 @@ impl Call {
         Self { op, keys, outcome, tamper, logged: AtomicBool::new(false) }
     }
 
-    /// The store has noted this call.
+    /// Marks that the store has logged this call.
     pub(super) fn set_logged(&self) {
         self.logged.store(true, Ordering::Relaxed);
     }
@@ -95,7 +95,7 @@ fn operation(head: &Parts) -> (Op, String) {
     (op, key)
 }
 
-/// What `%41` stands for. Bytes that are no text become question marks: keys of ours are text.
+/// Decodes percent escapes. Bytes that are no UTF-8 become replacement characters: our keys are text.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -115,7 +115,7 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The keys in the body of a `DeleteObjects`.
+/// Returns the keys in the body of a `DeleteObjects`.
 fn keys_in(xml: &str) -> Vec<String> {
     let after_each = xml.split("<Key>").skip(1);
     after_each

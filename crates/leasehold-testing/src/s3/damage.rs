@@ -1,4 +1,4 @@
-//! Answers that are not what they should be.
+//! Damaged responses.
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -11,7 +11,7 @@ use s3s::{Body, HttpResponse};
 use super::gateway::Cut;
 use super::rule::Fault;
 
-/// The same bytes with another one in the middle. Nothing stays nothing.
+/// Returns the same bytes with one changed in the middle. Empty input stays empty.
 pub(super) fn flipped(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let middle = bytes.len() / 2;
@@ -21,7 +21,7 @@ pub(super) fn flipped(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What the client gets instead of a right answer.
+/// Returns the damaged response that the client gets instead of the right one.
 pub(super) async fn damaged(answer: HttpResponse, fault: Fault) -> Result<HttpResponse, Cut> {
     let (mut head, body) = answer.into_parts();
     let bytes = body.collect().await.map_err(|_| Cut)?.to_bytes();
@@ -42,7 +42,7 @@ pub(super) async fn damaged(answer: HttpResponse, fault: Fault) -> Result<HttpRe
     Ok(HttpResponse::from_parts(head, body))
 }
 
-/// An error in the form that S3 gives it.
+/// Returns an error response in S3's format.
 pub(super) fn refusal(status: u16) -> HttpResponse {
     let code = match status {
         403 => "AccessDenied",
@@ -55,7 +55,7 @@ pub(super) fn refusal(status: u16) -> HttpResponse {
     with_error(status, code)
 }
 
-/// An error under the name of a success, with the header that clients look for.
+/// Returns an error as the body of a 200, with the header that clients look for.
 pub(super) fn pretence() -> HttpResponse {
     let mut answer = with_error(StatusCode::OK, "InternalError");
     let etag = HeaderValue::from_static("\"d41d8cd98f00b204e9800998ecf8427e\"");

@@ -1,13 +1,13 @@
-//! A whole S3 server by somebody else, in a process of its own: what our own server has in common with
-//! the world's is shown by running the same tests on both.
+//! A complete S3 server of another vendor, in a separate process: running the same tests on both
+//! shows that our own server behaves like a real one.
 //!
 //! # What is true
 //! - It is versitygw, which keeps objects as files, in [`FullS3Server::VERSION`]. It has one empty bucket
 //!   and dies with the process that started it, like [`crate::postgres`].
-//! - Nothing is built here: `scripts/test --prepare` does that once, into the user's cache.
+//! - Nothing is built here: `scripts/test --prepare` does so once, into the user's cache.
 //!
 //! # What can go wrong
-//! - The program is not there: the error says how to get it.
+//! - The program is missing: the error says how to get it.
 
 use std::env;
 use std::fs;
@@ -22,7 +22,7 @@ use crate::process::{self, Supervisor};
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 const PROGRAM: &str = "versitygw";
-/// Somebody else may take a port between our asking for a free one and its use.
+/// Another process may take a port between our search for a free one and its use.
 const TRIES: usize = 5;
 
 /// Why there is no full server.
@@ -60,8 +60,8 @@ impl FullS3Server {
         let dir = process::short_temp_dir(None)?;
         let mut server =
             Self { address: (Ipv4Addr::LOCALHOST, 0).into(), dir: dir.clone(), supervisor: None };
-        // A directory is a bucket. What else there is to know of objects goes into a directory beside
-        // it, because not every file system keeps attributes.
+        // A directory is a bucket. Metadata of objects goes into a separate directory, because not
+        // every file system supports extended attributes.
         fs::create_dir_all(dir.join("data").join(S3Server::BUCKET))?;
         fs::create_dir_all(dir.join("meta"))?;
         let mut tries = 0;
@@ -75,7 +75,7 @@ impl FullS3Server {
         }
     }
 
-    /// Where clients find it. The bucket is not in it.
+    /// Returns the endpoint, without the bucket.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -84,7 +84,7 @@ impl FullS3Server {
         self.address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
         let log_path = self.dir.join("versitygw.log");
         let (log, begin) = process::open_log(&log_path)?;
-        // A path that nobody else knows: somebody else may answer on this port.
+        // A random path: another server may answer on this port.
         let sign = format!("/leasehold-{:016x}", rand::random::<u64>());
         let command = self.command(program, &sign);
         let supervisor = Supervisor::start(&command, None, log, "TERM", Some(&self.dir))?;
@@ -103,7 +103,8 @@ impl FullS3Server {
             process::pause(Duration::from_millis(10));
         };
         let tail = process::log_tail(&log_path, begin);
-        // In order: letting go of it would take the directory away from the next try.
+        // Killed explicitly: dropping the supervisor would remove the directory that the next try
+        // needs.
         if let Some(supervisor) = self.supervisor.take() {
             supervisor.kill();
         }
@@ -112,7 +113,7 @@ impl FullS3Server {
 
     fn command(&self, program: &Path, sign: &str) -> Command {
         let mut command = Command::new(program);
-        // What is set for the user's own server must not steer this one.
+        // Settings for the user's own server must not affect this one.
         for (name, _) in env::vars_os() {
             if name.to_string_lossy().starts_with("VGW_") {
                 command.env_remove(name);
@@ -135,7 +136,7 @@ impl Drop for FullS3Server {
     }
 }
 
-/// Whether the server there is the one that was told this path.
+/// Returns whether the server at this address is ours: it knows this health path.
 fn answers(address: SocketAddr, sign: &str) -> bool {
     let limit = Duration::from_secs(10);
     let asked = || -> io::Result<[u8; 12]> {

@@ -1,4 +1,4 @@
-//! Takes connections, and lets each request meet the rules before and after the store.
+//! Accepts connections, and applies the rules to each request before and after the store.
 
 use std::io;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const MAX_CONNECTIONS: usize = 512;
 /// Requests that wait for a rule to be removed. More than that are refused with 503.
 const MAX_HELD: usize = 256;
 
-/// The connection ends here, as the test wants it.
+/// The connection ends here because a rule cuts it.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection was cut")]
 pub(super) struct Cut;
@@ -39,7 +39,7 @@ pub(super) struct Gateway {
     pub rules: Rules,
     pub log: Arc<Log>,
     pub down: watch::Sender<bool>,
-    /// Goes up with each connection, or request on an open one, that found the server down.
+    /// Counts connections, and requests on open ones, that found the server down.
     pub turned_away: watch::Sender<u64>,
     connections: Arc<Semaphore>,
     held: Arc<Semaphore>,
@@ -69,7 +69,7 @@ impl Gateway {
                 Ok((stream, _)) => {
                     tokio::spawn(self.clone().serve(stream, permit));
                 }
-                // Out of file handles: others will end and give some back.
+                // Out of file handles: other connections will end and free some.
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             }
         }
@@ -87,7 +87,7 @@ impl Gateway {
     }
 
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Result<HttpResponse, Cut> {
-        // The connection ends a moment later than the outage begins, and this came in between.
+        // This request came between the start of the outage and the end of its connection.
         if *self.down.borrow() {
             self.turn_away();
             return Err(Cut);
@@ -172,7 +172,7 @@ impl Gateway {
                     return Ok(refusal(503));
                 };
                 let (tell, told) = oneshot::channel();
-                // A task of its own: a client that gives up ends its connection, and not this.
+                // A separate task: a client that gives up ends its connection, but not this.
                 tokio::spawn(self.clone().apply_later(id, call, head, body, tell, permit));
                 if fault == Fault::LandLater {
                     return Err(Cut);
@@ -201,7 +201,7 @@ impl Gateway {
         let _ = tell.send(answer);
     }
 
-    /// Does what is asked. The store writes the log; what it never saw is written here.
+    /// Applies the request. The store logs it; a request that it never saw is logged here.
     async fn apply(&self, call: Call, head: Parts, body: Bytes) -> Result<HttpResponse, Cut> {
         let call = Arc::new(call);
         let mut request = Request::from_parts(head, Body::from(body));

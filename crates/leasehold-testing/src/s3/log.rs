@@ -1,4 +1,4 @@
-//! What was asked of the server, and what became of it, in the order in which it happened.
+//! The log: what clients requested and what happened, in order.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,10 +8,10 @@ use tokio::sync::watch;
 
 use super::call::Op;
 
-/// The log forgets its oldest lines beyond this; [`count`](super::S3Server::count) does not.
+/// The log drops its oldest lines beyond this; [`count`](super::S3Server::count) still counts them.
 const KEPT: usize = 200_000;
 
-/// One line of the log. A `DeleteObjects` has a line for each of its keys.
+/// One line of the log. A `DeleteObjects` has one line per key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     pub op: Op,
@@ -19,36 +19,36 @@ pub struct Entry {
     pub outcome: Outcome,
 }
 
-/// What became of a request.
+/// What happened to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// Done, and the client was told.
+    /// Applied, and the client got the response.
     Done,
-    /// There is no such object. Removing what is not there is no error for the client.
+    /// There is no such object. Deleting a missing object is no error for the client.
     Missing,
-    /// Nothing was done; the client got this status.
+    /// Not applied; the client got this status.
     Refused(u16),
-    /// Nothing was done; the client was told that all went well.
+    /// Not applied; the client got a success.
     Pretended,
-    /// Nothing was done; the connection ended.
+    /// Not applied; the connection ended.
     Dropped,
-    /// Done; the connection ended before the answer.
+    /// Applied; the connection ended before the response.
     Lost,
-    /// Done, when the client had long gone.
+    /// Applied long after the client had given up.
     Late,
-    /// Done, but the bytes are not the right ones: those stored, or those answered.
+    /// Applied, but the stored bytes, or those of the response, are wrong.
     Damaged,
 }
 
 impl Outcome {
-    /// Whether the store was read or changed.
+    /// Returns whether the store was read or changed.
     pub fn is_applied(self) -> bool {
         matches!(self, Self::Done | Self::Lost | Self::Late | Self::Damaged)
     }
 }
 
-/// Something that did not happen in time.
+/// An expected request did not come in time.
 #[derive(Debug, thiserror::Error)]
 #[error("{seen} of {wanted} {op} requests for a key with {key:?} came within {} s", .limit.as_secs())]
 pub struct NotSeen {
@@ -62,7 +62,7 @@ pub struct NotSeen {
 #[derive(Default)]
 pub(super) struct Log {
     inner: Mutex<Inner>,
-    /// Goes up with every line, for those who wait for one.
+    /// Goes up with every line, for tasks that wait for one.
     changes: watch::Sender<u64>,
 }
 
@@ -98,7 +98,8 @@ impl Log {
         self.lock().counts.get(&op).copied().unwrap_or(0)
     }
 
-    /// The first `wanted` lines about this operation on keys that contain `key`.
+    /// Waits for and returns the first `wanted` lines about this operation on keys that contain
+    /// `key`.
     pub(super) async fn wait_for(
         &self,
         op: Op,

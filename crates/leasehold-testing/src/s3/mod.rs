@@ -1,4 +1,4 @@
-//! An S3 server in this process, with faults on demand and a log of all that was asked of it.
+//! An S3 server in this process, with faults on demand and a log of all requests.
 //!
 //! ```no_run
 //! # async fn test() -> Result<(), Box<dyn std::error::Error>> {
@@ -12,21 +12,22 @@
 //! ```
 //!
 //! # What is true
-//! - It speaks S3 over HTTP on 127.0.0.1 and checks signatures, so a client needs the real library, the
-//!   endpoint and the keys, path-style addresses and leave to use plain HTTP.
-//! - It knows what a store of blobs needs: put (also "only if missing"), get (also a part), head, delete,
-//!   delete of up to 1000 keys, list. Everything else is refused with 501 and is in the log.
+//! - It speaks S3 over HTTP on 127.0.0.1 and checks signatures. A client needs the real library, the
+//!   endpoint and the keys, path-style addresses, and permission to use plain HTTP.
+//! - It supports what a blob store needs: put (also "only if missing"), get (also a range), head,
+//!   delete, delete of up to 1000 keys, list. It refuses everything else with 501, and logs it.
 //! - The order of the log is the order in which the store was changed.
-//! - The server runs on a thread and a clock of its own: code under test may block its runtime, or pause
-//!   its clock. Nothing waits for a time: what is held is held until the test lets go.
-//! - Every buffer has a bound: 64 MiB a request, 512 connections, 256 held requests, 200,000 lines of log.
+//! - The server has its own thread and clock: code under test may block its runtime, or pause its
+//!   clock. Nothing waits for a time: a held request is held until the test releases it.
+//! - Every buffer has a bound: 64 MiB per request, 512 connections, 256 held requests, 200,000 lines
+//!   of log.
 //!
 //! # What can go wrong
-//! - The client repeats by itself: a rule that fires once is then invisible to the code behind the
-//!   client. Give the client no retries, or the rule more [`times`](Rule::times).
-//! - A client that gives up on a held request does not take it back: it is done when the rule goes, as
-//!   with a packet under way. The log says [`Outcome::Late`].
-//! - The process is killed: the directory with the bodies stays behind in the system's temporary one.
+//! - The client retries by itself: the code behind the client then never sees a rule that fires once.
+//!   Give the client no retries, or the rule more [`times`](Rule::times).
+//! - A client that gives up on a held request does not cancel it: it is applied when the rule is
+//!   removed, like a packet in transit. The log says [`Outcome::Late`].
+//! - The process is killed: the directory with the bodies stays in the system's temporary directory.
 
 mod bodies;
 mod call;
@@ -65,10 +66,10 @@ use log::Log;
 use objects::{Attributes, Objects, Only};
 use store::Store;
 
-/// How long the methods that wait will wait. Only a test that fails gets there.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the waiting methods wait. Only a failing test reaches it.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A running server with one empty bucket. Ends, with all it holds, when dropped.
+/// A running server with one empty bucket. Dropping it ends it and deletes its objects.
 pub struct S3Server {
     address: SocketAddr,
     dir: PathBuf,
@@ -125,19 +126,19 @@ impl S3Server {
         self.address
     }
 
-    /// Where clients find it. The bucket is not in it.
+    /// Returns the endpoint, without the bucket.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    // ---- What goes wrong --------------------------------------------------------------------
+    // ---- Faults ------------------------------------------------------------------------------
 
-    /// From now on this goes wrong.
+    /// Puts a rule into force.
     pub fn add(&self, rule: Rule) -> RuleId {
         self.gateway.rules.add(rule)
     }
 
-    /// Ends a rule. What it holds back goes on.
+    /// Ends a rule. Requests that it holds continue.
     pub fn remove(&self, rule: RuleId) {
         self.gateway.rules.remove(rule);
     }
@@ -148,8 +149,8 @@ impl S3Server {
         self.come_back();
     }
 
-    /// Cuts every connection, and each new one at once, until [`come_back`](Self::come_back). No request
-    /// that is sent after this is answered.
+    /// Cuts every connection, and each new one at once, until [`come_back`](Self::come_back). No
+    /// request that is sent after this gets a response.
     pub fn go_down(&self) {
         self.gateway.down.send_replace(true);
     }
@@ -159,7 +160,7 @@ impl S3Server {
         self.gateway.down.send_replace(false);
     }
 
-    /// How often this rule has fired. Still answers after the rule was removed.
+    /// Returns how often this rule has fired, even after it was removed.
     pub fn fired(&self, rule: RuleId) -> u64 {
         self.gateway.rules.fired(rule)
     }
@@ -169,36 +170,37 @@ impl S3Server {
         self.wait_fired_times(rule, 1).await
     }
 
-    /// Waits until this rule has fired that often.
+    /// Waits until this rule has fired `times` times.
     pub async fn wait_fired_times(&self, rule: RuleId, times: u64) -> Result<(), NotFired> {
-        self.gateway.rules.wait_fired(rule, times, PATIENCE).await
+        self.gateway.rules.wait_fired(rule, times, TIMEOUT).await
     }
 
-    /// How many connections, or requests on open ones, found the server down.
+    /// Returns how many connections, or requests on open ones, found the server down.
     pub fn turned_away(&self) -> u64 {
         *self.gateway.turned_away.borrow()
     }
 
-    /// Waits until that many have found the server down. False: they did not come.
+    /// Waits until `wanted` connections or requests have found the server down. False: they did not
+    /// come.
     pub async fn wait_turned_away(&self, wanted: u64) -> bool {
         let mut turned_away = self.gateway.turned_away.subscribe();
         let enough = turned_away.wait_for(|count| *count >= wanted);
-        tokio::time::timeout(PATIENCE, enough).await.is_ok_and(|waited| waited.is_ok())
+        tokio::time::timeout(TIMEOUT, enough).await.is_ok_and(|waited| waited.is_ok())
     }
 
-    // ---- What happened ----------------------------------------------------------------------
+    // ---- Log ---------------------------------------------------------------------------------
 
-    /// What was asked and what became of it, the oldest first.
+    /// Returns the log, the oldest line first.
     pub fn log(&self) -> Vec<Entry> {
         self.log.entries()
     }
 
-    /// Forgets the log, so that the next looks and waits are about what comes now.
+    /// Clears the log, so that later reads and waits only see new requests.
     pub fn clear_log(&self) {
         self.log.clear();
     }
 
-    /// How many lines the log has had about this operation, also those that it has forgotten.
+    /// Returns how many lines the log has had about this operation, also those that it has dropped.
     pub fn count(&self, op: Op) -> u64 {
         self.log.count(op)
     }
@@ -210,48 +212,48 @@ impl S3Server {
 
     /// Waits for a line about this operation on a key that contains `key`.
     pub async fn wait_for_key(&self, op: Op, key: &str) -> Result<Entry, NotSeen> {
-        let mut found = self.log.wait_for(op, key, 1, PATIENCE).await?;
+        let mut found = self.log.wait_for(op, key, 1, TIMEOUT).await?;
         Ok(found.remove(0))
     }
 
-    /// Waits for so many lines about this operation.
+    /// Waits for `times` lines about this operation.
     pub async fn wait_for_times(&self, op: Op, times: usize) -> Result<Vec<Entry>, NotSeen> {
-        self.log.wait_for(op, "", times, PATIENCE).await
+        self.log.wait_for(op, "", times, TIMEOUT).await
     }
 
-    // ---- Behind the service's back ----------------------------------------------------------
+    // ---- Direct access to the objects --------------------------------------------------------
 
-    /// All objects, in the order of their keys. No rule hides one.
+    /// Returns all objects, ordered by key. No rule hides one.
     pub fn objects(&self) -> Vec<Object> {
         self.objects.all()
     }
 
-    /// The keys of all objects, in their order.
+    /// Returns the keys of all objects, in order.
     pub fn keys(&self) -> Vec<String> {
         self.objects.all().into_iter().map(|object| object.key).collect()
     }
 
-    /// The bytes of an object.
+    /// Returns the bytes of an object.
     pub fn read_object(&self, key: &str) -> io::Result<Option<Bytes>> {
         Ok(self.objects.get(key)?.map(|(_, bytes)| bytes))
     }
 
-    /// Stores an object without a request, a rule or a line of log.
+    /// Stores an object without a request, a rule or a log line.
     pub fn put_object(&self, key: &str, bytes: &[u8]) -> io::Result<()> {
         self.objects.put(key, bytes, Attributes::default(), Only::Always).map(drop)
     }
 
-    /// Removes an object without a request, a rule or a line of log. False: there was none.
+    /// Deletes an object without a request, a rule or a log line. Returns false if there was none.
     pub fn remove_object(&self, key: &str) -> io::Result<bool> {
         self.objects.remove(key)
     }
 
-    /// Makes an object older. False: there is none.
+    /// Makes an object older. Returns false if there is none.
     pub fn age_object(&self, key: &str, by: Duration) -> bool {
         self.objects.age(key, by)
     }
 
-    /// Changes a byte of an object where it lies; size, time and ETag stay. False: there is none.
+    /// Changes a byte of a stored object; size, time and ETag stay. Returns false if there is none.
     pub fn rot_object(&self, key: &str) -> io::Result<bool> {
         self.objects.rot(key)
     }

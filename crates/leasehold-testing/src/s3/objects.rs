@@ -1,11 +1,11 @@
 //! The objects: an index in memory, and the bytes in files.
 //!
 //! # What is true
-//! - A change is visible to everyone at once and as a whole, as S3 promises.
-//! - Keys are listed in the order of their bytes. A page costs what it shows, however many objects
-//!   there are.
-//! - The bytes are on disk (see [`bodies`](super::bodies)), so a large bucket needs no memory but for
-//!   the index, which has some hundred bytes for each object.
+//! - A change is visible to every client at once and as a whole, as S3 promises.
+//! - Keys are listed in the order of their bytes. The cost of a page depends on its size and not on
+//!   the number of objects.
+//! - The bytes are on disk (see [`bodies`](super::bodies)), so a large bucket needs memory only for
+//!   the index: some hundred bytes per object.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -30,7 +30,7 @@ pub struct Object {
     pub metadata: HashMap<String, String>,
 }
 
-/// What is sent with a body.
+/// Attributes that are sent with a body.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Attributes {
     pub content_type: Option<String>,
@@ -49,9 +49,9 @@ pub(super) enum Only<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Page {
     pub objects: Vec<Object>,
-    /// What the keys beyond the next delimiter have in common.
+    /// The common prefixes of keys up to the next delimiter.
     pub prefixes: Vec<String>,
-    /// Where the next page begins, if there is one: after this.
+    /// The key after which the next page begins, if there is one.
     pub next: Option<String>,
 }
 
@@ -75,7 +75,7 @@ impl Objects {
         Self { index: Mutex::new(index) }
     }
 
-    /// `None`: there is one already, or not that one.
+    /// Stores an object. Returns `None` if the condition is not met.
     pub(super) fn put(
         &self,
         key: &str,
@@ -118,7 +118,7 @@ impl Objects {
         Ok(Some((stored.object.clone(), index.bodies.read(stored.place)?)))
     }
 
-    /// Whether there was one.
+    /// Deletes an object. Returns whether there was one.
     pub(super) fn remove(&self, key: &str) -> io::Result<bool> {
         let mut index = self.lock();
         match index.objects.remove(key) {
@@ -131,7 +131,7 @@ impl Objects {
         self.lock().objects.values().map(|stored| stored.object.clone()).collect()
     }
 
-    /// Moves the time of an object into the past. False: there is none.
+    /// Moves the time of an object into the past. Returns false if there is none.
     pub(super) fn age(&self, key: &str, by: Duration) -> bool {
         let mut index = self.lock();
         let Some(stored) = index.objects.get_mut(key) else {
@@ -142,7 +142,7 @@ impl Objects {
         true
     }
 
-    /// Changes a byte on the disk and nothing else, as a disk does. False: there is none.
+    /// Changes a byte on the disk and nothing else, as bit rot does. Returns false if there is none.
     pub(super) fn rot(&self, key: &str) -> io::Result<bool> {
         let index = self.lock();
         let Some(stored) = index.objects.get(key) else {
@@ -172,7 +172,7 @@ impl Objects {
             let common = delimiter.and_then(|delimiter| common_prefix(key, prefix, delimiter));
             let known = common.is_some_and(|common| {
                 page.prefixes.last().is_some_and(|last| last == common)
-                    // A page that ended with this prefix has shown all that is below it.
+                    // A page that ended with this prefix has covered everything below it.
                     || after.is_some_and(|after| after.starts_with(common))
             });
             if known || !shown(key) {
@@ -196,7 +196,7 @@ impl Objects {
     }
 }
 
-/// `blobs/` for `blobs/a/1` with the prefix `b` and the delimiter `/`.
+/// Returns `blobs/` for `blobs/a/1` with the prefix `b` and the delimiter `/`.
 fn common_prefix<'a>(key: &'a str, prefix: &str, delimiter: &str) -> Option<&'a str> {
     let rest = key.strip_prefix(prefix)?;
     let end = prefix.len() + rest.find(delimiter)? + delimiter.len();

@@ -1,6 +1,6 @@
 use super::call::{Call, Op};
 
-/// What is to go wrong, and when.
+/// A fault, and when it happens.
 ///
 /// ```
 /// use leasehold_testing::s3::{Op, Rule};
@@ -9,8 +9,9 @@ use super::call::{Call, Op};
 /// Rule::on_everything().drop_before().always();
 /// ```
 ///
-/// A rule fires once unless [`times`](Rule::times) or [`always`](Rule::always) says otherwise. Of the rules
-/// that fit a request, the one that was added first fires; rules that hide keys apply beside it.
+/// A rule fires once unless [`times`](Rule::times) or [`always`](Rule::always) says otherwise. Of the
+/// rules that match a request, the one that was added first fires; rules that hide keys apply in
+/// addition.
 #[derive(Debug, Clone)]
 pub struct Rule {
     pub(super) on: On,
@@ -19,7 +20,7 @@ pub struct Rule {
     pub(super) times: u64,
 }
 
-/// Which requests a rule is about. Its other methods say what happens to them.
+/// Selects the requests of a rule. Its other methods choose the fault.
 #[derive(Debug, Clone)]
 #[must_use = "this becomes a rule when it says what is to happen"]
 pub struct On {
@@ -44,24 +45,24 @@ pub(super) enum Fault {
     HideKeys,
 }
 
-/// What the store itself does differently for one request.
+/// What the store does differently for one request.
 #[derive(Debug, Default)]
 pub(super) struct Tamper {
-    /// One byte of what is stored is another one.
+    /// Stores the body with one byte changed.
     pub corrupt: bool,
-    /// Keys of a batch that are refused: those that contain this.
+    /// Keys of a batch to refuse: those that contain this.
     pub refuse: Option<String>,
-    /// Keys that a list leaves out: those that contain one of these.
+    /// Keys to leave out of a list: those that contain one of these.
     pub hide: Vec<String>,
 }
 
 impl Rule {
-    /// About requests of this kind.
+    /// Selects requests of this operation.
     pub fn on(op: Op) -> On {
         On { ops: vec![op], key: String::new() }
     }
 
-    /// About all requests.
+    /// Selects all requests.
     pub fn on_everything() -> On {
         On { ops: Vec::new(), key: String::new() }
     }
@@ -72,7 +73,7 @@ impl Rule {
         self
     }
 
-    /// Fires on so many occasions, then never again.
+    /// Fires on `n` occasions, then never again.
     pub fn times(mut self, n: u64) -> Self {
         self.times = n;
         self
@@ -85,77 +86,77 @@ impl Rule {
 }
 
 impl On {
-    /// Also about requests of this kind.
+    /// Also selects requests of this operation.
     pub fn and(mut self, op: Op) -> Self {
         self.ops.push(op);
         self
     }
 
-    /// Only about keys that contain this. A batch fits if one of its keys does.
+    /// Only selects keys that contain this. A batch matches if one of its keys does.
     pub fn key(mut self, part: impl Into<String>) -> Self {
         self.key = part.into();
         self
     }
 
-    /// Nothing is done; the client gets this status and an error of S3's form.
+    /// Not applied; the client gets this status and an error in S3's format.
     pub fn fail(self, status: u16) -> Rule {
         self.once(Fault::Fail(status))
     }
 
-    /// Nothing is done; the connection ends.
+    /// Not applied; the connection ends.
     pub fn drop_before(self) -> Rule {
         self.once(Fault::DropBefore)
     }
 
-    /// It is done; the connection ends before the answer.
+    /// Applied; the connection ends before the response.
     pub fn apply_then_drop(self) -> Rule {
         self.once(Fault::DropReply)
     }
 
-    /// Waits until the rule is removed, then does it. Also when the client has given up meanwhile, as a
-    /// request does that is under way in the network.
+    /// Applied when the rule is removed, even if the client has given up meanwhile, as with a request
+    /// in transit.
     pub fn hold(self) -> Rule {
         self.once(Fault::Hold)
     }
 
-    /// It is done at once; the answer waits until the rule is removed.
+    /// Applied at once; the response waits until the rule is removed.
     pub fn hold_reply(self) -> Rule {
         self.once(Fault::HoldReply)
     }
 
-    /// The connection ends at once; what was asked for is done when the rule is removed.
+    /// The connection ends at once; the request is applied when the rule is removed.
     pub fn land_later(self) -> Rule {
         self.once(Fault::LandLater)
     }
 
-    /// A byte in the middle of the answer is another one. Length and headers are right.
+    /// Changes a byte in the middle of the response. Length and headers are right.
     pub fn flip_byte(self) -> Rule {
         self.once(Fault::FlipByte)
     }
 
-    /// The answer is a whole one with half of the bytes: its length says so too.
+    /// Returns half of the bytes as a complete response: the length matches them.
     pub fn shorten(self) -> Rule {
         self.once(Fault::Shorten)
     }
 
-    /// The connection ends after half of the bytes that the answer's length promised.
+    /// The connection ends after half of the bytes that the response's length promised.
     pub fn cut_inside(self) -> Rule {
         self.once(Fault::CutInside)
     }
 
-    /// What is stored is not what was sent: one byte in the middle is another one. The client is told
-    /// that all went well.
+    /// Stores other bytes than were sent: one byte in the middle is changed. The client gets a
+    /// success.
     pub fn corrupt(self) -> Rule {
         self.once(Fault::Corrupt)
     }
 
-    /// Nothing is done; the client gets 200, an ETag, and an error of S3's form as the body.
+    /// Not applied; the client gets 200, an ETag, and an error in S3's format as the body.
     pub fn error_in_200(self) -> Rule {
         self.once(Fault::Pretend)
     }
 
-    /// In a batch, the keys that contain the rule's text are refused, each in its own line of an answer
-    /// that is a success as a whole; the others are removed.
+    /// In a batch, refuses the keys that contain the rule's text. The response succeeds as a whole
+    /// and lists an error per refused key; the other keys are deleted.
     pub fn refuse_keys(self) -> Rule {
         self.once(Fault::RefuseKeys)
     }
@@ -165,7 +166,7 @@ impl On {
         op_fits && (self.key.is_empty() || call.keys.iter().any(|key| key.contains(&self.key)))
     }
 
-    /// The text that keys have to contain.
+    /// Returns the text that keys must contain.
     pub(super) fn key_part(&self) -> &str {
         &self.key
     }
@@ -176,7 +177,8 @@ impl On {
 }
 
 impl Rule {
-    /// Lists leave out the keys that contain `part`, until the rule is removed. Everything else sees them.
+    /// Lists leave out the keys that contain `part`, until the rule is removed. Other operations see
+    /// them.
     pub fn hide_from_lists(part: impl Into<String>) -> Self {
         let on = On { ops: vec![Op::List], key: part.into() };
         Self { on, fault: Fault::HideKeys, skip: 0, times: u64::MAX }

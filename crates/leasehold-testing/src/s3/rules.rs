@@ -1,4 +1,4 @@
-//! The rules in force, and what became of them.
+//! The rules in force, and how often they fired.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::call::Call;
 use super::rule::{Fault, Rule};
 use crate::firings::Firings;
 
-/// Names a rule that was added.
+/// Identifies a rule that was added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RuleId(u64);
 
@@ -38,11 +38,11 @@ struct Inner {
 struct InForce {
     id: RuleId,
     rule: Rule,
-    /// How many requests it has fitted.
+    /// How many requests matched it.
     seen: u64,
 }
 
-/// What one request meets.
+/// The rules that apply to one request.
 pub(super) struct Met {
     pub fault: Option<(RuleId, Fault, String)>,
     pub hidden: Vec<(RuleId, String)>,
@@ -67,13 +67,13 @@ impl Rules {
         self.firings.changed();
     }
 
-    /// Counts this request for every rule that it fits, up to the one that fires.
+    /// Counts this request for every rule that it matches, up to the one that fires.
     pub(super) fn meet(&self, call: &Call) -> Met {
         let mut met = Met { fault: None, hidden: Vec::new() };
         for known in &mut self.lock().in_force {
             let on = &known.rule.on;
             if known.rule.fault == Fault::HideKeys {
-                // Its key is about the keys in the answer and not about the prefix that is asked for.
+                // Its key selects keys in the response, not the prefix of the request.
                 if call.op == super::call::Op::List {
                     met.hidden.push((known.id, on.key_part().to_owned()));
                 }
@@ -91,7 +91,7 @@ impl Rules {
         met
     }
 
-    /// Notes that what a rule wants has happened.
+    /// Counts that a rule has taken effect.
     pub(super) fn fire(&self, id: RuleId) {
         self.firings.fire(id);
     }

@@ -1,7 +1,7 @@
-//! The S3 operations on [`Objects`], and where they are written into the log.
+//! The S3 operations on [`Objects`], and their lines in the log.
 //!
-//! A line is written without waiting after the change that it tells of, on the one thread of the
-//! server, so the order of the log is the order of the changes.
+//! A line is written without awaiting right after its change, on the one thread of the server, so the
+//! order of the log is the order of the changes.
 
 use std::io;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::damage::flipped;
 use super::log::{Log, Outcome};
 use super::objects::{Attributes, Object, Objects, Only};
 
-/// S3's own limit, for a page of a list and for a batch of keys to remove.
+/// S3's own limit for a page of a list and for a batch of keys to delete.
 const AT_ONCE: usize = 1000;
 
 pub(super) struct Store {
@@ -38,7 +38,7 @@ impl Store {
         if bucket == self.bucket { Ok(()) } else { Err(s3_error!(NoSuchBucket)) }
     }
 
-    /// Writes down what happened to one key.
+    /// Logs what happened to one key.
     fn note(&self, call: &Call, key: &str, outcome: Outcome) {
         call.set_logged();
         self.log.note(call.op, [(key, outcome)]);
@@ -251,7 +251,7 @@ fn length(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// The gateway has bounded it already.
+/// The gateway has already limited its size.
 async fn read_all(body: Option<StreamingBlob>) -> S3Result<Bytes> {
     let Some(body) = body else {
         return Ok(Bytes::new());
@@ -261,7 +261,7 @@ async fn read_all(body: Option<StreamingBlob>) -> S3Result<Bytes> {
         .map_err(|why| S3Error::with_source(S3ErrorCode::IncompleteBody, why))
 }
 
-/// The sums that a client may send beside the signed one, which was checked before.
+/// Checks the checksums that a client may send beside the signed one, which was checked before.
 fn check_sums(input: &PutObjectInput, sent: &[u8]) -> S3Result {
     let mut hasher = ChecksumHasher {
         sha256: input.checksum_sha256.as_ref().map(|_| Default::default()),

@@ -1,4 +1,4 @@
-//! The connections of the scripts, and the one that looks on.
+//! The connections of the scripts, and the observer's connection.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,13 +8,13 @@ use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, Error, NoTls};
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use super::orders::Orders;
 use super::report::StepperError;
 use super::run::{Event, Outcome, Run};
 use super::script::{Script, StepError};
 
-/// How often the lock table is looked at while somebody runs.
+/// How often the lock table is read while a step runs.
 const GLANCE: Duration = Duration::from_millis(1);
 
 /// For each of our backends: those of ours that it waits for. Others, such as a vacuum, do not count:
@@ -24,8 +24,8 @@ const WAITS: &str = "
       from (select pid, unnest(pg_blocking_pids(pid)) as on_pid from unnest($1::int[]) pid) waits
      where waits.on_pid = any ($1)";
 
-/// Session state that would carry over from one run to the next. Not `discard all`, which takes away
-/// prepared statements that the client still believes in.
+/// Resets session state that would carry over to the next run. Not `discard all`, which drops
+/// prepared statements that the client still uses.
 const RESET: &str =
     "rollback; close all; reset all; unlisten *; discard temp; select pg_advisory_unlock_all()";
 
@@ -33,7 +33,7 @@ pub(super) struct Stage {
     config: Config,
     looker: Client,
     actors: Vec<Actor>,
-    /// Told whenever a step ends.
+    /// Notified when a step ends.
     moved: Arc<Notify>,
 }
 
@@ -46,7 +46,7 @@ struct Actor {
 struct Running {
     step: usize,
     task: JoinHandle<Outcome>,
-    /// Whether it was already noted that it waits.
+    /// Whether its wait was already recorded.
     waits: bool,
 }
 
@@ -60,7 +60,8 @@ impl Stage {
             moved: Arc::new(Notify::new()),
         };
         match stage.add(actors).await {
-            // Only a superuser may be in a hurry; others wait a second for each deadlock.
+            // Only a superuser may shorten `deadlock_timeout`; other users wait a second for each
+            // deadlock.
             Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
                 stage.config = config.clone();
                 stage.add(actors).await?;
@@ -82,21 +83,21 @@ impl Stage {
         &self.looker
     }
 
-    /// Ends what is open and forgets what a session remembers.
+    /// Rolls back open transactions and resets the sessions.
     pub(super) async fn reset(&mut self) -> Result<(), StepperError> {
         for actor in &mut self.actors {
             let client = actor.client.lock().await;
             let lost = client.batch_execute(RESET).await.is_err();
             drop(client);
             if lost {
-                // A step ended its own connection, which is its right.
+                // A step may end its own connection.
                 *actor = Actor::connect(&self.config).await?;
             }
         }
         Ok(())
     }
 
-    /// Runs the scripts once. `orders` decides who goes next.
+    /// Runs the scripts once. `orders` decides which script continues.
     pub(super) async fn play(
         &mut self,
         scripts: Vec<Script>,
@@ -128,7 +129,7 @@ impl Stage {
         scripts: &[Script],
         next: &[usize],
     ) -> Result<(), StepperError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             for (script, actor) in self.actors.iter_mut().enumerate() {
                 if let Some((step, outcome)) = actor.take_ended().await {
@@ -141,7 +142,7 @@ impl Stage {
             if running.is_empty() {
                 return Ok(());
             }
-            // Most steps end at once; only a step that does not is worth a look at the lock table.
+            // Most steps end at once; only for others is it worth reading the lock table.
             tokio::select! {
                 () = self.moved.notified() => continue,
                 () = tokio::time::sleep(GLANCE) => {}
@@ -149,7 +150,8 @@ impl Stage {
             let waits = self.waits().await?;
             let all_wait =
                 running.iter().all(|script| waits.iter().any(|(waiter, _)| waiter == script));
-            // A deadlock ends by itself, and somebody has to be able to free the others.
+            // PostgreSQL resolves a deadlock by itself; otherwise another script must be able to free
+            // the lock.
             let someone_can_go = (0..scripts.len())
                 .any(|script| !running.contains(&script) && next[script] < scripts[script].len());
             if all_wait && someone_can_go && !has_cycle(&waits) {
@@ -161,12 +163,12 @@ impl Stage {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                return Err(StepperError::Stuck { seconds: PATIENCE.as_secs(), run: run.clone() });
+                return Err(StepperError::Stuck { seconds: TIMEOUT.as_secs(), run: run.clone() });
             }
         }
     }
 
-    /// Who waits for whom, as indexes of scripts.
+    /// Returns which script waits for which, by index.
     async fn waits(&self) -> Result<Vec<(usize, usize)>, Error> {
         let pids: Vec<i32> = self.actors.iter().map(|actor| actor.pid).collect();
         let index = |pid: i32| pids.iter().position(|known| *known == pid);
@@ -196,14 +198,14 @@ impl Actor {
         let ended = self.running.take_if(|running| running.task.is_finished())?;
         let outcome = match ended.task.await {
             Ok(outcome) => outcome,
-            // A panic in a step is the test's own: let it be seen.
+            // A panic in a step belongs to the test: resume it.
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             Err(error) => Err(StepError::new(error)),
         };
         Some((ended.step, outcome))
     }
 
-    /// The step that is now known to wait, the first time.
+    /// Returns the step that now waits, the first time.
     fn note_wait(&mut self) -> Option<usize> {
         let running = self.running.as_mut()?;
         (!std::mem::replace(&mut running.waits, true)).then_some(running.step)
@@ -216,7 +218,7 @@ async fn connect(config: &Config) -> Result<Client, Error> {
     Ok(client)
 }
 
-/// The same config with one setting more.
+/// Returns the config with one more setting.
 fn with_option(config: &Config, setting: &str) -> Config {
     let mut changed = config.clone();
     let known = config.get_options().unwrap_or_default();
@@ -224,12 +226,12 @@ fn with_option(config: &Config, setting: &str) -> Config {
     changed
 }
 
-/// Whether some wait for each other, directly or around corners.
+/// Returns whether scripts wait for each other, directly or indirectly.
 fn has_cycle(waits: &[(usize, usize)]) -> bool {
     let mut left = waits.to_vec();
     loop {
         let before = left.len();
-        // Whoever waits only for those who do not wait will go on.
+        // A script that waits only for scripts that do not wait will continue.
         let waiters: Vec<usize> = left.iter().map(|(waiter, _)| *waiter).collect();
         left.retain(|(_, on)| waiters.contains(on));
         match left.len() {

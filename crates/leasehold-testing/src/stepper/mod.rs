@@ -22,12 +22,13 @@
 //! ```
 //!
 //! # What is true
-//! - Each script has a connection of its own and its steps run in order. Every order of the steps of all
-//!   scripts that PostgreSQL allows is run once, each from a fresh `setup` and judged by `check`.
-//! - A step that waits for a lock of another script stays waiting, and the others go on; the lock table
-//!   says so (`pg_blocking_pids`), not a stopwatch. It goes on before the next step starts.
-//! - An error is an answer, of a deadlock (40P01) as of anything else: the script continues with its next
-//!   step, as a client would, and `check` judges.
+//! - Each script has its own connection, and its steps run in order. Every order of the steps of all
+//!   scripts that PostgreSQL allows runs once, each from a fresh `setup`, and `check` judges it.
+//! - A step that waits for a lock of another script stays waiting, and the other scripts continue.
+//!   `pg_blocking_pids` shows that it waits, not a stopwatch. Once free, it finishes before the next
+//!   step starts.
+//! - An error, such as a deadlock (40P01), is a result: the script continues with its next step, as a
+//!   client would, and `check` judges.
 //!
 //! # What can go wrong
 //! - Steps are whole statements (or closures): what happens between two locks of one statement is not
@@ -56,8 +57,8 @@ use orders::Orders;
 /// The most orders that one exploration may have.
 pub const MAX_ORDERS: u64 = 20_000;
 
-/// How long everybody may be stuck. PostgreSQL ends a deadlock long before.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long all scripts may be stuck. PostgreSQL ends a deadlock long before.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Runs scripts in every order.
 pub struct Stepper {
@@ -65,14 +66,14 @@ pub struct Stepper {
 }
 
 impl Stepper {
-    /// Connects with this config: once for each script and once for looking on.
+    /// Connects with this config: once per script and once to observe.
     pub fn new(config: Config) -> Self {
         Self { config }
     }
 
-    /// Runs every order. `scripts` is asked before each run, so that what closures remember starts fresh;
-    /// `setup` prepares the data; `check` says what is wrong afterwards, when everything is committed or
-    /// rolled back. Both get a connection that belongs to no script.
+    /// Runs every order. `scripts` is called before each run, so that the state of closures starts
+    /// fresh. `setup` prepares the data. `check` returns what is wrong afterwards, when everything is
+    /// committed or rolled back. Both get a connection that belongs to no script.
     pub async fn explore(
         &self,
         scripts: impl Fn() -> Vec<Script>,
@@ -90,7 +91,7 @@ impl Stepper {
         loop {
             setup(stage.looker()).await;
             let run = stage.play(scripts(), &mut orders).await?;
-            // What a script left open is not part of the result, nor of the next run.
+            // What a script left open is part neither of the result nor of the next run.
             stage.reset().await?;
             let verdict = check(stage.looker(), &run).await;
             seen.note(&run, verdict);

@@ -1,14 +1,14 @@
-//! Which script goes next: walks the tree of all choices, one path a run.
+//! Chooses the next script: walks the tree of all choices, one path per run.
 
 /// The choices of the current run and how far each of them was explored.
 ///
-/// Only what PostgreSQL allows is ever chosen: a script that waits for a lock is no choice. So no order is
-/// run twice, and none is invented that could not happen.
+/// Only what PostgreSQL allows is ever chosen: a script that waits for a lock is no choice. So no
+/// order runs twice, and none that could not happen.
 #[derive(Default)]
 pub(super) struct Orders {
     path: Vec<Choice>,
     depth: usize,
-    /// Choices that were not the same when they were met again.
+    /// Choices that differed when they were reached again.
     pub diverged: u64,
 }
 
@@ -18,12 +18,12 @@ struct Choice {
 }
 
 impl Orders {
-    /// Chooses one of the scripts that can go on. `open` must not be empty.
+    /// Chooses one of the scripts that can continue. `open` must not be empty.
     pub(super) fn choose(&mut self, open: Vec<usize>) -> usize {
         let depth = self.depth;
         self.depth += 1;
         if self.path.get(depth).is_some_and(|known| known.open != open) {
-            // Which side of a deadlock is ended is up to chance; take it as it comes.
+            // PostgreSQL picks the victim of a deadlock unpredictably; follow what happened.
             self.diverged += 1;
             self.path.truncate(depth);
         }
@@ -34,7 +34,7 @@ impl Orders {
         choice.open[choice.taken]
     }
 
-    /// Goes to the next order. False: there is none.
+    /// Moves to the next order. Returns false if there is none.
     pub(super) fn next(&mut self) -> bool {
         self.depth = 0;
         while let Some(last) = self.path.last_mut() {
@@ -48,7 +48,7 @@ impl Orders {
     }
 }
 
-/// How many orders there are if nobody ever waits: (a + b + …)! / (a! b! …).
+/// Returns how many orders there are if no step ever waits: (a + b + …)! / (a! b! …).
 pub(super) fn count(lengths: &[usize]) -> u64 {
     let mut total = 0u64;
     let mut orders = 1u128;
@@ -67,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    /// Plays scripts of these lengths in which nobody waits.
+    /// Plays scripts of these lengths in which no step waits.
     fn all_orders(lengths: &[usize]) -> Vec<Vec<usize>> {
         let mut orders = Orders::default();
         let mut seen = Vec::new();

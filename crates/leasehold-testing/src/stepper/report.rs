@@ -1,9 +1,9 @@
 use super::run::Run;
 
-/// As many failures as a person would read.
+/// The most failures that are kept for the report.
 const KEEP: usize = 20;
 
-/// Why an exploration could not be made.
+/// Why an exploration failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepperError {
@@ -17,25 +17,26 @@ pub enum StepperError {
     Stuck { seconds: u64, run: Run },
 }
 
-/// What all orders together came to.
+/// The results of all orders.
 #[derive(Debug, Clone, Default)]
 pub struct Exploration {
-    /// Orders that were run.
+    /// Number of orders that ran.
     pub orders: u64,
-    /// Orders in which some step waited for a lock. A test about locks may insist that this is not 0.
+    /// Orders in which some step waited for a lock. A test about locks may require that this is not
+    /// 0.
     pub waited: u64,
     /// Steps that PostgreSQL ended because of a deadlock.
     pub deadlocks: u64,
-    /// Choices that chance made differently when they were met again, as after a deadlock. Some orders
-    /// may then be missing.
+    /// Choices that differed when they were reached again, as after a deadlock. Some orders may then
+    /// be missing.
     pub diverged: u64,
-    /// Orders that `check` did not accept.
+    /// Number of orders that `check` rejected.
     pub failed: u64,
-    /// The first of those.
+    /// The first of the rejected orders.
     pub failures: Vec<Failure>,
 }
 
-/// An order that `check` did not accept.
+/// An order that `check` rejected.
 #[derive(Debug, Clone)]
 pub struct Failure {
     pub why: String,

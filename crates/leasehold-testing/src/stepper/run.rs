@@ -2,7 +2,7 @@ use std::fmt;
 
 use super::script::{Answer, Script, StepError};
 
-/// What a step came to.
+/// The result of a step.
 pub type Outcome = Result<Answer, StepError>;
 
 /// One run of all scripts in one order.
@@ -18,7 +18,7 @@ pub(super) type Place = (usize, usize);
 #[derive(Debug, Clone)]
 pub(super) enum Event {
     Started(Place),
-    /// It waits for a lock of another script.
+    /// The step waits for a lock of another script.
     Waits(Place),
     Ended(Place, Outcome),
 }
@@ -32,7 +32,7 @@ impl Run {
         }
     }
 
-    /// What a step came to. Panics if there is no such step: a test that asks for it is wrong.
+    /// Returns the result of a step. Panics if there is no such step, because then the test is wrong.
     #[expect(clippy::panic, reason = "the test fails here")]
     pub fn outcome(&self, script: &str, step: usize) -> &Outcome {
         let index = self.scripts.iter().position(|(name, _)| name == script);
@@ -46,7 +46,7 @@ impl Run {
         })
     }
 
-    /// The first error of a script.
+    /// Returns the first error of a script.
     pub fn error(&self, script: &str) -> Option<&StepError> {
         let index = self.scripts.iter().position(|(name, _)| name == script)?;
         self.events.iter().find_map(|event| match event {
@@ -55,12 +55,12 @@ impl Run {
         })
     }
 
-    /// Whether any step had to wait for a lock.
+    /// Returns whether any step had to wait for a lock.
     pub fn waited(&self) -> bool {
         self.events.iter().any(|event| matches!(event, Event::Waits(_)))
     }
 
-    /// How many steps ended with this SQLSTATE.
+    /// Returns how many steps ended with this SQLSTATE.
     pub fn count_errors(&self, code: &str) -> usize {
         let is = |event: &&Event| matches!(event, Event::Ended(_, Err(error)) if error.code.as_deref() == Some(code));
         self.events.iter().filter(is).count()
@@ -72,7 +72,7 @@ impl Run {
     }
 }
 
-/// The order in words, a line for each thing that happened.
+/// Prints the order, one line per event.
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut waiting = Vec::new();

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use tokio::sync::OwnedMutexGuard;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-/// The connection of a script, for the time of one step. Use it as a `Client` or as a `&mut Client`.
+/// The connection of a script, for one step. Use it as a `Client` or as a `&mut Client`.
 pub type Session = OwnedMutexGuard<Client>;
 
 type Work = dyn Fn(Session) -> Pin<Box<dyn Future<Output = Result<Answer, StepError>> + Send>>
     + Send
     + Sync;
 
-/// What one participant does, step by step, on a connection of its own.
+/// What one participant does, step by step, on its own connection.
 #[derive(Clone)]
 pub struct Script {
     pub(super) name: String,
@@ -31,7 +31,7 @@ impl Script {
         Self { name: name.into(), steps: Vec::new() }
     }
 
-    /// One SQL statement, sent as it is.
+    /// Adds one SQL statement, sent unchanged.
     pub fn sql(self, sql: impl Into<String>) -> Self {
         let sql = sql.into();
         let name = sql.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -41,13 +41,14 @@ impl Script {
         })
     }
 
-    /// `begin`, these statements one step each, `commit`.
+    /// Adds `begin`, these statements as one step each, and `commit`.
     pub fn transaction(self, statements: &[&str]) -> Self {
         let begun = self.sql("begin");
         statements.iter().fold(begun, |script, sql| script.sql(*sql)).sql("commit")
     }
 
-    /// Anything that uses only this connection. If it waits for a lock, it counts as waiting.
+    /// Adds any work that uses only this connection. If it waits for a lock, the step counts as
+    /// waiting.
     pub fn step<F, A>(
         mut self,
         name: impl Into<String>,
@@ -84,7 +85,7 @@ impl Step {
     }
 }
 
-/// What a step came back with.
+/// What a step returned.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The rows of a statement, in text.
@@ -94,7 +95,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The first column of the first row.
+    /// Returns the first column of the first row.
     pub fn value(&self) -> Option<&str> {
         self.rows.first()?.first()?.as_deref()
     }
@@ -132,7 +133,7 @@ impl From<String> for Answer {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct StepError {
-    /// The SQLSTATE, if the server said one.
+    /// The SQLSTATE, if the server sent one.
     pub code: Option<String>,
     pub message: String,
 }

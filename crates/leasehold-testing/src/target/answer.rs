@@ -1,4 +1,4 @@
-//! How the store answers a mirror.
+//! The responses of the store to a mirror.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use super::{Inner, Operation, ScriptedTarget};
 type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, TargetError>> + Send + 'a>>;
 
 impl ScriptedTarget {
-    /// Notes the call, and does what is wrong with the store.
+    /// Logs the call, and applies the faults of the store.
     async fn begin(&self, operation: Operation) -> Result<(), TargetError> {
         let faults = {
             let mut inner = self.inner();

@@ -1,11 +1,13 @@
 //! A store for mirrors, in this process, with faults on demand.
 //!
 //! # What is true
-//! - It keeps versions and deletions as a real store must: what is newer stays, a deletion is a version.
-//! - Every write that it took is remembered in order, so that a test can ask whether a version ever fell.
+//! - It keeps versions and deletions as a real store must: the newer version stays, and a deletion is
+//!   a version.
+//! - It records every accepted write in order, so that a test can check whether a version ever
+//!   decreased.
 //! - It is a tool for tests, beside the real stores and never instead of them.
 //!
-//! Faults stay until they are taken back: see [`Faults`]. Things that happen once are methods:
+//! Faults stay until the test clears them: see [`Faults`]. One-time events are methods:
 //! [`ScriptedTarget::land`], [`ScriptedTarget::refresh`], [`ScriptedTarget::rewind`].
 
 mod answer;
@@ -20,32 +22,32 @@ use serde_json::Value;
 
 pub use sets::ScriptedTargets;
 
-/// What is wrong with the store, until it is taken back.
+/// Faults of the store, in force until the test clears them.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     /// Every call fails at once.
     pub down: bool,
-    /// Every call takes so long.
+    /// Every call takes this long.
     pub slow: Option<Duration>,
-    /// Calls for more keys than this are told that it is too much.
+    /// Calls with more keys than this fail as overloaded.
     pub at_most: Option<usize>,
-    /// Writes are taken, answered with an error, and land when [`ScriptedTarget::land`] is called.
+    /// Writes are accepted but return an error; they land when [`ScriptedTarget::land`] is called.
     pub delay_writes: bool,
     /// Every write is applied, and applied once more when [`ScriptedTarget::land`] is called.
     pub duplicate_writes: bool,
-    /// Writes land and their answer is lost.
+    /// Writes land, but their response is lost.
     pub lose_answers: bool,
-    /// What is written is not shown before [`ScriptedTarget::refresh`].
+    /// Reads do not show writes before [`ScriptedTarget::refresh`].
     pub lag: bool,
-    /// Documents that are not stored, and why.
+    /// Documents that are refused, and why.
     pub items: HashMap<String, ItemError>,
-    /// Deletions are forgotten by themselves after this time, as some stores do.
+    /// The store forgets deletions by itself after this time, as some stores do.
     pub forget_after: Option<Duration>,
-    /// What comes last stays, whatever its version: a store that is no good for mirrors.
+    /// The last write wins, whatever its version: a store that is unfit for mirrors.
     pub ignore_versions: bool,
 }
 
-/// One call, with the number of keys it was about.
+/// One call, with its number of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Held(usize),
@@ -55,7 +57,7 @@ pub enum Operation {
     Forget(usize),
 }
 
-/// Everything that was stored at one moment.
+/// The content of the store at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot(BTreeMap<String, Stored>);
 
@@ -74,12 +76,12 @@ pub struct ScriptedTarget(Arc<Mutex<Inner>>);
 #[derive(Default)]
 struct Inner {
     stored: BTreeMap<String, Stored>,
-    /// What is shown while `lag` is on.
+    /// What reads show while `lag` is on.
     shown: Option<BTreeMap<String, Stored>>,
     faults: Faults,
     delayed: Vec<Write>,
     log: Vec<Operation>,
-    /// Every write that was taken: key, version, whether it was a deletion.
+    /// Every accepted write: key, version, whether it was a deletion.
     taken: Vec<(String, i64, bool)>,
 }
 
@@ -92,7 +94,7 @@ impl ScriptedTarget {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what is wrong with it.
+    /// Changes the faults.
     pub fn faults(&self, change: impl FnOnce(&mut Faults)) {
         let mut inner = self.inner();
         change(&mut inner.faults);
@@ -105,7 +107,7 @@ impl ScriptedTarget {
         }
     }
 
-    /// Lets delayed writes land, in the order in which they came or the other way round. Says how many.
+    /// Lets delayed writes land, in their order or reversed. Returns how many.
     pub fn land(&self, reversed: bool) -> usize {
         let mut inner = self.inner();
         let mut delayed = std::mem::take(&mut inner.delayed);
@@ -118,12 +120,12 @@ impl ScriptedTarget {
         delayed.len()
     }
 
-    /// How many writes are on their way.
+    /// Returns how many writes are delayed.
     pub fn delayed(&self) -> usize {
         self.inner().delayed.len()
     }
 
-    /// What was written is shown.
+    /// Makes reads show everything written so far.
     pub fn refresh(&self) {
         let mut inner = self.inner();
         inner.shown = inner.faults.lag.then(|| inner.stored.clone());
@@ -133,12 +135,12 @@ impl ScriptedTarget {
         Snapshot(self.inner().stored.clone())
     }
 
-    /// Everything is as it was then.
+    /// Restores the content of a snapshot.
     pub fn rewind(&self, to: &Snapshot) {
         self.inner().stored = to.0.clone();
     }
 
-    /// Puts something there behind the mirror's back; without a document it is removed.
+    /// Stores a document directly, bypassing the mirror; without a document, removes the key.
     pub fn tamper(&self, key: &str, version: i64, document: Option<Value>) {
         let mut inner = self.inner();
         match document {
@@ -150,7 +152,7 @@ impl ScriptedTarget {
         }
     }
 
-    /// The living documents: key, version, document.
+    /// Returns the documents that are not deleted: key, version, document.
     pub fn documents(&self) -> Vec<(String, i64, Value)> {
         let inner = self.inner();
         let living = |(key, stored): (&String, &Stored)| {
@@ -159,22 +161,22 @@ impl ScriptedTarget {
         inner.stored.iter().filter_map(living).collect()
     }
 
-    /// What is under a key, faults aside.
+    /// Returns what is stored under a key, ignoring faults.
     pub fn find(&self, key: &str) -> Option<Held> {
         self.inner().stored.get(key).map(Stored::held)
     }
 
-    /// How many deletions are remembered.
+    /// Returns how many deletions are remembered.
     pub fn deletions(&self) -> usize {
         self.inner().stored.values().filter(|stored| stored.document.is_none()).count()
     }
 
-    /// Every call so far.
+    /// Returns every call so far.
     pub fn log(&self) -> Vec<Operation> {
         self.inner().log.clone()
     }
 
-    /// The versions that were taken under a key, in order; true: a deletion.
+    /// Returns the versions accepted under a key, in order; true: a deletion.
     pub fn history(&self, key: &str) -> Vec<(i64, bool)> {
         let taken = &self.inner().taken;
         taken
@@ -184,7 +186,8 @@ impl ScriptedTarget {
             .collect()
     }
 
-    /// Keys whose version ever fell. A store that was rewound has some, and that is no fault of a mirror.
+    /// Returns keys whose version ever decreased. A rewound store has some, and that is no fault of a
+    /// mirror.
     pub fn fallen(&self) -> Vec<String> {
         let inner = self.inner();
         let mut highest: HashMap<&str, i64> = HashMap::new();

@@ -31,7 +31,7 @@ impl Default for ScriptedTargets {
 }
 
 impl ScriptedTargets {
-    /// One set, called `set-1`.
+    /// Creates one set, named `set-1`.
     pub fn new() -> Self {
         let current = "set-1".to_owned();
         let sets = BTreeMap::from([(current.clone(), ScriptedTarget::new())]);
@@ -43,12 +43,12 @@ impl ScriptedTargets {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The set of that name.
+    /// Returns the set of that name.
     pub fn set(&self, name: &str) -> Option<ScriptedTarget> {
         self.inner().sets.get(name).cloned()
     }
 
-    /// The set that is searched.
+    /// Returns the set that is searched.
     pub fn searched(&self) -> ScriptedTarget {
         let inner = self.inner();
         inner.sets.get(&inner.current).cloned().unwrap_or_default()
@@ -58,8 +58,8 @@ impl ScriptedTargets {
         self.inner().sets.keys().cloned().collect()
     }
 
-    /// Everything is lost: there is one empty set, under a name that nobody knows. Who still has an old
-    /// one open gets errors.
+    /// Loses everything: there is one empty set, under a new name. A client that still has an old set
+    /// open gets errors.
     pub fn lose_everything(&self) {
         let mut inner = self.inner();
         inner.sets.values().for_each(|set| set.faults(|faults| faults.down = true));
@@ -68,14 +68,14 @@ impl ScriptedTargets {
         inner.sets = BTreeMap::from([(inner.current.clone(), ScriptedTarget::new())]);
     }
 
-    /// Nothing is answered, by no set, until this is taken back.
+    /// Makes every call to every set fail, until it is called with `false`.
     pub fn set_down(&self, down: bool) {
         let mut inner = self.inner();
         inner.down = down;
         inner.sets.values().for_each(|set| set.faults(|faults| faults.down = down));
     }
 
-    /// How often it was asked about its sets while it was down.
+    /// Returns how often a client asked about the sets while the store was down.
     pub fn unanswered(&self) -> usize {
         self.inner().unanswered
     }
@@ -89,7 +89,7 @@ impl ScriptedTargets {
         Ok(inner)
     }
 
-    /// Swaps are refused until this is taken back.
+    /// Makes swaps fail, until it is called with `false`.
     pub fn refuse_swaps(&self, refuse: bool) {
         self.inner().swaps_fail = refuse;
     }

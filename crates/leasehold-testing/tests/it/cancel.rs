@@ -14,7 +14,7 @@ async fn a_dropped_transaction_leaves_nothing_open() {
             transaction.commit().await
         },
         async |n, ended| {
-            // A lock on the table waits for everyone who has not committed or rolled back.
+            // A lock on the table waits for every transaction that has not committed or rolled back.
             let sql = "set lock_timeout = '2min'; lock table t; truncate t";
             outside
                 .batch_execute(sql)
@@ -33,7 +33,7 @@ async fn a_session_that_is_left_inside_a_transaction_is_found() {
     let (shared, outside) = (database.connect_directly().await, database.connect_directly().await);
     let pid: i32 = shared.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
     let is_open = async || {
-        // What was asked before the drop is answered before this.
+        // Requests sent before the drop are answered before this one.
         shared.batch_execute("select 1").await.unwrap();
         let sql = "select state = 'idle in transaction' from pg_stat_activity where pid = $1";
         outside.query_one(sql, &[&pid]).await.unwrap().get::<_, bool>(0)
@@ -41,7 +41,7 @@ async fn a_session_that_is_left_inside_a_transaction_is_found() {
     let found = std::cell::Cell::new(0);
     let last = for_each_poll(
         async |_| {},
-        // What a driver must not do: BEGIN by hand on a connection that somebody else uses next.
+        // What a driver must not do: BEGIN by hand on a connection that another user gets next.
         async |()| {
             shared.batch_execute("begin").await?;
             shared.batch_execute("select 1").await?;

@@ -7,7 +7,7 @@ async fn connect(pooler: &PgBouncer, database: &str) -> Client {
     client
 }
 
-/// One value by the simple protocol: a pooler of this age knows no named statements.
+/// Queries one value by the simple protocol: an old pooler supports no named statements.
 async fn ask(client: &Client, sql: &str) -> String {
     for message in client.simple_query(sql).await.expect(sql) {
         if let SimpleQueryMessage::Row(row) = message {
@@ -26,7 +26,7 @@ async fn clients_share_a_server_connection_between_transactions() {
         (connect(&pooler, database.name()).await, connect(&pooler, database.name()).await);
     let pid = ask(&one, "select pg_backend_pid()").await;
     assert_eq!(ask(&two, "select pg_backend_pid()").await, pid);
-    // What one client sets for its session, another one gets.
+    // What one client sets for its session, another client gets.
     one.batch_execute("set application_name = 'left behind'").await.unwrap();
     one.batch_execute("select set_config('leasehold.x', 'left behind', false)").await.unwrap();
     assert_eq!(ask(&two, "select current_setting('leasehold.x', true)").await, "left behind");

@@ -9,7 +9,7 @@ use leasehold_testing::PrivatePostgres;
 use leasehold_testing::postgres::PostgresError;
 use tokio_postgres::{Client, Config, NoTls};
 
-/// Set in the process that `helper_holds_a_server_until_killed` is to hold a server in.
+/// Set in the process in which `helper_holds_a_server_until_killed` holds a server.
 const HELPER: &str = "LEASEHOLD_TEST_HELPER_DIR";
 
 async fn connect(config: &Config) -> Client {
@@ -26,7 +26,7 @@ async fn text(client: &Client, sql: &str) -> String {
     client.query_one(sql, &[]).await.expect(sql).get(0)
 }
 
-/// A directory below /tmp that any user can enter, removed at the end.
+/// A directory below /tmp that any user can enter, removed when dropped.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -41,7 +41,7 @@ impl Drop for Dir {
     }
 }
 
-/// Waits for something that another process does. The limit only ends a test that failed.
+/// Waits for something that another process does. Only a failing test reaches the limit.
 #[expect(clippy::disallowed_methods, reason = "the system tells of no event to wait for")]
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(180);
@@ -52,7 +52,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 fn is_running(pid: u32) -> bool {
-    // A zombie has ended; only nobody has asked how yet.
+    // A zombie has ended; its parent has only not reaped it yet.
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
     match (Path::new("/proc/self").exists(), stat) {
         (true, Ok(stat)) => !stat.rsplit(')').next().unwrap_or("").trim().starts_with('Z'),
@@ -125,7 +125,7 @@ async fn a_server_killed_with_9_starts_again_only_when_it_is_ready() {
     let status = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
     assert!(status.success());
     postgres.stop().unwrap();
-    // The file of the dead server still says "ready".
+    // The pid file of the dead server still says "ready".
     let left = fs::read_to_string(postgres.dir().join("data/postmaster.pid")).unwrap();
     assert!(left.contains("ready"), "{left}");
     wait_until("the old server's children are gone", || postgres.start_again().is_ok());
@@ -133,7 +133,8 @@ async fn a_server_killed_with_9_starts_again_only_when_it_is_ready() {
     assert_eq!(number(&connect(&postgres.config("postgres")).await, "select 1::int8").await, 1);
 }
 
-/// A server on a port that was free a moment ago: somebody else may have taken it since.
+/// Starts a server on a port that was free a moment ago; tries again if another process took it
+/// since.
 fn listening() -> (PrivatePostgres, u16) {
     for _ in 0..20 {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -200,7 +201,7 @@ async fn a_directory_with_a_long_path_gets_a_socket_elsewhere() {
     assert!(!socket_dir.exists());
 }
 
-/// Not a test by itself: the next tests run it in a process of its own, to kill that.
+/// Not a test by itself: the next tests run it in a separate process, and kill that process.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "it waits to be killed")]
 fn helper_holds_a_server_until_killed() {
@@ -209,7 +210,7 @@ fn helper_holds_a_server_until_killed() {
     };
     let options = match dir.is_empty() {
         true => PrivatePostgres::throwaway(),
-        // It has to close in the time that it is given, however busy the disk is.
+        // It must shut down within its time limit, however busy the disk is.
         false => PrivatePostgres::kept_in(dir).set("fsync", "off"),
     };
     let postgres = options.start().unwrap();

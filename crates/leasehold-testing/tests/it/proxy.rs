@@ -4,7 +4,7 @@ use leasehold_testing::proxy::{FaultProxy, Rule};
 use leasehold_testing::{PrivatePostgres, TestDatabase};
 use tokio_postgres::{Client, Error, NoTls};
 
-/// A database with an empty table `t (n)`, a proxy before it, and a client that goes straight there.
+/// A database with an empty table `t (n)`, a proxy in front of it, and a client without the proxy.
 struct Setup {
     proxy: FaultProxy,
     direct: Client,
@@ -30,14 +30,14 @@ impl Setup {
         Ok(client)
     }
 
-    /// What is in the table, seen from outside.
+    /// Returns the sum of the table, read without the proxy.
     async fn sum(&self) -> i64 {
         let row =
             self.direct.query_one("select coalesce(sum(n), 0)::int8 from t", &[]).await.unwrap();
         row.get(0)
     }
 
-    /// Whether somebody holds the table's only row.
+    /// Returns whether a transaction holds the table's only row.
     async fn is_locked(&self) -> bool {
         let sql = "select n from t for update skip locked";
         self.direct.query(sql, &[]).await.unwrap().is_empty()
@@ -54,7 +54,7 @@ impl Setup {
     }
 }
 
-/// Only a test that fails takes so long.
+/// Only a failing test takes this long.
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
@@ -86,7 +86,7 @@ async fn a_lost_reply_leaves_a_row_that_the_client_knows_nothing_of() {
     // Fired means that the server has finished, so there is nothing to wait for.
     setup.proxy.wait_fired(rule).await.unwrap();
     assert_eq!(setup.sum().await, 1);
-    // Once is enough.
+    // The rule fires only once.
     setup.client().await.execute("insert into t values (2)", &[]).await.unwrap();
     assert_eq!((setup.sum().await, setup.proxy.fired(rule)), (3, 1));
 }
@@ -208,7 +208,7 @@ async fn a_client_that_dies_behind_a_blackhole_keeps_its_locks() {
     socket.abort();
     assert!(socket.await.unwrap_err().is_cancelled());
     asking.await.unwrap().unwrap_err();
-    // Gives the proxy many occasions to pass the end on.
+    // Gives the proxy many occasions to forward the end.
     for _ in 0..50 {
         other.batch_execute("select 1").await.unwrap();
     }
@@ -264,7 +264,7 @@ async fn a_cut_after_a_client_message_lets_the_server_have_it() {
 #[tokio::test]
 async fn a_cut_inside_a_row_is_an_error_and_not_a_short_answer() {
     let setup = Setup::new().await;
-    // Description, row, …
+    // Row description, row, …
     let rule = setup.proxy.add(Rule::cut_inside_server_message(2));
     let client = setup.client().await;
     client.simple_query("select repeat('x', 100000)").await.unwrap_err();

@@ -27,7 +27,7 @@ async fn a_frozen_redis_answers_when_it_is_thawed() {
     let mut client = server.connect().await.unwrap();
     client.set::<_, _, ()>("a", "1").await.unwrap();
     server.freeze().unwrap();
-    // The signal goes through a pipe and a shell: until it is there, answers come.
+    // The signal goes through a pipe and a shell: until it arrives, Redis answers.
     let silent = async {
         while tokio::time::timeout(Duration::from_millis(200), client.get::<_, Option<String>>("a"))
             .await
@@ -38,6 +38,6 @@ async fn a_frozen_redis_answers_when_it_is_thawed() {
     server.thaw().unwrap();
     let mut client = server.connect().await.unwrap();
     assert_eq!(client.get::<_, Option<String>>("a").await.unwrap().as_deref(), Some("1"));
-    // Dropped while frozen: it ends all the same.
+    // Dropped while frozen: it must end all the same.
     server.freeze().unwrap();
 }

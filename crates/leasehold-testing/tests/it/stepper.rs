@@ -18,7 +18,7 @@ async fn n(client: &Client) -> i64 {
     client.query_one("select n from t where id = 1", &[]).await.unwrap().get(0)
 }
 
-/// Reads, adds one in the program, writes: the classic mistake.
+/// Reads, adds one in the program, writes: the classic lost update.
 fn read_then_write(name: &str, read: &'static str) -> Script {
     let seen = Arc::new(AtomicI64::new(0));
     let written = seen.clone();
@@ -60,7 +60,8 @@ async fn reading_and_then_writing_loses_an_increment() {
         )
         .await
         .unwrap();
-    // Both read before either commits in all orders but those in which one is over before the other reads.
+    // Both scripts read before either commits, except in orders in which one ends before the other
+    // reads.
     assert!(seen.failed > 0 && seen.failed < seen.orders, "{seen:?}");
     assert!(seen.waited > 0, "writers of one row wait for each other");
     assert_eq!((seen.deadlocks, seen.diverged), (0, 0));

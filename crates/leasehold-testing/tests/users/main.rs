@@ -1,4 +1,4 @@
-//! The helpers that users test their jobs with, tested as they would be used.
+//! The helpers with which users test their jobs, tested the way users call them.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,7 +36,7 @@ fn mail(to: &str) -> SendEmail {
     SendEmail { to: to.to_owned() }
 }
 
-/// A handler with an answer for everything.
+/// A handler that returns every kind of outcome.
 async fn send_email(job: SendEmail, State(Mailer { broken }): State<Mailer>) -> JobResult {
     match job.to.as_str() {
         "later" => Ok(Outcome::Snooze(HOUR)),
@@ -66,7 +66,8 @@ async fn count(t: &TestEngine, sql: &str) -> i64 {
 async fn an_enqueued_job_is_found_by_its_arguments() {
     let t = TestEngine::new().await;
     mail("bob").enqueue(t.engine()).await.expect("enqueued");
-    let draft = mail("ada").with().expect("a draft").key("k").tag("test").delay(HOUR).priority(3);
+    let draft =
+        mail("ada").draft().expect("a draft").key("k").tag("test").run_after(HOUR).priority(3);
     let id = draft.enqueue(t.engine()).await.expect("enqueued").id();
     let found = t.assert_enqueued::<SendEmail>(|job| job.to == "ada").await;
     assert_eq!((found.id, found.job.to.as_str(), found.queue.as_str()), (id, "ada", "mail"));
@@ -170,7 +171,13 @@ async fn draining_runs_what_is_due_and_says_how_it_ended() {
     for to in ["ada", "bob", "later", "nobody", "nonsense"] {
         mail(to).enqueue(t.engine()).await.expect("enqueued");
     }
-    mail("ada").with().expect("a draft").delay(HOUR).enqueue(t.engine()).await.expect("enqueued");
+    mail("ada")
+        .draft()
+        .expect("a draft")
+        .run_after(HOUR)
+        .enqueue(t.engine())
+        .await
+        .expect("enqueued");
     let tally = t.drain(t.worker_with(Mailer { broken: false }).handle(send_email)).await;
     let wanted = Tally { done: 2, snoozed: 1, cancelled: 1, dead: 1, ..Tally::default() };
     assert_eq!(tally, wanted);
@@ -189,14 +196,15 @@ async fn jobs_that_jobs_enqueue_are_drained_too() {
     assert_eq!(t.drain(worker).await.done, 2);
 }
 
-/// When a drain last began to look whether anything is left to do.
+/// When a drain last started to check whether anything is left to do.
 const LOOKED: &str = "select max(query_start)::text from pg_stat_activity \
-    where datname = current_database() and query like '-- Whether a worker has nothing to do.%'";
+    where datname = current_database() and query like '-- Returns whether a worker has nothing to do.%'";
 
 #[tokio::test]
 async fn a_drain_does_not_end_while_a_job_runs() {
     async fn refund(_: Refund, ctx: Ctx) -> Result<(), JobError> {
-        // Nothing is due meanwhile, however often the drain looks: it does so twice.
+        // No job is due meanwhile, however often the drain checks; this waits until it has checked
+        // twice.
         let client = ctx.engine().pool().get().await?;
         let (mut looks, mut last) = (0, None);
         while looks < 3 {
@@ -218,6 +226,6 @@ async fn a_drain_does_not_end_while_a_job_runs() {
 #[tokio::test]
 async fn errors_of_an_enqueue_reach_the_test_as_they_are() {
     let t = TestEngine::new().await;
-    let refused = mail("ada").with().expect("a draft").queue("Mail").enqueue(t.engine()).await;
+    let refused = mail("ada").draft().expect("a draft").queue("Mail").enqueue(t.engine()).await;
     assert!(matches!(refused, Err(EnqueueError::Refused(_))));
 }

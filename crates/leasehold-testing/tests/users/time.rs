@@ -27,7 +27,7 @@ async fn time_moves_to_the_next_attempt() {
 #[tokio::test]
 async fn time_moves_past_delays_keys_and_expiry() {
     let t = TestEngine::new().await;
-    let keyed = || mail("ada").with().expect("a draft").key("k").key_for(DAY).delay(HOUR);
+    let keyed = || mail("ada").draft().expect("a draft").key("k").key_ttl(DAY).run_after(HOUR);
     let first = keyed().enqueue(t.engine()).await.expect("enqueued");
     let worker = || t.worker_with(Mailer { broken: false }).handle(send_email);
     assert_eq!(t.drain(worker()).await.done, 0);
@@ -45,7 +45,7 @@ async fn time_moves_past_delays_keys_and_expiry() {
 #[tokio::test]
 async fn a_drain_sets_aside_all_that_expired_however_many() {
     let t = TestEngine::new().await;
-    // More than housekeeping looks at in one turn.
+    // More than housekeeping handles in one turn.
     let jobs = (0..12_000).map(|order| Refund { order });
     t.engine().enqueue_many(jobs).await.expect("enqueued");
     t.advance(40 * DAY).await;
@@ -56,7 +56,7 @@ async fn a_drain_sets_aside_all_that_expired_however_many() {
 #[tokio::test]
 async fn time_moves_to_the_next_slot_of_a_schedule() {
     let t = TestEngine::new().await;
-    // Half an hour away: no slot comes by itself meanwhile.
+    // Half an hour away, so that no slot becomes due by itself meanwhile.
     let minute = (jiff::Timestamp::now().as_second() / 60 + 30) % 60;
     let cron = format!("{minute} * * * *");
     let hourly = Schedule::new("hourly", &cron, "UTC", &Refund { order: 1 }).expect("a schedule");
@@ -75,7 +75,7 @@ async fn what_a_crashed_worker_held_is_run_by_the_next() {
     held.sort();
     assert_eq!(held.len(), 2);
     assert!(held.contains(&order));
-    t.refute_enqueued::<Refund>().await; // nobody can have it yet
+    t.refute_enqueued::<Refund>().await; // no worker can claim it yet
     async fn refund(_: Refund, ctx: Ctx) {
         assert_eq!((ctx.attempt(), ctx.lost_count()), (2, 1));
     }
@@ -113,8 +113,8 @@ async fn every_stored_moment_moves_with_time() {
         .filter(|column| !leasehold_testing::engine::moves(column))
         .map(String::as_str)
         .collect();
-    // When people made or did something: nothing depends on it. Measured minutes stay where they
-    // are: they are whole, and moved ones would not be.
+    // Nothing depends on when an operator created or did something. Measured minutes are not moved:
+    // they are whole minutes, and moved ones would not be.
     assert_eq!(
         unmoved,
         [
@@ -125,6 +125,7 @@ async fn every_stored_moment_moves_with_time() {
             "queue.created_at",
             "schedule.created_at",
             "schema_version.applied_at",
+            "server_start.started",
             "sweep.created_at"
         ]
     );

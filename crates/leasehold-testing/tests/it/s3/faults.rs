@@ -45,7 +45,7 @@ async fn a_dropped_request_changes_nothing() {
     assert!(store.delete(&"k".into()).await.is_err());
     assert!(get(&store, "k").await.is_err());
     assert_eq!(get(&store, "k").await.unwrap(), "x");
-    // A single delete is a batch of one for this client.
+    // This client sends a single delete as a batch of one.
     assert_eq!(s3.log()[0].outcome, Outcome::Dropped);
     assert_eq!(s3.log()[1].outcome, Outcome::Dropped);
 }

@@ -1,4 +1,4 @@
-//! The S3 server for tests, seen through the client that the products use.
+//! The S3 server for tests, used through the client of the products.
 
 mod damage;
 mod faults;
@@ -14,7 +14,7 @@ use leasehold_testing::s3::{Entry, Op, Outcome};
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::{ClientOptions, ObjectStore, ObjectStoreExt, PutPayload, RetryConfig};
 
-/// A client that tries once: what a test breaks, it is to see.
+/// A client without retries, so that a test sees every fault.
 fn client(endpoint: &str, bucket: &str, key: &str, secret: &str) -> AmazonS3 {
     let no_retries = RetryConfig { max_retries: 0, ..RetryConfig::default() };
     AmazonS3Builder::new()
@@ -54,7 +54,7 @@ async fn get(store: &impl ObjectStore, key: &str) -> object_store::Result<Bytes>
     store.get(&key.into()).await?.bytes().await
 }
 
-/// What the log says about one key.
+/// Returns the log lines about one key.
 fn about(s3: &S3Server, key: &str) -> Vec<(Op, Outcome)> {
     let entries = s3.log().into_iter().filter(|entry| entry.key == key);
     entries.map(|Entry { op, outcome, .. }| (op, outcome)).collect()

@@ -1,4 +1,4 @@
-//! What a store of blobs needs of any S3 server, whoever wrote it.
+//! What a blob store needs from any S3 server.
 
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::path::Path;
