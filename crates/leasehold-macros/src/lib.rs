@@ -1,4 +1,4 @@
-//! `#[derive(Job)]`: the name, queue and policy of a kind of job, beside its struct.
+//! `#[derive(Job)]`: the name, queue and policy of a job type, beside its struct.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,10 @@
 -- Enqueues one job in the caller's transaction.
 --
--- Without a key every call makes a job. With a key, the first call makes the job and later ones
--- get its id: the key is taken while the job waits or runs, and for `key_for` after the enqueue.
--- The same key with another name or other arguments is refused.
+-- Without a key every call creates a job. With a key, the first call creates the job and later ones
+-- return its id: the key is taken while the job waits or runs, and for `key_for` after the enqueue. The
+-- same key with another name or other kwargs is refused.
+--
+-- An error carries its code as the name of a constraint too: some drivers do not pass on SQLSTATE.
 create or replace function leasehold.enqueue(
     name text,
     kwargs jsonb default '{}'::jsonb,
@@ -29,6 +31,11 @@ declare
 begin
     perform leasehold.check_enqueue(name, kwargs, queue);
     perform leasehold.check_options(tag, max_attempts, due, key);
+    perform leasehold.check_expiry(due, expires_at);
+    if octet_length(trace_context) > 1024 then
+        raise exception 'this trace context has % bytes', octet_length(trace_context)
+            using errcode = 'LH002', constraint = 'LH002', hint = 'A trace context has at most 1,024 bytes.';
+    end if;
     if key is null then
         insert into leasehold.job as j
             (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, trace_context)
@@ -47,9 +54,9 @@ begin
         values (queue, key, job_id, digest, statement_timestamp() + key_for)
         on conflict on constraint idempotency_key_pkey do nothing;
         if not found then
-            -- Lock first and look afterwards, each in a statement of its own: a statement that
-            -- waits here does not see the job that the other transaction made, takes the key for
-            -- free and makes a second one.
+            -- Lock first and look afterwards, in two statements: a statement that waits here does not
+            -- see the job that the other transaction created, considers the key free and creates a
+            -- second one.
             select * into known from leasehold.idempotency_key k
              where k.queue = queue and k.key = key
                for update;
@@ -61,7 +68,7 @@ begin
                 if known.payload_hash <> digest then
                     raise exception 'key % of queue % belongs to job % with another payload',
                         quote_literal(key), quote_literal(queue), known.job_id
-                        using errcode = 'LH003',
+                        using errcode = 'LH003', constraint = 'LH003',
                               hint = 'Use a new key for a new request; repeat a request with the same name and arguments.';
                 end if;
                 job_id := known.job_id;
@@ -69,7 +76,7 @@ begin
                 return next;
                 return;
             end if;
-            -- Its time is up and its job is over.
+            -- The key has expired and its job has finished.
             update leasehold.idempotency_key k
                set job_id = job_id, payload_hash = digest,
                    holds_until = statement_timestamp() + key_for, created_at = statement_timestamp()
@@ -87,8 +94,8 @@ begin
     end loop;
 end $$;
 
--- Enqueues many jobs of one queue in the caller's transaction; `keys` may hold nulls.
--- The answer is in the order of the arguments.
+-- Enqueues many jobs of one queue in the caller's transaction; `keys` may hold nulls. The result is in
+-- the order of the arguments.
 create or replace function leasehold.enqueue_many(
     names text[],
     kwargs jsonb[],
@@ -108,16 +115,23 @@ declare
     due timestamptz := coalesce(scheduled_at, statement_timestamp());
     dead_line timestamptz := coalesce(
         expires_at, greatest(due, statement_timestamp()) + interval '30 days');
-    job_ids bigint[] := array_fill(null::bigint, array[cardinality(names)]);
-    new_ones boolean[] := array_fill(null::boolean, array[cardinality(names)]);
+    job_ids bigint[] := array_fill(null::bigint, array[coalesce(cardinality(names), 0)]);
+    new_ones boolean[] := array_fill(null::boolean, array[coalesce(cardinality(names), 0)]);
     i int;
 begin
-    if cardinality(names) <> cardinality(kwargs)
+    if names is null or kwargs is null or cardinality(names) <> cardinality(kwargs)
        or (keys is not null and cardinality(keys) <> cardinality(names)) then
         raise exception 'names, kwargs and keys must have the same length'
-            using errcode = 'LH002', hint = 'Pass one entry a job in each array.';
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Pass one entry per job in each array.';
+    end if;
+    -- Anything else would give a job the key of another, or none.
+    if array_ndims(names) > 1 or array_ndims(kwargs) > 1 or array_ndims(keys) > 1
+       or array_lower(names, 1) <> 1 or array_lower(kwargs, 1) <> 1 or array_lower(keys, 1) <> 1 then
+        raise exception 'names, kwargs and keys must be arrays of one dimension that begin at 1'
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Pass one entry per job in each array.';
     end if;
     perform leasehold.check_options(tag, max_attempts, due, null);
+    perform leasehold.check_expiry(due, expires_at);
     for i in 1 .. cardinality(names) loop
         perform leasehold.check_enqueue(names[i], kwargs[i], queue);
     end loop;
@@ -130,9 +144,9 @@ begin
         returning j.id, true;
         return;
     end if;
-    -- Keys are taken in one order by everybody, so that two batches cannot wait for each other.
-    -- The answers are kept in arrays: a temporary table of the same name that the caller made
-    -- before, with a trigger on it, would run the caller's code with the owner's rights.
+    -- Every batch takes its keys in the same order, so that two batches cannot deadlock. The results
+    -- are kept in arrays: a temporary table of the same name that the caller created before, with a
+    -- trigger on it, would run the caller's code with the owner's rights.
     for i in select s.i from generate_subscripts(names, 1) as s (i)
              order by keys[s.i] collate "C" nulls last, s.i loop
         select e.job_id, e.inserted into job_id, inserted
@@ -147,32 +161,34 @@ begin
      order by u.place;
 end $$;
 
--- Says what is wrong with a job before it is stored.
+-- Raises an error if the name, the kwargs or the queue of a job is invalid.
 create or replace function leasehold.check_enqueue(name text, kwargs jsonb, queue text)
 returns void
 language plpgsql immutable set search_path = leasehold, pg_temp as $$
 begin
     if queue is null or queue !~ '^[a-z0-9][a-z0-9_.-]{0,63}$' then
         raise exception 'queue name % is not allowed', coalesce(quote_literal(queue), 'null')
-            using errcode = 'LH001',
+            using errcode = 'LH001', constraint = 'LH001',
                   hint = 'Use 1 to 64 of a-z, 0-9, dot, dash and underscore, starting with a letter or digit.';
     end if;
     if name is null or name = '' or octet_length(name) > 200 then
         raise exception 'a job name has 1 to 200 bytes'
-            using errcode = 'LH002', hint = 'Name the job after what it does, such as email.send.';
+            using errcode = 'LH002', constraint = 'LH002',
+                  hint = 'Name the job after what it does, such as email.send.';
     end if;
     if kwargs is null or jsonb_typeof(kwargs) <> 'object' then
         raise exception 'the arguments of a job are a JSON object'
-            using errcode = 'LH002', hint = 'Wrap the value: {"value": ...}.';
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Wrap the value: {"value": ...}.';
     end if;
     if pg_column_size(kwargs) > 65536 then
         raise exception 'the arguments of a job take at most 64 KiB, these take % bytes',
             pg_column_size(kwargs)
-            using errcode = 'LH002', hint = 'Store the bulk elsewhere and enqueue a reference to it.';
+            using errcode = 'LH002', constraint = 'LH002',
+                  hint = 'Store the bulk elsewhere and enqueue a reference to it.';
     end if;
 end $$;
 
--- The same for what a job may do without. The table checks it too; this says it in words.
+-- The same for optional values. The table checks them too; this raises clearer errors.
 create or replace function leasehold.check_options(
     tag text, max_attempts int, scheduled_at timestamptz, key text
 )
@@ -181,35 +197,82 @@ language plpgsql immutable set search_path = leasehold, pg_temp as $$
 begin
     if key = '' or octet_length(key) > 200 then
         raise exception 'this idempotency key has % bytes', octet_length(key)
-            using errcode = 'LH002',
+            using errcode = 'LH002', constraint = 'LH002',
                   hint = 'A key has 1 to 200 bytes; leave it out to enqueue without one, hash what is longer.';
     end if;
     if tag is null or octet_length(tag) > 200 then
         raise exception 'this tag has % bytes', coalesce(octet_length(tag)::text, 'no')
-            using errcode = 'LH002', hint = 'A tag has at most 200 bytes; it may be empty.';
+            using errcode = 'LH002', constraint = 'LH002', hint = 'A tag has at most 200 bytes; it may be empty.';
     end if;
     if max_attempts < 1 then
         raise exception 'a job cannot have % attempts', max_attempts
-            using errcode = 'LH002',
+            using errcode = 'LH002', constraint = 'LH002',
                   hint = 'Give it at least one attempt, or null for what its queue says.';
     end if;
     if scheduled_at not between timestamptz '0001-01-01 00:00Z' and timestamptz '9999-01-01 00:00Z' then
         raise exception 'a job cannot be scheduled at %', scheduled_at
-            using errcode = 'LH002', hint = 'Give it a date before the year 9999.';
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Give it a date before the year 9999.';
     end if;
 end $$;
 
--- What two enqueues with one key must agree on. `jsonb` has one text for one value.
+-- Refuses an expiry that is not after the due time: the job could never start. Null is allowed: 30 days
+-- after the due time.
+create or replace function leasehold.check_expiry(scheduled_at timestamptz, expires_at timestamptz)
+returns void
+language plpgsql stable set search_path = leasehold, pg_temp as $$
+begin
+    if expires_at <= scheduled_at then
+        raise exception 'expires_at is %; it must be later than scheduled_at, which is %',
+            expires_at, scheduled_at
+            using errcode = 'LH002', constraint = 'LH002',
+                  hint = 'Leave expires_at out and the job expires 30 days after its due time.';
+    end if;
+end $$;
+
+-- The same for jobs stored by a plain INSERT or COPY. Called for rows whose `expires_at` is null or not
+-- after the due time. The column's own default counts from the insert, so a job that is due later than
+-- in 30 days comes here too.
+create or replace function leasehold.default_expiry()
+returns trigger
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+begin
+    if new.expires_at <> now() + interval '30 days' then
+        perform leasehold.check_expiry(new.scheduled_at, new.expires_at);
+    end if;
+    update leasehold.job j set expires_at = new.scheduled_at + interval '30 days' where j.id = new.id;
+    return null;
+end $$;
+
+-- After the row, with a condition: COPY still writes whole pages, and a row with an expiry costs one
+-- comparison. A trigger before the row would make COPY insert row by row. Created only once, because
+-- CREATE TRIGGER waits for every writer.
+do $$ begin
+    if not exists (select from pg_trigger t
+                    where t.tgrelid = 'leasehold.job'::regclass and t.tgname = 'default_expiry') then
+        create trigger default_expiry after insert on leasehold.job
+            for each row when (new.expires_at is null or new.expires_at <= new.scheduled_at)
+            execute function leasehold.default_expiry();
+    end if;
+end $$;
+
+-- Returns when a job expires whose due time moves to `due`: as long after it as before, and never sooner
+-- than the old expiry. Otherwise a job that polls by snoozing would end 30 days after its enqueue.
+create or replace function leasehold.moved_expiry(
+    expires_at timestamptz, scheduled_at timestamptz, due timestamptz
+)
+returns timestamptz
+language sql stable as $$
+    select case when isfinite(expires_at) and isfinite(scheduled_at)
+                then greatest(expires_at, due + case when expires_at > scheduled_at
+                                                     then least(expires_at - scheduled_at, interval '10 years')
+                                                     else interval '30 days' end)
+                else expires_at end
+$$;
+
+-- Returns what two enqueues with one key must agree on. `jsonb` has one text for one value.
 create or replace function leasehold.payload_hash(name text, kwargs jsonb)
 returns bytea
 language sql immutable set search_path = leasehold, pg_temp as $$
     select sha256(convert_to(name || E'\n' || kwargs::text, 'UTF8'))
-$$;
-
--- Tells idle workers that a queue has work. A hint: a worker that misses it polls. Call it after
--- the commit, or let the poll find the job: NOTIFY inside busy transactions serialises commits.
-create or replace function leasehold.wake(queue text default 'default')
-returns void
-language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    select pg_notify('leasehold_wake', queue)
 $$;

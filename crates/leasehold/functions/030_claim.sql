@@ -1,46 +1,3 @@
--- Where a queue has work for these names: one row a (name, priority) that has any job at all, with
--- the place of its first. Hops from one pair to the next in the index; never reads the jobs between,
--- nor names that were not asked for.
-create or replace function leasehold.lanes(of_queue text, known_names text[] default null)
-returns table (name text, priority int, first_at timestamptz, first_id bigint)
-language plpgsql stable security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan as $$
-begin
-    if known_names is null then
-        return query
-        with recursive hop (name, priority, first_at, first_id) as (
-            (select j.name, j.priority, j.scheduled_at, j.id from leasehold.job j
-              where j.queue = of_queue
-              order by j.name, j.priority, j.scheduled_at, j.id limit 1)
-            union all
-            select next.name, next.priority, next.scheduled_at, next.id
-              from hop cross join lateral (
-                select j.name, j.priority, j.scheduled_at, j.id from leasehold.job j
-                 where j.queue = of_queue and (j.name, j.priority) > (hop.name, hop.priority)
-                 order by j.name, j.priority, j.scheduled_at, j.id limit 1) next
-        )
-        select hop.name, hop.priority, hop.first_at, hop.first_id from hop;
-    else
-        return query
-        with recursive hop (name, priority, first_at, first_id) as (
-            select first.name, first.priority, first.scheduled_at, first.id
-              from (select distinct u.name from unnest(known_names) as u (name)) known
-             cross join lateral (
-                select j.name, j.priority, j.scheduled_at, j.id from leasehold.job j
-                 where j.queue = of_queue and j.name = known.name
-                 order by j.priority, j.scheduled_at, j.id limit 1) first
-            union all
-            select hop.name, next.priority, next.scheduled_at, next.id
-              from hop cross join lateral (
-                select j.priority, j.scheduled_at, j.id from leasehold.job j
-                 where j.queue = of_queue and j.name = hop.name and j.priority > hop.priority
-                 order by j.priority, j.scheduled_at, j.id limit 1) next
-        )
-        select hop.name, hop.priority, hop.first_at, hop.first_id from hop;
-    end if;
-end $$;
-
 do $$ begin
     create type leasehold.claimed_job as (
         id bigint, name text, kwargs jsonb, priority int, scheduled_at timestamptz,
@@ -51,124 +8,169 @@ do $$ begin
 exception when duplicate_object then null;
 end $$;
 
--- Claims up to `up_to` jobs of one queue from the given lanes, each from just after a place in the
--- order, and gives them one lease.
+-- Returns the length of a lease, from a second to a week. By dates: an interval of months and days with
+-- different signs has no length of its own.
+create or replace function leasehold.check_lease_length(lease interval)
+returns interval
+language plpgsql stable set search_path = leasehold, pg_temp as $$
+begin
+    if lease > interval '7 days'
+       or statement_timestamp() + lease not between statement_timestamp() + interval '1 second'
+                                                and statement_timestamp() + interval '7 days' then
+        raise exception 'lease is %; it must be between 1 second and 7 days', lease
+            using errcode = 'LH002', hint = 'Leave it out for the lease of the queue.';
+    end if;
+    return lease;
+end $$;
+
+-- Claims up to `up_to` jobs of one queue in the order in which they run: priority, due time, id.
 --
--- One statement does it: rows that another claimer is looking at are skipped, and the write checks
--- again that they are free. The write goes by row address because a join on ids under a LIMIT
--- tempts the planner into reading the whole table. Jobs whose worker died are left to `claim_lost`.
+-- `names` null: every name. `after_at` and `after_id` are cursors: where to read on in the priorities
+-- `at_priority`, which ascend and lie between `first_priority` and `last_priority`. With `gaps`, the
+-- priorities between them are found and read from their start; without, they are left out.
+-- Jobs that lost their worker `most_lost` times or more are left out; null: those on their last chance.
+--
+-- One statement does it. The recursive part hops from one priority to the next in the index, and the
+-- outer LIMIT pulls rows one by one: nothing is hopped to, read or locked beyond what is taken. That
+-- is how the executor works, not what SQL promises; tests look at the plan and at the order.
+-- Rows that another claimer has locked are skipped, and the write checks again that they are free. It
+-- goes by row address: a join on ids under a LIMIT tempts the planner into reading the whole table.
+--
 -- The generation is drawn after the rows are locked: drawn before, a claim that was held up could
--- give a job a lower one than a claim that overtook it, and whoever compares generations would
--- trust the former holder.
-create or replace function leasehold.claim_lanes(
-    worker text, from_queue text, up_to int, lease_for interval, with_claim_id uuid,
-    lane_names text[], lane_priorities int[], after_at timestamptz[], after_id bigint[]
+-- give a job a lower one than a claim that overtook it, and a system that compares generations would
+-- trust the former holder. Jobs that never lost a worker share one lease, the others a second one: a
+-- fresh job is never under one lease with a job that may have killed its worker.
+create or replace function leasehold.claim_next(
+    worker text, queue text, up_to int, lease interval, claim_id uuid, names text[],
+    most_lost int, first_priority int, last_priority int, gaps boolean,
+    at_priority int[], after_at timestamptz[], after_id bigint[]
 )
 returns setof leasehold.claimed_job
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp
-set enable_indexscan = on set enable_tidscan = on
-set enable_seqscan = off set jit = off set enable_bitmapscan = off
+set enable_indexscan = on set enable_tidscan = on set enable_nestloop = on
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set enable_sort = off set enable_material = off set jit = off
 set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_variable
 declare
-    settings leasehold.queue := leasehold.queue_settings(from_queue);
-    length interval := coalesce(lease_for, settings.lease);
+    settings leasehold.queue := leasehold.queue_settings(queue);
+    length interval := coalesce(leasehold.check_lease_length(lease), settings.lease);
+    chances int := coalesce(most_lost, greatest(settings.max_lost - 1, 1));
 begin
-    if settings.paused_at is not null or up_to <= 0 then
+    if settings.paused_at is not null or coalesce(up_to, 0) <= 0 then
         return;
     end if;
     return query
-    with picked as materialized (
-        select due.place
-          from (select u.name, u.priority, coalesce(u.after_at, '-infinity') as after_at, u.after_id
-                  from unnest(lane_names, lane_priorities, after_at, after_id)
-                       as u (name, priority, after_at, after_id)) lane
+    with recursive hop (priority, next, known) as (
+        select null::bigint, 1, 0
+        union all
+        select coalesce(gap.priority, at_priority[h.next]),
+               case when gap.priority is null then h.next + 1 else h.next end,
+               case when gap.priority is null then h.next else 0 end
+          from hop h
+          left join lateral (
+            -- A priority without a cursor, before the next one that has one.
+            select j.priority from leasehold.job j
+             where j.queue = claim_next.queue
+               and j.priority > coalesce(h.priority, first_priority::bigint - 1)
+               and j.priority < case when gaps
+                       then coalesce(at_priority[h.next]::bigint, last_priority::bigint + 1)
+                       else -2147483649 end
+             order by j.queue, j.priority, j.scheduled_at
+             limit 1) gap on true
+         where gap.priority is not null or h.next <= cardinality(at_priority)
+    ), picked as materialized (
+        select due.place, due.lost
+          from hop h
          cross join lateral (
-            select j.ctid as place, j.priority, j.scheduled_at, j.id
+            select j.ctid as place, j.lost_count > 0 as lost
               from leasehold.job j
-             where j.queue = from_queue and j.name = lane.name and j.priority = lane.priority
-               and (j.scheduled_at, j.id) > (lane.after_at, lane.after_id)
+             where j.queue = claim_next.queue and j.priority = h.priority
+               and (j.scheduled_at, +j.id)
+                   > (coalesce(after_at[h.known], '-infinity'), coalesce(after_id[h.known], 0))
                and j.scheduled_at <= statement_timestamp()
                and j.expires_at > statement_timestamp()
-               and not j.held and j.lost_count = 0
-             order by j.scheduled_at, j.id
-             limit up_to
+               and not j.held and j.lost_count < chances
+               -- The OR keeps this a hashed subplan; `= any (names)` compares with each name in turn.
+               and (names is null or j.name in (select u.name from unnest(names) as u (name)))
+             order by j.queue, j.priority, j.scheduled_at, +j.id
                for update skip locked) due
-         order by due.priority, due.scheduled_at, due.id
-         limit up_to
-    ), numbered as materialized (
+         limit least(up_to, 10000)
+    ), fresh as materialized (
         select leasehold.next_generation() as generation
-          from (select count(*) as jobs from picked) p where p.jobs > 0
+          from (select count(*) as jobs from picked p where not p.lost) n where n.jobs > 0
+    ), lost as materialized (
+        select leasehold.next_generation() as generation
+          from (select count(*) as jobs from picked p where p.lost) n where n.jobs > 0
     ), claimed as (
         update leasehold.job j
-           set held = true, lease_generation = (select n.generation from numbered n),
-               attempts = j.attempts + 1
-         where j.ctid = any (array(select place from picked)) and not j.held
+           set held = true, attempts = j.attempts + 1,
+               lease_generation = case when j.lost_count > 0 then (select l.generation from lost l)
+                                       else (select f.generation from fresh f) end
+         where j.ctid = any (array(select p.place from picked p)) and not j.held
         returning j.*
     ), leased as (
         insert into leasehold.lease
             (lease_generation, lease_expires_at, lease, keep_history, queue, claimed_by, claim_id, job_ids)
-        select min(c.lease_generation), statement_timestamp() + length, length,
-               settings.keep_history, from_queue, worker, with_claim_id, array_agg(c.id)
-          from claimed c having count(*) > 0
+        select c.lease_generation, statement_timestamp() + length, length, settings.keep_history,
+               claim_next.queue, worker, claim_next.claim_id, array_agg(c.id)
+          from claimed c group by c.lease_generation
     )
     select c.id, c.name, c.kwargs, c.priority, c.scheduled_at, c.attempts,
            coalesce(c.max_attempts, settings.max_attempts), c.lost_count, c.lease_generation,
            c.tag, c.enqueued_at, c.idempotency_key, c.trace_context, settings.run_limit, length,
            settings.max_lost
-      from claimed c;
+      from claimed c order by c.priority, c.scheduled_at, c.id;
 end $$;
 
--- Claims one job whose worker died, alone under its own lease, so that a job that kills its worker
--- again takes no neighbour's lease with it. `last_chance` picks which: jobs that one more loss
--- would bury, or the others.
-create or replace function leasehold.claim_lost(
-    worker text, from_queue text, lease_for interval, with_claim_id uuid,
-    known_names text[], last_chance boolean
+-- Claims one job whose worker died, alone under its own lease: one that `least_lost` workers or more
+-- died under; null: one on its last chance, which one more loss would bury.
+create or replace function leasehold.claim_alone(
+    worker text, queue text, lease interval, claim_id uuid, names text[], least_lost int
 )
 returns setof leasehold.claimed_job
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp
-set enable_indexscan = on set enable_tidscan = on
-set enable_seqscan = off set jit = off set enable_bitmapscan = off
+set enable_indexscan = on set enable_tidscan = on set enable_nestloop = on
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set enable_sort = off set enable_material = off set jit = off
 set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_variable
 declare
-    settings leasehold.queue := leasehold.queue_settings(from_queue);
-    length interval := coalesce(lease_for, settings.lease);
+    settings leasehold.queue := leasehold.queue_settings(queue);
+    length interval := coalesce(leasehold.check_lease_length(lease), settings.lease);
+    losses int := coalesce(least_lost, settings.max_lost - 1);
 begin
-    if settings.paused_at is not null
-       or not exists (select from leasehold.job j where j.queue = from_queue and j.lost_count > 0) then
+    if settings.paused_at is not null then
         return;
     end if;
     return query
     with picked as materialized (
         select j.ctid as place
           from leasehold.job j
-         where j.queue = from_queue and j.lost_count > 0
-           and (known_names is null or j.name = any (known_names))
-           and (last_chance is null
-                or (j.lost_count >= settings.max_lost - 1) = last_chance)
+         where j.queue = claim_alone.queue and j.lost_count > 0 and j.lost_count >= losses
+           and (names is null or j.name in (select u.name from unnest(names) as u (name)))
            and j.scheduled_at <= statement_timestamp()
            and j.expires_at > statement_timestamp()
            and not j.held
-         order by j.priority, j.scheduled_at, j.id
+         order by j.queue, j.priority, j.scheduled_at, +j.id
          limit 1
            for update skip locked
     ), numbered as materialized (
-        select leasehold.next_generation() as generation
-          from (select count(*) as jobs from picked) p where p.jobs > 0
+        select p.place, leasehold.next_generation() as generation from picked p
     ), claimed as (
         update leasehold.job j
-           set held = true, lease_generation = (select n.generation from numbered n),
-               attempts = j.attempts + 1
-         where j.ctid = any (array(select place from picked)) and not j.held
+           set held = true, lease_generation = n.generation, attempts = j.attempts + 1
+          from numbered n
+         where j.ctid = n.place and not j.held
         returning j.*
     ), leased as (
         insert into leasehold.lease
             (lease_generation, lease_expires_at, lease, keep_history, queue, claimed_by, claim_id, job_ids)
-        select min(c.lease_generation), statement_timestamp() + length, length,
-               settings.keep_history, from_queue, worker, with_claim_id, array_agg(c.id)
-          from claimed c having count(*) > 0
+        select c.lease_generation, statement_timestamp() + length, length, settings.keep_history,
+               claim_alone.queue, worker, claim_alone.claim_id, array[c.id]
+          from claimed c
     )
     select c.id, c.name, c.kwargs, c.priority, c.scheduled_at, c.attempts,
            coalesce(c.max_attempts, settings.max_attempts), c.lost_count, c.lease_generation,
@@ -177,23 +179,55 @@ begin
       from claimed c;
 end $$;
 
--- Whether a due job waits that one more loss would bury. A worker asks before it clears the way for
--- such a job: nothing else should run in the process that claims it.
-create or replace function leasehold.last_chance_waits(from_queue text, known_names text[])
-returns boolean
-language sql stable security definer set search_path = leasehold, pg_temp as $$
-    select exists (
-        select from leasehold.job j join leasehold.queue q on q.name = j.queue
-         where j.queue = from_queue and j.lost_count > 0
-           and (known_names is null or j.name = any (known_names))
-           and j.lost_count >= q.max_lost - 1 and q.paused_at is null
+-- Returns the priority of the first due job that lost its worker `least_lost` times or more;
+-- `least_lost` null: that is on its last chance. Null: there is none. A worker calls it before it stops
+-- claiming and waits for its running jobs to end: nothing else must run in the process that claims such
+-- a job.
+create or replace function leasehold.lost_priority(queue text, names text[], least_lost int default null)
+returns int
+language plpgsql stable security definer
+set search_path = leasehold, pg_temp
+set enable_indexscan = on set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set jit = off set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_variable
+declare
+    settings leasehold.queue;
+    losses int;
+begin
+    select * into settings from leasehold.queue q where q.name = queue;
+    if settings.paused_at is not null then
+        return null;
+    end if;
+    -- A queue without a row has the defaults: three losses bury.
+    losses := coalesce(least_lost, settings.max_lost - 1, 2);
+    return (
+        select j.priority from leasehold.job j
+         where j.queue = lost_priority.queue and j.lost_count > 0 and j.lost_count >= losses
+           and (names is null or j.name in (select u.name from unnest(names) as u (name)))
            and j.scheduled_at <= statement_timestamp()
            and j.expires_at > statement_timestamp()
-           and not j.held)
-$$;
+           and not j.held
+         order by j.queue, j.priority, j.scheduled_at, +j.id
+         limit 1);
+end $$;
 
--- The claim for consumers in any language: returns expired leases first, then claims, from the
--- start of the order. `names` null: every name. A job whose worker died comes alone.
+-- Returns whether a queue has deferred jobs, due or not. A worker keeps a share of its slots for them.
+create or replace function leasehold.has_put_off(queue text)
+returns boolean
+language plpgsql stable security definer
+set search_path = leasehold, pg_temp
+set enable_indexscan = on set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_variable
+begin
+    return exists (select from leasehold.job j
+                    where j.queue = has_put_off.queue and j.priority >= 1000000
+                    order by j.queue, j.priority limit 1);
+end $$;
+
+-- Claims jobs for consumers in any language: reclaims expired leases first, then claims from the start
+-- of the order. `names` null: every name. One call returns one lease: a job whose worker died comes
+-- alone, after every more urgent job and before the others of its priority.
 create or replace function leasehold.claim(
     worker text,
     queue text default 'default',
@@ -205,35 +239,50 @@ create or replace function leasehold.claim(
 returns setof leasehold.claimed_job
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_variable
+declare
+    lost_at int;
 begin
+    -- The most jobs that one claim takes, as the queue says: one lost worker loses them all.
+    batch := least(coalesce(batch, 2147483647), (leasehold.queue_settings(queue)).batch);
     perform leasehold.expire_leases(100);
-    return query select * from leasehold.claim_lost(worker, queue, lease, claim_id, names, null);
-    if found then
-        return;
+    lost_at := leasehold.lost_priority(queue, names, 1);
+    if lost_at is not null then
+        if lost_at > -2147483648 then
+            return query select * from leasehold.claim_next(
+                worker, queue, batch, lease, claim_id, names, 1, -2147483648, lost_at - 1, true,
+                '{}', '{}', '{}');
+            if found then
+                return;
+            end if;
+        end if;
+        return query select * from leasehold.claim_alone(worker, queue, lease, claim_id, names, 1);
+        if found then
+            return;
+        end if;
     end if;
-    return query
-    select c.* from (
-        select array_agg(l.name) as names, array_agg(l.priority) as priorities,
-               array_agg(null::timestamptz) as after_at, array_agg(0::bigint) as after_id
-          from leasehold.lanes(queue, names) l) lane
-     cross join lateral leasehold.claim_lanes(
-        worker, queue, batch, lease, claim_id,
-        lane.names, lane.priorities, lane.after_at, lane.after_id) c
-     where lane.names is not null;
+    return query select * from leasehold.claim_next(
+        worker, queue, batch, lease, claim_id, names, 1, -2147483648, 2147483647, true,
+        '{}', '{}', '{}');
 end $$;
 
--- The jobs of a claim whose reply was lost, if it took place.
+-- Returns the jobs of a claim whose reply was lost, if it took place: those of each lease together.
 create or replace function leasehold.recover_claim(worker text, lost_claim_id uuid)
 returns setof leasehold.claimed_job
-language sql stable security definer set search_path = leasehold, pg_temp as $$
+language sql stable security definer
+set search_path = leasehold, pg_temp
+set enable_nestloop = on set enable_seqscan = off set enable_bitmapscan = off
+set enable_hashjoin = off set enable_mergejoin = off as $$
     select j.id, j.name, j.kwargs, j.priority, j.scheduled_at, j.attempts,
            coalesce(j.max_attempts, q.max_attempts), j.lost_count, j.lease_generation,
            j.tag, j.enqueued_at, j.idempotency_key, j.trace_context, q.run_limit, l.lease,
            q.max_lost
       from leasehold.lease l
       join leasehold.queue q on q.name = l.queue
-     cross join lateral unnest(l.job_ids) with ordinality as held (id, place)
-      join leasehold.job j on j.id = held.id and j.held and j.lease_generation = l.lease_generation
+     -- `offset 0` keeps this a look-up per lease.
+     cross join lateral (
+        select held.* from leasehold.job held
+         where held.id = any (l.job_ids) and held.held and held.lease_generation = l.lease_generation
+        offset 0) j
      where l.claimed_by = worker and l.claim_id = lost_claim_id and l.ended_at is null
-     order by held.place
+     order by l.lease_generation, j.priority, j.scheduled_at, j.id
 $$;

@@ -1,6 +1,6 @@
--- Renews the leases of one worker. Each generation asked for gets one answer:
+-- Renews the leases of one worker. Returns one state per given generation:
 --   renewed   held for another lease length
---   busy      another transaction is at work on the lease; ask again soon
+--   busy      another transaction has locked the lease; ask again soon
 --   ended     every job of it is finished
 --   lost      it expired; nothing done under it will be accepted
 -- Never waits for a lock: one busy lease must not delay the others.
@@ -13,29 +13,31 @@ begin
     return query
     with mine as (
         select l.lease_generation from leasehold.lease l
-         where l.lease_generation = any (generations) and l.ended_at is null
+         -- `coalesce`: see `settle_after`.
+         where l.lease_generation = any (generations) and coalesce(l.ended_at, 'infinity') = 'infinity'
          order by l.lease_generation
            for update skip locked
     ), renewed as (
         update leasehold.lease l
            set lease_expires_at = statement_timestamp() + l.lease
-         where l.lease_generation in (select lease_generation from mine) and l.ended_at is null
+         where l.lease_generation = any (array(select m.lease_generation from mine m))
+           and coalesce(l.ended_at, 'infinity') = 'infinity'
         returning l.lease_generation
     )
     select asked.generation,
-           case when exists (select from renewed r where r.lease_generation = asked.generation)
-                then 'renewed'
+           case when r.lease_generation is not null then 'renewed'
                 when l.lease_generation is null or l.lost_ids <> '{}' then 'lost'
                 when l.ended_at is not null then 'ended'
                 else 'busy' end
       from unnest(generations) as asked (generation)
+      left join renewed r on r.lease_generation = asked.generation
       left join leasehold.lease l on l.lease_generation = asked.generation;
 end $$;
 
--- Which of these jobs someone asked to cancel while they run.
+-- Returns which of these running jobs have a cancel request.
 create or replace function leasehold.cancel_requests(ids bigint[])
 returns setof bigint
-language sql stable security definer set search_path = leasehold, pg_temp as $$
+language sql stable security definer set search_path = leasehold, pg_temp set enable_seqscan = off as $$
     select j.id from leasehold.job j where j.id = any (ids) and j.held and j.cancel_requested
 $$;
 

@@ -1,8 +1,8 @@
--- Ends a lease when none of its jobs is held any more. Skips a lease that someone else is at work
--- on: whoever that is ends it, or the next expiry does.
--- `just_finished`: the ids the caller let go of; when they are all of the lease's, nothing needs
--- to be looked up.
-create or replace function leasehold.settle(generation bigint, just_finished bigint[] default null)
+-- Ends a lease when none of its jobs is held any more. Skips a lease that another transaction has
+-- locked: that transaction ends it, or the next expiry does. `completed`: how many of its jobs the caller
+-- has just completed. When those are all of them, nothing is looked up. Internal: a caller's word must
+-- not end a lease whose jobs run.
+create or replace function leasehold.settle_after(generation bigint, completed bigint)
 returns void
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off
@@ -12,13 +12,23 @@ begin
        set ended_at = statement_timestamp()
      where lease_generation = (
         select l.lease_generation from leasehold.lease l
-         where l.lease_generation = generation and l.ended_at is null
-           and (l.job_ids = just_finished
+         where l.lease_generation = generation
+           -- Not `is null`: that would offer the index of all open leases, in place of the primary key.
+           and coalesce(l.ended_at, 'infinity') = 'infinity'
+           and (cardinality(l.job_ids) = completed
                 or not exists (select from leasehold.job j
                                 where j.id = any (l.job_ids)
                                   and j.lease_generation = generation and j.held))
            for update skip locked);
 end $$;
+
+-- The same for callers that have completed none. `just_finished` is not read; it stays because functions
+-- of one contract keep their arguments.
+create or replace function leasehold.settle(generation bigint, just_finished bigint[] default null)
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    select leasehold.settle_after(generation, 0)
+$$;
 
 -- Completes jobs of one lease. The generation is the fence: once a lease has expired, the old
 -- worker matches no row and cannot touch the newer attempt. Returns the ids it completed; an id
@@ -36,27 +46,42 @@ set plan_cache_mode = force_generic_plan as $$
 declare
     keeping boolean;
     holder text;
+    since timestamptz;
+    completed bigint := 0;
 begin
-    select l.keep_history, l.claimed_by into keeping, holder
+    select l.keep_history, l.claimed_by, l.claimed_at into keeping, holder, since
       from leasehold.lease l where l.lease_generation = generation;
     if keeping then
         return query
         with finished as (
             delete from leasehold.job j
              where j.id = any (ids) and j.lease_generation = generation and j.held
-            returning j.id, j.queue, j.name, j.tag, j.attempts, j.enqueued_at, j.kwargs
+            returning j.id, j.queue, j.name, j.tag, j.attempts, j.enqueued_at, j.kwargs, j.priority,
+                      j.idempotency_key, j.max_attempts, j.scheduled_at, j.errors
         ), filed as (
             insert into leasehold.history
-                (outcome, queue, lease_generation, claimed_by, job_ids, names, tags, attempts,
-                 enqueued_at, kwargs)
-            select 'completed', min(f.queue), generation, holder, array_agg(f.id), array_agg(f.name),
-                   array_agg(f.tag), array_agg(f.attempts), array_agg(f.enqueued_at),
-                   array_agg(f.kwargs)
+                (outcome, queue, lease_generation, claimed_by, claimed_at, job_ids, names, tags,
+                 attempts, enqueued_at, kwargs, priorities, keys, max_attempts, scheduled_at, errors)
+            select 'completed', min(f.queue), generation, holder, since, array_agg(f.id),
+                   array_agg(f.name), array_agg(f.tag), array_agg(f.attempts),
+                   array_agg(f.enqueued_at), array_agg(f.kwargs),
+                   -- An array in which every job has the default is not worth its bytes. The inner
+                   -- queries run only when their condition is true: most jobs do not pay for them.
+                   case when bool_or(f.priority <> 0)
+                        then (select array_agg(g.priority) from finished g) end,
+                   case when count(f.idempotency_key) > 0
+                        then (select array_agg(g.idempotency_key) from finished g) end,
+                   case when count(f.max_attempts) > 0
+                        then (select array_agg(g.max_attempts) from finished g) end,
+                   case when bool_or(greatest(f.scheduled_at, '0001-01-01 00:00Z') - interval '1 second' > f.enqueued_at)
+                        then (select array_agg(g.scheduled_at) from finished g) end,
+                   case when count(f.errors) > 0
+                        then (select array_agg(g.errors) from finished g) end
               from finished f having count(*) > 0
         )
         select f.id from finished f;
     else
-        -- Without history nothing else would tell that the queue is alive.
+        -- Without history, only this count shows that the queue is alive.
         return query
         with finished as (
             delete from leasehold.job j
@@ -68,8 +93,9 @@ begin
         )
         select f.id from finished f;
     end if;
+    get diagnostics completed = row_count;
     if settling then
-        perform leasehold.settle(generation, ids);
+        perform leasehold.settle_after(generation, completed);
     end if;
 end $$;
 
@@ -80,42 +106,7 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
     select exists (select from leasehold.complete_many(array[job_id], generation, true))
 $$;
 
--- Moves jobs out of the hot table for good. `cause` is one of `dead_job.cause`.
--- Only for the functions here: the caller has checked the fence and holds the row lock.
-create or replace function leasehold.bury_rows(ids bigint[], generation bigint, why text, error text, worker text)
-returns int
-language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off
-set plan_cache_mode = force_generic_plan as $$
-declare
-    buried int;
-begin
-    with dead as (
-        delete from leasehold.job j
-         where j.id = any (ids) and j.lease_generation = generation and j.held
-        returning j.*
-    ), counted as (
-        insert into leasehold.tally (queue, tag, what, n)
-        select d.queue, d.tag, w.what, count(*)
-          from dead d cross join unnest(case when why = 'lost' then '{buried,lost}'::text[]
-                                             else '{buried}' end) as w (what)
-         group by d.queue, d.tag, w.what
-    )
-    insert into leasehold.dead_job
-        (id, enqueued_at, scheduled_at, expires_at, lease_generation, priority, attempts,
-         max_attempts, lost_count, cause, claimed_by, queue, name, tag, kwargs, idempotency_key,
-         last_error, trace_context)
-    select d.id, d.enqueued_at, d.scheduled_at, d.expires_at, d.lease_generation, d.priority,
-           d.attempts, d.max_attempts,
-           d.lost_count + (case when why = 'lost' then 1 else 0 end), why, worker, d.queue,
-           d.name, d.tag, d.kwargs, d.idempotency_key, left(coalesce(error, d.last_error), 4096),
-           d.trace_context
-      from dead d;
-    get diagnostics buried = row_count;
-    return buried;
-end $$;
-
--- Files jobs that were cancelled and removes them.
+-- Moves cancelled jobs to the history.
 create or replace function leasehold.cancel_rows(ids bigint[], only_held boolean, generation bigint, why text)
 returns int
 language plpgsql volatile security definer
@@ -130,74 +121,29 @@ begin
         returning j.*
     )
     insert into leasehold.history
-        (outcome, queue, lease_generation, job_ids, names, tags, attempts, enqueued_at, kwargs, note)
-    select 'cancelled', g.queue, g.lease_generation, array[g.id], array[g.name], array[g.tag],
-           array[g.attempts], array[g.enqueued_at], array[g.kwargs], left(why, 4096)
-      from gone g;
+        (outcome, queue, lease_generation, claimed_by, claimed_at, job_ids, names, tags, attempts,
+         enqueued_at, kwargs, note, priorities, keys, max_attempts, scheduled_at, errors)
+    select 'cancelled', g.queue, g.lease_generation, l.claimed_by, l.claimed_at, array[g.id],
+           array[g.name], array[g.tag], array[g.attempts], array[g.enqueued_at], array[g.kwargs],
+           left(why, 4096), array[g.priority],
+           case when g.idempotency_key is not null then array[g.idempotency_key] end,
+           case when g.max_attempts is not null then array[g.max_attempts] end,
+           array[g.scheduled_at], case when g.errors is not null then array[g.errors] end
+      from gone g
+      left join leasehold.lease l on only_held and l.lease_generation = g.lease_generation;
     get diagnostics cancelled = row_count;
     return cancelled;
 end $$;
 
--- An attempt failed. The job comes back after `after` (default: the queue's back-off), or is
--- buried when it has no attempt left. Answers 'retry', 'buried', 'cancelled' or 'lost'.
-create or replace function leasehold.fail(
-    job_id bigint, generation bigint, error text, after interval default null
-)
-returns text
-language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off
-set plan_cache_mode = force_generic_plan as $$
-declare
-    mine leasehold.job;
-    settings leasehold.queue;
-    holder text;
-    verdict text;
-begin
-    select * into mine from leasehold.job j
-     where j.id = job_id and j.lease_generation = generation and j.held
-       for update;
-    if not found then
-        return 'lost';
-    end if;
-    settings := leasehold.queue_settings(mine.queue);
-    select l.claimed_by into holder from leasehold.lease l where l.lease_generation = generation;
-    if mine.cancel_requested then
-        perform leasehold.cancel_rows(array[job_id], true, generation, error);
-        verdict := 'cancelled';
-    elsif mine.attempts >= coalesce(mine.max_attempts, settings.max_attempts) then
-        perform leasehold.bury_rows(array[job_id], generation, 'exhausted', error, holder);
-        verdict := 'buried';
-    else
-        update leasehold.job j
-           set held = false, last_error = left(error, 4096),
-               scheduled_at = statement_timestamp() + coalesce(
-                   after, leasehold.backoff(j.attempts, settings.backoff_base, settings.backoff_cap))
-         where j.id = job_id and j.lease_generation = generation and j.held;
-        insert into leasehold.tally (queue, tag, what, n) values (mine.queue, mine.tag, 'retried', 1);
-        verdict := 'retry';
-    end if;
-    perform leasehold.settle(generation);
-    return verdict;
-end $$;
+-- Returns a wait that a due time can hold: from none to ten years. With a date beyond the calendar the
+-- statement would fail each time, and the job could never be let go.
+create or replace function leasehold.clamp_wait(wait interval)
+returns interval
+language sql immutable as $$
+    select least(greatest(wait, interval '0'), interval '10 years')
+$$;
 
--- Gives a job up for good: another attempt would not help. False: the lease was lost.
-create or replace function leasehold.bury(
-    job_id bigint, generation bigint, error text, cause text default 'refused'
-)
-returns boolean
-language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
-declare
-    holder text;
-    buried int;
-begin
-    select l.claimed_by into holder from leasehold.lease l where l.lease_generation = generation;
-    buried := leasehold.bury_rows(array[job_id], generation, cause, error, holder);
-    perform leasehold.settle(generation);
-    return buried > 0;
-end $$;
-
--- Puts a job off. Not a failure: the attempt is given back. False: the lease was lost.
+-- Snoozes a job. Not a failure: the attempt does not count. Returns false if the lease was lost.
 create or replace function leasehold.snooze(job_id bigint, generation bigint, wait interval)
 returns boolean
 language plpgsql volatile security definer
@@ -205,8 +151,9 @@ set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off
 set plan_cache_mode = force_generic_plan as $$
 declare
     unwanted boolean;
+    due timestamptz := statement_timestamp() + leasehold.clamp_wait(wait);
 begin
-    -- Lock first: a cancel that was asked for a moment ago must not be put off with the job.
+    -- Lock first: a job with a fresh cancel request must not be snoozed.
     select j.cancel_requested into unwanted from leasehold.job j
      where j.id = job_id and j.lease_generation = generation and j.held
        for update;
@@ -217,15 +164,16 @@ begin
         perform leasehold.cancel_rows(array[job_id], true, generation, 'cancelled while it snoozed');
     else
         update leasehold.job j
-           set held = false, attempts = j.attempts - 1, scheduled_at = statement_timestamp() + wait
+           set held = false, lost_count = 0, attempts = j.attempts - 1, scheduled_at = due,
+               expires_at = leasehold.moved_expiry(j.expires_at, j.scheduled_at, due)
          where j.id = job_id and j.lease_generation = generation and j.held;
     end if;
     perform leasehold.settle(generation);
     return true;
 end $$;
 
--- Hands jobs back that were not run: the attempt is given back and nothing else changes.
--- Returns the ids it released.
+-- Releases jobs that were not run: the attempt does not count, and the time that they were held does
+-- not count towards their expiry. Returns the ids it released.
 create or replace function leasehold.release(ids bigint[], generation bigint)
 returns setof bigint
 language plpgsql volatile security definer
@@ -233,6 +181,7 @@ set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off
 set plan_cache_mode = force_generic_plan as $$
 declare
     unwanted bigint[];
+    since timestamptz;
 begin
     -- Lock first, in the order of the ids: see `snooze`.
     select coalesce(array_agg(mine.id) filter (where mine.cancel_requested), '{}') into unwanted
@@ -240,15 +189,22 @@ begin
              where j.id = any (ids) and j.lease_generation = generation and j.held
              order by j.id for update) mine;
     perform leasehold.cancel_rows(unwanted, true, generation, 'cancelled before it ran');
+    select l.claimed_at into since from leasehold.lease l where l.lease_generation = generation;
     return query
     update leasehold.job j
-       set held = false, attempts = j.attempts - 1
+       set held = false, attempts = j.attempts - 1,
+           expires_at = case when j.expires_at < timestamptz '9999-01-01 00:00Z'
+                             -- `greatest` ignores a null.
+                             then greatest(j.expires_at, j.expires_at + (statement_timestamp() - since))
+                             else j.expires_at end
      where j.id = any (ids) and j.lease_generation = generation and j.held
     returning j.id;
+    -- The jobs are ready, and this worker is stopping.
+    perform leasehold.wake(l.queue) from leasehold.lease l where l.lease_generation = generation;
     perform leasehold.settle(generation);
 end $$;
 
--- The owner of a job ends it as cancelled. False: the lease was lost.
+-- Ends a job of the caller's lease as cancelled. Returns false if the lease was lost.
 create or replace function leasehold.finish_cancelled(job_id bigint, generation bigint, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -259,13 +215,15 @@ begin
     return cancelled > 0;
 end $$;
 
--- What became of jobs whose finish had no answer:
+-- Returns what became of jobs whose finish had no reply:
 --   held       not written; finish again
 --   finished   written by this generation
 --   lost       an expiry took the job away before, or the lease is too old to know
 create or replace function leasehold.explain_finish(ids bigint[], generation bigint)
 returns table (job_id bigint, state text)
-language sql stable security definer set search_path = leasehold, pg_temp as $$
+language sql stable security definer
+set search_path = leasehold, pg_temp set enable_nestloop = on set enable_seqscan = off
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
     select asked.id,
            case when j.held and j.lease_generation = generation then 'held'
                 when asked.id = any (l.job_ids) and not asked.id = any (l.lost_ids) then 'finished'
@@ -275,9 +233,40 @@ language sql stable security definer set search_path = leasehold, pg_temp as $$
       left join leasehold.lease l on l.lease_generation = generation
 $$;
 
--- Completes jobs that nobody has claimed yet: their work was done elsewhere, in the caller's
--- transaction. A job that a worker holds is left to it; its handler finds nothing to do. Answers
--- how many were completed.
+-- Returns how this generation ended a job, for a worker whose finish had no reply and for which
+-- `explain_finish` returned 'finished': 'completed', 'cancelled', 'buried', or 'waiting' for a job that
+-- was put back.
+create or replace function leasehold.ended_as(job_id bigint, generation bigint)
+returns text
+language plpgsql stable security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    since timestamptz;
+    keeping boolean;
+    filed text;
+begin
+    select l.claimed_at, l.keep_history into since, keeping
+      from leasehold.lease l where l.lease_generation = generation;
+    select h.outcome into filed from leasehold.history h
+     where h.finished_at >= since and h.lease_generation = generation and h.job_ids @> array[job_id]
+     limit 1;
+    if filed is not null then
+        return filed;
+    end if;
+    if exists (select from leasehold.dead_job d where d.id = job_id and d.lease_generation = generation) then
+        return 'buried';
+    end if;
+    -- Without history a completion leaves no trace; a job that was put back and has finished since
+    -- looks the same.
+    if keeping or exists (select from leasehold.job j where j.id = job_id) then
+        return 'waiting';
+    end if;
+    return 'completed';
+end $$;
+
+-- Completes jobs that are not claimed yet: their work was done elsewhere, in the caller's transaction.
+-- A job that a worker holds is left to it; its handler finds nothing to do. Returns how many were
+-- completed.
 create or replace function leasehold.complete_waiting(ids bigint[])
 returns int
 language plpgsql volatile security definer
@@ -287,19 +276,27 @@ set plan_cache_mode = force_generic_plan as $$
 declare
     completed int;
 begin
-    -- Nothing waits for a lock here: a row that someone is at work on is theirs.
+    -- Never wait for a lock here: a locked row belongs to the transaction that locked it.
     with picked as materialized (
         select j.id from leasehold.job j
          where j.id = any (ids) and not j.held order by j.id for update skip locked
     ), finished as (
         delete from leasehold.job j
          where j.id = any (array(select p.id from picked p)) and not j.held
-        returning j.id, j.queue, j.name, j.tag, j.attempts, j.enqueued_at, j.kwargs
+        returning j.id, j.queue, j.name, j.tag, j.attempts, j.enqueued_at, j.kwargs, j.priority,
+                  j.idempotency_key, j.max_attempts, j.scheduled_at, j.errors
     ), filed as (
         insert into leasehold.history
-            (outcome, queue, lease_generation, job_ids, names, tags, attempts, enqueued_at, kwargs)
+            (outcome, queue, lease_generation, job_ids, names, tags, attempts, enqueued_at, kwargs,
+             priorities, keys, max_attempts, scheduled_at, errors)
         select 'completed', f.queue, 0, array_agg(f.id), array_agg(f.name), array_agg(f.tag),
-               array_agg(f.attempts), array_agg(f.enqueued_at), array_agg(f.kwargs)
+               array_agg(f.attempts), array_agg(f.enqueued_at), array_agg(f.kwargs),
+               case when bool_or(f.priority <> 0) then array_agg(f.priority) end,
+               case when count(f.idempotency_key) > 0 then array_agg(f.idempotency_key) end,
+               case when count(f.max_attempts) > 0 then array_agg(f.max_attempts) end,
+               case when bool_or(greatest(f.scheduled_at, '0001-01-01 00:00Z') - interval '1 second' > f.enqueued_at)
+                    then array_agg(f.scheduled_at) end,
+               case when count(f.errors) > 0 then array_agg(f.errors) end
           from finished f group by f.queue
         having coalesce((select q.keep_history from leasehold.queue q where q.name = f.queue), true)
     ), counted as (

@@ -1,103 +1,163 @@
--- Lease cleanup, first step: jobs of expired leases that have an attempt left go back to the
--- queue at once, their loss counted. A job that was lost before waits a little longer each time.
--- `one_lease`: that one; null: every expired one. Answers with the number of jobs.
-create or replace function leasehold.return_expired(one_lease bigint default null, up_to int default 100)
-returns int
-language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+-- Returns since when the server has been up without a break: since its start, or since it recovered
+-- from a crash or was promoted. Those two empty `server_start`; the first call after either, or after a
+-- start, records the time.
+create or replace function leasehold.answers_since()
+returns timestamptz
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 declare
-    gone record;
-    taken bigint[];
-    total int := 0;
+    noted timestamptz;
 begin
-    -- A lease that is being renewed, settled or expired by someone else is theirs.
-    for gone in
-        select l.lease_generation, l.job_ids, q.max_attempts, q.max_lost
-          from leasehold.lease l join leasehold.queue q on q.name = l.queue
-         where l.ended_at is null and l.lease_expires_at < statement_timestamp()
-           and (one_lease is null or l.lease_generation = one_lease)
-         order by l.lease_expires_at limit up_to
-           for update of l skip locked
-    loop
-        -- A row that a transaction still works on is left for the next round: never wait here.
-        with free as (
-            select j.id from leasehold.job j
-             where j.id = any (gone.job_ids) and j.lease_generation = gone.lease_generation and j.held
-               and not j.cancel_requested
-               and j.attempts < coalesce(j.max_attempts, gone.max_attempts)
-               and j.lost_count + 1 < gone.max_lost
-             order by j.id for update skip locked
-        ), returned as (
-            update leasehold.job j
-               set held = false, lost_count = j.lost_count + 1,
-                   scheduled_at = statement_timestamp()
-                       + case when j.lost_count = 0 then interval '0'
-                              else interval '5 seconds' * power(2, least(j.lost_count, 10)) end,
-                   last_error = 'the worker was lost: its lease ran out'
-             where j.id in (select id from free)
-               and j.lease_generation = gone.lease_generation and j.held
-            returning j.id, j.queue, j.tag
-        ), counted as (
-            insert into leasehold.tally (queue, tag, what, n)
-            select r.queue, r.tag, 'lost', count(*) from returned r group by r.queue, r.tag
-        )
-        select coalesce(array_agg(r.id), '{}') into taken from returned r;
-        total := total + cardinality(taken);
-        perform leasehold.end_lease(gone.lease_generation, taken);
-    end loop;
-    return total;
+    select s.since into noted from leasehold.server_start s where s.started = pg_postmaster_start_time();
+    if not found then
+        insert into leasehold.server_start as s default values
+        on conflict (only_row) do update set since = excluded.since, started = excluded.started
+         where s.started <> excluded.started;
+        noted := statement_timestamp();
+    end if;
+    return noted;
 end $$;
 
--- Lease cleanup, second step: jobs of expired leases that have no attempt left, or that too many
--- workers died under, are buried; those that someone asked to cancel are cancelled.
-create or replace function leasehold.bury_expired(one_lease bigint default null, up_to int default 100)
-returns int
+-- Lease cleanup: reclaims the jobs of expired leases, the oldest lease first. `burying`: jobs that have
+-- no attempt left, or under which too many workers died, are buried; those with a cancel request are
+-- cancelled. `returning_jobs`: the others go back to the queue at once, with their loss counted. A job
+-- that was lost before waits longer each time. `one_lease`: that one; null: up to `up_to` leases of
+-- which some job could be taken. Leases whose jobs are all locked do not count, or a few hundred of
+-- them would block all others. Returns one row per lease. Internal.
+create or replace function leasehold.take_expired(
+    one_lease bigint, up_to int, burying boolean, returning_jobs boolean
+)
+returns table (queue text, returned int, buried int)
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
 declare
+    answering timestamptz := leasehold.answers_since();
+    overdue bigint;
     gone record;
     cancelling bigint[];
     losing bigint[];
     failing bigint[];
-    total int := 0;
+    going_back bigint[];
+    leases int := 0;
 begin
-    for gone in
-        select l.lease_generation, l.job_ids, l.claimed_by, q.max_attempts, q.max_lost
-          from leasehold.lease l join leasehold.queue q on q.name = l.queue
+    for overdue in
+        select l.lease_generation from leasehold.lease l
          where l.ended_at is null and l.lease_expires_at < statement_timestamp()
            and (one_lease is null or l.lease_generation = one_lease)
-         order by l.lease_expires_at limit up_to
-           for update of l skip locked
+         order by l.lease_expires_at
     loop
-        select coalesce(array_agg(f.id) filter (where f.cancel_requested), '{}'),
-               coalesce(array_agg(f.id) filter (where not f.cancel_requested
-                   and f.lost_count + 1 >= gone.max_lost), '{}'),
-               coalesce(array_agg(f.id) filter (where not f.cancel_requested
-                   and f.lost_count + 1 < gone.max_lost), '{}')
-          into cancelling, losing, failing
-          from (
-            select j.id, j.cancel_requested, j.lost_count from leasehold.job j
-             where j.id = any (gone.job_ids) and j.lease_generation = gone.lease_generation and j.held
-               and (j.cancel_requested
-                    or j.attempts >= coalesce(j.max_attempts, gone.max_attempts)
-                    or j.lost_count + 1 >= gone.max_lost)
-             order by j.id for update skip locked) f;
-        continue when cardinality(cancelling || losing || failing) = 0;
-        perform leasehold.cancel_rows(cancelling, true, gone.lease_generation,
-                                      'cancelled; its worker was lost');
-        total := total
-            + leasehold.bury_rows(losing, gone.lease_generation, 'lost',
-                                  'workers kept dying under this job', gone.claimed_by)
-            + leasehold.bury_rows(failing, gone.lease_generation, 'exhausted',
-                                  'the worker of the last attempt was lost: its lease ran out',
-                                  gone.claimed_by);
-        perform leasehold.end_lease(gone.lease_generation, cancelling || losing || failing);
+        -- The time limit bounds the scan when very many leases are locked.
+        exit when leases >= up_to or clock_timestamp() > statement_timestamp() + interval '10 seconds';
+        -- One block per lease: a trigger or a constraint that refuses one job must not block the
+        -- others.
+        begin
+            -- A lease that another transaction renews, settles or expires is skipped.
+            select l.lease_generation, l.job_ids, l.claimed_by, l.claimed_at, l.queue,
+                   -- A queue without a row has the defaults.
+                   coalesce(q.max_attempts, 25) as max_attempts, coalesce(q.max_lost, 3) as max_lost,
+                   -- A lease that was last renewed before the server came back proves nothing about its
+                   -- worker.
+                   lost.n as loss,
+                   case when lost.n = 0 then 'the server was away: its lease could not be renewed'
+                        else 'the worker was lost: its lease ran out' end as why
+              into gone
+              from leasehold.lease l left join leasehold.queue q on q.name = l.queue
+             cross join lateral (select case when answering > greatest(l.claimed_at, l.lease_expires_at - l.lease)
+                                             then 0 else 1 end as n) lost
+             where l.lease_generation = overdue
+               and l.ended_at is null and l.lease_expires_at < statement_timestamp()
+               for update of l skip locked;
+            continue when not found;
+            -- A row that another transaction has locked is left for the next round: never wait here.
+            select coalesce(array_agg(f.id) filter (where f.cancel_requested), '{}'),
+                   coalesce(array_agg(f.id) filter (where not f.cancel_requested and f.worn), '{}'),
+                   coalesce(array_agg(f.id) filter (where not f.cancel_requested and not f.worn
+                                                      and f.spent), '{}'),
+                   coalesce(array_agg(f.id) filter (where not f.cancel_requested and not f.worn
+                                                      and not f.spent), '{}')
+              into cancelling, losing, failing, going_back
+              from (
+                select j.id, j.cancel_requested,
+                       gone.loss > 0 and j.lost_count + gone.loss >= gone.max_lost as worn,
+                       j.attempts >= coalesce(j.max_attempts, gone.max_attempts) as spent
+                  from leasehold.job j
+                 where j.id = any (gone.job_ids) and j.lease_generation = gone.lease_generation and j.held
+                 order by j.id for update skip locked) f;
+            if not burying then
+                cancelling := '{}';
+                losing := '{}';
+                failing := '{}';
+            end if;
+            if not returning_jobs then
+                going_back := '{}';
+            end if;
+            if cardinality(cancelling || losing || failing || going_back) = 0 then
+                continue when exists (
+                    select from leasehold.job j
+                     where j.id = any (gone.job_ids) and j.lease_generation = gone.lease_generation and j.held);
+            end if;
+            queue := gone.queue;
+            if cancelling <> '{}' then
+                perform leasehold.cancel_rows(cancelling, true, gone.lease_generation,
+                                              'cancelled; its worker was lost');
+            end if;
+            buried := 0;
+            if losing <> '{}' then
+                buried := leasehold.bury_rows(losing, gone.lease_generation, 'lost',
+                                              'workers kept dying under this job', gone.claimed_by);
+            end if;
+            if failing <> '{}' then
+                buried := buried + leasehold.bury_rows(
+                    failing, gone.lease_generation, 'exhausted',
+                    'the worker of the last attempt was lost: its lease ran out', gone.claimed_by);
+            end if;
+            with back as (
+                update leasehold.job j
+                   set held = false, lost_count = j.lost_count + gone.loss,
+                       scheduled_at = statement_timestamp()
+                           + case when gone.loss = 0 or j.lost_count = 0 then interval '0'
+                                  else interval '5 seconds' * power(2, least(j.lost_count, 10)) end,
+                       last_error = gone.why,
+                       errors = leasehold.add_error(j.errors, j.attempts, gone.claimed_by, gone.claimed_at, gone.why)
+                 where j.id = any (going_back)
+                   and j.lease_generation = gone.lease_generation and j.held
+                returning j.queue, j.tag
+            ), counted as (
+                insert into leasehold.tally (queue, tag, what, n)
+                select b.queue, b.tag, 'lost', count(*) from back b group by b.queue, b.tag
+            )
+            select count(*) into returned from back;
+            if returned > 0 then
+                perform leasehold.wake(gone.queue);
+            end if;
+            perform leasehold.end_lease(gone.lease_generation,
+                                        cancelling || losing || failing || going_back);
+            return next;
+            leases := leases + 1;
+        exception when others then
+            raise warning 'lease % could not be expired: %', overdue, sqlerrm;
+        end;
     end loop;
-    return total;
 end $$;
 
--- Notes which jobs an expiry took, and ends the lease when none is left.
--- Only for the functions here: the caller holds the lock on the lease.
+-- Lease cleanup, first step: jobs of expired leases that have an attempt left go back to the queue.
+-- Returns the number of jobs.
+create or replace function leasehold.return_expired(one_lease bigint default null, up_to int default 100)
+returns int
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    select coalesce(sum(t.returned), 0)::int from leasehold.take_expired(one_lease, up_to, false, true) t
+$$;
+
+-- Lease cleanup, second step: buries the others, or cancels those with a cancel request. Returns the
+-- number of jobs that it buried.
+create or replace function leasehold.bury_expired(one_lease bigint default null, up_to int default 100)
+returns int
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    select coalesce(sum(t.buried), 0)::int from leasehold.take_expired(one_lease, up_to, true, false) t
+$$;
+
+-- Records which jobs an expiry took, and ends the lease when none is left. Internal: the caller holds
+-- the lock on the lease.
 create or replace function leasehold.end_lease(generation bigint, taken bigint[])
 returns void
 language sql volatile security definer
@@ -111,63 +171,44 @@ set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $
      where l.lease_generation = generation and l.ended_at is null
 $$;
 
--- Both steps of lease cleanup.
+-- Runs both steps of lease cleanup.
 create or replace function leasehold.expire_leases(up_to int default 100)
 returns table (returned int, buried int)
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
-begin
-    buried := leasehold.bury_expired(null, up_to);
-    returned := leasehold.return_expired(null, up_to);
-    return next;
-end $$;
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    select coalesce(sum(t.returned), 0)::int, coalesce(sum(t.buried), 0)::int
+      from leasehold.take_expired(null, up_to, true, true) t
+$$;
 
--- Lease cleanup by one of many: does nothing when another housekeeper is at it. The lock ends with
--- the statement, so it cannot be stranded in a pooled session; it saves work and guards nothing.
--- `anyway`: without the election, in case that the elected one is a ghost. Says whose jobs they were: one row
--- a queue, or a single one without.
+-- Runs lease cleanup unless another housekeeper does. The lock ends with the statement, so it cannot be
+-- left in a pooled session; it saves work, and correctness does not depend on it. `anyway`: without the
+-- election, in case the elected session hangs. Returns one row per queue whose jobs were returned or
+-- buried, or a single row without a queue.
 create or replace function leasehold.rescue(up_to int default 100, anyway boolean default false)
 returns table (elected boolean, queue text, returned int, buried int)
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
-declare
-    lost_before jsonb;
 begin
     elected := anyway or pg_try_advisory_xact_lock(7305, 2);
+    if elected then
+        return query
+        select true, t.queue, sum(t.returned)::int, sum(t.buried)::int
+          from leasehold.take_expired(null, up_to, true, true) t
+         group by t.queue having sum(t.returned) + sum(t.buried) > 0;
+        if found then
+            return;
+        end if;
+    end if;
     returned := 0;
     buried := 0;
-    if not elected then
-        return next;
-        return;
-    end if;
-    buried := leasehold.bury_expired(null, up_to);
-    -- What was just written down: by this transaction, at this moment. Some of the buried were lost as well.
-    select coalesce(jsonb_object_agg(t.queue, t.n), '{}') into lost_before
-      from (select t.queue, sum(t.n) as n from leasehold.tally t
-             where t.at = statement_timestamp() and t.xmin = pg_current_xact_id()::xid
-               and t.what = 'lost' group by t.queue) t
-     where buried > 0;
-    returned := leasehold.return_expired(null, up_to);
-    if returned + buried = 0 then
-        return next;
-        return;
-    end if;
-    return query
-    select true, t.queue,
-           (coalesce(sum(t.n) filter (where t.what = 'lost'), 0)
-               - coalesce((lost_before ->> t.queue)::bigint, 0))::int,
-           coalesce(sum(t.n) filter (where t.what = 'buried'), 0)::int
-      from leasehold.tally t
-     where t.at = statement_timestamp() and t.xmin = pg_current_xact_id()::xid
-       and t.what in ('lost', 'buried')
-     group by t.queue;
+    return next;
 end $$;
 
--- A lease that ends later than its length allows was written by a clock that has since gone back:
--- shorten it, or a dead worker's jobs would wait for the clock to catch up.
+-- Shortens leases that end later than their length allows: a clock that has been set back since wrote
+-- them. Otherwise a dead worker's jobs would wait for the clock to catch up.
 create or replace function leasehold.clamp_leases()
 returns int
-language sql volatile security definer set search_path = leasehold, pg_temp as $$
+language sql volatile security definer set search_path = leasehold, pg_temp set enable_seqscan = off as $$
     with shortened as (
         update leasehold.lease l set lease_expires_at = statement_timestamp() + l.lease
          where l.ended_at is null
@@ -176,8 +217,8 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
     select count(*)::int from shortened
 $$;
 
--- Looks at up to `up_to` waiting jobs after the id `after_id` and sets aside those that were not
--- started in time. Answers how many, and where to go on (null: the end was reached).
+-- Reads up to `up_to` jobs after the id `after_id` and buries waiting ones that have expired. Returns
+-- how many, and the id to read on from (null: the end was reached).
 create or replace function leasehold.expire_jobs(after_id bigint default 0, up_to int default 5000)
 returns table (expired int, next_id bigint)
 language plpgsql volatile security definer
@@ -206,11 +247,11 @@ begin
     insert into leasehold.dead_job
         (id, enqueued_at, scheduled_at, expires_at, lease_generation, priority, attempts,
          max_attempts, lost_count, cause, queue, name, tag, kwargs, idempotency_key, last_error,
-         trace_context)
+         trace_context, errors)
     select g.id, g.enqueued_at, g.scheduled_at, g.expires_at, g.lease_generation, g.priority,
            g.attempts, g.max_attempts, g.lost_count, 'expired', g.queue, g.name, g.tag, g.kwargs,
            g.idempotency_key, coalesce(g.last_error, 'not started before it expired'),
-           g.trace_context
+           g.trace_context, g.errors
       from gone g;
     get diagnostics expired = row_count;
     if seen < up_to then
@@ -219,44 +260,40 @@ begin
     return next;
 end $$;
 
--- Gives back jobs that are held by a lease which is not there, among those after `after_id` and up
--- to `last_id`. No transition makes such a job, but a hand can, and nothing else would free it.
+-- Reclaims jobs that are held by a lease that does not exist, among those after `after_id` and up to
+-- `last_id`. No transition creates such a job, but a manual change can, and nothing else would free it.
 create or replace function leasehold.return_strays(after_id bigint, last_id bigint)
 returns int
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+set search_path = leasehold, pg_temp set enable_nestloop = on set enable_seqscan = off
+set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     strays bigint[];
-    seen bigint[];
     returned int;
 begin
-    select array_agg(j.id), array_agg(j.lease_generation) into strays, seen
-      from leasehold.job j
-     where j.id > after_id and j.id <= last_id and j.held
-       and not exists (select from leasehold.lease l
-                        where l.lease_generation = j.lease_generation and l.ended_at is null);
-    if strays is null then
-        return 0;
-    end if;
-    -- The generation that was seen: a job that was claimed meanwhile has another one, and a lease
-    -- that this statement may not see yet.
-    with free as (
-        select j.id from unnest(strays, seen) as s (id, generation)
-          join leasehold.job j on j.id = s.id and j.lease_generation = s.generation and j.held
-         order by j.id for update of j skip locked
-    )
+    -- Lock first and check again, in two statements: a job that was claimed meanwhile has a lease that
+    -- the first one may not see. A look-up per job, not a join: a session that planned it while there
+    -- was no lease would compare every job with every lease. Inner `coalesce`: see `settle_after`.
+    select array_agg(s.id) into strays
+      from (select j.id from leasehold.job j
+             where j.id > after_id and j.id <= last_id and j.held
+               and coalesce((select false from leasehold.lease l
+                              where l.lease_generation = j.lease_generation
+                                and coalesce(l.ended_at, 'infinity') = 'infinity'), true)
+             order by j.id for update of j skip locked) s;
     update leasehold.job j
        set held = false, lost_count = j.lost_count + 1, scheduled_at = statement_timestamp(),
            last_error = 'it was held by a lease that does not exist'
-     where j.id in (select id from free) and j.held
-       and not exists (select from leasehold.lease l
-                        where l.lease_generation = j.lease_generation and l.ended_at is null);
+     where j.id = any (strays) and j.held
+       and coalesce((select false from leasehold.lease l
+                      where l.lease_generation = j.lease_generation
+                        and coalesce(l.ended_at, 'infinity') = 'infinity'), true);
     get diagnostics returned = row_count;
     return returned;
 end $$;
 
--- The next piece of the walk over all jobs: sets late ones aside and gives strays back. The pieces
--- are shared by all housekeepers, one every `every`.
+-- Walks the next piece of all jobs: buries expired ones and reclaims strays. All housekeepers share the
+-- pieces, one per `every`.
 create or replace function leasehold.walk_jobs(every interval default interval '1 second', up_to int default 5000)
 returns table (expired int, strays int)
 language plpgsql volatile security definer
@@ -268,16 +305,19 @@ begin
     expired := 0;
     strays := 0;
     select d.after_id into place from leasehold.duty d
-     where d.name = 'walk_jobs' and d.ran_at <= statement_timestamp() - every
+     where d.name = 'walk_jobs'
+       and (d.ran_at + d.cooldown <= statement_timestamp() - every
+            -- The clock was set back.
+            or d.ran_at > statement_timestamp() + interval '1 minute')
        for update skip locked;
     if found then
         select e.expired, e.next_id into expired, following from leasehold.expire_jobs(place, up_to) e;
         strays := leasehold.return_strays(place, coalesce(following, 9223372036854775807));
-        -- A walk past the remains of many finished jobs is slow: the next one waits fifty times as
+        -- A walk past the dead tuples of many finished jobs is slow: the next one waits 50 times as
         -- long as this one took.
         update leasehold.duty d
-           set after_id = coalesce(following, 0),
-               ran_at = clock_timestamp() + 50 * (clock_timestamp() - statement_timestamp())
+           set after_id = coalesce(following, 0), ran_at = clock_timestamp(),
+               cooldown = least(50 * (clock_timestamp() - statement_timestamp()), interval '30 minutes')
          where d.name = 'walk_jobs';
     end if;
     return next;

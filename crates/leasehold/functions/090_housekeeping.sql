@@ -1,60 +1,7 @@
--- Removes what nobody needs any more, a bounded number of rows a call.
--- Finished jobs go by dropping partitions: see `drop_history`.
-create or replace function leasehold.prune(
-    up_to int default 5000,
-    dead_for interval default null,
-    ended_leases_for interval default interval '2 minutes'
-)
-returns table (leases int, keys int, markers int, workers int, dead int)
-language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
-declare
-    old_queues text[];
-    old_keys text[];
-begin
-    delete from leasehold.lease l where l.lease_generation = any (array(
-        select e.lease_generation from leasehold.lease e
-         where e.ended_at < statement_timestamp() - ended_leases_for
-         limit up_to for update skip locked));
-    get diagnostics leases = row_count;
-    -- A key stays while its job waits or runs. Its job is looked for when the key is locked, in a
-    -- statement of its own: one that looked before would miss a job that was made meanwhile.
-    select array_agg(e.queue), array_agg(e.key) into old_queues, old_keys
-      from (select k.queue, k.key from leasehold.idempotency_key k
-             where k.holds_until < statement_timestamp()
-               and not exists (select from leasehold.job j where j.id = k.job_id)
-             order by k.holds_until limit up_to for update skip locked) e;
-    delete from leasehold.idempotency_key k
-     using unnest(old_queues, old_keys) as old (queue, key)
-     where k.queue = old.queue and k.key = old.key
-       and not exists (select from leasehold.job j where j.id = k.job_id);
-    get diagnostics keys = row_count;
-    -- A mark stays while its job can still run.
-    delete from leasehold.once_marker m where (m.scope, m.step) in (
-        select e.scope, e.step from leasehold.once_marker e
-         where e.keep_until < statement_timestamp()
-           and not exists (select from leasehold.job j where j.id = e.job_id)
-           and not exists (select from leasehold.dead_job d where d.id = e.job_id)
-         order by e.keep_until limit up_to for update skip locked);
-    get diagnostics markers = row_count;
-    delete from leasehold.worker w
-     where w.last_seen_at < statement_timestamp() - interval '1 day';
-    get diagnostics workers = row_count;
-    dead := 0;
-    if dead_for is not null then
-        delete from leasehold.dead_job d where d.id = any (array(
-            select e.id from leasehold.dead_job e
-             where e.died_at < statement_timestamp() - dead_for
-             limit up_to for update skip locked));
-        get diagnostics dead = row_count;
-    end if;
-    return next;
-end $$;
-
--- Makes the history partitions of the coming days. Answers with the number made.
+-- Creates the history partitions of the coming days. Returns the number created.
 --
--- Attaching asks for a lock that finishes do not mind, except on the partition that takes the rest.
--- It waits a second at most, and leaves the work for next time: every finish queues up behind it.
+-- ATTACH takes a lock that does not block finishes, except on the default partition. It waits one
+-- second at most, and leaves the work for next time: every finish queues behind it.
 create or replace function leasehold.extend_history(days int default 7)
 returns int
 language plpgsql volatile security definer
@@ -76,7 +23,8 @@ begin
                 part, day::timestamp at time zone 'UTC', (day + 1)::timestamp at time zone 'UTC');
             made := made + 1;
         exception
-            -- The clock was ahead once and rows of that day are in the rest: it goes on taking them.
+            -- The clock was ahead once and rows of that day are in the default partition, which keeps
+            -- taking them.
             when check_violation then null;
             when duplicate_table or unique_violation then null; -- made by another housekeeper meanwhile
             when lock_not_available then return made;
@@ -85,8 +33,20 @@ begin
     return made;
 end $$;
 
--- Drops history partitions whose last day is older than `keep`. Answers with the number dropped.
--- Every finish queues up behind a drop, so it waits a second at most: see `extend_history`.
+-- Refuses a negative time. By dates: an interval of months and days with different signs has no length
+-- of its own.
+create or replace function leasehold.check_time(what text, given interval)
+returns void
+language plpgsql stable set search_path = leasehold, pg_temp as $$
+begin
+    if statement_timestamp() - given > statement_timestamp() then
+        raise exception '% is %, which is negative', what, given
+            using errcode = 'LH002', hint = 'Give a time such as interval ''7 days''.';
+    end if;
+end $$;
+
+-- Drops history partitions whose last day is older than `keep`. Returns the number dropped. Every
+-- finish queues behind a drop, so it waits one second at most: see `extend_history`.
 create or replace function leasehold.drop_history(keep interval)
 returns int
 language plpgsql volatile security definer
@@ -95,7 +55,15 @@ declare
     part record;
     dropped int := 0;
 begin
-    delete from leasehold.history_rest where finished_at < statement_timestamp() - keep;
+    perform leasehold.check_time('keep', keep);
+    -- The default partition takes what no other does. Its rows must not keep the partitions from being
+    -- dropped.
+    begin
+        delete from leasehold.history_rest where ctid = any (array(
+            select h.ctid from leasehold.history_rest h
+             where h.finished_at < statement_timestamp() - keep limit 20000));
+    exception when lock_not_available then null;
+    end;
     for part in
         select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
          where i.inhparent = 'leasehold.history'::regclass and c.relname ~ '^history_\d{8}$'
@@ -112,19 +80,22 @@ begin
     return dropped;
 end $$;
 
--- Fires one slot of a schedule: moves `next_slot` from the value the caller saw and inserts the
--- job, both or neither. Null: somebody else fired it, or the schedule was paused or removed.
+-- Fires one slot of a schedule: moves `next_slot` from the value the caller saw and inserts the job,
+-- both or neither. Returns null if another worker fired it, or the schedule was paused or removed. A
+-- schedule that a transaction has locked is left for the next look: the others must not wait for it.
 create or replace function leasehold.fire_schedule(
     of_name text, slot timestamptz, following timestamptz, passed bigint default 0, with_job boolean default true
 )
 returns bigint
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
 declare
     entry leasehold.schedule;
     made bigint;
 begin
     update leasehold.schedule s
-       set next_slot = following, missed_slots = s.missed_slots + passed,
+       set next_slot = following, moved_at = statement_timestamp(),
+           missed_slots = s.missed_slots + passed,
            last_slot = case when with_job then slot else s.last_slot end
      where s.name = of_name and s.next_slot = slot and s.paused_at is null
     returning * into entry;
@@ -141,7 +112,37 @@ begin
     return made;
 end $$;
 
--- A worker says that it is alive.
+-- Returns schedules that code declared and no running worker declares any more. They still fire.
+create or replace function leasehold.undeclared_schedules()
+returns table (name text, declared_by text, last_declared_at timestamptz)
+language sql stable security definer set search_path = leasehold, pg_temp as $$
+    select s.name, s.declared_by, s.last_declared_at from leasehold.schedule s
+     where s.declared_by is not null and s.paused_at is null
+       and s.last_declared_at < statement_timestamp() - interval '1 day'
+     order by s.name limit 1000
+$$;
+
+-- Removes a schedule that code declared and declares no longer. Returns false if there is none, or an
+-- operator added it.
+create or replace function leasehold.retire_schedule(name text, actor text)
+returns boolean
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
+#variable_conflict use_variable
+declare
+    gone leasehold.schedule;
+begin
+    delete from leasehold.schedule s where s.name = name and s.declared_by is not null
+    returning * into gone;
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'retire', 'schedule ' || gone.name, concat_ws(' ', gone.cron, gone.zone, gone.job_name));
+    return true;
+end $$;
+
+-- Records that a worker is alive.
 create or replace function leasehold.register_worker(
     of_id text, of_name text, of_host text, of_pid int, of_version text, of_queues text[],
     of_names text[], of_slots int, is_busy int, is_draining boolean
@@ -150,7 +151,10 @@ returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
     insert into leasehold.worker as w
         (id, name, host, pid, version, queues, names, slots, busy, draining_since)
-    values (of_id, of_name, of_host, of_pid, of_version, of_queues, of_names, of_slots, is_busy,
+    values (left(of_id, 200), left(of_name, 200), left(of_host, 200), of_pid, left(of_version, 200),
+            -- Readers expect names: a null among them would break every list of workers.
+            array_remove(of_queues, null), array_remove(of_names, null), greatest(of_slots, 0),
+            greatest(is_busy, 0),
             case when is_draining then statement_timestamp() end)
     on conflict (id) do update
         set last_seen_at = statement_timestamp(), busy = excluded.busy,

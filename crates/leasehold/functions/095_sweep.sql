@@ -1,15 +1,27 @@
--- What a sweep knows beside the rows of its table. The statements on those rows are made by the
--- library for each table; these functions keep the run, the failures and the counts.
+-- What the engine stores about a sweep besides the rows of its table. The library generates the
+-- statements on those rows for each table; these functions keep the run, the failures and the counts.
 
--- The number of a claim. Workers may draw one here; everything else about generations is not theirs.
+-- Returns the number of a claim. Workers have the right to draw one here, but no other access to
+-- generations.
 create or replace function leasehold.next_claim()
 returns bigint
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
     select leasehold.next_generation()
 $$;
 
--- Declares a sweep. The same declaration again changes nothing of its run: a deploy neither repeats
--- nor drops a night. A sweep that is due stays due, whatever its new clock says.
+-- Returns the role that calls a function that runs with the owner's rights.
+create or replace function leasehold.calling_role()
+returns text
+language sql stable set search_path = leasehold, pg_temp as $$
+    select case current_setting('role') when 'none' then session_user else current_setting('role') end
+$$;
+
+-- Declares a sweep. Repeating the same declaration changes nothing of its run: a deploy neither repeats
+-- nor drops a night. A sweep that is due stays due, whatever its new schedule is.
+--
+-- Refuses a table without its schema, which would be another table to a session with another
+-- `search_path`; a sweep of another role with a change of its table, columns or states; and a second
+-- sweep whose claims the first one's watchdog would take for its own.
 create or replace function leasehold.declare_sweep(
     of_name text, of_table text, of_key text, of_key_type text, of_order text, of_status text,
     word_waiting text, word_claimed text, word_done text, of_claimed_at text, of_claim text,
@@ -17,14 +29,59 @@ create or replace function leasehold.declare_sweep(
     of_cron text, of_zone text, of_every interval, first_run timestamptz
 )
 returns void
-language sql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    caller text := leasehold.calling_role();
+    owner text;
+    other text;
+begin
+    if position('.' in of_table) = 0 then
+        raise exception 'the table of sweep %, %, has no schema', of_name, quote_literal(of_table)
+            using errcode = 'LH002', hint = 'Write it as schema.table.';
+    end if;
+    perform from leasehold.sweep s
+      where s.name = of_name and s.declared_by is not null
+        and (s.table_name, s.key_column, s.order_column, s.status_column, s.waiting, s.claimed, s.done,
+             s.claimed_at_column, s.claim_column)
+            is not distinct from
+            (of_table, of_key, of_order, of_status, word_waiting, word_claimed, word_done,
+             of_claimed_at, of_claim);
+    if not found then
+        -- Two concurrent declarations must see each other.
+        lock table leasehold.sweep in share row exclusive mode;
+        -- A role that was dropped owns nothing; a role that the caller is a member of counts as the
+        -- caller.
+        select s.declared_by into owner from leasehold.sweep s
+          join pg_roles r on r.rolname = s.declared_by
+         where s.name = of_name and not pg_has_role(caller, r.oid, 'member');
+        if found then
+            raise exception 'sweep % belongs to role %; role % cannot change its table, columns or states',
+                of_name, owner, caller
+                using errcode = 'LH002', hint = format(
+                    'Choose another name for the sweep, or grant %I to %I.', owner, caller);
+        end if;
+        select s.name into other from leasehold.sweep s
+         where s.name <> of_name and s.table_name = of_table
+           and ((s.status_column = of_status and s.claimed = word_claimed)
+                or (s.status_column <> of_status
+                    and (s.claim_column = of_claim or s.claimed_at_column = of_claimed_at)))
+         order by s.name limit 1;
+        if found then
+            raise exception 'sweeps % and % of table % would take each other''s claims for their own',
+                of_name, other, of_table
+                using errcode = 'LH002', hint = format(
+                    'Give each its own claimed state, or its own claim and claimed_at columns. If no '
+                    'worker has sweep %1$s any more: select leasehold.forget_sweep(%2$L, ''your name'')',
+                    other, other);
+        end if;
+    end if;
     insert into leasehold.sweep as s
         (name, table_name, key_column, key_type, order_column, status_column, waiting, claimed, done,
          claimed_at_column, claim_column, batch, max_attempts, watchdog_after, watchdog_every,
-         watchdog_most, cron, zone, every, next_run_at)
+         watchdog_most, cron, zone, every, next_run_at, declared_by)
     values (of_name, of_table, of_key, of_key_type, of_order, of_status, word_waiting, word_claimed,
             word_done, of_claimed_at, of_claim, of_batch, of_max_attempts, after, check_every, most,
-            of_cron, of_zone, of_every, coalesce(first_run, statement_timestamp()))
+            of_cron, of_zone, of_every, coalesce(first_run, statement_timestamp()), caller)
     on conflict (name) do update
         set table_name = excluded.table_name, key_column = excluded.key_column,
             key_type = excluded.key_type, order_column = excluded.order_column,
@@ -39,11 +96,14 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
                 when (s.cron, s.zone, s.every) is not distinct from
                      (excluded.cron, excluded.zone, excluded.every) then s.next_run_at
                 else excluded.next_run_at end,
-            cron = excluded.cron, zone = excluded.zone, every = excluded.every
-$$;
+            cron = excluded.cron, zone = excluded.zone, every = excluded.every,
+            -- The first role keeps it: workers under several roles run the same sweep.
+            declared_by = case when exists (select from pg_roles r where r.rolname = s.declared_by)
+                               then s.declared_by else excluded.declared_by end;
+end $$;
 
--- Whether a sweep is due, and for which moment. The first worker that asks opens the run; later ones
--- join it. Nothing is written while there is nothing to do.
+-- Returns whether a sweep is due, and for which slot. The first worker that asks opens the run; later
+-- ones join it. Writes nothing while there is nothing to do.
 create or replace function leasehold.begin_sweep(of_name text)
 returns table (due boolean, slot timestamptz)
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -61,8 +121,8 @@ begin
     return next;
 end $$;
 
--- Ends the run that was due at `slot`; the next one is at `following`, or after a pause. False: it was
--- ended already, or someone asked for another one meanwhile, or the sweep is paused; look again.
+-- Ends the run that was due at `slot`; the next one is at `following`, or after a pause. Returns false
+-- if it was ended already, another run was requested meanwhile, or the sweep is paused; look again.
 create or replace function leasehold.close_sweep(
     of_name text, slot timestamptz, following timestamptz, pause interval default null
 )
@@ -76,7 +136,7 @@ begin
     return found;
 end $$;
 
--- Adds to the counts of a sweep. Answers whether its loops may go on: false while it is paused.
+-- Adds to the counts of a sweep. Returns whether its loops may continue: false while it is paused.
 create or replace function leasehold.count_sweep(
     of_name text, more_claimed bigint, more_finished bigint, more_failed bigint, more_lost bigint
 )
@@ -97,8 +157,8 @@ begin
     return coalesce(goes_on, false);
 end $$;
 
--- Takes the next turn of a sweep's watchdog. False: another worker had it less than an interval ago.
--- No lock is held: when the one who took the turn dies, the next turn is somebody else's.
+-- Takes the next turn of a sweep's watchdog. Returns false if another worker took it less than an
+-- interval ago. No lock is held: if the worker dies, another one takes the next turn.
 create or replace function leasehold.take_watch(of_name text)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -107,13 +167,13 @@ begin
      where s.name = of_name
        and (s.watchdog_ran_at is null
             or s.watchdog_ran_at <= statement_timestamp() - s.watchdog_every
-            -- The clock went back.
+            -- The clock was set back.
             or s.watchdog_ran_at > statement_timestamp() + s.watchdog_every);
     return found;
 end $$;
 
--- Writes down what the watchdog brought back, and wakes the sweep: rows that went back must not wait
--- for the next night.
+-- Records how many rows the watchdog reset, and makes the sweep due: reset rows must not wait for the
+-- next night.
 create or replace function leasehold.note_watch(of_name text, more_reset bigint)
 returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -123,7 +183,7 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
      where s.name = of_name
 $$;
 
--- Writes down how many rows are due, as whoever has the sweep counted them.
+-- Records how many rows are due, as a worker counted them with its own rights.
 create or replace function leasehold.note_due(of_name text, due bigint)
 returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -131,9 +191,24 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
      where s.name = of_name
 $$;
 
--- Notes that rows failed under a claim. The caller has made sure that the claim still holds them.
--- A row that is out of attempts, or whose handler said that another is useless, is dead.
--- Says of each row how often it failed and whether it is dead.
+-- Records how many rows are claimed, how many of them have no failure and how many should have been
+-- reset, as a worker counted them with its own rights. Functions that run as the owner never read a
+-- swept table: it may be a view, or have a policy, whose code would run as the owner too.
+create or replace function leasehold.note_claimed(
+    sweep text, claimed bigint, unfailed bigint, stuck bigint, oldest timestamptz
+)
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    update leasehold.sweep s
+       set claimed_now = note_claimed.claimed, unfailed_now = note_claimed.unfailed,
+           stuck_now = note_claimed.stuck, oldest_claim_at = note_claimed.oldest,
+           claims_counted_at = statement_timestamp()
+     where s.name = note_claimed.sweep
+$$;
+
+-- Records that rows failed under a claim. The caller has made sure that the claim still holds them. A
+-- row is dead if it has no attempt left, or if its handler reported a final failure. Returns for each
+-- row how often it failed and whether it is dead.
 create or replace function leasehold.fail_swept(
     of_sweep text, keys text[], whys text[], finals boolean[], of_claim bigint, max_attempts int,
     base interval, cap interval
@@ -160,12 +235,12 @@ begin
                                  + leasehold.backoff(f.attempts + 1, base, cap) end,
             dead_at = case when excluded.dead_at is not null or f.attempts + 1 >= max_attempts
                            then statement_timestamp() end
-      -- Told twice of the same failure: counted once.
+      -- A failure that is reported twice counts once.
       where f.claim <> excluded.claim
     returning f.key, f.attempts, f.dead_at is not null;
 end $$;
 
--- Makes a sweep due now. False: there is no such sweep.
+-- Makes a sweep due now. Returns false if there is no such sweep.
 create or replace function leasehold.run_sweep(of_name text, actor text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -179,8 +254,8 @@ begin
     return found;
 end $$;
 
--- Stops a sweep's claims; the batch that a loop has in hand is finished. False: paused already, or
--- no such sweep.
+-- Stops a sweep's claims; loops finish their current batches. Returns false if it is paused already, or
+-- there is no such sweep.
 create or replace function leasehold.pause_sweep(of_name text, actor text, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -195,7 +270,7 @@ begin
     return true;
 end $$;
 
--- Lets a sweep go on. False: it was not paused.
+-- Resumes a sweep. Returns false if it was not paused.
 create or replace function leasehold.resume_sweep(of_name text, actor text)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -209,8 +284,40 @@ begin
     return true;
 end $$;
 
--- Lets dead rows go back: the watchdog, who alone may do that, resets them at its next turn, which is
--- now. Their failures are counted from the start. Null keys: all dead rows of the sweep. Gives the
+-- Makes the workers of a sweep run its watchdog now, with their own rights. Returns false if there is
+-- no such sweep.
+create or replace function leasehold.watch_sweep(sweep text, actor text)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    update leasehold.sweep s set watchdog_ran_at = null where s.name = watch_sweep.sweep;
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject)
+    values (watch_sweep.actor, 'watch', 'sweep ' || watch_sweep.sweep);
+    return true;
+end $$;
+
+-- Removes a sweep that no worker has any more, with the failures of its rows. Its table is left alone.
+-- A worker that still has the sweep continues and counts nothing; its next start declares it anew.
+-- Returns false if there is no such sweep.
+create or replace function leasehold.forget_sweep(sweep text, actor text)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+begin
+    delete from leasehold.sweep s where s.name = forget_sweep.sweep;
+    if not found then
+        return false;
+    end if;
+    delete from leasehold.sweep_failure f where f.sweep = forget_sweep.sweep;
+    insert into leasehold.audit (actor, action, subject)
+    values (forget_sweep.actor, 'forget', 'sweep ' || forget_sweep.sweep);
+    return true;
+end $$;
+
+-- Redrives dead rows: the watchdog, which alone may do that, resets them at its next turn, which is
+-- now. Their failures are counted from the start. Null keys: all dead rows of the sweep. Returns the
 -- keys.
 create or replace function leasehold.redrive_sweep(of_name text, keys text[], actor text, up_to int default 10000)
 returns setof text
@@ -239,7 +346,7 @@ begin
     return query select unnest(moved);
 end $$;
 
--- Sweeps with their state in words and the rows that failed, each count up to ten thousand.
+-- Sweeps with their state by name and the rows that failed, each count up to ten thousand.
 create or replace view leasehold.sweep_state as
 select s.name, s.table_name,
        case when s.paused_at is not null then 'paused'

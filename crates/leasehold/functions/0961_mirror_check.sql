@@ -1,8 +1,8 @@
--- What the check of a mirror keeps: its place, what it found, what is counted and what may be
+-- What the check of a mirror stores: its cursor, what it found, its counts and which deletions may be
 -- forgotten.
 
--- Takes the next range of a mirror's check. No row: it is not due, or somebody is at it. Who takes it
--- and dies holds it up for two minutes.
+-- Takes the next range of a mirror's check. Returns no row if the range is not due or is being checked.
+-- A checker that dies blocks the range for two minutes.
 create or replace function leasehold.take_check(of_name text)
 returns table (token bigint, after text, round_started_at timestamptz)
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -15,15 +15,15 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
            round_repaired = case when m.check_after is null then 0 else m.round_repaired end
      where m.name = of_name
        and (m.check_due_at <= statement_timestamp()
-            -- The clock went back.
+            -- The clock was set back.
             or m.check_due_at > statement_timestamp() + m.check_every + interval '1 minute')
        and (m.check_busy_until is null or m.check_busy_until <= statement_timestamp()
             or m.check_busy_until > statement_timestamp() + interval '10 minutes')
     returning m.check_token, m.check_after, m.round_started_at
 $$;
 
--- Ends a range of the check. `next_after` null: the round is over, and what it found is published.
--- False: it took too long, and somebody else has taken the range.
+-- Ends a range of the check. `next_after` null: the round is over, and its result is published. Returns
+-- false if it took too long, and another worker has taken the range.
 create or replace function leasehold.end_check(
     of_name text, of_token bigint, next_after text, more_rows bigint, more_repaired bigint,
     pause interval
@@ -48,7 +48,8 @@ begin
     return true;
 end $$;
 
--- Writes down what a whole round found: equal as of its start, if nothing is left different.
+-- Publishes the result of a whole round: equal as of its start, if no difference is left, and if the
+-- store has searched one set all that time. A comparison with a set that was lost since proves nothing.
 create or replace function leasehold.publish_check(
     of_name text, began timestamptz, of_rows bigint, of_repaired bigint
 )
@@ -58,20 +59,22 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
        set checked_at = statement_timestamp(), rows_checked = of_rows, repaired = of_repaired,
            repaired_total = m.repaired_total + of_repaired, rounds = m.rounds + 1,
            differences = d.found, oldest_difference = d.oldest,
-           equal_as_of = case when d.found = 0 then greatest(m.equal_as_of, began)
-                              else m.equal_as_of end
+           equal_as_of = case when d.found = 0 and (m.adopted_at is null or m.adopted_at < began)
+                              then greatest(m.equal_as_of, began) else m.equal_as_of end
       from (select count(*) as found, min(first_seen) as oldest
               from leasehold.mirror_difference where mirror = of_name) d
      where m.name = of_name
     returning m.equal_as_of
 $$;
 
--- Which of these rows have jobs, and since when a change has waited: null if none does, and the row is only
--- to be looked at again. Jobs are read as a whole and laid beside the rows, never once for each row.
-create or replace function leasehold.mirror_pending(of_mirror text, keys text[])
-returns table (key text, since timestamptz)
+-- Returns which of these rows have jobs. For jobs that change the row: since when the oldest waits,
+-- which version the row had before it and whether that was a deletion; `known` false: one of them does
+-- not record the version. Jobs are read once, by their queue, and joined with the rows, never once per
+-- row.
+create or replace function leasehold.mirror_waiting(mirror text, keys text[])
+returns table (key text, since timestamptz, before numeric, gone boolean, known boolean)
 language plpgsql stable security definer
-set search_path = leasehold, pg_temp
+set search_path = leasehold, pg_temp set enable_seqscan = off
 set enable_nestloop = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -80,22 +83,33 @@ begin
     if cardinality(keys) = 0 then
         return;
     end if;
-    select * into m from leasehold.mirror where name = of_mirror;
+    select * into m from leasehold.mirror w where w.name = mirror_waiting.mirror;
     return query
-    select k.key, min(j.enqueued_at) filter (
-               where j.kwargs ? 'changed' or j.idempotency_key = leasehold.mirror_mark(m.name, k.key))
-      from unnest(keys) as k (key)
-      join leasehold.job j
-        on j.kwargs ->> m.job_field
-           = leasehold.mirror_kwargs(m.key_kind, m.job_field, k.key) ->> m.job_field
-     where j.queue = m.queue and j.name = m.job_name
-     group by k.key;
+    select n.key, min(n.at), min(n.before), (array_agg(n.gone order by n.before))[1],
+           coalesce(bool_and(n.before is not null) filter (where n.at is not null), false)
+      from (select k.key,
+                   case when c.changes then j.enqueued_at end as at,
+                   case when c.changes and jsonb_typeof(j.kwargs -> 'before') = 'number'
+                        then (j.kwargs -> 'before')::numeric end as before,
+                   case when c.changes then j.kwargs ? 'gone' end as gone
+              from unnest(keys) as k (key)
+              join leasehold.job j
+                on j.kwargs ->> m.job_field
+                   = leasehold.mirror_kwargs(m.key_kind, m.job_field, k.key) ->> m.job_field
+             cross join lateral (select j.kwargs ? 'changed'
+                     or j.idempotency_key = leasehold.mirror_mark(m.name, k.key) as changes) c
+             where j.queue = m.queue and j.name = m.job_name) n
+     group by n.key;
 end $$;
 
--- Notes what is unequal, and makes a job for each row that has none. A row that changed since the
--- round began is not a difference yet: its own job is on its way. Only if nothing older waits: a change
--- that was made before the round is missing from the store all the same. A row that stays unequal gets
--- another job a minute later, then two, up to a day.
+-- Records differences, and enqueues a job for each row that has none. A row that changed since the
+-- round began is not a difference yet, because its own job will write it. But that is only so if no
+-- older change waits, and if the store holds at least the version from before that job. Otherwise a
+-- change that was made before the round is missing from the store, whatever became of its job. A row
+-- that stays different gets another job a minute later, then after two, up to a day.
+--
+-- If more jobs wait than can be read in a second, every row that differs counts as different, and none
+-- gets a job: it may have one.
 create or replace function leasehold.mirror_differs(
     of_mirror text, began timestamptz, keys text[], kinds text[], sources bigint[], helds bigint[]
 )
@@ -105,8 +119,11 @@ set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $
 declare
     m leasehold.mirror;
     wanted text[];
+    too_many boolean;
 begin
     select * into m from leasehold.mirror where name = of_mirror;
+    too_many := (select count(*) from (
+        select from leasehold.job j where j.queue = m.queue limit 500001) c) > 500000;
     with marked as materialized (
         select a.key, a.kind, a.source, a.held, j.enqueued_at as since
           from unnest(keys, kinds, sources, helds) as a (key, kind, source, held)
@@ -114,13 +131,16 @@ begin
             on i.queue = m.queue and i.key = leasehold.mirror_mark(m.name, a.key)
           left join leasehold.job j on j.id = i.job_id
     ), asked as materialized (
-        -- A mark names the newest job of a row; an older one may be running beside it.
-        select a.key, a.kind, a.source, a.held, least(a.since, p.since) as since,
-               a.since is not null or p.key is not null as has_job
+        -- A mark names the newest job of a row; an older one may be running at the same time.
+        select a.key, a.kind, a.source, a.held,
+               a.since is not null or p.key is not null or too_many as has_job,
+               coalesce(least(a.since, p.since) >= began and p.known
+                        and ((p.gone and a.kind = 'missing') or coalesce(a.held, 0) >= p.before),
+                        false) as is_on_its_way
           from marked a
-          left join leasehold.mirror_pending(
+          left join leasehold.mirror_waiting(
                         m.name, array(select n.key from marked n
-                                       where n.since is null or n.since >= began)) p
+                                       where not too_many and (n.since is null or n.since >= began))) p
             on p.key = a.key
     ), noted as (
         insert into leasehold.mirror_difference as d
@@ -128,7 +148,7 @@ begin
         select m.name, a.key, a.kind, a.source, a.held,
                case when a.has_job then 0 else 1 end,
                case when a.has_job then null else statement_timestamp() end
-          from asked a where a.since is null or a.since < began
+          from asked a where not a.is_on_its_way
          order by a.key collate "C"
         on conflict (mirror, key) do update
             set kind = excluded.kind, source_version = excluded.source_version,
@@ -149,31 +169,35 @@ begin
     return next;
 end $$;
 
--- Rows of a range were seen equal, but for those that are named.
+-- Removes the differences of a range that was seen equal, except for the given keys. `looked` is the
+-- database's time before the comparison began. A difference that was recorded since stays: another
+-- check saw it after this one compared the row.
 create or replace function leasehold.mirror_equal(
-    of_mirror text, after text, up_to text, but text[] default '{}'
+    of_mirror text, after text, up_to text, but text[], looked timestamptz
 )
 returns void
 language sql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off as $$
     delete from leasehold.mirror_difference d
-     -- No key is empty. The end of a range is looked up among the differences themselves where there is
-     -- none, so that both ends are found by the index.
+     -- No key is empty. A range without an end gets the last difference as its end, so that the index
+     -- finds both ends.
      where d.mirror = of_mirror and d.key > coalesce(after, '')
        and d.key <= coalesce(up_to, (select max(l.key) from leasehold.mirror_difference l
                                       where l.mirror = of_mirror))
+       and d.last_seen < looked
        and not exists (select from unnest(but) as b (key) where b.key = d.key)
 $$;
 
--- Rows were seen equal.
-create or replace function leasehold.mirror_seen(of_mirror text, keys text[])
+-- Removes the differences of rows that were seen equal, and not before `looked`: see `mirror_equal`.
+create or replace function leasehold.mirror_seen(of_mirror text, keys text[], looked timestamptz)
 returns void
 language sql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off as $$
-    delete from leasehold.mirror_difference d where d.mirror = of_mirror and d.key = any (keys)
+    delete from leasehold.mirror_difference d
+     where d.mirror = of_mirror and d.key = any (keys) and d.last_seen < looked
 $$;
 
--- Deletions that are old enough to be forgotten.
+-- Returns deletions that are old enough to be forgotten.
 create or replace function leasehold.mirror_old_gone(of_mirror text, up_to int default 1000)
 returns table (key text, version bigint)
 language sql stable security definer set search_path = leasehold, pg_temp as $$
@@ -184,7 +208,7 @@ language sql stable security definer set search_path = leasehold, pg_temp as $$
      order by g.gone_at limit up_to
 $$;
 
--- The store has forgotten them. One that was renewed meanwhile stays.
+-- Removes deletions that the store has forgotten. One that was renewed meanwhile stays.
 create or replace function leasehold.mirror_forgotten(of_mirror text, keys text[], versions bigint[])
 returns int
 language plpgsql volatile security definer
@@ -201,8 +225,8 @@ begin
     return gone;
 end $$;
 
--- Forgets marks of changes whose jobs are over. Each change leaves one, which is more than `prune` is
--- made for. Its job is looked for when the mark is locked, in a statement of its own: see `prune`.
+-- Prunes marks of changes whose jobs have finished. Each change leaves one, which is more than `prune`
+-- is made for. Look for the job after the mark is locked, in another statement: see `prune`.
 create or replace function leasehold.mirror_prune(of_mirror text, up_to int default 5000)
 returns int
 language plpgsql volatile security definer
@@ -227,8 +251,9 @@ begin
     return gone;
 end $$;
 
--- Remembers a deletion that nobody wrote down. One row a call: a caller that held one row and waited
--- for the next could meet a transaction that does so the other way round. Gives the version.
+-- Records a deletion above a version, for a key without a tombstone or with an older one. One row per
+-- call: a caller that locked several could deadlock with a transaction that locks them in another order.
+-- Returns the version.
 create or replace function leasehold.mirror_entomb(of_mirror text, of_key text, above bigint)
 returns bigint
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -239,7 +264,7 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
     returning g.version
 $$;
 
--- Counts what a pass did, for the figures of each minute.
+-- Counts what a pass did, for the measures of each minute.
 create or replace function leasehold.mirror_tally(
     of_mirror text, of_queue text, tags text[], whats text[], ns bigint[]
 )

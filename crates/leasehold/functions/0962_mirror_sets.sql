@@ -1,6 +1,6 @@
--- Which sets of documents a mirror has, how far a rebuild is, and what people ask for.
+-- Which sets of documents a mirror has, how far a rebuild is, and the orders of operators.
 
--- Which set of documents is searched, where nobody has written that down yet. Gives what stands now.
+-- Records which set of documents is searched, if none is recorded yet. Returns the recorded one.
 create or replace function leasehold.mirror_serves(of_name text, of_serving text)
 returns text
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -9,21 +9,25 @@ begin
     return (select m.serving from leasehold.mirror m where m.name = of_name);
 end $$;
 
--- The store itself says that it searches another set: it was lost and made anew, or somebody swapped
--- it by hand. The check fills what is missing.
+-- Records that the store searches another set: it was lost and created anew, or an operator swapped it
+-- by hand. The check fills what is missing, in a new round: ranges that were compared with the former
+-- set prove nothing about this one.
 create or replace function leasehold.mirror_adopts(of_name text, of_former text, of_serving text)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 begin
     update leasehold.mirror m
        set serving = of_serving,
-           second = case when m.second = of_serving then m.serving else m.second end
+           second = case when m.second = of_serving then m.serving else m.second end,
+           adopted_at = statement_timestamp(), check_token = leasehold.next_generation(),
+           check_after = null, check_busy_until = null, check_due_at = statement_timestamp()
      where m.name = of_name and m.serving = of_former
        and (m.phase = 'none' or (m.phase = 'swapped' and m.second = of_serving));
     return found;
 end $$;
 
--- A rebuild begins: from now on every write goes to the second set too. False: there is one already.
+-- Begins a rebuild: from now on every write goes to the second set too. Returns false if there is one
+-- already.
 create or replace function leasehold.begin_rebuild(of_name text, of_second text)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -35,7 +39,8 @@ begin
     return found;
 end $$;
 
--- The second set has the rows up to a key; null: all. False: somebody else has gone on from there.
+-- Records that the second set has the rows up to a key; null: all. Returns false if another worker has
+-- continued from there.
 create or replace function leasehold.note_rebuild(
     of_name text, of_second text, from_key text, to_key text, more_rows bigint
 )
@@ -50,7 +55,8 @@ begin
     return found;
 end $$;
 
--- Searches go to the second set now; the former one is kept and written on. Again: back.
+-- Records that searches use the second set; the former one is kept and still gets every write. A call
+-- with the former set swaps back; a repeated call changes nothing and returns false.
 create or replace function leasehold.note_swap(of_name text, to_set text)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -62,7 +68,7 @@ begin
     return found;
 end $$;
 
--- The second set is written no more. Gives its name; null: there was none.
+-- Ends writes to the second set. Returns its name; null: there was none.
 create or replace function leasehold.drop_second(of_name text)
 returns text
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -76,9 +82,9 @@ begin
     return dropped;
 end $$;
 
--- Asks a worker that has the store to do something with it. Asked twice, it is done once. A roll-back says
--- to which set: whoever does it a second time, after a worker that died, must not come back here. Gives
--- the number of the job; null: there is no such mirror.
+-- Orders a worker that has the store to do something with it. Ordered twice, it is done once. A
+-- rollback names its set: a second worker that repeats it, after the first one died, must not swap
+-- again. Returns the id of the job; null: there is no such mirror.
 create or replace function leasehold.order_mirror(of_name text, what text, actor text)
 returns bigint
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
@@ -100,13 +106,13 @@ begin
                    jsonb_build_object('to', case when m.phase = 'swapped' then m.second end)
                else '{}' end,
         queue => m.queue, tag => 'mirror.order', priority => 0,
-        key => 'mirror:' || m.name || ':order:' || what, key_for => interval '0') e;
+        -- No mark of a row begins like this.
+        key => 'mirror-order:' || m.name || ':' || what, key_for => interval '0') e;
     insert into leasehold.audit (actor, action, subject) values (actor, what, 'mirror ' || m.name);
-    perform leasehold.wake(m.queue);
     return made;
 end $$;
 
--- Mirrors with their state in words.
+-- Mirrors with their state by name.
 create or replace view leasehold.mirror_state as
 select m.name, m.table_name, m.queue, m.job_name, m.phase, m.serving, m.second, m.rebuild_rows,
        m.rebuild_started_at, m.rebuild_ended_at, m.round_started_at, m.round_rows, m.checked_at,

@@ -1,11 +1,11 @@
--- Who keeps Postgres from removing dead rows here, the one that holds it back furthest first: sessions,
--- prepared transactions, replication slots and standbys, each with what ends it. No text of a query: it
--- may hold a secret. `xids` counts the transactions that have begun since.
+-- Returns what keeps Postgres from removing dead rows here, the one that holds it back furthest first:
+-- sessions, prepared transactions, replication slots and standbys, each with its remedy. No text of a
+-- query: it may hold a secret. `xids` counts the transactions that have begun since.
 --
--- Everybody may see the ids of a session's transaction. Since when it is open, its state and its kind are
--- seen only by whoever may read statistics (grant the owner of these functions pg_read_all_stats); slots and
--- standbys never say. Then the age is worked out from what the samples of the last day say about
--- the ids that were given out: it is at least so much.
+-- Every role may see the ids of a session's transaction. Its start, its state and its kind are visible
+-- only to roles that may read statistics (grant the owner of these functions pg_read_all_stats); slots
+-- and standbys never have them. Then the age is a lower bound, computed from the transaction ids in the
+-- samples of the last day.
 create or replace function leasehold.vacuum_holders()
 returns table (kind text, who text, remedy text, age double precision, xids bigint)
 language plpgsql stable security definer
@@ -25,7 +25,7 @@ begin
                greatest(age(a.backend_xmin), age(a.backend_xid)) as behind
           from (select *, coalesce(s.backend_type = 'walsender', s.datname is null) as sends
                   from pg_stat_activity s
-                 -- The server's own processes belong to nobody.
+                 -- The server's own processes have no role.
                  where s.usesysid is not null and s.pid <> pg_backend_pid()
                    and coalesce(s.backend_type in ('client backend', 'walsender'), true)
                    and (s.backend_xmin is not null or s.backend_xid is not null)) a
@@ -49,8 +49,8 @@ begin
            h.behind::bigint
       from holder h
       left join lateral (
-        -- Ids up to this one had been given out when that minute was sampled. One look a minute into
-        -- the index, and only for those that do not say since when.
+        -- Ids up to this one were assigned when that minute was sampled. One index lookup per minute,
+        -- and only for holders without a start time.
         select coalesce(max(m.at) filter (where m.value <= next_xid - h.behind) + interval '2 minutes',
                         min(m.at)) as at
           from generate_series(date_trunc('minute', statement_timestamp()) - interval '24 hours',

@@ -1,7 +1,7 @@
--- What a mirror does in the database. The statements on the mirrored table itself are made by the
--- library for each table; these functions keep the changes, the deletions, the check and the rebuild.
+-- What a mirror does in the database. The library generates the statements on the mirrored table for
+-- each table; these functions keep the changes, the deletions, the check and the rebuild.
 
--- The fingerprint of a key in a version: 52 bits, the same as the library's `fingerprint`.
+-- Returns the fingerprint of a key in a version: 52 bits, the same as the library's `fingerprint`.
 create or replace function leasehold.fingerprint(key text, version bigint)
 returns bigint
 language sql immutable strict parallel safe as $$
@@ -9,8 +9,8 @@ language sql immutable strict parallel safe as $$
                           'hex'))::bit(56)::bigint >> 4
 $$;
 
--- Declares a mirror. The same declaration again changes nothing of its check or its rebuild. Its
--- queue takes as many jobs at once as the mirror does, unless someone has said otherwise.
+-- Declares a mirror. Repeating the same declaration changes nothing of its check or its rebuild. A new
+-- queue gets the mirror's batch as its claim size; an existing queue keeps its own.
 create or replace function leasehold.declare_mirror(
     of_name text, of_table text, of_key text, of_kind text, of_version text, of_queue text,
     of_job text, of_field text, after interval, keep interval, every interval, of_range int,
@@ -40,17 +40,19 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
              excluded.tombstones, excluded.check_every, excluded.range_rows)
 $$;
 
--- The idempotency key under which the changes of one row become one job.
+-- Returns the idempotency key under which the changes of one row become one job. A key that looks like
+-- a hash is hashed too: otherwise it would be the mark of the row whose key has that hash.
 create or replace function leasehold.mirror_mark(of_mirror text, key text)
 returns text
 language sql immutable set search_path = leasehold, pg_temp as $$
-    select case when octet_length(of_mirror) + octet_length(key) <= 180
+    select case when octet_length(of_mirror) + octet_length(key) <= 180 and key not like 'sha256:%'
                 then 'mirror:' || of_mirror || ':' || key
                 else 'mirror:' || of_mirror || ':sha256:'
                      || encode(sha256(convert_to(key, 'UTF8')), 'hex') end
 $$;
 
--- The arguments of a job for one row. Stores see whole numbers with leading zeros; people do not.
+-- Returns the kwargs of a job for one row. Stores see integers with leading zeros; kwargs hold plain
+-- numbers.
 create or replace function leasehold.mirror_kwargs(kind text, field text, key text)
 returns jsonb
 language sql immutable set search_path = leasehold, pg_temp as $$
@@ -58,24 +60,48 @@ language sql immutable set search_path = leasehold, pg_temp as $$
         field, case kind when 'integer' then to_jsonb(key::bigint) else to_jsonb(key) end)
 $$;
 
--- Jobs for rows that changed, in the transaction that changed them: one a row.
+-- Records deletions, in the transaction that makes them.
+create or replace function leasehold.mirror_bury(mirror text, keys text[], versions bigint[])
+returns void
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    insert into leasehold.mirror_gone as g (mirror, key, version)
+    select mirror_bury.mirror, r.key, max(r.version)
+      from unnest(keys, versions) as r (key, version) group by r.key order by r.key collate "C"
+    on conflict on constraint mirror_gone_pkey do update
+        set version = greatest(g.version, excluded.version), gone_at = statement_timestamp();
+end $$;
+
+-- Enqueues jobs for rows that changed, in the transaction that changed them: one per row. `befores` are
+-- the versions that the rows had; null for a row that did not exist. `deletions` are given for rows
+-- that are deleted: versions above those that the rows had.
 --
--- A change joins the job of an earlier one while that job waits: the lock on it keeps every claim
--- away until this transaction is over, so whoever claims it then sees the change. A job that is
--- running, or that somebody has locked, may have read the row before this change: a new one is made.
+-- A change joins the job of an earlier one while that job waits: the lock on it keeps every claim away
+-- until this transaction ends, so that the next claim sees the change. A job that is running, or that
+-- another transaction has locked, may have read the row before this change: a new one is enqueued.
 -- Nothing here waits for a lock that another transaction may hold for long. A statement that changes
--- many rows makes plain jobs; a pass works each row once, however many jobs name it.
-create or replace function leasehold.mirror_changed(of_mirror text, keys text[])
+-- many rows enqueues jobs without keys; a pass handles each row once, however many jobs name it.
+--
+-- Above READ COMMITTED no change joins a job either. A claim that has touched the job since the
+-- snapshot would fail the save with a conflict in a table that the caller does not know.
+--
+-- A job keeps the version that its row had before the first of its changes, and whether that was a
+-- deletion: the check excuses a row with a fresh job only if the store holds at least that.
+create or replace function leasehold.mirror_saved(
+    mirror text, keys text[], befores bigint[], deletions bigint[] default null
+)
 returns void
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     m leasehold.mirror;
+    joins constant boolean := current_setting('transaction_isolation') = 'read committed';
     due timestamptz;
     late timestamptz;
     with_tag text;
     with_priority int;
     one text;
+    stored jsonb;
     mark text;
     arguments jsonb;
     made bigint;
@@ -85,14 +111,21 @@ begin
     if coalesce(cardinality(keys), 0) = 0 then
         return;
     end if;
-    select * into m from leasehold.mirror where name = of_mirror;
+    select * into m from leasehold.mirror w where w.name = mirror_saved.mirror;
     if not found then
-        return; -- Nobody mirrors it any more. Who does so again compares every row.
+        return; -- The mirror was removed. One that is declared again compares every row.
     end if;
     perform from unnest(keys) as k (key) where k.key = '' or octet_length(k.key) > 400;
     if found then
         raise exception 'a row of % has a key that mirror % cannot use', m.table_name, m.name
             using errcode = 'LH002', hint = 'A key has 1 to 400 bytes.';
+    end if;
+    if deletions is not null then
+        if joins then
+            perform leasehold.mirror_bury(m.name, keys, deletions);
+        else
+            perform leasehold.mirror_bury_apart(m.name, keys, deletions);
+        end if;
     end if;
     due := statement_timestamp() + m.verify_after;
     late := due + interval '30 days';
@@ -102,19 +135,23 @@ begin
     end if;
     with_priority := least(
         coalesce(nullif(current_setting('leasehold.priority', true), '')::int, 1), 999999);
-    if cardinality(keys) > 100 then
+    if cardinality(keys) > 100 or not joins then
         insert into leasehold.job
             (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts)
         select m.job_name,
-               -- These have no mark, and the check must tell them from those that change nothing.
-               '{"changed": true}'::jsonb || leasehold.mirror_kwargs(m.key_kind, m.job_field, k.key),
-               m.queue,
-               -- Nobody writes so many directly: there is nothing to wait for.
-               with_priority, statement_timestamp(), late, with_tag, 2147483647
-          from (select distinct u.key from unnest(keys) as u (key)) k;
+               -- These have no mark, and the check must tell them from jobs that change nothing.
+               '{"changed": true}'::jsonb || k.stored
+                   || leasehold.mirror_kwargs(m.key_kind, m.job_field, k.key),
+               m.queue, with_priority,
+               -- The direct path writes no more than this: there is nothing to wait for.
+               case when cardinality(keys) > 100 then statement_timestamp() else due end,
+               late, with_tag, 2147483647
+          from leasehold.mirror_befores(m.name, keys, befores) k;
         return;
     end if;
-    for one in select distinct u.key collate "C" from unnest(keys) as u (key) order by 1 loop
+    for one, stored in
+        select k.key, k.stored from leasehold.mirror_befores(m.name, keys, befores) k order by 1
+    loop
         mark := leasehold.mirror_mark(m.name, one);
         arguments := leasehold.mirror_kwargs(m.key_kind, m.job_field, one);
         made := nextval('leasehold.job_id_seq');
@@ -130,11 +167,11 @@ begin
             if found then
                 perform from leasehold.job j
                  where j.id = known and not j.held and j.lost_count = 0 and not j.cancel_requested
-                   -- A job that is about to expire would take the change along.
+                   -- A job that is about to expire would lose the change.
                    and j.expires_at > due + interval '15 days'
                    for update skip locked;
                 if found then
-                    -- However long it was put off before: this change is new.
+                    -- However long the job was deferred before: this change is new.
                     update leasehold.job j
                        set priority = least(j.priority, with_priority),
                            scheduled_at = least(j.scheduled_at, due)
@@ -152,30 +189,68 @@ begin
             (id, name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts,
              idempotency_key)
         overriding system value
-        values (made, m.job_name, arguments, m.queue, with_priority, due, late, with_tag, 2147483647,
-                case when keyed then mark end);
+        values (made, m.job_name, stored || arguments, m.queue, with_priority, due, late, with_tag,
+                2147483647, case when keyed then mark end);
     end loop;
 end $$;
 
--- The same for rows that are deleted. `versions` are above those that the rows had.
-create or replace function leasehold.mirror_removed(of_mirror text, keys text[], versions bigint[])
-returns void
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+-- Returns each key once, with what its job keeps of the row before the change. Empty: not known.
+create or replace function leasehold.mirror_befores(mirror text, keys text[], befores bigint[])
+returns table (key text, stored jsonb)
+language plpgsql stable set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 begin
-    if coalesce(cardinality(keys), 0) = 0
-       or not exists (select from leasehold.mirror m where m.name = of_mirror) then
-        return;
-    end if;
-    insert into leasehold.mirror_gone as g (mirror, key, version)
-    select of_mirror, r.key, max(r.version)
-      from unnest(keys, versions) as r (key, version) group by r.key order by r.key collate "C"
-    on conflict (mirror, key) do update
-        set version = greatest(g.version, excluded.version), gone_at = statement_timestamp();
-    perform leasehold.mirror_changed(of_mirror, keys);
+    return query
+    select u.key collate "C",
+           case when befores is null then '{}'::jsonb
+                when bool_and(u.before is null) and max(g.version) is not null
+                then jsonb_build_object('before', max(g.version), 'gone', true)
+                else jsonb_build_object('before', coalesce(min(u.before), 0)) end
+      from unnest(keys, befores) as u (key, before)
+      left join leasehold.mirror_gone g
+        on u.before is null and g.mirror = mirror_befores.mirror and g.key = u.key
+     group by 1;
 end $$;
 
--- Rows that are inserted under a key that was deleted before, with the version of the deletion.
--- Asked after the insert: only then has it waited for a transaction that deletes the same key.
+-- As `mirror_bury`, above READ COMMITTED. This transaction cannot raise a tombstone that a worker has
+-- written since the snapshot; the tombstone stays, and a pass raises it above what the store holds.
+create or replace function leasehold.mirror_bury_apart(mirror text, keys text[], versions bigint[])
+returns void
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    one record;
+begin
+    begin
+        perform leasehold.mirror_bury(mirror_bury_apart.mirror, keys, versions);
+        return;
+    exception when serialization_failure then null;
+    end;
+    for one in select r.key, r.version from unnest(keys, versions) as r (key, version)
+                order by r.key collate "C" loop
+        begin
+            perform leasehold.mirror_bury(
+                mirror_bury_apart.mirror, array[one.key], array[one.version]);
+        exception when serialization_failure then null;
+        end;
+    end loop;
+end $$;
+
+-- As `mirror_saved`, for triggers of an earlier release, which do not pass the former versions of the
+-- rows.
+create or replace function leasehold.mirror_changed(of_mirror text, keys text[])
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    select leasehold.mirror_saved(of_mirror, keys, null)
+$$;
+
+create or replace function leasehold.mirror_removed(of_mirror text, keys text[], versions bigint[])
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    select leasehold.mirror_saved(of_mirror, keys, null, versions)
+$$;
+
+-- Returns rows that are inserted under a deleted key, with the version of the deletion. Called after
+-- the insert: only then has it waited for a transaction that deletes the same key.
 create or replace function leasehold.mirror_revived(of_mirror text, keys text[])
 returns table (key text, version bigint)
 language sql volatile security definer
@@ -184,7 +259,7 @@ set search_path = leasehold, pg_temp set enable_seqscan = off as $$
      where g.mirror = of_mirror and g.key = any (keys)
 $$;
 
--- Jobs for rows that are to be written again, due now. `force`: even where the store has them.
+-- Enqueues jobs that write rows again, due now. `force`: even if the store has them.
 create or replace function leasehold.mirror_reindex(
     of_mirror text, keys text[], with_tag text default 'reindex', with_priority int default 100,
     force boolean default false
@@ -210,20 +285,23 @@ begin
     return made;
 end $$;
 
--- Puts jobs of one lease off, many at once. They go to lanes of their own, behind those of jobs that
--- were never put off, so that however many of them are due, a claim has room for fresh ones.
--- `counted`: the attempt was a failure and stays counted. There is no last attempt: such jobs end
--- when their work is seen done, or when they expire. Gives the ids that were still ours.
+-- Defers jobs of one lease, many at once. They move to lanes of their own, behind those of jobs that
+-- were never deferred, so that however many of them are due, a claim has room for fresh ones.
+-- `counted`: the attempt was a failure and stays counted. There is no last attempt: such jobs end when
+-- their work is seen done, or when they expire. Returns the ids that the lease still held.
 create or replace function leasehold.put_off(
     ids bigint[], generation bigint, waits float8[], whys text[], counted boolean[]
 )
 returns setof bigint
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp
-set enable_indexscan = on set enable_bitmapscan = off set enable_seqscan = off set jit = off
+set enable_indexscan = on set enable_nestloop = on set enable_bitmapscan = off set enable_seqscan = off
+set enable_hashjoin = off set enable_mergejoin = off set jit = off
 set plan_cache_mode = force_generic_plan as $$
 declare
     unwanted bigint[];
+    holder text;
+    since timestamptz;
 begin
     -- Lock first, in the order of the ids: see `snooze`.
     select coalesce(array_agg(mine.id) filter (where mine.cancel_requested), '{}') into unwanted
@@ -233,21 +311,29 @@ begin
     if unwanted <> '{}' then
         perform leasehold.cancel_rows(unwanted, true, generation, 'cancelled while it was put off');
     end if;
+    select l.claimed_by, l.claimed_at into holder, since
+      from leasehold.lease l where l.lease_generation = generation;
     return query
     update leasehold.job j
-       set held = false, attempts = j.attempts - (case when o.counted then 0 else 1 end),
+       set held = false, lost_count = 0,
+           attempts = j.attempts - (case when o.counted then 0 else 1 end),
            max_attempts = 2147483647,
            priority = case when j.priority < 1000000 then j.priority + 1000000 else j.priority end,
-           scheduled_at = statement_timestamp() + make_interval(secs => o.wait),
-           last_error = coalesce(left(o.why, 4096), j.last_error)
+           scheduled_at = statement_timestamp()
+               + make_interval(secs => least(greatest(o.wait, 0), 315360000)),
+           last_error = coalesce(left(o.why, 4096), j.last_error),
+           errors = case when o.counted
+                         then leasehold.add_error(j.errors, j.attempts, holder, since, o.why)
+                         else j.errors end
       from unnest(ids, waits, whys, counted) as o (id, wait, why, counted)
-     where j.id = o.id and j.lease_generation = generation and j.held
+     -- An array of one, not `=`: for a plain join the planner may read every job in the order of ids.
+     where j.id = any (array[o.id]) and j.lease_generation = generation and j.held
     returning j.id;
     perform leasehold.settle(generation);
     return query select unnest(unwanted);
 end $$;
 
--- A store answers again: what was put off meanwhile is due now, up to so many. Says how many.
+-- Makes deferred jobs due after the store has recovered, up to `up_to`. Returns how many.
 create or replace function leasehold.mirror_recovered(of_mirror text, up_to int default 5000)
 returns int
 language plpgsql volatile security definer
@@ -261,7 +347,7 @@ begin
               join leasehold.job w on w.queue = m.queue and w.name = m.job_name
              where m.name = of_mirror and w.priority >= 1000000 and not w.held
                and w.scheduled_at > statement_timestamp()
-             -- Those that failed by themselves wait on.
+             -- Jobs that failed by themselves keep waiting.
                and w.attempts = 0
              limit up_to for update of w skip locked))
        and not j.held;

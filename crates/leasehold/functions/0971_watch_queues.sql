@@ -1,6 +1,6 @@
--- How the queues stand when a minute ends.
+-- The state of the queues at the end of a minute.
 
--- Whether a tag is one of these, where `reindex_*` is every tag that begins so.
+-- Returns whether a tag matches one of the patterns; `reindex_*` matches every tag with that prefix.
 create or replace function leasehold.is_bulk(tag text, patterns text[])
 returns boolean
 language sql immutable set search_path = leasehold, pg_temp as $$
@@ -9,7 +9,7 @@ language sql immutable set search_path = leasehold, pg_temp as $$
                        or (right(p.pattern, 1) = '*' and starts_with(tag, left(p.pattern, -1))))
 $$;
 
--- Queues that have jobs. Hops from one to the next in the index; never reads the jobs between.
+-- Returns queues that have jobs. Hops from one to the next in the index; never reads the jobs between.
 create or replace function leasehold.waiting_queues()
 returns setof text
 language plpgsql stable security definer
@@ -22,35 +22,34 @@ begin
         select (select j.queue from leasehold.job j where j.queue > hop.queue order by j.queue limit 1)
           from hop where hop.queue is not null
     )
-    select hop.queue from hop where hop.queue is not null limit 500;
+    select hop.queue from hop where hop.queue is not null limit 5000;
 end $$;
 
--- The same for queues that have expired jobs.
-create or replace function leasehold.expired_queues()
+-- The same for queues that have dead jobs.
+create or replace function leasehold.dead_queues()
 returns setof text
 language plpgsql stable security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin
     return query
     with recursive hop (queue) as (
-        (select d.queue from leasehold.dead_job d where d.cause = 'expired' order by d.queue limit 1)
+        (select d.queue from leasehold.dead_job d order by d.queue limit 1)
         union all
-        select (select d.queue from leasehold.dead_job d
-                 where d.cause = 'expired' and d.queue > hop.queue order by d.queue limit 1)
+        select (select d.queue from leasehold.dead_job d where d.queue > hop.queue order by d.queue limit 1)
           from hop where hop.queue is not null
     )
-    select hop.queue from hop where hop.queue is not null limit 500;
+    select hop.queue from hop where hop.queue is not null limit 5000;
 end $$;
 
--- How the queues stand. Reads so many pages of the jobs, with whatever dead rows they hold: a table of more
--- is looked at in a share of its pages, and what they come to is written down. `recount_queues` mends what
--- that says of short queues and of watched ones.
+-- Measures the queues. Reads at most `most_pages` pages of the jobs, whatever dead rows they hold: of a
+-- larger table it reads a share of the pages, and records the extrapolated counts. `recount_queues`
+-- corrects them for short and watched queues.
 create or replace function leasehold.measure_queues(minute timestamptz, most_pages bigint default 32768)
 returns void
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set jit = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-    -- Of the file, not of the statistics: those are gone after a crash, and know nothing of dead rows.
+    -- From the file, not from the statistics: those are gone after a crash, and ignore dead rows.
     pages bigint := pg_relation_size('leasehold.job') / current_setting('block_size')::bigint;
     share real := least(100.0, 100.0 * most_pages / greatest(pages, 1));
     scale double precision := 100.0 / share;
@@ -68,10 +67,13 @@ begin
           from leasehold.job j tablesample system (share)
          group by j.queue, j.tag
     ), known as materialized (
-        select q.name as queue from leasehold.queue q
-        union select w.queue from leasehold.watch w
+        -- Queues with something to record. Settings alone do not count: a queue in which nothing
+        -- happens costs no row.
+        select c.queue from counted c join leasehold.queue q on q.name = c.queue
         union (select c.queue from counted c group by c.queue order by sum(c.length) desc limit 500)
-        union select e.queue from leasehold.expired_queues() as e (queue)
+        union select q.name from leasehold.queue q where q.paused_at is not null
+        union select w.queue from leasehold.watch w
+        union select d.queue from leasehold.dead_queues() as d (queue)
     ), tags as (
         select leasehold.tag_subject(t.queue, case when t.place <= 30 then t.tag else '(others)' end) as subject,
                sum(t.length) * scale as length
@@ -103,10 +105,10 @@ begin
     perform leasehold.note_queues(minute, standing);
 end $$;
 
--- Counts the jobs of a queue by the index, in pieces; it is stable, so that all of them are read as of the
--- statement that calls. Ends when there are no more (`whole`); when more than `most` were met and, where
--- `up_to` is given, more than that besides bulk work; or when the time is up. `give_up` null: it never is.
--- Only for the functions here.
+-- Counts the jobs of a queue by the index, in pieces; it is stable, so that all of them are read as of
+-- the calling statement. Ends when there are no more (`whole`); when it has counted more than `most`
+-- and, if `up_to` is given, more than that without bulk work; or at `give_up` (null: no time limit).
+-- Internal.
 create or replace function leasehold.count_queue(
     of_queue text, bulk text[], most bigint, up_to bigint, give_up timestamptz,
     out whole boolean, out running bigint, out ready bigint, out scheduled bigint, out retrying bigint,
@@ -117,9 +119,8 @@ set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmaps
 set plan_cache_mode = force_generic_plan as $$
 declare
     met record;
-    -- Before the first job: no name is empty.
-    last_name text := '';
-    last_priority int := 0;
+    -- Before the first job.
+    last_priority bigint := -2147483649;
     last_at timestamptz := '-infinity';
     last_id bigint := 0;
 begin
@@ -131,12 +132,11 @@ begin
     watched_length := 0;
     loop
         with piece as materialized (
-            select j.name, j.priority, j.scheduled_at, j.id, j.tag, j.held, j.attempts
+            select j.priority, j.scheduled_at, j.id, j.tag, j.held, j.attempts
               from leasehold.job j
              where j.queue = of_queue
-               and (j.name, j.priority, j.scheduled_at, j.id)
-                   > (last_name, last_priority, last_at, last_id)
-             order by j.name, j.priority, j.scheduled_at, j.id
+               and (j.priority, j.scheduled_at, +j.id) > (last_priority, last_at, last_id)
+             order by j.priority, j.scheduled_at, +j.id
              limit most + 1
         ), tags as (
             select p.tag, count(*) as jobs, count(*) filter (where p.held) as running,
@@ -154,11 +154,11 @@ begin
                    coalesce(sum(t.jobs) filter (where not leasehold.is_bulk(t.tag, bulk)), 0) as watched
               from tags t
         )
-        select s.*, l.name, l.priority, l.scheduled_at, l.id into met
+        select s.*, l.priority, l.scheduled_at, l.id into met
           from sums s
           left join lateral (
-            select p.name, p.priority, p.scheduled_at, p.id from piece p
-             order by p.name desc, p.priority desc, p.scheduled_at desc, p.id desc limit 1) l on true;
+            select p.priority, p.scheduled_at, p.id from piece p
+             order by p.priority desc, p.scheduled_at desc, p.id desc limit 1) l on true;
         running := running + met.running;
         ready := ready + met.ready;
         scheduled := scheduled + met.scheduled;
@@ -168,17 +168,16 @@ begin
         whole := met.jobs <= most;
         exit when whole or (length > most and watched_length > coalesce(up_to, -1))
                   or clock_timestamp() > give_up;
-        last_name := met.name;
         last_priority := met.priority;
         last_at := met.scheduled_at;
         last_id := met.id;
     end loop;
 end $$;
 
--- Counts queues by the index where `measure_queues` looked at a share of the pages only: fifty jobs on one
--- page would be none, or five hundred. Short queues are counted whole. Those with a limit up to 100,000 are
--- counted past their bulk work until it is known whether they are above it: no guess raises an alarm about
--- their length. Answers how many were counted whole.
+-- Counts queues by the index where `measure_queues` read only a share of the pages: fifty jobs on one
+-- page would count as none, or as five hundred. Short queues are counted whole. Queues with a length
+-- threshold up to 100,000 are counted, without bulk work, until it is known whether they exceed it: no
+-- estimate raises an alarm about their length. Returns how many were counted whole.
 create or replace function leasehold.recount_queues(minute timestamptz, most bigint default 1000)
 returns int
 language plpgsql volatile security definer
@@ -186,8 +185,8 @@ set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmaps
 declare
     share double precision := (select m.value from leasehold.measure m where m.at = minute
         and m.kind = 'database' and m.subject = '' and m.metric = 'jobs_looked_at_percent');
-    -- The caller's limit would undo all of it, so it is not used up: queues without a limit have three tenths
-    -- of it, the others the next three, and none of those more than two.
+    -- The caller's timeout would roll back all of it, so it is not used up: queues without a threshold
+    -- get 30 % of it, the others the next 30 %, and no single queue more than 20 %.
     patience interval := nullif(current_setting('statement_timeout')::interval, interval '0');
     give_up timestamptz;
     entry record;
@@ -200,10 +199,9 @@ begin
     end if;
     for entry in
         select k.queue, coalesce(w.bulk_tags, '{}') as bulk_tags,
-               -- Of longer ones a share of the pages says enough.
+               -- For thresholds above 100,000 the share of the pages is exact enough.
                case when w.max_length <= 100000 and not w.off then w.max_length end as up_to
           from (select q.queue from leasehold.waiting_queues() as q (queue)
-                union select q.name from leasehold.queue q
                 union select w.queue from leasehold.watch w) k
           left join leasehold.watch w on w.queue = k.queue
          order by up_to nulls first, k.queue
@@ -213,73 +211,110 @@ begin
         select entry.queue as queue, c.* into counted
           from leasehold.count_queue(entry.queue, entry.bulk_tags, most, entry.up_to,
                                      least(give_up, clock_timestamp() + patience / 5)) c;
-        guess := (select m.value from leasehold.measure m where m.at = minute
-            and m.kind = 'queue' and m.subject = entry.queue and m.metric = 'watched_length');
+        -- Null: the pages held no job of the queue at all.
+        guess := (select coalesce(max(m.value) filter (where m.metric = 'watched_length'), 0)
+                    from leasehold.measure m
+                   where m.at = minute and m.kind = 'queue' and m.subject = entry.queue
+                     and m.metric in ('length', 'watched_length')
+                  having count(*) > 0);
         if counted.whole or guess is null then
             standing := standing || to_jsonb(counted);
             continue;
         end if;
-        -- Those that were counted are there. How many more there are is what the pages say; where the time was
-        -- up before the limit was met, they say nothing that raises an alarm.
+        -- The length is at least the count, and otherwise the estimate from the pages; where the time
+        -- ended before the threshold was exceeded, the estimate must not raise an alarm.
         if counted.watched_length <= entry.up_to then
             guess := least(guess, entry.up_to);
         end if;
-        update leasehold.measure m set value = greatest(guess, counted.watched_length)
-         where m.at = minute and m.kind = 'queue' and m.subject = entry.queue
-           and m.metric = 'watched_length';
+        insert into leasehold.measure as m (at, kind, subject, metric, flow, value)
+        select minute, 'queue', entry.queue, 'watched_length', false, greatest(guess, counted.watched_length)
+         where greatest(guess, counted.watched_length) > 0
+        on conflict (at, kind, subject, metric) do update set value = excluded.value;
     end loop;
     perform leasehold.note_queues(minute, standing);
     return jsonb_array_length(standing);
 end $$;
 
--- Writes down how queues stand: what was counted, and what is known of each besides.
--- Only for the functions here.
+-- Records the state of queues: the counts, and what else is known of each. Only values that are not
+-- zero: in a minute that was sampled, a missing row means zero. Internal.
 create or replace function leasehold.note_queues(minute timestamptz, standing jsonb)
 returns void
-language plpgsql volatile security definer set search_path = leasehold, pg_temp set jit = off as $$
+language plpgsql volatile security definer set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 begin
+    -- A second measurement of a minute replaces the first.
+    delete from leasehold.measure m
+     where m.at = minute and m.kind = 'queue' and not m.flow and m.metric <> 'oldest_ready_age'
+       and m.subject in (select q.queue from jsonb_to_recordset(standing) as q (queue text));
     insert into leasehold.measure as m (at, kind, subject, metric, flow, value)
     with living as materialized (
         select q.queue, count(*) as workers
           from leasehold.worker_state w cross join lateral unnest(w.queues) as q (queue)
          where w.state = 'alive' group by q.queue
+    ), noted as (
+        select q.queue, v.metric, v.value,
+               -- Workers that wait in a queue without jobs are not recorded with every minute.
+               max(v.value) filter (where v.metric <> 'workers') over (partition by q.queue) as most
+          from jsonb_to_recordset(standing) as q (queue text, running float8, ready float8, scheduled float8,
+                                                  retrying float8, length float8, watched_length float8)
+          left join living l on l.queue = q.queue
+          left join leasehold.queue s on s.name = q.queue
+         cross join lateral (values
+            ('running', q.running), ('ready', q.ready), ('scheduled', q.scheduled),
+            ('retrying', q.retrying), ('length', q.length), ('watched_length', q.watched_length),
+            ('workers', coalesce(l.workers, 0)),
+            ('paused', case when s.paused_at is null then 0 else 1 end),
+            ('dead', (select count(*) from (
+                select from leasehold.dead_job d
+                 where d.queue = q.queue and d.cause <> 'expired' limit 10000) kept)),
+            ('expired_kept', (select count(*) from (
+                select from leasehold.dead_job d
+                 where d.queue = q.queue and d.cause = 'expired' limit 10000) kept))
+         ) as v (metric, value)
     )
-    select minute, 'queue', q.queue, v.metric, false, v.value
-      from jsonb_to_recordset(standing) as q (queue text, running float8, ready float8, scheduled float8,
-                                              retrying float8, length float8, watched_length float8)
-      left join living l on l.queue = q.queue
-      left join leasehold.queue s on s.name = q.queue
-     cross join lateral (values
-        ('running', q.running), ('ready', q.ready), ('scheduled', q.scheduled),
-        ('retrying', q.retrying), ('length', q.length), ('watched_length', q.watched_length),
-        ('oldest_ready_age', leasehold.oldest_ready_age(q.queue)),
-        ('workers', coalesce(l.workers, 0)),
-        ('paused', case when s.paused_at is null then 0 else 1 end),
-        ('dead', (select count(*) from (
-            select from leasehold.dead_job d
-             where d.queue = q.queue and d.cause <> 'expired' limit 10000) kept)),
-        ('expired_kept', (select count(*) from (
-            select from leasehold.dead_job d
-             where d.queue = q.queue and d.cause = 'expired' limit 10000) kept))
-     ) as v (metric, value)
+    select minute, 'queue', n.queue, n.metric, false, n.value from noted n where n.value > 0 and n.most > 0
     on conflict (at, kind, subject, metric) do update set value = excluded.value;
 end $$;
 
--- For how many seconds the oldest job that could run has waited; 0: none could. One look into the
--- index for each name and priority, past the jobs that run.
+-- Measures for how long the oldest ready job has waited, in every queue that has jobs.
+create or replace function leasehold.measure_ages(minute timestamptz)
+returns void
+language plpgsql volatile security definer set search_path = leasehold, pg_temp set jit = off as $$
+begin
+    delete from leasehold.measure m
+     where m.at = minute and m.kind = 'queue' and m.metric = 'oldest_ready_age';
+    insert into leasehold.measure as m (at, kind, subject, metric, flow, value)
+    select minute, 'queue', a.queue, 'oldest_ready_age', false, a.age
+      from (select q.queue, leasehold.oldest_ready_age(q.queue) as age
+              from leasehold.waiting_queues() as q (queue)) a
+     where a.age > 0;
+end $$;
+
+-- Returns for how many seconds the oldest ready job has waited; 0: none is ready. One index lookup for
+-- each of the first 200 priorities, past the running jobs.
 create or replace function leasehold.oldest_ready_age(of_queue text)
 returns double precision
 language plpgsql stable security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin
     return coalesce((
-        select greatest(extract(epoch from statement_timestamp() - min(first.scheduled_at)), 0)
-          from (select l.name, l.priority from leasehold.lanes(of_queue) l
-                 where l.first_at <= statement_timestamp() limit 200) lane
+        with recursive hop (priority) as (
+            (select j.priority from leasehold.job j
+              where j.queue = of_queue order by j.queue, j.priority, j.scheduled_at limit 1)
+            union all
+            select next.priority
+              from hop cross join lateral (
+                select j.priority from leasehold.job j
+                 where j.queue = of_queue and j.priority > hop.priority
+                 order by j.queue, j.priority, j.scheduled_at limit 1) next
+        )
+        -- A plain INSERT may store '-infinity', which cannot be subtracted.
+        select greatest(extract(epoch from statement_timestamp()
+                                - min(greatest(first.scheduled_at, timestamptz '2000-01-01 00:00Z'))), 0)
+          from (select hop.priority from hop limit 200) known
          cross join lateral (
             select j.scheduled_at from leasehold.job j
-             where j.queue = of_queue and j.name = lane.name and j.priority = lane.priority
+             where j.queue = of_queue and j.priority = known.priority
                and j.scheduled_at <= statement_timestamp() and j.expires_at > statement_timestamp()
                and not j.held
-             order by j.scheduled_at, j.id limit 1) first), 0);
+             order by j.queue, j.priority, j.scheduled_at limit 1) first), 0);
 end $$;

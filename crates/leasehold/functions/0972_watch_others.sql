@@ -1,14 +1,6 @@
--- How sweeps, mirrors and the database stand when a minute ends.
+-- The state of sweeps, mirrors and the database at the end of a minute.
 
--- The sweeps to measure. Each is measured by a statement of its own: their tables are other people's, and
--- one of them must not keep the others, or the sample, waiting.
-create or replace function leasehold.measured_sweeps()
-returns setof text
-language sql stable security definer set search_path = leasehold, pg_temp as $$
-    select s.name from leasehold.sweep s order by s.name limit 500
-$$;
-
--- What a metric was before a minute, within the hour; null: nobody knows.
+-- Returns the last value of a metric before a minute, within the hour; null: unknown.
 create or replace function leasehold.last_value(of_kind text, of_subject text, of_metric text, minute timestamptz)
 returns double precision
 language sql stable security definer
@@ -19,80 +11,49 @@ set search_path = leasehold, pg_temp set enable_seqscan = off as $$
      order by m.at desc limit 1
 $$;
 
--- What a sweep did since the last sample, what it has in hand, and what should not be there: rows that the
--- watchdog should have brought back. `look` false: without its table. False: the table was not read; what
--- it would have said is then missing in this minute, and no zero.
-create or replace function leasehold.measure_sweep(of_name text, minute timestamptz, look boolean default true)
-returns boolean
-language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set jit = off as $$
-declare
-    entry leasehold.sweep;
-    in_hand bigint;
-    stuck bigint;
-begin
-    select * into entry from leasehold.sweep s where s.name = of_name;
-    if not found then
-        return false;
-    end if;
-    if look then
-        begin
-            execute format(
-                'select count(*), count(*) filter (where late) from ('
-                'select t.%1$I < statement_timestamp() - $1 and not exists ('
-                'select from leasehold.sweep_failure f where f.sweep = $2 and f.key = t.%2$I::text'
-                ' and f.claim = t.%3$I) as late from %4$s t where t.%5$I = %6$L'
-                ' order by t.%1$I limit 10000) c',
-                entry.claimed_at_column, entry.key_column, entry.claim_column,
-                leasehold.quoted_table(entry.table_name), entry.status_column, entry.claimed)
-              using entry.watchdog_after + 3 * entry.watchdog_every + interval '1 minute', entry.name
-              into in_hand, stuck;
-        exception
-            -- Gone, locked, not ours to read, of other columns or words: its owner hears of it from the
-            -- worker. Only running out of time ends this function; the caller comes again without the table.
-            when others then
-                in_hand := null;
-                stuck := null;
-        end;
-    end if;
+-- Measures what each sweep did since the last sample, what it has claimed, and what is stuck: rows that
+-- the watchdog should have reset. Reads what the watchdogs recorded, never a swept table.
+--
+-- A watchdog that is silent for as long as a claim may last is gone, and with it every worker of the
+-- sweep. Then the rows that were claimed and had not failed at its last count are stuck. In between,
+-- and before the first count, the value is missing and not zero.
+create or replace function leasehold.measure_sweeps(minute timestamptz)
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
     insert into leasehold.measure as m (at, kind, subject, metric, flow, value)
-    select minute, 'sweep', entry.name, v.metric, v.flow, v.value
-      from (values
-        ('claimed', false, in_hand), ('stuck', false, stuck),
-        -- Counted by its watchdog; of one that is gone it says nothing about now.
-        ('due', false, case when entry.due_counted_at > statement_timestamp()
-                                 - 3 * entry.watchdog_every - interval '2 minutes' then entry.rows_due end),
+    select minute, 'sweep', s.name, v.metric, v.flow, v.value
+      from (select w.*,
+                   w.claims_counted_at > statement_timestamp() - 3 * w.watchdog_every - interval '2 minutes'
+                       as fresh,
+                   w.claims_counted_at <= statement_timestamp() - w.watchdog_after
+                       - 3 * w.watchdog_every - interval '1 minute' as silent
+              from leasehold.sweep w order by w.name limit 500) s
+     cross join lateral (values
+        ('claimed', false, case when s.fresh then s.claimed_now end),
+        ('stuck', false, case when s.fresh then s.stuck_now when s.silent then s.unfailed_now end),
+        -- Counted by its watchdog; the count of one that is gone proves nothing about now.
+        ('due', false, case when s.due_counted_at > statement_timestamp()
+                                 - 3 * s.watchdog_every - interval '2 minutes' then s.rows_due end),
         ('dead', false, (select count(*) from (
             select from leasehold.sweep_failure f
-             where f.sweep = entry.name and f.dead_at is not null limit 10000) d)),
+             where f.sweep = s.name and f.dead_at is not null limit 10000) d)),
         ('failing', false, (select count(*) from (
             select from leasehold.sweep_failure f
-             where f.sweep = entry.name and f.retry_at is not null limit 10000) d)),
-        ('finished_total', false, entry.rows_finished), ('failed_total', false, entry.rows_failed),
-        ('lost_total', false, entry.rows_lost), ('reset_total', false, entry.rows_reset),
-        ('finished', true, greatest(entry.rows_finished
-            - leasehold.last_value('sweep', entry.name, 'finished_total', minute), 0)),
-        ('reset', true, greatest(entry.rows_reset
-            - leasehold.last_value('sweep', entry.name, 'reset_total', minute), 0))
+             where f.sweep = s.name and f.retry_at is not null limit 10000) d)),
+        ('finished_total', false, s.rows_finished), ('failed_total', false, s.rows_failed),
+        ('lost_total', false, s.rows_lost), ('reset_total', false, s.rows_reset),
+        ('finished', true, greatest(s.rows_finished
+            - leasehold.last_value('sweep', s.name, 'finished_total', minute), 0)),
+        ('reset', true, greatest(s.rows_reset
+            - leasehold.last_value('sweep', s.name, 'reset_total', minute), 0))
       ) as v (metric, flow, value)
      where v.value is not null
-    on conflict (at, kind, subject, metric) do update set value = excluded.value;
-    return in_hand is not null;
-end $$;
-
--- A table's name as SQL wants it, with or without its schema.
-create or replace function leasehold.quoted_table(name text)
-returns text
-language sql immutable set search_path = leasehold, pg_temp as $$
-    select case when position('.' in name) > 0
-                then quote_ident(split_part(name, '.', 1)) || '.'
-                     || quote_ident(substr(name, position('.' in name) + 1))
-                else 'public.' || quote_ident(name) end
+    on conflict (at, kind, subject, metric) do update set value = excluded.value
 $$;
 
--- What each mirror says of itself. What differs is read from the differences themselves: what the last
--- round of the check published may have been mended since. The ages are in seconds; null: it has not
--- been compared yet, or nothing differs.
+-- Returns the figures of each mirror. Differences are counted from their table: what the last round of
+-- the check published may have been repaired since. The ages are in seconds; null: it has not been
+-- compared yet, or nothing differs.
 create or replace function leasehold.mirror_numbers()
 returns table (name text, phase text, rows_checked bigint, repaired bigint, differences bigint,
                oldest_difference_age double precision, equal_as_of timestamptz)
@@ -121,8 +82,9 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
     on conflict (at, kind, subject, metric) do update set value = excluded.value
 $$;
 
--- How long vacuum has been held back, how many ids were given out, and how much there is to clean.
-create or replace function leasehold.measure_database(minute timestamptz)
+-- Measures how long vacuum has been held back, and how many transaction ids were assigned. Separate from
+-- everything that reads tables: a delayed vacuum makes those slow, and this part must still report it.
+create or replace function leasehold.measure_vacuum(minute timestamptz)
 returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
     insert into leasehold.measure as m (at, kind, subject, metric, flow, value)
@@ -131,7 +93,14 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
     union all
     select minute, 'database', '', 'next_xid', false,
            pg_snapshot_xmax(pg_current_snapshot())::text::double precision
-    union all
+    on conflict (at, kind, subject, metric) do update set value = excluded.value
+$$;
+
+-- Measures the size of the tables, and their dead rows.
+create or replace function leasehold.measure_tables(minute timestamptz)
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    insert into leasehold.measure as m (at, kind, subject, metric, flow, value)
     select minute, 'database', s.relname, v.metric, false, v.value
       from pg_stat_all_tables s
      cross join lateral (values ('dead_tuples', s.n_dead_tup),

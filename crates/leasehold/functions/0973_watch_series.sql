@@ -1,25 +1,38 @@
--- What becomes of the minutes: hours, the end, and whoever reads them.
+-- What becomes of the minutes: roll-up to hours, pruning, and reading.
 
--- Rolls up the hours that have ended since the last sample.
+-- Rolls up the hours that have ended since the last time. For queues and tags a missing row means zero,
+-- so their mean is over all minutes of the hour that were sampled.
 create or replace function leasehold.measure_hours(last_ran timestamptz, now_is timestamptz)
 returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    with piece as materialized (
+        select date_trunc('hour', m.at, 'UTC') as hour, m.at, m.kind, m.subject, m.metric, m.flow, m.value
+          from leasehold.measure m
+         where m.at >= date_trunc('hour', greatest(last_ran - interval '1 minute',
+                                                   now_is - interval '23 hours'), 'UTC')
+           and m.at < date_trunc('hour', now_is, 'UTC')
+           and date_trunc('hour', last_ran, 'UTC') < date_trunc('hour', now_is, 'UTC')
+    ), looked as (
+        select p.hour, count(*) as minutes from piece p
+         where p.kind = 'database' and p.subject = '' and p.metric = 'sampled' group by p.hour
+    )
     insert into leasehold.measure_hour as h (at, kind, subject, metric, flow, value, highest, minutes)
-    select date_trunc('hour', m.at, 'UTC'), m.kind, m.subject, m.metric, bool_or(m.flow),
-           case when bool_or(m.flow) then sum(m.value) else avg(m.value) end, max(m.value),
-           count(*)
-      from leasehold.measure m
-     where m.at >= date_trunc('hour', greatest(last_ran - interval '1 minute',
-                                               now_is - interval '23 hours'), 'UTC')
-       and m.at < date_trunc('hour', now_is, 'UTC')
-       and date_trunc('hour', last_ran, 'UTC') < date_trunc('hour', now_is, 'UTC')
+    select p.hour, p.kind, p.subject, p.metric, bool_or(p.flow),
+           case when bool_or(p.flow) then sum(p.value) else sum(p.value) / max(m.minutes) end, max(p.value),
+           max(m.minutes)
+      from (select p.*, count(*) over (partition by p.hour, p.kind, p.subject, p.metric) as rows from piece p) p
+      left join looked l on l.hour = p.hour
+     cross join lateral (
+        select case when p.kind in ('queue', 'tag') and not p.flow then greatest(l.minutes, p.rows)
+                    else p.rows end as minutes) m
      group by 1, 2, 3, 4
     on conflict (at, kind, subject, metric) do update
         set value = excluded.value, highest = excluded.highest, minutes = excluded.minutes
 $$;
 
--- Throws old measures away, and alarms that ended long ago: piece by piece until none is left, or until five
--- seconds are over. The rest, after a long stop, is for the next minute.
+-- Prunes old measures, and alarms that ended 90 days ago: piece by piece until none is left, or for
+-- five seconds. After a long stop, the rest is left for the next minute. One housekeeper is elected,
+-- for the statement: two would wait for each other's rows.
 create or replace function leasehold.prune_measures(up_to int default 50000)
 returns bigint
 language plpgsql volatile security definer
@@ -30,6 +43,9 @@ declare
     largest bigint;
     total bigint := 0;
 begin
+    if not pg_try_advisory_xact_lock(7305, 20) then
+        return 0;
+    end if;
     loop
         delete from leasehold.measure where ctid = any (array(
             select m.ctid from leasehold.measure m
@@ -61,35 +77,66 @@ begin
     return total;
 end $$;
 
--- When somebody last measured, null: never; and whether that still says how things are now. After three
--- minutes without a sample nobody knows, whatever the last one said.
+-- Returns when the last sample was taken, null: never; and whether it is fresh. After three minutes
+-- without a sample the current state is unknown, whatever the last one showed.
 create or replace function leasehold.measured()
 returns table (at timestamptz, fresh boolean)
 language sql stable security definer set search_path = leasehold, pg_temp as $$
     select case when isfinite(d.ran_at) then d.ran_at end,
            d.ran_at between statement_timestamp() - interval '180 seconds'
-                        -- Beyond that the clock went back.
+                        -- Beyond that the clock was set back.
                         and statement_timestamp() + interval '1 minute'
       from leasehold.duty d where d.name = 'measure'
 $$;
 
--- The last sample, as long as it is not older than a quarter of an hour. Whether it still holds is said by
--- `measured`.
+-- Returns the last sample, if it is not older than 15 minutes. `measured` tells whether it is fresh.
+-- Zeros of queues are not stored; they are filled in here, for the queues of the sample and for those
+-- with settings, a watch or a living worker, up to a thousand.
 create or replace function leasehold.latest()
 returns table (at timestamptz, kind text, subject text, metric text, flow boolean, value double precision)
-language sql stable security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
-    select m.at, m.kind, m.subject, m.metric, m.flow, m.value
-      from leasehold.measure m
-     where m.at = (select max(s.at) from leasehold.measure s
-                    where s.at >= statement_timestamp() - interval '15 minutes'
-                      and s.kind = 'database' and s.metric = 'sampled')
-$$;
+language plpgsql stable security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+begin
+    return query
+    with present as materialized (
+        select m.at, m.kind, m.subject, m.metric, m.flow, m.value
+          from leasehold.measure m
+         where m.at = (select max(s.at) from leasehold.measure s
+                        where s.at >= statement_timestamp() - interval '15 minutes'
+                          and s.kind = 'database' and s.metric = 'sampled')
+    ), living as materialized (
+        select q.queue, count(*) as workers
+          from leasehold.worker_state w cross join lateral unnest(w.queues) as q (queue)
+         where w.state = 'alive' group by q.queue
+    ), known as (
+        select k.queue, min(k.place) as place
+          from (select p.subject as queue, 1 as place from present p where p.kind = 'queue'
+                union all select w.queue, 2 from leasehold.watch w where not w.off
+                union all select l.queue, 3 from living l
+                union all select q.name, 4 from leasehold.queue q) k
+         group by k.queue order by 2, 1 limit 1000
+    )
+    select p.at, p.kind, p.subject, p.metric, p.flow, p.value from present p
+    union all
+    select s.at, 'queue', k.queue, g.metric, false,
+           case when g.metric = 'workers' then coalesce(l.workers, 0) else 0 end
+      from known k
+     cross join (values ('running'), ('ready'), ('scheduled'), ('retrying'), ('length'), ('watched_length'),
+                        ('oldest_ready_age'), ('workers'), ('paused'), ('dead'), ('expired_kept')) as g (metric)
+     cross join (select p.at from present p where p.kind = 'database' and p.subject = '' and p.metric = 'sampled') s
+      left join living l on l.queue = k.queue
+     where not exists (select from present p where p.kind = 'queue' and p.subject = k.queue and p.metric = g.metric)
+       -- If the age of the oldest job was not measured, it is unknown, not zero.
+       and (g.metric <> 'oldest_ready_age'
+            or exists (select from present p where p.kind = 'database' and p.metric = 'ages_sampled'));
+end $$;
 
--- A series for a chart: one row a step, the oldest first. Flows are added up, other values are the
--- mean of the step. Null: nobody measured. `minutes` says how many minutes of the step were measured, so
--- that a step that has just begun can be shown by the minute. `of_subject` null: all of them together.
--- More than a day back it is made of hours, and of the minutes since the last of them.
+-- Returns a series for a chart: one row per step, the oldest first. Flows are added up, other values
+-- are the mean of the step; for queues and tags over every minute that was sampled, because their zeros
+-- are not stored. Null: nothing was measured. `minutes` is how many minutes of the step were measured,
+-- so that a step that has just begun can be shown per minute. `of_subject` null: all of them together.
+-- More than a day back the series consists of hours, and of the minutes since the last of them.
 create or replace function leasehold.series(
     of_kind text, of_metrics text[], of_subject text default null,
     back interval default interval '30 minutes', step interval default interval '1 minute'
@@ -104,8 +151,8 @@ declare
     last timestamptz := date_bin(step, this_minute, origin);
     first timestamptz := last - back;
     by_hours boolean := back > interval '24 hours';
-    -- From here on there are only minutes. Of any hour: what happened while nobody measured is added to its
-    -- minutes and its hour later, and that hour has no sample.
+    -- From here on there are only minutes. The last hour of any metric: what happened while nothing was
+    -- sampled is added to its minutes and its hour later, and that hour has no sample.
     rolled timestamptz := greatest(first, case when by_hours then (
         select h.at + interval '59 minutes' from leasehold.measure_hour h
          order by h.at desc limit 1) end);
@@ -135,12 +182,16 @@ begin
     ), seen as (
         select date_bin(step, l.at, origin) as at, sum(l.minutes) as minutes from looked l group by 1
     ), binned as (
-        select date_bin(step, p.at, origin) as at,
-               case when bool_or(p.flow) then sum(p.value)
-                    else sum(p.value * p.weight) / sum(p.weight) end as value
+        select date_bin(step, p.at, origin) as at, bool_or(p.flow) as flow,
+               sum(p.value * case when p.flow then 1 else p.weight end) as sum, sum(p.weight) as weight
           from piece p group by 1
     )
-    select s.at, coalesce(b.value, case when n.minutes > 0 then 0 end), coalesce(n.minutes, 0)
+    select s.at,
+           coalesce(case when b.flow then b.sum
+                         when of_kind in ('queue', 'tag') then b.sum / greatest(b.weight, n.minutes)
+                         else b.sum / b.weight end,
+                    case when n.minutes > 0 then 0 end),
+           coalesce(n.minutes, 0)
       from generate_series(first + step, last, step) as s (at)
       left join binned b on b.at = s.at
       left join seen n on n.at = s.at

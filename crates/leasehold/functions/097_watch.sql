@@ -1,7 +1,7 @@
--- Self-measurement. One process of the fleet takes a sample a minute; the reading is bounded, whatever
--- the queues hold: see each function.
+-- Self-measurement. One process of the fleet takes one sample per minute; its cost is bounded, however
+-- many jobs the queues hold: see each function.
 
--- Whether a minute has passed since the last sample. Cheap: everybody asks this often.
+-- Returns whether a minute has passed since the last sample. Cheap, because every process asks often.
 create or replace function leasehold.sample_due()
 returns boolean
 language sql stable security definer set search_path = leasehold, pg_temp as $$
@@ -9,52 +9,102 @@ language sql stable security definer set search_path = leasehold, pg_temp as $$
         select from leasehold.duty d
          where d.name = 'measure'
            and (d.ran_at < date_trunc('minute', statement_timestamp())
-                -- The clock went back.
+                -- The clock was set back.
                 or d.ran_at > statement_timestamp() + interval '1 minute'))
 $$;
 
--- Takes the sample of the minute that has just ended. Whoever takes it goes on in the same transaction with
--- what may take too long and is left out then: `recount_queues`, and `measure_sweep` for each sweep. Answers that minute; null: somebody else takes it, or has taken
--- it. A sampler that dies takes its sample along, and the next one takes the place.
+-- Begins the sample of the minute that has just ended and returns that minute; null: another process
+-- takes it, or has taken it. The caller owns the minute until its transaction ends: a sampler that dies
+-- leaves no partial sample, and another process takes the minute.
+create or replace function leasehold.begin_sample()
+returns timestamptz
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    this_minute timestamptz := date_trunc('minute', statement_timestamp());
+begin
+    perform from leasehold.duty d
+     where d.name = 'measure'
+       and (d.ran_at < this_minute or d.ran_at > statement_timestamp() + interval '1 minute')
+       for update skip locked;
+    return case when found then this_minute - interval '1 minute' end;
+end $$;
+
+-- Measures one part of a sample. The caller gives each part its own savepoint and timeout: a part that
+-- fails is missing in this minute, and no other part is. A success is recorded, because then a missing
+-- row means zero, and otherwise it means unknown. `end_sample` ends the whole minute.
+create or replace function leasehold.measure_part(part text, minute timestamptz)
+returns void
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set jit = off as $$
+declare
+    following timestamptz := minute + interval '1 minute';
+    -- When this part was last measured. The duty's own time is that of the last sample.
+    before timestamptz := coalesce(
+        (select max(m.at) + interval '1 minute' from leasehold.measure m
+          where m.kind = 'database' and m.metric = part || '_sampled' and m.at < minute),
+        (select d.ran_at from leasehold.duty d where d.name = 'measure'));
+begin
+    case part
+        when 'vacuum' then perform leasehold.measure_vacuum(minute);
+        when 'mirrors' then perform leasehold.measure_mirrors(minute);
+        when 'flows' then
+            -- Two minutes more than were read: a transaction that was open then may have committed
+            -- since.
+            perform leasehold.measure_flows(
+                greatest(least(before, minute) - interval '2 minutes', following - interval '1 hour'),
+                following);
+        when 'queues' then perform leasehold.measure_queues(minute);
+        when 'ages' then perform leasehold.measure_ages(minute);
+        when 'sweeps' then perform leasehold.measure_sweeps(minute);
+        when 'tables' then perform leasehold.measure_tables(minute);
+        when 'hours' then perform leasehold.measure_hours(before, following);
+        else
+            raise exception 'a sample has no part %', quote_literal(part)
+                using errcode = 'LH002',
+                      hint = 'Use vacuum, mirrors, flows, queues, ages, sweeps, tables or hours.';
+    end case;
+    insert into leasehold.measure (at, kind, subject, metric, flow, value)
+    values (minute, 'database', '', part || '_sampled', false, 1)
+    on conflict (at, kind, subject, metric) do nothing;
+end $$;
+
+-- Ends the sample of a minute.
+create or replace function leasehold.end_sample(minute timestamptz)
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    update leasehold.duty d set ran_at = minute + interval '1 minute' where d.name = 'measure'
+$$;
+
+-- Takes the whole sample in one statement, all or nothing, for callers of plain SQL. Returns the
+-- minute; null: another process takes it, or has taken it.
 create or replace function leasehold.take_sample()
 returns timestamptz
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set jit = off as $$
 declare
-    this_minute timestamptz := date_trunc('minute', statement_timestamp());
-    sampled timestamptz := this_minute - interval '1 minute';
-    before timestamptz;
+    minute timestamptz := leasehold.begin_sample();
+    part text;
 begin
-    select d.ran_at into before from leasehold.duty d
-     where d.name = 'measure'
-       and (d.ran_at < this_minute or d.ran_at > statement_timestamp() + interval '1 minute')
-       for update skip locked;
-    if not found then
+    if minute is null then
         return null;
     end if;
-    -- Two minutes more than nobody has read: a transaction that was open then may have committed since.
-    perform leasehold.measure_flows(
-        greatest(least(before, sampled) - interval '2 minutes', this_minute - interval '1 hour'),
-        this_minute);
-    perform leasehold.measure_queues(sampled);
-    perform leasehold.measure_mirrors(sampled);
-    perform leasehold.measure_database(sampled);
-    perform leasehold.measure_hours(before, this_minute);
-    perform leasehold.prune_measures();
-    update leasehold.duty d set ran_at = this_minute where d.name = 'measure';
-    return sampled;
+    foreach part in array array['vacuum', 'mirrors', 'flows', 'queues', 'ages', 'sweeps', 'tables', 'hours'] loop
+        perform leasehold.measure_part(part, minute);
+    end loop;
+    perform leasehold.end_sample(minute);
+    return minute;
 end $$;
 
--- A tag and whose it is, in one word: `mail/api`. What stands before the first stroke is the queue, or the
--- mirror: a stroke of its own is written %2F.
+-- Returns a tag with its queue or mirror, in one text: `mail/api`. The part before the first slash is
+-- the queue or the mirror: a slash in its name becomes %2F.
 create or replace function leasehold.tag_subject(whose text, tag text)
 returns text
 language sql immutable as $$
     select replace(replace(whose, '%', '%25'), '/', '%2F') || '/' || tag
 $$;
 
--- What happened, by the minute. Reading a minute again gives the same or more, so it may be read as
--- often as one likes.
+-- Counts what happened in each minute. Reading a minute again gives the same or more, so it may be read
+-- any number of times.
 create or replace function leasehold.measure_flows(since timestamptz, before timestamptz)
 returns void
 language plpgsql volatile security definer
@@ -63,7 +113,7 @@ begin
     insert into leasehold.measure as m (at, kind, subject, metric, flow, value)
     with batch as materialized (
         select date_trunc('minute', h.finished_at) as at, h.queue, h.outcome, h.tags,
-               -- Most batches are of one tag, and need not be taken apart.
+               -- Most batches have one tag, and need not be unnested.
                h.tags[1] = all (h.tags) as alike
           from leasehold.history h
          where h.finished_at >= since and h.finished_at < before
@@ -81,7 +131,8 @@ begin
               from leasehold.tally t where t.at >= since and t.at < before) every
          group by at, queue, tag, subject, what
     ), ranked as (
-        -- Tags are for people. Whoever makes one a job gets a single line for them all.
+        -- Only the 30 busiest tags are kept; the rest are summed under '(others)', so that one tag per
+        -- job cannot blow up the series.
         select f.*, dense_rank() over (partition by f.at, f.queue, f.subject
                                        order by sums.n desc, f.tag) as place
           from flow f

@@ -1,18 +1,19 @@
--- Alarms: what is known is read here, what is wrong is decided by the library (`alarm/rules.rs`), and
--- what came of it is written here.
+-- Alarms: these functions read what is known, the library (`alarm/rules.rs`) decides what is wrong, and
+-- these functions record the result.
 
--- What the rules look at, as of the last sample: one statement, one snapshot. Null: there is no sample
--- that is recent enough to judge by.
+-- Returns what the rules evaluate, as of the last sample: one statement, one snapshot. Null: there is
+-- no sample that is recent enough. `measured` lists the parts of the sample that succeeded, null: all;
+-- the others are unknown, and alarms that depend on them are neither raised nor cleared.
 create or replace function leasehold.alarm_snapshot(of_sample timestamptz)
 returns jsonb
 language plpgsql stable security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     quarter interval := interval '15 minutes';
-    -- As far back as anybody looks.
+    -- The longest window of any rule.
     far interval := greatest(quarter, (select max(w.over) from leasehold.watch w where not w.off));
-    -- A stop that was longer than a hand-over ends with this minute: before it nobody looked. The first
-    -- minute that is left is one too, when there is no other.
+    -- Start of the current uninterrupted run of samples, or the first sample within `far`. A gap of up
+    -- to 3 minutes is no interruption: another process may be taking over the sampling.
     looked_since timestamptz := (
         select max(s.at) filter (where s.before is null or s.at - s.before > interval '3 minutes')
           from (select m.at, lag(m.at) over (order by m.at) as before
@@ -32,6 +33,11 @@ begin
           from leasehold.measure m
          where m.at > of_sample - far and m.at <= of_sample and m.kind = 'queue'
            and m.metric in ('completed', 'buried', 'lost', 'ready', 'workers', 'paused')
+    ), judged as (
+        -- For any other queue everything is zero.
+        select g.queue from gauge g
+        union select r.queue from recent r
+        union select w.queue from leasehold.watch w
     ), sums as (
         select r.queue,
                sum(r.value) filter (where r.metric = 'completed'
@@ -42,21 +48,24 @@ begin
           from recent r left join leasehold.watch w on w.queue = r.queue and not w.off
          group by r.queue
     ), starved as (
-        -- For how many of the last five minutes jobs could have run and nobody was there.
+        -- In how many of the last five minutes jobs were ready and no worker was alive.
         select a.queue, count(*) as minutes
-          from recent a join recent b on b.queue = a.queue and b.at = a.at
-         where a.metric = 'ready' and a.value > 0 and b.metric = 'workers' and b.value = 0
-           and a.at > of_sample - interval '5 minutes'
+          from recent a
+         where a.metric = 'ready' and a.value > 0 and a.at > of_sample - interval '5 minutes'
+           and not exists (select from recent b where b.queue = a.queue and b.at = a.at
+                                                  and b.metric = 'workers' and b.value > 0)
          group by a.queue
     )
     select jsonb_build_object(
         'sample', of_sample,
+        'measured', (select jsonb_agg(replace(l.metric, '_sampled', '')) from latest l
+            where l.kind = 'database' and l.subject = '' and l.metric like '%\_sampled'),
         'queues', coalesce((select jsonb_agg(jsonb_build_object(
-            'queue', g.queue,
-            'paused', (g.v ->> 'paused')::float8 > 0,
-            'length', (g.v ->> 'watched_length')::float8,
-            'oldest_ready_age', (g.v ->> 'oldest_ready_age')::float8,
-            'expired_kept', (g.v ->> 'expired_kept')::float8,
+            'queue', k.queue,
+            'paused', coalesce((g.v ->> 'paused')::float8 > 0, false),
+            'length', coalesce((g.v ->> 'watched_length')::float8, 0),
+            'oldest_ready_age', coalesce((g.v ->> 'oldest_ready_age')::float8, 0),
+            'expired_kept', coalesce((g.v ->> 'expired_kept')::float8, 0),
             'completed', coalesce(s.completed, 0),
             'died', coalesce(s.died, 0),
             'lost', coalesce(s.lost, 0),
@@ -69,17 +78,18 @@ begin
                 'max_age', extract(epoch from w.max_age),
                 'max_dead', w.max_dead,
                 'max_lost', w.max_lost,
-                -- Time in which nobody looked, or in which it was to stand still, says nothing.
+                -- Time without samples, or in which the queue was paused, does not count.
                 'watched_for', extract(epoch from of_sample + interval '1 minute'
                     - greatest(w.since, looked_since, s.paused + interval '1 minute'))) end
-            ) order by g.queue)
-            from gauge g
-            left join sums s on s.queue = g.queue
-            left join starved t on t.queue = g.queue
-            left join leasehold.watch w on w.queue = g.queue), '[]'),
+            ) order by k.queue)
+            from judged k
+            left join gauge g on g.queue = k.queue
+            left join sums s on s.queue = k.queue
+            left join starved t on t.queue = k.queue
+            left join leasehold.watch w on w.queue = k.queue), '[]'),
         'sweeps', coalesce((select jsonb_agg(jsonb_build_object(
             'sweep', l.subject, 'dead', coalesce(l.dead, 0),
-            -- A table that could not be read for a moment is as it was.
+            -- A table that could not be read for a moment keeps its last value.
             'stuck', coalesce((select m.value from leasehold.measure m
                 where m.at <= of_sample and m.at > of_sample - quarter and m.kind = 'sweep'
                   and m.subject = l.subject and m.metric = 'stuck' order by m.at desc limit 1), 0)
@@ -89,7 +99,7 @@ begin
         'mirrors', coalesce((select jsonb_agg(jsonb_build_object(
             'mirror', l.subject, 'differences', coalesce(l.differences, 0),
             'oldest_difference_age', coalesce(l.age, 0),
-            -- Two rounds of its check are no reason to worry, however long they take. A mirror that
+            -- Two rounds of the check are no reason for an alarm, however long they take. A mirror that
             -- was never equal may have no store at all.
             'unproven_age', coalesce(greatest(l.equal_age
                 - 2 * (m.rows_checked / m.range_rows + 1) * extract(epoch from m.check_every), 0), 0)
@@ -101,7 +111,8 @@ begin
             left join leasehold.mirror m on m.name = l.subject), '[]'),
         'oldest_xact_age', coalesce((select value from latest
             where kind = 'database' and metric = 'oldest_xact_age'), 0),
-        -- Those that alone would be reason enough to look, as of now.
+        -- Holders that alone would be worth a look, as of now: up to three, each at least half as old as
+        -- the oldest.
         'vacuum_held_by', coalesce((select jsonb_agg(jsonb_build_object(
             'who', h.who, 'remedy', h.remedy, 'age', h.age) order by h.place)
             from (select v.*, row_number() over (order by v.xids desc nulls last, v.age desc) as place,
@@ -113,10 +124,11 @@ begin
      where exists (select from latest));
 end $$;
 
--- Writes down what the rules found: raises what is new, clears what is over, and tells whoever wants
--- to know, all or nothing. `up` is a list of {rule, subject, value, threshold, summary}.
--- Answers what changed. Nothing does when a later sample has been taken: the judge slept.
-create or replace function leasehold.apply_alarms(of_sample timestamptz, up jsonb)
+-- Records what the rules found: raises new alarms, clears those that are over, and enqueues
+-- notifications, all or nothing. `up` is a list of {rule, subject, value, threshold, summary}. `judged`
+-- lists the rules that could be evaluated, null: all; alarms of the other rules stay as they are.
+-- Returns what changed. Nothing does if a later sample has been taken: the evaluation was too late.
+create or replace function leasehold.apply_alarms(of_sample timestamptz, up jsonb, judged text[] default null)
 returns table (change text, rule text, subject text, summary text)
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set jit = off as $$
@@ -125,13 +137,13 @@ declare
     entry leasehold.alarm;
     found_now record;
 begin
-    -- One judge at a time, and the last sample's.
+    -- One evaluation at a time, and only of the last sample.
     perform from leasehold.duty d
       where d.name = 'measure' and d.ran_at = of_sample + interval '1 minute' for update;
     if not found then
         return;
     end if;
-    -- Nothing wrong leaves no other trace; this one says that somebody looked.
+    -- An evaluation without alarms leaves no other trace than this one.
     insert into leasehold.duty as d (name, ran_at) values ('judge', of_sample + interval '1 minute')
     on conflict (name) do update set ran_at = excluded.ran_at;
     for found_now in
@@ -145,7 +157,7 @@ begin
          where a.rule = found_now.rule and a.subject = found_now.subject and a.cleared_at is null
         returning * into entry;
         if not found then
-            -- Somebody may have asked for quiet about this before it went away and came back.
+            -- A silence of an earlier alarm of this rule and subject applies to the new one.
             insert into leasehold.alarm as a
                 (rule, subject, value, threshold, summary, silenced_until, silenced_by, silenced_why)
             select found_now.rule, found_now.subject, found_now.value, found_now.threshold,
@@ -160,16 +172,19 @@ begin
             rule := entry.rule; subject := entry.subject; summary := entry.summary;
             return next;
         end if;
-        -- Also when a silence has ended and it still holds.
+        -- Also when a silence has ended and the alarm is still open.
         if entry.notified_at is null and entry.acknowledged_at is null
            and coalesce(entry.silenced_until <= statement_timestamp(), true) then
-            update leasehold.alarm a set notified_at = statement_timestamp() where a.id = entry.id;
-            perform leasehold.tell_alarm(entry, 'raised');
+            -- Without a receiver the alarm stays unnotified: the first receiver that registers gets the
+            -- notification.
+            if leasehold.tell_alarm(entry, 'raised') > 0 then
+                update leasehold.alarm a set notified_at = statement_timestamp() where a.id = entry.id;
+            end if;
         end if;
     end loop;
     for entry in
         update leasehold.alarm a set cleared_at = statement_timestamp()
-         where a.cleared_at is null
+         where a.cleared_at is null and (judged is null or a.rule = any (judged))
            and not exists (select from jsonb_to_recordset(up) as u (rule text, subject text)
                             where u.rule = a.rule and u.subject = a.subject)
         returning *

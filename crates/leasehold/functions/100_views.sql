@@ -1,12 +1,16 @@
 -- Finished jobs, one row each.
 create or replace view leasehold.finished_job as
 select one.id, h.outcome, h.queue, one.name, one.tag, one.attempts, one.enqueued_at, h.finished_at,
-       h.claimed_by, h.lease_generation, one.kwargs, h.note
+       h.claimed_by, h.lease_generation, one.kwargs, h.note, h.claimed_at,
+       coalesce(one.priority, 0) as priority, one.key, one.max_attempts,
+       coalesce(one.scheduled_at, one.enqueued_at) as scheduled_at, one.errors
   from leasehold.history h
- cross join lateral unnest(h.job_ids, h.names, h.tags, h.attempts, h.enqueued_at, h.kwargs)
-       as one (id, name, tag, attempts, enqueued_at, kwargs);
+ cross join lateral unnest(h.job_ids, h.names, h.tags, h.attempts, h.enqueued_at, h.kwargs,
+                           h.priorities, h.keys, h.max_attempts, h.scheduled_at, h.errors)
+       as one (id, name, tag, attempts, enqueued_at, kwargs,
+               priority, key, max_attempts, scheduled_at, errors);
 
--- Every job there is, in the words of an inbox.
+-- Every job, in the words of an inbox.
 create or replace view leasehold.inbox as
 select j.id,
        case when j.held then 'processing' else 'pending' end as status,
@@ -31,7 +35,7 @@ select f.id, case f.outcome when 'completed' then 'done' else f.outcome end,
        null, null, null, f.tag, null, null, false, f.finished_at, f.kwargs, f.note
   from leasehold.finished_job f;
 
--- Workers with their state in words. A worker that has not been seen for half a minute is dead.
+-- Workers with their state by name. A worker that has not been seen for 30 s is dead.
 create or replace view leasehold.worker_state as
 select w.id, w.name, w.host, w.pid, w.version, w.queues, w.names, w.slots, w.busy, w.started_at,
        w.last_seen_at,
@@ -41,7 +45,7 @@ select w.id, w.name, w.host, w.pid, w.version, w.queues, w.names, w.slots, w.bus
             else 'alive' end as state
   from leasehold.worker w;
 
--- Each queue that has a row or a job, with what waits in it.
+-- Each queue that has a row or a job, with its counts.
 create or replace view leasehold.queue_state as
 select names.queue, q.paused_at, q.paused_by, q.paused_why,
        coalesce(j.ready, 0) as ready, coalesce(j.running, 0) as running,

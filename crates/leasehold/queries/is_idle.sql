@@ -1,7 +1,7 @@
--- Whether a worker has nothing to do. One statement, so one snapshot: a job that is being claimed
--- is seen either due or held, never in between.
+-- Returns whether a worker has nothing to do. One statement, so one snapshot: a job that is being
+-- claimed is seen either ready or running, never in between.
 select not exists (
-    -- Due, or past its time and not yet set aside.
+    -- Ready, or expired and not buried yet.
     select from leasehold.job j
       left join leasehold.queue q on q.name = j.queue
      where j.queue = any ($2) and j.name = any ($3) and not j.held
@@ -9,7 +9,7 @@ select not exists (
              and q.paused_at is null)
             or ($4 and j.expires_at <= statement_timestamp()))
 ) and not exists (
-    -- Held by this worker, or left behind by a dead one.
+    -- Held by this worker, or left by a dead one.
     select from leasehold.lease l
      cross join lateral unnest(l.job_ids) as held (id)
       join leasehold.job j

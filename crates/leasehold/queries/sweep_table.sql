@@ -1,15 +1,20 @@
--- What the catalogue knows about a table that is to be swept: one row a column that was asked for.
-select c.relkind::text, w.name, format_type(a.atttypid, null), a.attnotnull,
-       -- One column alone, whole and valid.
+-- What the catalogue has about a table for a sweep: one row per given column. The schema is included,
+-- so that every session means the same table, whatever its search_path is.
+select c.relkind::text as relkind, n.nspname::text as schema, c.relname::text as relation, w.name,
+       format_type(a.atttypid, null) as base,
+       -- With its length: `character` alone is one character long.
+       format_type(a.atttypid, a.atttypmod) as type, a.attnotnull,
+       -- A valid unique index on this column alone, without a predicate.
        exists (select from pg_index i
                 where i.indrelid = c.oid and i.indisunique and i.indisvalid and i.indpred is null
-                  and i.indnkeyatts = 1 and i.indkey[0] = a.attnum),
-       exists (select from pg_inherits h where h.inhparent = c.oid),
-       -- An index that begins with it and holds only some of the rows.
+                  and i.indnkeyatts = 1 and i.indkey[0] = a.attnum) as is_unique,
+       exists (select from pg_inherits h where h.inhparent = c.oid) as inherited,
+       -- A partial index that begins with this column.
        exists (select from pg_index i
                 where i.indrelid = c.oid and i.indisvalid and i.indpred is not null
-                  and i.indkey[0] = a.attnum)
+                  and i.indkey[0] = a.attnum) as partial_index
   from pg_class c
+  join pg_namespace n on n.oid = c.relnamespace
  cross join unnest($2::text[]) as w (name)
   left join pg_attribute a
     on a.attrelid = c.oid and a.attname = w.name and a.attnum > 0 and not a.attisdropped

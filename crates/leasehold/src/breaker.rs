@@ -1,20 +1,20 @@
-//! A breaker: stops asking something that does not answer, and lets one question through at a time
-//! until it does.
+//! A circuit breaker: stops calling a service that fails, then lets one probe through at a time until
+//! it recovers.
 //!
 //! # What is true
-//! - Closed, everybody may ask. Open, nobody may, until the pause is over; then one may, and its answer
-//!   decides.
-//! - In doubt, because somebody waits no longer for an answer, one may ask at a time. The first answer
-//!   ends the doubt; failures count as ever.
+//! - Closed, every call is let through. Open, none is until the pause is over; then a single probe is,
+//!   and its result closes the breaker or opens it again.
+//! - After `doubt()` (a caller timed out), only one call at a time is let through. The first success
+//!   restores normal operation; failures still count toward opening.
 //!
 //! # What can go wrong
-//! - Whoever tries goes away without an answer, as a request whose client has left: the next one may
-//!   try then. Held for ever, that turn would keep the breaker open for ever.
+//! - A probe is dropped without a result, such as a request whose client disconnected: the next caller
+//!   becomes the probe. A turn that is never given back would keep the breaker open for ever.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What those who are not let through are told while somebody tries.
+/// Retry-after for rejected callers while a probe is in flight.
 const WHILE_TRIED: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Breaker {
 
 #[derive(Debug, Default)]
 struct State {
-    /// One bit a question, newest lowest; 1: it failed.
+    /// One bit per call, newest lowest; 1: it failed.
     failed: u32,
     asked: u32,
     open_until: Option<Instant>,
@@ -35,24 +35,23 @@ struct State {
     tried: bool,
 }
 
-/// Leave to ask. Say how it went.
+/// A permit for one call. Report its result with `tell`.
 #[must_use = "a question that was never asked still has its turn"]
 #[derive(Debug)]
 pub struct Question<'a> {
     breaker: &'a Breaker,
-    /// The one that may ask while others may not.
+    /// This call is the probe.
     tries: bool,
 }
 
 impl Breaker {
-    /// Opens for `pause` when `failures` of the last `of` questions failed, of which there are at most
-    /// 31.
+    /// Opens for `pause` when `failures` of the last `of` calls failed. `of` is at most 31.
     pub const fn new(failures: u32, of: u32, pause: Duration) -> Self {
         let state = State { failed: 0, asked: 0, open_until: None, doubted: false, tried: false };
         Self { failures, of, pause, state: Mutex::new(state) }
     }
 
-    /// `Err`: do not ask; how long until it is worth trying.
+    /// Asks for a permit. `Err`: do not call; the time after which a retry makes sense.
     pub fn ask(&self, now: Instant) -> Result<Question<'_>, Duration> {
         let mut state = self.state();
         match state.open_until {
@@ -70,12 +69,12 @@ impl Breaker {
         self.state().open_until.is_some()
     }
 
-    /// Somebody waits no longer for an answer that may still come.
+    /// Reports that a caller stopped waiting for a reply that may still arrive.
     pub fn doubt(&self) {
         self.state().doubted = true;
     }
 
-    /// True when an answer is to be expected: the breaker is closed, and nobody doubts.
+    /// Returns true if a reply can be expected: the breaker is closed and not in doubt.
     pub fn is_trusted(&self) -> bool {
         let state = self.state();
         state.open_until.is_none() && !state.doubted
@@ -87,12 +86,12 @@ impl Breaker {
 }
 
 impl Question<'_> {
-    /// True when that has opened the breaker, which was closed.
+    /// Reports the result. Returns true if it opened the breaker, which was closed.
     pub fn tell(self, worked: bool, now: Instant) -> bool {
         let breaker = self.breaker;
         let mut state = breaker.state();
         if state.open_until.is_some() {
-            // Perhaps the answer of one that was asked before it opened: it counts like the others.
+            // The call may have started before the breaker opened; its result counts like any other.
             match worked {
                 true => *state = State::default(),
                 false => state.open_until = Some(now + breaker.pause),
@@ -124,7 +123,7 @@ mod tests {
 
     const PAUSE: Duration = Duration::from_secs(30);
 
-    /// Asks, and says how it went; false when nobody may ask.
+    /// Makes a call and reports its result. Returns false if the breaker rejects it.
     fn ask(breaker: &Breaker, worked: bool, now: Instant) -> bool {
         breaker.ask(now).map(|question| question.tell(worked, now)).is_ok()
     }

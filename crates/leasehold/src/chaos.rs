@@ -1,6 +1,6 @@
 //! Fault points for tests, compiled in only with the feature `chaos`.
 //!
-//! A point does what the environment says: `LEASEHOLD_CHAOS="keeper.tick=panic"`.
+//! The environment decides what a point does: `LEASEHOLD_CHAOS="keeper.tick=panic"`.
 
 /// A place where a test may make the program fail.
 #[allow(clippy::panic, reason = "failing is what it is for")]

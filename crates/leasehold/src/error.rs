@@ -1,9 +1,10 @@
-//! Errors, one small enum an operation. Each says what to do next.
+//! Errors, one small enum per operation. Each text names the next step.
 
 use std::time::Duration;
 
 use tokio_postgres::error::SqlState;
 
+pub(crate) use crate::error_text::storable;
 use crate::job::{Generation, JobId};
 
 /// Why the engine could not start on this database.
@@ -17,8 +18,16 @@ pub enum ConnectError {
     TimedOut(Duration),
     #[error("the database is PostgreSQL {found}; this release needs {needed} or newer")]
     OldServer { found: String, needed: u32 },
-    #[error("the database is a read-only replica; connect to the primary")]
+    #[error(
+        "the server accepts no writes: it is a standby, or default_transaction_read_only is on; \
+         connect to the primary, or name every host: postgres://user@one:5432,two:5432/name"
+    )]
     Replica,
+    #[error(
+        "the database is encoded in {0}; create it with ENCODING 'UTF8': error texts and arguments \
+         hold any character"
+    )]
+    Encoding(String),
     #[error("TLS is not set up: {0}")]
     Tls(String),
     #[error(transparent)]
@@ -35,9 +44,15 @@ pub enum SchemaError {
     )]
     Old { found: i32, needed: i32 },
     #[error(
-        "the schema is at version {found}, newer than the {known} this release knows; upgrade this program"
+        "the schema is at version {found}, newer than the {known} this release knows, and does not \
+         admit programs this old; upgrade this program"
     )]
     New { found: i32, known: i32 },
+    #[error(
+        "the functions and views in the database are older than this program, or of another build; \
+         run: leasehold migrate up"
+    )]
+    OldFunctions,
     #[error(
         "migration {version} was changed after it ran here (checksum differs); restore the original file"
     )]
@@ -48,11 +63,18 @@ pub enum SchemaError {
     Database(#[source] tokio_postgres::Error),
 }
 
+impl SchemaError {
+    /// Returns true if `migrate up` is all that is needed.
+    pub(crate) fn is_mended_by_up(&self) -> bool {
+        matches!(self, Self::Missing | Self::Old { .. } | Self::OldFunctions)
+    }
+}
+
 /// Why a job was not enqueued. Nothing was stored.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnqueueError {
-    /// The job itself is at fault; the text says how to mend it.
+    /// The job itself is at fault; the text tells how to fix it.
     #[error("{0}")]
     Refused(String),
     /// The key is taken by a job with another name or other arguments.
@@ -63,24 +85,48 @@ pub enum EnqueueError {
     /// The functions of the engine are not in this database.
     #[error("the schema is missing or too old here ({0}); run: leasehold migrate up")]
     NoSchema(String),
-    /// The server said no: not stored. No answer: unknown; repeat with the same key to be sure of
-    /// one job.
-    #[error("{}", not_stored(.0.as_db_error().is_some(), describe(.0)))]
+    /// The server refused: not stored. No reply: unknown; repeat with the same key to be sure of one
+    /// job.
+    #[error("{}", not_stored(.0))]
     Database(#[source] tokio_postgres::Error),
     #[error("no connection for the enqueue: {0}")]
     NoConnection(String),
-    /// As [`EnqueueError::Database`].
+    /// Unknown whether it was stored: a commit that waits for a standby has no other limit.
+    #[error(
+        "the job may not have been stored: no answer within {} s; repeat it with an idempotency key",
+        .0.as_secs()
+    )]
+    TimedOut(Duration),
+    /// Like [`EnqueueError::Database`], from diesel-async.
+    #[cfg(feature = "diesel-async")]
+    #[error("{}", not_stored(.0))]
+    Diesel(#[source] diesel::result::Error),
+    /// Like [`EnqueueError::Database`], from sqlx 0.8.
+    #[cfg(feature = "sqlx-0_8")]
+    #[error("{}", not_stored(.0))]
+    Sqlx08(#[source] sqlx08::Error),
+    /// Like [`EnqueueError::Database`], from sqlx 0.9.
     #[cfg(feature = "sqlx-0_9")]
-    #[error("{}", not_stored(.0.as_database_error().is_some(), .0.to_string()))]
+    #[error("{}", not_stored(.0))]
     Sqlx(#[source] sqlx::Error),
 }
 
 impl EnqueueError {
-    /// Nobody answered: the same enqueue may succeed a moment later.
+    /// Returns true without a reply, or if the session was useless: the same enqueue may succeed a
+    /// moment later.
     pub(crate) fn may_repeat(&self) -> bool {
         match self {
-            Self::Database(error) => error.as_db_error().is_none(),
-            Self::NoConnection(_) => true,
+            Self::Database(error) => error.as_db_error().is_none() || ends_session(error),
+            Self::NoConnection(_) | Self::TimedOut(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Returns true if the connection that gave this error must not go back to the pool.
+    pub(crate) fn ends_session(&self) -> bool {
+        match self {
+            Self::Database(error) => ends_session(error),
+            Self::TimedOut(_) => true,
             _ => false,
         }
     }
@@ -88,34 +134,77 @@ impl EnqueueError {
 
 impl From<tokio_postgres::Error> for EnqueueError {
     fn from(error: tokio_postgres::Error) -> Self {
-        match error.as_db_error() {
-            Some(db) => {
-                refusal(db.code().code(), db.message(), db.hint()).unwrap_or(Self::Database(error))
+        explain(error, Self::Database)
+    }
+}
+
+/// What the server said about a statement that failed.
+pub(crate) struct Reply<'a> {
+    pub(crate) code: &'a str,
+    pub(crate) message: &'a str,
+    pub(crate) hint: Option<&'a str>,
+}
+
+/// The error of a driver.
+pub(crate) trait DriverError: std::error::Error {
+    /// Returns `None` without a reply of the server.
+    fn reply(&self) -> Option<Reply<'_>>;
+
+    /// Formats the error for a reader: the server's message, or the socket's.
+    fn describe(&self) -> String {
+        match (self.reply(), self.source()) {
+            (Some(Reply { message, hint: Some(hint), .. }), _) => format!("{message} ({hint})"),
+            (Some(Reply { message, .. }), _) => message.to_owned(),
+            (None, source) => {
+                let (text, source) = (self.to_string(), source.map(ToString::to_string));
+                match source.filter(|source| !text.contains(source)) {
+                    Some(source) => format!("{text}: {source}"),
+                    None => text,
+                }
             }
-            None => Self::Database(error),
         }
     }
 }
 
-fn not_stored(server_said_so: bool, why: String) -> String {
-    if server_said_so {
+impl DriverError for tokio_postgres::Error {
+    fn reply(&self) -> Option<Reply<'_>> {
+        let db = self.as_db_error()?;
+        Some(Reply { code: db.code().code(), message: db.message(), hint: db.hint() })
+    }
+}
+
+/// Returns the error of an enqueue whose remedy is known, or else that of the driver.
+pub(crate) fn explain<E: DriverError>(error: E, other: fn(E) -> EnqueueError) -> EnqueueError {
+    let refused = error.reply().and_then(|said| refusal(said.code, said.message, said.hint));
+    refused.unwrap_or_else(|| other(error))
+}
+
+fn not_stored(error: &impl DriverError) -> String {
+    let why = error.describe();
+    if error.reply().is_some() {
         format!("the job was not stored: {why}")
     } else {
         format!("the job may not have been stored: {why}; repeat it with an idempotency key")
     }
 }
 
-/// What the database's own checks said about a job, if it is known what to do.
+/// Maps an error of the database's own checks to an `EnqueueError`, if the remedy is known.
 pub(crate) fn refusal(code: &str, message: &str, hint: Option<&str>) -> Option<EnqueueError> {
     let text = match hint {
         Some(hint) => format!("{message}. {hint}"),
         None => message.to_owned(),
     };
     match code {
+        // COPY and plain INSERT hit the table's check, whose error gives only its name.
+        "23514" if message.contains("job_kwargs_size") => Some(EnqueueError::Refused(
+            "the kwargs of a job take at most 64 KiB; store the bulk elsewhere and enqueue a \
+             reference to it"
+                .to_owned(),
+        )),
         "LH003" => Some(EnqueueError::KeyConflict(text)),
         "LH001" | "LH002" => Some(EnqueueError::Refused(text)),
-        // Checks of the table, arguments that jsonb cannot hold, nesting beyond its stack, times
-        // beyond the calendar.
+        // Checks of the table, arguments that jsonb cannot hold, nesting beyond its stack, times out of
+        // range.
         "23514" | "22P05" | "22P02" | "54001" | "22021" | "22008" => {
             Some(EnqueueError::Refused(text))
         }
@@ -129,14 +218,21 @@ pub(crate) fn refusal(code: &str, message: &str, hint: Option<&str>) -> Option<E
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FinishError {
-    /// Someone else owns the job now. Drop the result and roll back; theirs will count.
+    /// Another worker owns the job now. Drop the result and roll back; the other worker's result
+    /// counts.
     #[error("lease on job {job} (generation {generation}) was lost")]
     LeaseLost { job: JobId, generation: Generation },
-    /// Unknown whether it was written. Roll back and fail the attempt; it is safe to run again.
+    /// Unknown whether it was recorded. Roll back and fail the attempt; it is safe to run again.
     #[error("could not record the outcome of the job: {}", describe(.0))]
     Database(#[source] tokio_postgres::Error),
+    #[cfg(feature = "diesel-async")]
+    #[error("could not record the outcome of the job: {}", .0.describe())]
+    Diesel(#[source] diesel::result::Error),
+    #[cfg(feature = "sqlx-0_8")]
+    #[error("could not record the outcome of the job: {}", .0.describe())]
+    Sqlx08(#[source] sqlx08::Error),
     #[cfg(feature = "sqlx-0_9")]
-    #[error("could not record the outcome of the job: {0}")]
+    #[error("could not record the outcome of the job: {}", .0.describe())]
     Sqlx(#[source] sqlx::Error),
 }
 
@@ -151,7 +247,7 @@ pub enum WorkerError {
     KeeperStopped(String),
 }
 
-/// A database call that did not answer.
+/// A failed database call.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     #[error("{}", describe(.0))]
@@ -162,14 +258,65 @@ pub enum CallError {
     Connect(Box<ConnectError>),
 }
 
+/// Returns true if the session that gave this error must not be used again, although it is open: the
+/// next one may reach another server, or know what this one does not.
+pub(crate) fn ends_session(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| {
+        let code = code.code();
+        match code.get(..2) {
+            // The connection, or a transaction that the engine did not open; 25006: a standby.
+            Some("08" | "25") => true,
+            // 57P01 to 57P05: the server, the database or the session is being closed.
+            Some("57") => code.starts_with("57P"),
+            // The server found its own state, or its disk, broken.
+            Some("XX" | "58") => true,
+            // 55000: only a primary can do this. 0A000: a migration has changed the result type of a
+            // prepared statement. 26000 and 42P05: a pooler lent the session to other clients
+            // meanwhile.
+            _ => matches!(code, "55000" | "0A000" | "26000" | "42P05"),
+        }
+    })
+}
+
+/// Returns true if a statement prepared on a session is missing, or another one has its name.
+pub(crate) fn is_lost_statement(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| {
+        *code == SqlState::INVALID_SQL_STATEMENT_NAME || *code == SqlState::DUPLICATE_PSTATEMENT
+    })
+}
+
 impl CallError {
-    /// True when a migration has changed what a prepared statement gives: a new session knows.
-    pub(crate) fn is_stale_statement(&self) -> bool {
-        matches!(self, Self::Database(error)
-            if error.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED))
+    /// See [`ends_session`]. A timeout ends it too: a late reply would be taken for that of a later
+    /// call.
+    pub(crate) fn ends_session(&self) -> bool {
+        match self {
+            Self::Database(error) => ends_session(error),
+            Self::TimedOut(_) => true,
+            Self::Connect(_) => false,
+        }
     }
 
-    /// True when the server refused the statement itself, so that nothing was written.
+    /// See [`is_lost_statement`].
+    pub(crate) fn is_lost_statement(&self) -> bool {
+        matches!(self, Self::Database(error) if is_lost_statement(error))
+    }
+
+    /// Returns true if the server refused the statement and will refuse it again: because of its
+    /// values, a constraint, a trigger, a missing function or a missing privilege. Any other error may
+    /// be transient.
+    pub(crate) fn is_permanent(&self) -> bool {
+        const CLASSES: [&str; 13] =
+            ["0A", "20", "21", "22", "23", "2F", "38", "39", "42", "44", "54", "LH", "P0"];
+        match self {
+            Self::Database(error) => error
+                .as_db_error()
+                .and_then(|db| db.code().code().get(..2))
+                .is_some_and(|class| CLASSES.contains(&class)),
+            Self::TimedOut(_) | Self::Connect(_) => false,
+        }
+    }
+
+    /// Returns true if the server refused the statement itself, so that nothing was written.
     pub fn was_refused(&self) -> bool {
         match self {
             Self::Database(error) => error.as_db_error().is_some_and(|db| {
@@ -187,50 +334,7 @@ impl CallError {
     }
 }
 
-/// The text of a Postgres error for people: what the server said, or what the socket said.
+/// Formats a Postgres error for a reader: the server's message, or the socket's.
 pub fn describe(error: &tokio_postgres::Error) -> String {
-    use std::error::Error as _;
-    match (error.as_db_error(), error.source()) {
-        (Some(db), _) => match db.hint() {
-            Some(hint) => format!("{} ({})", db.message(), hint),
-            None => db.message().to_owned(),
-        },
-        (None, Some(source)) => format!("{error}: {source}"),
-        (None, None) => error.to_string(),
-    }
-}
-
-/// Makes an error text storable: no NUL, no control characters but line breaks and tabs, at most
-/// 4 KiB. Postgres refuses NUL in text, and an error that cannot be stored would hide the failure.
-pub(crate) fn storable(text: &str) -> String {
-    let mut kept: String = text
-        .chars()
-        .map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c })
-        .collect();
-    if kept.len() > 4096 {
-        let mut end = 4093;
-        while !kept.is_char_boundary(end) {
-            end -= 1;
-        }
-        kept.truncate(end);
-        kept.push('…');
-    }
-    kept
-}
-
-#[cfg(test)]
-mod tests {
-    use super::storable;
-
-    #[test]
-    fn h1_error_texts_lose_nul_and_keep_their_lines() {
-        assert_eq!(storable("a\0b\nc\td\u{1b}[31m"), "a\u{fffd}b\nc\td\u{fffd}[31m");
-    }
-
-    #[test]
-    fn long_error_texts_are_cut_at_a_character() {
-        let long = "ü".repeat(4000);
-        let kept = storable(&long);
-        assert!(kept.len() <= 4096 && kept.ends_with('…'));
-    }
+    DriverError::describe(error)
 }

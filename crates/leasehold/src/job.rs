@@ -1,4 +1,4 @@
-//! What a job is: its identity, its typed arguments and the policy of its kind.
+//! What a job is: its identity, its typed arguments and the policy of its name.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,8 +15,8 @@ impl fmt::Display for JobId {
     }
 }
 
-/// One claim. New at every claim, only ever grows, never issued twice. With the job's id it is the
-/// fence that every finish carries.
+/// Identifies a claim. Every claim gets a new one; it only grows and is never issued twice. Together
+/// with the job's id it is the fence that every finish carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Generation(pub i64);
 
@@ -26,16 +26,16 @@ impl fmt::Display for Generation {
     }
 }
 
-/// Where a job is in its life. The same words stand in the view `leasehold.inbox`.
+/// The state of a job, in the same words as the view `leasehold.inbox`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum JobState {
     /// Waits to be claimed, now or later.
     Pending,
-    /// A lease owns it.
+    /// Held by a lease.
     Processing,
-    /// Given up, kept with its last error until someone redrives it.
+    /// Dead, kept with its last error until an operator redrives it.
     DeadLetter,
-    /// Not started before it expired; kept, never run.
+    /// Expired before it started; kept, never run.
     Expired,
     /// Completed.
     Done,
@@ -73,6 +73,16 @@ impl std::str::FromStr for JobState {
             let known: Vec<_> = Self::ALL.iter().map(|state| state.as_str()).collect();
             format!("{word:?} is not a state; use one of {}", known.join(", "))
         })
+    }
+}
+
+/// Decodes the arguments of a job. A unit struct is stored as `{}`, but serde reads it from `null`.
+pub(crate) fn decode<J: DeserializeOwned>(kwargs: &[u8]) -> Result<J, serde_json::Error> {
+    match serde_json::from_slice(kwargs) {
+        Err(error) if kwargs.trim_ascii() == b"{}" => {
+            serde_json::from_slice(b"null").map_err(|_| error)
+        }
+        read => read,
     }
 }
 
@@ -122,26 +132,26 @@ impl std::str::FromStr for JobState {
 /// struct SendEmail {}
 /// ```
 pub trait Job: Serialize + DeserializeOwned + Send + 'static {
-    /// Stored with every job, so renaming the struct orphans nothing. Choose it once.
+    /// Stored with every job, so renaming the struct orphans no job. Choose it once.
     const NAME: &'static str;
-    /// The queue this kind goes to unless an enqueue says otherwise.
+    /// The queue of these jobs unless an enqueue names another one.
     const QUEUE: &'static str = "default";
 
-    /// What holds for every job of this kind. Kept with each job as it is enqueued: changing it
-    /// affects new jobs only, except for `backoff` and `run_limit`, which the worker applies.
+    /// The policy of every job with this name. Stored with each job as it is enqueued: a change affects
+    /// new jobs only, except for `backoff` and `run_limit`, which the worker applies.
     fn policy() -> Policy {
         Policy::default()
     }
 }
 
-/// How jobs of one kind are treated. `None` leaves the matter to the queue's settings.
+/// How jobs of one name are treated. `None`: the queue's settings apply.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policy {
     /// Lower runs first. Default: 0.
     pub priority: i32,
     /// How often a job may start before it is buried.
     pub max_attempts: Option<i32>,
-    /// A handler still running after this is given up and its attempt counts as failed.
+    /// The worker gives up a handler that still runs after this time; its attempt counts as failed.
     pub run_limit: Option<Duration>,
     /// How long to wait after a failed attempt.
     pub backoff: Option<Backoff>,
@@ -154,8 +164,8 @@ pub struct Backoff {
     pub first: Duration,
     /// The longest wait.
     pub cap: Duration,
-    /// Each wait is this much longer or shorter, at random, so that what failed together does not
-    /// come back together.
+    /// Each wait is longer or shorter by this much, at random, so that jobs which failed together do
+    /// not retry together.
     pub jitter: Jitter,
 }
 
@@ -169,12 +179,12 @@ pub enum Jitter {
 }
 
 impl Backoff {
-    /// Doubling from `first` to `cap`, a fifth of jitter either way.
+    /// Doubles from `first` to `cap`, with 20 % jitter either way.
     pub const fn doubling(first: Duration, cap: Duration) -> Self {
         Self { first, cap, jitter: Jitter::Share(0.2) }
     }
 
-    /// How long to wait after attempt number `attempts` failed. `chance` is in 0..=1.
+    /// Returns how long to wait after attempt number `attempts` failed. `chance` is in 0..=1.
     pub fn wait_after(&self, attempts: i32, chance: f64) -> Duration {
         let doublings = u32::try_from(attempts.clamp(1, 32) - 1).unwrap_or(0);
         let wait = self.first.saturating_mul(2u32.saturating_pow(doublings)).min(self.cap);

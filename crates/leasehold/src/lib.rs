@@ -3,15 +3,16 @@
 //! # In reading order
 //! 1. [`job`]: what a job is; [`Job`] is a struct with a name.
 //! 2. [`queue`]: `enqueue` stores it, `claim` takes it, `finish` ends it. Each is a call of one SQL
-//!    function in `functions/`; the fence stands in its `where`.
+//!    function in `functions/`; the fence is in its `where` clause.
 //! 3. [`worker`]: the claim → run → finish loop. `fetch` claims, `run` runs, `finisher` records,
 //!    `keeper` renews.
-//! 4. [`housekeeping`]: `expire` brings back what a dead worker left.
+//! 4. [`housekeeping`]: `expire` reclaims the jobs of dead workers.
 //! 5. [`once`]: effects that must not repeat. [`schedule`]: jobs that the clock enqueues.
 //! 6. [`sweep`]: rows of your own table, claimed through a status column.
-//! 7. [`mirror`]: a second store that is kept equal to a table of yours.
-//! 8. [`measure`]: what the engine knows of itself; [`alarm`]: what is wrong.
-//! 9. [`migrate`], [`database`]: the schema and the sessions. [`breaker`]: leaving alone what is down.
+//! 7. [`mirror`]: a second store that is kept equal to your own table.
+//! 8. [`measure`]: samples and metrics; [`alarm`]: conditions that need an operator.
+//! 9. [`migrate`], [`database`]: the schema and the sessions. [`breaker`]: stops calling a service that
+//!    is down.
 
 #![forbid(unsafe_code)]
 
@@ -20,8 +21,11 @@ pub mod breaker;
 #[cfg(feature = "chaos")]
 pub mod chaos;
 pub mod database;
+#[cfg(any(feature = "diesel-async", feature = "sqlx-0_8", feature = "sqlx-0_9"))]
+mod drivers;
 mod engine;
 pub mod error;
+mod error_text;
 pub mod events;
 pub mod housekeeping;
 pub mod job;
@@ -32,12 +36,9 @@ pub mod mirror;
 pub mod once;
 pub mod queue;
 pub mod schedule;
-#[cfg(feature = "sqlx-0_9")]
-mod sqlx_0_9;
 pub mod sweep;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod wake;
 pub mod worker;
 
 pub use engine::Leasehold;

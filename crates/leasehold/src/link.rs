@@ -1,12 +1,16 @@
-//! A link: one session that comes back by itself.
+//! A link: one session that reconnects by itself.
 //!
 //! # What can go wrong
-//! - The server goes away: the call fails, the session is thrown away, the next call opens a new
-//!   one. Attempts to connect are spaced out by whoever calls, with jitter.
-//! - The server does not answer: the call ends at its limit and the session is closed, because a
-//!   late answer must never meet a later question. What became of the statement is then unknown;
+//! - The server goes away: the call fails, the link drops the session, the next call opens a new one.
+//!   The caller spaces attempts to connect, with jitter.
+//! - The server does not reply: the call ends at its limit and the session is closed, because a late
+//!   reply must never be taken for that of a later call. What became of the statement is then unknown;
 //!   callers ask `recover_claim` or `explain_finish`.
+//! - The server replies, but the session is useless: it accepts no writes since a failover, it lost its
+//!   prepared statements to a pooler, or its server is shutting down. The link drops the session too,
+//!   and the next call looks for a server that accepts writes.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -21,14 +25,14 @@ use crate::error::CallError;
 /// A value and its type.
 pub type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// One session that comes back by itself. Statements of several callers share it.
+/// One session that reconnects by itself. Statements of several callers share it.
 pub struct Link {
     database: Database,
     session: Mutex<Option<Arc<Session>>>,
     limit: Duration,
-    /// Said once on every new session that nobody else shares.
-    settings: &'static str,
-    /// Calls that have no answer yet.
+    /// Run once on every new session, unless it is pooled.
+    settings: Cow<'static, str>,
+    /// Calls that have no reply yet.
     under_way: AtomicUsize,
 }
 
@@ -38,19 +42,19 @@ impl Link {
         Self::with_settings(database, limit, "")
     }
 
-    /// A link whose sessions have settings of their own. Through a pooler they are left out: its
-    /// sessions belong to others too.
+    /// Returns a link whose sessions have these settings. Behind a pooler they are left out: its
+    /// sessions belong to other clients too.
     pub(crate) fn with_settings(
         database: Database,
         limit: Duration,
-        settings: &'static str,
+        settings: impl Into<Cow<'static, str>>,
     ) -> Self {
-        let under_way = AtomicUsize::new(0);
+        let (settings, under_way) = (settings.into(), AtomicUsize::new(0));
         Self { database, session: Mutex::new(None), limit, settings, under_way }
     }
 
-    /// Runs one statement and gives its rows. Statements of several callers share the session and
-    /// are sent without waiting for each other.
+    /// Runs one statement and returns its rows. Statements of several callers share the session and are
+    /// pipelined.
     pub async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CallError> {
         let _counted = Counted::new(&self.under_way);
         let session = self.session().await?;
@@ -67,10 +71,10 @@ impl Link {
             Ok(Err(error)) => CallError::Database(error),
             Err(_) => CallError::TimedOut(self.limit),
         };
-        if matches!(answer, CallError::TimedOut(_))
-            || answer.is_stale_statement()
-            || session.is_closed()
-        {
+        if answer.is_lost_statement() {
+            self.database.lost_a_statement();
+        }
+        if answer.ends_session() || session.is_closed() {
             self.forget(&session).await;
         }
         Err(answer)
@@ -84,7 +88,7 @@ impl Link {
         let fresh =
             self.database.connect().await.map_err(|error| CallError::Connect(Box::new(error)))?;
         if !self.settings.is_empty() && !self.database.is_pooled() {
-            tokio::time::timeout(self.limit, fresh.batch_execute(self.settings))
+            tokio::time::timeout(self.limit, fresh.batch_execute(&self.settings))
                 .await
                 .map_err(|_| CallError::TimedOut(self.limit))??;
         }
@@ -101,7 +105,7 @@ impl Link {
     }
 }
 
-/// One call that has no answer yet; however it ends, it is counted off.
+/// Counts a call that has no reply yet, until it ends in any way.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl<'a> Counted<'a> {
@@ -117,8 +121,9 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// A few links that statements are spread over. A session answers in the order of the questions, so a
-/// statement goes where the fewest are before it: behind a slow one it would wait for that one's end.
+/// A few links that share the statements. A session replies in the order of its statements, so a
+/// statement goes to the link with the fewest before it: behind a slow one it would wait for that one
+/// to end.
 pub struct Links {
     links: Vec<Link>,
     next: AtomicUsize,
@@ -131,7 +136,7 @@ impl Links {
         Self { links, next: AtomicUsize::new(0) }
     }
 
-    /// Runs one statement on the link with the fewest under way; of several, the one whose turn it is.
+    /// Runs one statement on the link with the fewest in flight; among equals, round-robin.
     pub async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CallError> {
         let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.links.len();
         let (before, from_turn) = self.links.split_at(turn);
@@ -144,7 +149,7 @@ impl Links {
 }
 
 impl Session {
-    /// The statement, prepared once on each connection.
+    /// Returns the statement, prepared once per connection.
     async fn statement(
         &self,
         sql: &str,
@@ -160,14 +165,14 @@ impl Session {
     }
 }
 
-/// Waits between attempts to reach the database: doubling to two seconds, with jitter, so that a
-/// fleet does not come back all at once.
+/// The wait between attempts to reach the database: doubles up to two seconds, with jitter, so that a
+/// fleet does not reconnect all at once.
 #[derive(Default)]
-pub struct Patience {
+pub struct ReconnectBackoff {
     failures: u32,
 }
 
-impl Patience {
+impl ReconnectBackoff {
     pub fn next_wait(&mut self) -> Duration {
         let base = 50u64.saturating_mul(1 << self.failures.min(6)).min(2000);
         self.failures = self.failures.saturating_add(1);

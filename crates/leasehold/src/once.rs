@@ -1,10 +1,11 @@
-//! Once-markers: durable "already done" marks, so that a repeated attempt does not repeat an effect.
+//! Once-markers: durable marks that a step was done, so that a repeated attempt does not repeat its
+//! effect.
 //!
 //! # What is true
 //! - A mark belongs to the job (or to a business key) and a step, never to an attempt.
-//! - `started` is committed before the effect, `finished` with its result after it. A handler that
-//!   finds `Unfinished` knows that an earlier attempt may have done it, and can ask the outside
-//!   system before it goes on.
+//! - `started` is committed before the effect, `finished` with its result after it. A handler that gets
+//!   `Unfinished` knows that an earlier attempt may have done it, and can ask the outside system before
+//!   it repeats the effect.
 //! - With [`mark_in`] the mark is part of a transaction together with the effect: exactly once.
 
 use serde::{Serialize, de::DeserializeOwned};
@@ -15,9 +16,10 @@ use crate::worker::{Ctx, JobError};
 /// What is known about a step.
 #[derive(Debug)]
 pub enum Step<T> {
-    /// Nobody began it before: do it, then call [`Started::finish`].
+    /// No attempt began it before: do it, then call [`Started::finish`].
     First(Started),
-    /// Somebody began it and did not finish: find out what became of it, then finish or forget it.
+    /// An earlier attempt began it and did not finish: find out what became of it, then finish or
+    /// forget it.
     Unfinished(Started),
     /// Done before, with this result.
     Finished(T),
@@ -37,7 +39,7 @@ impl Ctx {
         self.once_for(&format!("job:{}", self.id()), step).await
     }
 
-    /// Begins a step of something that several jobs may be about, such as `order:9182`.
+    /// Begins a step of something that several jobs may share, such as `order:9182`.
     pub async fn once_for<T: DeserializeOwned>(
         &self,
         scope: &str,
@@ -67,9 +69,9 @@ impl Ctx {
         })
     }
 
-    /// Runs `effect` unless an earlier attempt finished it; gives its result either way. When an
-    /// earlier attempt began and did not finish, the effect runs again: pass
-    /// [`Ctx::outside_key`] to systems that can tell a repeat.
+    /// Runs `effect` unless an earlier attempt finished it; returns its result either way. If an
+    /// earlier attempt began and did not finish, the effect runs again: pass [`Ctx::outside_key`] to
+    /// systems that can recognize a repeat.
     pub async fn once_do<T, F, Fut>(&self, step: &str, effect: F) -> Result<T, JobError>
     where
         T: Serialize + DeserializeOwned,
@@ -86,8 +88,8 @@ impl Ctx {
         }
     }
 
-    /// Marks a step of this job inside the caller's transaction. `false`: it is marked already, so
-    /// skip the effect. Mark and effect commit together or not at all.
+    /// Marks a step of this job in the caller's transaction. `false`: it is marked already, so skip the
+    /// effect. Mark and effect commit together or not at all.
     pub async fn mark_in(
         &self,
         transaction: &tokio_postgres::Transaction<'_>,
@@ -132,7 +134,7 @@ impl Started {
         Ok(())
     }
 
-    /// The effect is known not to have taken place: the next attempt begins anew.
+    /// Removes the mark of an effect that is known not to have happened: the next attempt begins anew.
     pub async fn forget(self, ctx: &Ctx) -> Result<(), JobError> {
         let client = ctx.engine().pool().get().await?;
         client

@@ -1,4 +1,4 @@
-//! What `leasehold-testing` needs to run a handler without a worker. No part of the promises.
+//! What `leasehold-testing` needs to run a handler without a worker. Not covered by the guarantees.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::engine::Leasehold;
 use crate::error::CallError;
-use crate::link::Link;
+use crate::link::Links;
 use crate::mirror::{Mirror, MirrorError};
 use crate::queue::claim::Claimer;
 use crate::sweep::{Prepared, Sweep, SweepError};
@@ -15,28 +15,33 @@ use crate::worker::Ctx;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The attempts of a claim that was made by other means than a worker, such as by SQL. Nobody
-/// renews its lease.
+/// Returns the attempts of a claim that was made without a worker, such as by SQL. Nothing renews its
+/// lease.
 pub async fn attempts_of_claim(
     engine: &Leasehold,
     queue: &str,
     claimed_by: &str,
     claim_id: Uuid,
 ) -> Result<Vec<Ctx>, CallError> {
-    let link = Link::new(engine.database().clone(), LIMIT);
-    let claimer = Claimer { link: &link, worker: claimed_by, queue, names: &[] };
-    let Some(claim) = claimer.recover(claim_id).await? else { return Ok(Vec::new()) };
+    let links = Links::new(engine.database(), 1, LIMIT);
+    let claimer = Claimer { links: &links, worker: claimed_by, queue, names: &[] };
+    let claims = claimer.recover(claim_id).await?;
     let queue: Arc<str> = queue.into();
-    let limit = claim.run_limit;
-    Ok(claim
-        .jobs
-        .into_iter()
-        .map(|job| Ctx::of_attempt(job, Arc::clone(&queue), engine.clone(), limit))
-        .collect())
+    let mut attempts = Vec::new();
+    for claim in claims.leases {
+        let limit = claim.run_limit;
+        attempts.extend(
+            claim
+                .jobs
+                .into_iter()
+                .map(|job| Ctx::of_attempt(job, Arc::clone(&queue), engine.clone(), limit)),
+        );
+    }
+    Ok(attempts)
 }
 
-/// The statements of a sweep as they are sent, for tests that step through them or look at their
-/// plans. Parameters stand in them as `$1`.
+/// The statements of a sweep as they are sent, for tests that step through them or check their plans.
+/// Parameters are `$1` and so on.
 #[derive(Clone, Debug)]
 pub struct SweepSql {
     pub claim: String,
@@ -47,11 +52,11 @@ pub struct SweepSql {
     pub close: String,
     pub reset_stuck: String,
     pub reset_failed: String,
-    /// What sessions that sweep set for themselves.
+    /// The settings of sweep sessions.
     pub settings: &'static str,
 }
 
-/// Checks a sweep, stores its declaration and gives its statements.
+/// Checks a sweep, stores its declaration and returns its statements.
 pub async fn sweep_sql(sweep: &Sweep, engine: &Leasehold) -> Result<SweepSql, SweepError> {
     let statements = Prepared::new(sweep, engine).await?.statements;
     Ok(SweepSql {
@@ -67,7 +72,7 @@ pub async fn sweep_sql(sweep: &Sweep, engine: &Leasehold) -> Result<SweepSql, Sw
     })
 }
 
-/// The statements of a mirror as they are sent, for tests that look at their plans.
+/// The statements of a mirror as they are sent, for tests that check their plans.
 #[derive(Clone, Debug)]
 pub struct MirrorSql {
     pub versions: String,
@@ -75,14 +80,14 @@ pub struct MirrorSql {
     pub digest: String,
     pub first_keys: String,
     pub next_keys: String,
-    /// What sessions of a mirror set for themselves.
+    /// The settings of mirror sessions.
     pub settings: &'static str,
 }
 
-/// Checks a mirror, stores its declaration and gives its statements.
+/// Checks a mirror, stores its declaration and returns its statements.
 pub async fn mirror_sql(mirror: &Mirror, engine: &Leasehold) -> Result<MirrorSql, MirrorError> {
-    let desk = crate::mirror::Desk::new(engine, mirror.clone());
-    let statements = desk.prepared().await?.statements.clone();
+    let runtime = crate::mirror::MirrorRuntime::new(engine, mirror.clone());
+    let statements = runtime.prepared().await?.statements.clone();
     Ok(MirrorSql {
         versions: statements.versions,
         documents: statements.documents,
@@ -93,7 +98,7 @@ pub async fn mirror_sql(mirror: &Mirror, engine: &Leasehold) -> Result<MirrorSql
     })
 }
 
-/// The second number of a sweep's advisory lock; the first is 7306.
+/// Returns the second number of a sweep's advisory lock; the first is 7306.
 pub fn gate_key(sweep: &str) -> i32 {
     crate::sweep::gate_key(sweep)
 }

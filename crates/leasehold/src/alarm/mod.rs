@@ -1,18 +1,19 @@
-//! Alarms: what is wrong, kept in the database until it is right again.
+//! Alarms: conditions that need an operator, kept in the database until they end.
 //!
-//! [`rules`] decides, and is pure; [`snapshot`] is what it decides on; this file reads that and writes down
-//! what came of it.
+//! [`rules`] evaluates a sample and is pure; [`snapshot`] is its input; this file reads the snapshot
+//! and records the result.
 //!
 //! # What is true
-//! - Whoever took the sample judges it. An alarm is raised, or cleared, in the statement that enqueues
-//!   the word about it: nobody hears of what is not there, and what is there is heard of.
-//! - One open row a rule and subject. It closes by itself when it no longer holds.
-//! - A judge that slept while others went on changes nothing: it names its sample, and only the last
-//!   one counts.
+//! - The process that took the sample evaluates it. Raising or clearing an alarm and enqueueing its
+//!   notification are one statement, so a notification exists if and only if the change was recorded.
+//! - A rule whose part of the sample is missing raises nothing and clears nothing.
+//! - One open row per rule and subject. It closes by itself when the condition ends.
+//! - An evaluator that stalled while others continued changes nothing: it names its sample, and only
+//!   the latest sample counts.
 //!
 //! # What can go wrong
-//! - The one who carries the word is down: the job waits for it, as jobs do.
-//! - Nobody keeps house: see [`crate::measure`].
+//! - The worker that sends notifications is down: the job waits for it, as jobs do.
+//! - No process runs housekeeping: see [`crate::measure`].
 
 mod rule;
 pub mod rules;
@@ -23,14 +24,15 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::error::CallError;
+use rule::Rule;
 use rules::Defaults;
 use snapshot::Snapshot;
 
-/// The queue of the jobs that carry the word.
+/// The queue of the notification jobs.
 pub const QUEUE: &str = "leasehold.alarms";
-/// Jobs that go to a URL.
+/// Jobs that post to a URL.
 pub const WEBHOOK: &str = "leasehold.alarm.webhook";
-/// Jobs that go to a command.
+/// Jobs that run a command.
 pub const COMMAND: &str = "leasehold.alarm.command";
 
 /// An alarm that was raised or cleared.
@@ -42,12 +44,12 @@ pub struct Change {
     pub summary: String,
 }
 
-/// Judges a sample and writes down what came of it.
+/// Evaluates a sample and records the alarms that were raised or cleared.
 pub async fn evaluate(client: &Client, sample: Timestamp) -> Result<Vec<Change>, CallError> {
     let sql = "select leasehold.alarm_snapshot($1)::text";
     let rows = client.query_typed(sql, &[(&sample, Type::TIMESTAMPTZ)]).await?;
     let text: Option<&str> = rows.first().and_then(|row| row.get(0));
-    // Nothing is known: then nothing is raised, and nothing cleared.
+    // Without a snapshot nothing is known: raise nothing and clear nothing.
     let Some(text) = text else { return Ok(Vec::new()) };
     let snapshot: Snapshot = match serde_json::from_str(text) {
         Ok(snapshot) => snapshot,
@@ -58,8 +60,14 @@ pub async fn evaluate(client: &Client, sample: Timestamp) -> Result<Vec<Change>,
     };
     let found = rules::judge(&snapshot, &Defaults::default());
     let found = serde_json::to_value(&found).unwrap_or_default();
-    let sql = "select change, rule, subject, summary from leasehold.apply_alarms($1, $2)";
-    let params = [(&sample as _, Type::TIMESTAMPTZ), (&found as _, Type::JSONB)];
+    let judged: Vec<&str> =
+        Rule::ALL.into_iter().filter(|rule| snapshot.knows(*rule)).map(Rule::as_str).collect();
+    let sql = "select change, rule, subject, summary from leasehold.apply_alarms($1, $2, $3)";
+    let params = [
+        (&sample as _, Type::TIMESTAMPTZ),
+        (&found as _, Type::JSONB),
+        (&judged as _, Type::TEXT_ARRAY),
+    ];
     let rows = client.query_typed(sql, &params).await?;
     let changes: Vec<Change> = rows
         .iter()

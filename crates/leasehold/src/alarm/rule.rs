@@ -1,32 +1,32 @@
-//! What can be wrong, in one word each: the same in SQL, metrics, lists and what is sent.
+//! The alarm rules. Each has one name, the same in SQL, metrics, lists and notifications.
 
 use serde::{Deserialize, Serialize};
 
-/// What can be wrong.
+/// A condition that raises an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
     /// Fewer jobs completed than expected: the consumer stopped, or the producer, or both.
     CompletionRateLow,
-    /// More jobs wait than expected: they come faster than they go, or they are stuck.
+    /// More jobs wait than expected: they arrive faster than they complete, or they are stuck.
     QueueLengthHigh,
     /// Jobs were not started before they expired. They are kept.
     ExpiredJobs,
     /// A job that could run has waited too long.
     OldestReadyAge,
-    /// Jobs are given up, one after the other.
+    /// Jobs keep dying.
     DeadLettersGrowing,
-    /// Jobs could run and no worker is there.
+    /// Jobs are ready and no worker is there.
     NoWorkers,
     /// Workers die or stall under their jobs.
     LeaseLosses,
-    /// Something has held back Postgres's cleaning for so long that claims will slow down.
+    /// Something has held back vacuum for so long that claims will slow down.
     VacuumHeldBack,
     /// A mirror has differed from its source for too long.
     MirrorDifferenceAge,
-    /// A store was equal to its table once, and nobody has seen it equal for long.
+    /// A mirror equalled its source once, and no check has confirmed that for too long.
     MirrorNotCompared,
-    /// Rows of a sweep are in nobody's hands.
+    /// Rows of a sweep have been claimed past the watchdog limit, or were set aside.
     SweepStuckRows,
 }
 
@@ -44,6 +44,23 @@ impl Rule {
         Self::MirrorNotCompared,
         Self::SweepStuckRows,
     ];
+
+    /// Returns the parts of a sample that the rule needs. Without one of them the rule is not
+    /// evaluated.
+    pub fn parts(self) -> &'static [&'static str] {
+        match self {
+            Self::DeadLettersGrowing | Self::LeaseLosses => &["flows"],
+            Self::QueueLengthHigh | Self::ExpiredJobs | Self::NoWorkers => &["queues"],
+            // The part "queues" tells whether the queue is paused; a paused queue completes nothing.
+            Self::CompletionRateLow => &["flows", "queues"],
+            // Suppressed while `CompletionRateLow` is raised, so it needs the parts of that rule too.
+            Self::OldestReadyAge => &["ages", "flows", "queues"],
+            Self::VacuumHeldBack => &["vacuum"],
+            Self::MirrorDifferenceAge | Self::MirrorNotCompared => &["mirrors"],
+            // If the table was not read, its counts of the last minute still stand.
+            Self::SweepStuckRows => &[],
+        }
+    }
 
     pub fn as_str(self) -> &'static str {
         match self {

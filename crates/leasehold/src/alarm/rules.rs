@@ -1,24 +1,26 @@
-//! The rules: from what was measured to what is wrong. Pure.
+//! The alarm rules: evaluate a sample and return the findings. Pure.
 //!
 //! # What is true
-//! - One fault, one alarm. A queue whose completions are watched says by [`Rule::CompletionRateLow`]
-//!   that nobody works it; that its jobs grow old follows from it and is not said again.
-//! - A paused queue completes nothing and its jobs grow old, because somebody wanted that and signed it.
-//!   How long it gets and what expires in it are said all the same.
-//! - An alarm is cleared when the value is a tenth on the good side of its threshold: around the
-//!   threshold it would come and go with every sample. Counts below ten are left at once.
-//! - That too little was done is only said of time in which somebody looked and the queue was to work:
-//!   after a stop, or a pause, it counts anew. Once said, it stays until enough is done.
+//! - One fault, one alarm. If completions of a queue are watched, [`Rule::CompletionRateLow`] reports
+//!   that no worker serves it; the age of its jobs follows from that and raises no second alarm.
+//! - A paused queue raises no alarm about completions or age: an operator paused it, and the pause
+//!   records who. Its length and its expired jobs still raise alarms.
+//! - Alarms clear with 10 % hysteresis: at the threshold itself an alarm would come and go with every
+//!   sample. Counts below ten clear immediately.
+//! - A rule whose part of the sample is missing is not evaluated: its alarm stays as it was.
+//! - `CompletionRateLow` only considers minutes that were sampled while the queue was not paused; the
+//!   window restarts after a gap or a pause. Once raised, it clears only when enough jobs have
+//!   completed.
 
 use serde::Serialize;
 
 pub use super::rule::Rule;
 use super::snapshot::{Holder, Open, QueueView, Snapshot};
 
-/// What holds where nobody said otherwise.
+/// Thresholds for queues without a watch, and for what has no watch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Defaults {
-    /// Of queues that are not watched. Seconds.
+    /// For queues without a watch. Seconds.
     pub max_age: f64,
     pub max_dead: f64,
     pub max_lost: f64,
@@ -45,7 +47,7 @@ impl Default for Defaults {
     }
 }
 
-/// Something that is wrong.
+/// A condition that holds now.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     pub rule: Rule,
@@ -55,7 +57,7 @@ pub struct Finding {
     pub summary: String,
 }
 
-/// Everything that is wrong.
+/// Evaluates every rule and returns the findings.
 pub fn judge(snapshot: &Snapshot, defaults: &Defaults) -> Vec<Finding> {
     let judging = Judging { snapshot, defaults, found: Vec::new() };
     judging.run()
@@ -103,7 +105,7 @@ impl Judging<'_> {
                     span(age),
                     mirror.differences
                 );
-                // One fault, one alarm: it cannot be equal then.
+                // One fault, one alarm: a mirror that differs cannot be verified as equal either.
                 self.up(Rule::MirrorDifferenceAge, &mirror.mirror, age, most, summary);
                 continue;
             }
@@ -133,7 +135,7 @@ impl Judging<'_> {
         self.found
     }
 
-    /// Whether jobs get done.
+    /// Checks whether jobs complete.
     fn flow(&mut self, view: &QueueView) {
         let QueueView { queue, completed, oldest_ready_age: age, .. } = view;
         if view.paused {
@@ -141,11 +143,15 @@ impl Judging<'_> {
         }
         let watch = view.watch.as_ref().filter(|watch| !watch.off);
         let rated = watch.filter(|watch| watch.min_completed > 0.0);
+        if rated.is_some() && !self.snapshot.knows(Rule::CompletionRateLow) {
+            return;
+        }
         if let Some(watch) = rated {
             let up = self.is_up(Rule::CompletionRateLow, queue);
-            // A tenth of less than ten is none: one completion ends the silence of a quiet queue.
+            // Below ten, 10 % rounds down to nothing: a single completion clears the alarm of a quiet
+            // queue.
             let least = if up { (watch.min_completed * 1.1).floor() } else { watch.min_completed };
-            // Before that nobody knows whether it is too little.
+            // Before a whole window has been watched, too few completions prove nothing.
             if *completed < least && (up || watch.watched_for >= watch.over) {
                 let summary = format!(
                     "{} of queue {queue} completed within {}, at least {} should have: its workers or its producers have stopped",
@@ -179,7 +185,7 @@ impl Judging<'_> {
         }
     }
 
-    /// Whether jobs pile up.
+    /// Checks whether jobs pile up.
     fn length(&mut self, view: &QueueView) {
         let QueueView { queue, length, expired_kept, .. } = view;
         let watch = view.watch.as_ref().filter(|watch| !watch.off);
@@ -199,7 +205,7 @@ impl Judging<'_> {
         }
     }
 
-    /// Whether jobs, or workers, are lost.
+    /// Checks whether jobs die or lose their workers.
     fn losses(&mut self, view: &QueueView) {
         let QueueView { queue, died, lost, .. } = view;
         let watch = view.watch.as_ref().filter(|watch| !watch.off);
@@ -230,12 +236,15 @@ impl Judging<'_> {
         value > if self.is_up(rule, subject) { most * 0.9 } else { most }
     }
 
-    /// The same for counts that are too many when they reach their threshold.
+    /// Like `above`, for counts that are too high once they reach their threshold.
     fn reaches(&self, rule: Rule, subject: &str, count: f64, most: f64) -> bool {
         count >= if self.is_up(rule, subject) { most * 0.9 } else { most }
     }
 
     fn up(&mut self, rule: Rule, subject: &str, value: f64, threshold: f64, summary: String) {
+        if !self.snapshot.knows(rule) {
+            return;
+        }
         self.found.push(Finding { rule, subject: subject.to_owned(), value, threshold, summary });
     }
 }
@@ -244,7 +253,7 @@ fn jobs(count: f64) -> String {
     if count == 1.0 { "1 job".to_owned() } else { format!("{count} jobs") }
 }
 
-/// Seconds in words.
+/// Formats seconds for a reader.
 pub fn span(seconds: f64) -> String {
     let whole = seconds.max(0.0).round() as u64;
     match whole {

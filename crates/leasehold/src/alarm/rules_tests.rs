@@ -14,7 +14,7 @@ fn watch() -> Watch {
     }
 }
 
-/// A queue in good health.
+/// A healthy queue.
 fn queue() -> QueueView {
     QueueView {
         queue: "mail".to_owned(),
@@ -49,12 +49,12 @@ fn a_queue_that_completes_too_little_is_said_once() {
     let silent =
         QueueView { completed: 0.0, oldest_ready_age: 1e6, starved_minutes: 5.0, ..queue() };
     assert_eq!(of(silent.clone()), [Rule::CompletionRateLow]);
-    // Nobody knows yet.
+    // The window has not passed yet.
     let young = Watch { watched_for: 599.0, max_age: None, ..watch() };
     assert_eq!(of(QueueView { watch: Some(young), ..silent.clone() }), []);
-    // Somebody wanted it.
+    // An operator paused it.
     assert_eq!(of(QueueView { paused: true, ..silent.clone() }), []);
-    // Nobody watches: then its age, or that nobody is there, tells.
+    // Without a watch, its age or its missing workers raise the alarm.
     assert_eq!(of(QueueView { watch: None, ..silent.clone() }), [Rule::NoWorkers]);
     let served = QueueView { watch: None, starved_minutes: 4.0, ..silent.clone() };
     assert_eq!(of(served), [Rule::OldestReadyAge]);
@@ -84,7 +84,7 @@ fn a_level_is_left_a_tenth_below_where_it_was_met() {
     assert_eq!([judged(95.0, true), judged(90.0, true)], [1, 0]);
 }
 
-/// Whether an alarm is raised when it is not up, and stays when it is.
+/// Returns whether the alarm is raised when it is not open, and whether it stays when it is.
 fn raised_and_kept(rule: Rule, view: &QueueView) -> [bool; 2] {
     [false, true].map(|up| {
         let up = up.then(|| Open { rule: rule.as_str().into(), subject: "mail".into() });
@@ -184,7 +184,7 @@ fn who_holds_back_vacuum_is_named_with_what_ends_it() {
         "dead rows cannot be removed, and have not been for 16 min: claims will slow down; \
          held back by one, 16 min; end one; and by two, 10 min; end two"
     );
-    // It may be gone when somebody looks.
+    // The holder may have ended by the time of the sample.
     let gone = Snapshot { vacuum_held_by: Vec::new(), ..sick };
     assert!(judge(&gone, &Defaults::default())[0].summary.ends_with("claims will slow down"));
 }

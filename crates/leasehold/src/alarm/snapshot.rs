@@ -1,28 +1,42 @@
-//! What the rules look at, as the database gives it.
+//! The input of the rules, as the database returns it.
 
 use serde::Deserialize;
 
-/// What the rules look at: the last sample and the minutes before it. Ages are in seconds.
+use super::rule::Rule;
+
+/// The input of the rules: the last sample and the minutes before it. Ages are in seconds.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Snapshot {
+    /// The parts of the sample that succeeded. `None`: all of them.
+    #[serde(default)]
+    pub measured: Option<Vec<String>>,
     pub queues: Vec<QueueView>,
     pub sweeps: Vec<SweepView>,
     pub mirrors: Vec<MirrorView>,
-    /// For how long cleaning has been held back.
+    /// For how long vacuum has been held back.
     pub oldest_xact_age: f64,
-    /// By whom, the worst first; empty: whoever it was is gone by now.
+    /// The holders, the worst first. Empty: the holder has ended by now.
     #[serde(default)]
     pub vacuum_held_by: Vec<Holder>,
-    /// Alarms that are up.
+    /// Alarms that are open.
     pub open: Vec<Open>,
+}
+
+impl Snapshot {
+    /// Returns whether the sample holds every part that the rule needs.
+    pub fn knows(&self, rule: Rule) -> bool {
+        self.measured.as_ref().is_none_or(|measured| {
+            rule.parts().iter().all(|part| measured.iter().any(|m| m == part))
+        })
+    }
 }
 
 /// A session, a prepared transaction, a replication slot or a standby.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Holder {
-    /// Without the text of its query: that may hold a secret.
+    /// Without the text of its query, which may hold a secret.
     pub who: String,
-    /// What ends it.
+    /// The command that ends it.
     pub remedy: String,
     pub age: f64,
 }
@@ -37,21 +51,21 @@ pub struct Open {
 pub struct QueueView {
     pub queue: String,
     pub paused: bool,
-    /// Jobs that wait or run, without the bulk tags.
+    /// Jobs that wait or run, without those of the bulk tags.
     pub length: f64,
     pub oldest_ready_age: f64,
     pub expired_kept: f64,
-    /// Within the watch's time.
+    /// Within the window of the watch.
     pub completed: f64,
-    /// Within a quarter of an hour.
+    /// Within the last 15 minutes.
     pub died: f64,
     pub lost: f64,
-    /// Of the last five minutes: those in which jobs could run and nobody was there.
+    /// How many of the last five minutes had ready jobs and no worker.
     pub starved_minutes: f64,
     pub watch: Option<Watch>,
 }
 
-/// What somebody expects of a queue.
+/// Thresholds that an operator set for a queue.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Watch {
     pub off: bool,
@@ -61,7 +75,7 @@ pub struct Watch {
     pub max_age: Option<f64>,
     pub max_dead: f64,
     pub max_lost: f64,
-    /// For how long it has been so, with somebody looking and the queue at work.
+    /// For how long these thresholds have applied while the queue was sampled and not paused.
     pub watched_for: f64,
 }
 
@@ -77,7 +91,8 @@ pub struct MirrorView {
     pub mirror: String,
     pub differences: f64,
     pub oldest_difference_age: f64,
-    /// How much longer than its check takes nobody has seen it equal; 0 for one that never was.
+    /// For how long beyond the duration of a check no check has found it equal; 0 if it never was
+    /// equal.
     #[serde(default)]
     pub unproven_age: f64,
 }

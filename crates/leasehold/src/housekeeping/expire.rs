@@ -1,39 +1,53 @@
-//! Expire: leases whose worker is gone, and jobs that were not started in time.
+//! Expire: reclaims leases whose worker is gone, and expires jobs that were not started in time.
 
 use tokio_postgres::types::Type;
 
 use crate::error::CallError;
 use crate::link::Link;
 
-/// So many leases a tick: a clock that jumps must not bring back everything at once.
-const LEASES_A_TICK: i32 = 200;
-/// After so many ticks without winning the election, do it anyway: the holder may be a ghost.
-const PATIENCE: u32 = 5;
+/// Leases per statement.
+const LEASES: i32 = 200;
+/// A tick continues until this many jobs were reclaimed: a clock that jumps must not return every job
+/// at once, and thousands of jobs with one lease each must not take an hour.
+const JOBS_PER_TICK: i32 = 2000;
+/// After this many ticks without winning the election, reclaim anyway: its holder may be a dead
+/// session.
+const MOST_ROUNDS_NOT_ELECTED: u32 = 5;
 
 #[derive(Default)]
-pub(crate) struct ExpireLeases {
+pub(super) struct ExpireLeases {
     not_elected: u32,
-    ticks: u32,
 }
 
 /// What one run did in one queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Expired {
-    pub(crate) queue: String,
-    pub(crate) returned: i32,
-    pub(crate) buried: i32,
+pub(super) struct Expired {
+    pub(super) queue: String,
+    pub(super) returned: i32,
+    pub(super) buried: i32,
 }
 
 impl ExpireLeases {
-    /// Says what became of the jobs of dead workers; nothing where nobody died.
-    pub(crate) async fn run_once(&mut self, link: &Link) -> Result<Vec<Expired>, CallError> {
-        self.ticks = self.ticks.wrapping_add(1);
-        if self.ticks.is_multiple_of(60) {
-            link.query("select leasehold.clamp_leases()", &[]).await?;
+    /// Reclaims the jobs of dead workers. Returns what became of them per queue.
+    pub(super) async fn run_once(&mut self, link: &Link) -> Result<Vec<Expired>, CallError> {
+        let mut gone: Vec<Expired> = Vec::new();
+        let mut jobs = 0;
+        loop {
+            let more = self.rescue(link).await?;
+            let count: i32 = more.iter().map(|gone| gone.returned + gone.buried).sum();
+            gone.extend(more);
+            jobs += count;
+            // Fewer jobs than the limit of leases: there are no more.
+            if count < LEASES || jobs >= JOBS_PER_TICK {
+                return Ok(gone);
+            }
         }
-        let anyway = self.not_elected >= PATIENCE;
+    }
+
+    async fn rescue(&mut self, link: &Link) -> Result<Vec<Expired>, CallError> {
+        let anyway = self.not_elected >= MOST_ROUNDS_NOT_ELECTED;
         let sql = "select elected, queue, returned, buried from leasehold.rescue($1, $2)";
-        let params = [(&LEASES_A_TICK as _, Type::INT4), (&anyway as _, Type::BOOL)];
+        let params = [(&LEASES as _, Type::INT4), (&anyway as _, Type::BOOL)];
         let rows = link.query(sql, &params).await?;
         let Some(first) = rows.first() else { return Ok(Vec::new()) };
         self.not_elected = if first.get(0) { 0 } else { self.not_elected + 1 };
@@ -45,10 +59,10 @@ impl ExpireLeases {
     }
 }
 
-/// Walks over the jobs, a bounded piece a tick shared by the whole fleet, so that no index has to
-/// know when they expire. A million waiting jobs take about three minutes; jobs past their time are
-/// not claimed meanwhile.
-pub(crate) async fn walk_jobs(link: &Link) -> Result<Walked, CallError> {
+/// Walks over the jobs, a bounded piece per tick that the whole fleet shares, so that no index on the
+/// expiry time is needed. A million waiting jobs take about three minutes; jobs past their time are not
+/// claimed meanwhile.
+pub(super) async fn walk_jobs(link: &Link) -> Result<Walked, CallError> {
     let rows = link.query("select expired, strays from leasehold.walk_jobs()", &[]).await?;
     Ok(rows
         .first()
@@ -57,7 +71,7 @@ pub(crate) async fn walk_jobs(link: &Link) -> Result<Walked, CallError> {
 
 /// What one piece of the walk did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Walked {
-    pub(crate) expired: i32,
-    pub(crate) strays: i32,
+pub(super) struct Walked {
+    pub(super) expired: i32,
+    pub(super) strays: i32,
 }

@@ -1,37 +1,60 @@
-//! Measure: the sample of a minute, taken beside the other duties. A count over a long queue must not
-//! keep leases from being expired.
+//! Measure: takes the sample of a minute in its own task. A count over a long queue must not delay the
+//! reclaim of leases.
 
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use tokio::task::JoinHandle;
 
+use super::duty::Duty;
 use super::jittered;
 use crate::engine::Leasehold;
+use crate::events::Events;
 use crate::link::Link;
-use crate::measure;
+use crate::measure::{self, PARTS, Sampled};
 
-#[derive(Default)]
+/// Successes and failures of each part of this process's samples.
+type Parts = Arc<std::sync::Mutex<HashMap<&'static str, Duty>>>;
+
 pub(super) struct Measuring {
     ask_at: Option<Instant>,
     task: Option<JoinHandle<()>>,
+    asking: Duty,
+    parts: Parts,
+}
+
+impl Default for Measuring {
+    fn default() -> Self {
+        Self {
+            ask_at: None,
+            task: None,
+            asking: Duty::new("ask for a sample"),
+            parts: Parts::default(),
+        }
+    }
 }
 
 impl Measuring {
-    /// Takes the sample when a minute has passed and nobody else has.
-    pub(super) async fn tick(&mut self, link: &Link, engine: &Leasehold) {
+    /// Takes the sample if a minute has passed and no other process has taken it.
+    pub(super) async fn tick(&mut self, link: &Link, engine: &Leasehold, events: &Events) {
         let busy = self.task.as_ref().is_some_and(|task| !task.is_finished());
         if busy || self.ask_at.is_some_and(|at| Instant::now() < at) {
             return;
         }
         self.ask_at = Some(Instant::now() + jittered(measure::ASK_EVERY));
         let asked = link.query("select leasehold.sample_due()", &[]).await;
-        if !asked.is_ok_and(|rows| rows.first().is_some_and(|row| row.get(0))) {
+        let asked = self.asking.note(engine, events, asked);
+        if !asked.is_some_and(|rows| rows.first().is_some_and(|row| row.get(0))) {
             return;
         }
-        let engine = engine.clone();
+        let (engine, events, parts) = (engine.clone(), events.clone(), Arc::clone(&self.parts));
         self.task = Some(tokio::spawn(async move {
             match measure::run_once(engine.database()).await {
-                Ok(Some(sampled)) => engine.process().sampled(sampled.minute),
+                Ok(Some(sampled)) => {
+                    engine.process().sampled(sampled.minute);
+                    note(&parts, &engine, &events, &sampled);
+                }
                 Ok(None) => {}
                 Err(error) => {
                     engine.process().failed("measure", &error);
@@ -42,9 +65,21 @@ impl Measuring {
     }
 }
 
+/// Each part has its own result: the other parts of the sample remain valid.
+fn note(parts: &Parts, engine: &Leasehold, events: &Events, sampled: &Sampled) {
+    let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
+    for part in PARTS {
+        let duty = parts.entry(part).or_insert_with(|| Duty::new(format!("measure {part}")));
+        match sampled.failed.iter().find(|(failed, _)| *failed == part) {
+            Some((_, error)) => duty.note_failure(events, error),
+            None => drop(duty.note(engine, events, Ok(()))),
+        }
+    }
+}
+
 impl Drop for Measuring {
     fn drop(&mut self) {
-        // The next worker takes the minute.
+        // The next worker takes the sample of this minute.
         if let Some(task) = &self.task {
             task.abort();
         }

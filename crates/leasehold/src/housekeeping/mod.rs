@@ -1,33 +1,40 @@
-//! Housekeeping: what brings lost jobs back, fires schedules and throws old things away.
+//! Housekeeping: reclaims lost jobs, fires schedules and prunes.
 //!
-//! Every worker does it; nothing depends on there being just one. Each duty has the same shape: a
-//! `run_once` that does all the work and says what it did, and a tick.
+//! Every worker does it; nothing depends on there being just one. In reading order: [`round`] is one
+//! tick of all quick duties, [`prune`] deletes what is past its retention, [`measure`] takes the sample
+//! of a minute, [`duty`] handles failures, [`rights`] finds out which duties a role may do.
+//!
+//! # What is true
+//! - Each duty has its own result. One that fails, is slow or is not allowed stops no other.
 
+mod duty;
 mod expire;
 mod measure;
 mod prune;
 mod rights;
+mod round;
 
-use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use futures_util::FutureExt;
+use tokio::sync::watch;
 
-pub(crate) use expire::{ExpireLeases, walk_jobs};
-use measure::Measuring;
-pub(crate) use prune::Prune;
+use prune::Prune;
+use rights::Allowed;
+use round::Round;
 
 use crate::engine::Leasehold;
-use crate::error::CallError;
-use crate::events::{Event, Events};
+use crate::events::Events;
 use crate::link::Link;
-use crate::schedule::{self, Schedule};
+use crate::schedule::Declared;
+use crate::worker::wakes::Bells;
 
 /// How long a call may take.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// How often to tidy, and what to keep.
+/// How often housekeeping runs, and what it keeps.
 #[derive(Clone, Debug)]
 pub struct HousekeepingConfig {
     /// How often expired leases are looked for. Longer: slower recovery after a crash.
@@ -37,9 +44,10 @@ pub struct HousekeepingConfig {
     pub prune_every: Duration,
     /// How long finished jobs stay in history. Default: 7 days.
     pub keep_history: Duration,
-    /// How long dead jobs are kept; `None`: until someone redrives or removes them. Default: `None`.
+    /// How long dead jobs are kept; `None`: until an operator redrives or removes them. Default:
+    /// `None`.
     pub keep_dead: Option<Duration>,
-    /// Whether to measure and to raise alarms, once a minute for the whole fleet. Default: yes.
+    /// Whether to take samples and raise alarms, once per minute for the whole fleet. Default: yes.
     pub measure: bool,
 }
 
@@ -58,96 +66,82 @@ impl Default for HousekeepingConfig {
 pub(crate) struct Housekeeper {
     engine: Leasehold,
     link: Link,
+    /// Pruning may take long, and a session replies in the order of its statements: leases must not
+    /// wait.
+    prune_link: Link,
     config: HousekeepingConfig,
-    schedules: Vec<Schedule>,
+    schedules: Declared,
     events: Events,
-    wakes: Arc<HashMap<String, Arc<Notify>>>,
+    bells: Arc<Bells>,
 }
 
 impl Housekeeper {
     pub(crate) fn new(
         engine: Leasehold,
         config: HousekeepingConfig,
-        schedules: Vec<Schedule>,
+        schedules: Declared,
         events: Events,
-        wakes: Arc<HashMap<String, Arc<Notify>>>,
+        bells: Arc<Bells>,
     ) -> Self {
         let link = Link::new(engine.database().clone(), CALL_LIMIT);
-        Self { engine, link, config, schedules, events, wakes }
+        let prune_link = Link::new(engine.database().clone(), CALL_LIMIT);
+        Self { engine, link, prune_link, config, schedules, events, bells }
     }
 
-    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
-        let mut leases = ExpireLeases::default();
-        let mut prune = Prune::new(&self.config);
-        let mut prune_at = Instant::now();
-        let mut measuring = Measuring::default();
-        loop {
-            if let Err(error) = self.tick(&mut leases).await {
-                self.engine.process().failed("housekeeping", &error);
-                tracing::debug!(%error, "housekeeping failed; trying again at the next tick");
-            } else if Instant::now() >= prune_at {
-                prune_at = Instant::now() + jittered(self.config.prune_every);
-                match prune.run_once(&self.link).await {
-                    Ok(report) if report.did_something() => tracing::debug!(?report, "pruned"),
-                    Ok(_) => {}
-                    Err(error) => tracing::debug!(%error, "pruning failed; trying again later"),
-                }
+    pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
+        let Self { engine, link, prune_link, config, schedules, events, bells } = self;
+        let allowed = watch::Sender::new(Allowed::default());
+        let pruning = {
+            let (engine, events) = (engine.clone(), events.clone());
+            let (config, allowed) = (config.clone(), allowed.subscribe());
+            async move { prune(&prune_link, &engine, &events, &config, allowed).await }
+        };
+        let mut round = Round::new(engine, link, schedules, events, bells);
+        let ticking = async {
+            loop {
+                // A panic in one round must not end housekeeping for the life of the process.
+                let ticked = AssertUnwindSafe(round.tick(config.measure)).catch_unwind().await;
+                let may = match ticked {
+                    Ok(may) => may,
+                    Err(panic) => {
+                        let text = crate::worker::panic_text(&*panic);
+                        tracing::error!("a round of housekeeping panicked: {text}");
+                        *allowed.borrow()
+                    }
+                };
+                allowed.send_if_modified(|known| std::mem::replace(known, may) != may);
+                tokio::time::sleep(jittered(config.expire_every)).await;
             }
-            if self.config.measure {
-                measuring.tick(&self.link, &self.engine).await;
-            }
-            tokio::select! {
-                () = tokio::time::sleep(jittered(self.config.expire_every)) => {}
-                _ = stop.wait_for(|stop| *stop) => return,
-            }
+        };
+        tokio::select! {
+            () = ticking => {}
+            () = pruning => {}
+            _ = stop.wait_for(|stop| *stop) => {}
         }
-    }
-
-    async fn tick(&mut self, leases: &mut ExpireLeases) -> Result<(), CallError> {
-        while let Some(declared) = self.schedules.last() {
-            schedule::declare(&self.link, declared).await?;
-            self.schedules.pop();
-        }
-        let expired = leases.run_once(&self.link).await?;
-        if !expired.is_empty() {
-            let returned = expired.iter().map(|gone| gone.returned).sum();
-            let buried = expired.iter().map(|gone| gone.buried).sum();
-            for gone in &expired {
-                self.engine.process().rescued(&gone.queue, gone.returned, gone.buried);
-            }
-            tracing::info!(returned, buried, "leases expired");
-            self.events.send(|| Event::Expired { returned, buried });
-            self.wake_all();
-        }
-        let fired = schedule::fire_due(&self.link).await?;
-        if !fired.is_empty() {
-            self.wake_all();
-        }
-        for (schedule, job) in fired {
-            tracing::info!(schedule, job.id = job.0, "a schedule fired");
-            self.engine.process().fired(&schedule);
-            self.events.send(|| Event::ScheduleFired { schedule, job });
-        }
-        let walked = walk_jobs(&self.link).await?;
-        if walked.expired > 0 {
-            tracing::warn!(
-                jobs = walked.expired,
-                "jobs expired before they were started; they are kept"
-            );
-        }
-        if walked.strays > 0 {
-            tracing::warn!(jobs = walked.strays, "jobs were held by no lease; they are given back");
-            self.wake_all();
-        }
-        Ok(())
-    }
-
-    fn wake_all(&self) {
-        self.wakes.values().for_each(|wake| wake.notify_one());
     }
 }
 
-/// A fleet that started together must not tick together.
+/// Prunes concurrently with the other duties, on its own session.
+async fn prune(
+    link: &Link,
+    engine: &Leasehold,
+    events: &Events,
+    config: &HousekeepingConfig,
+    mut allowed: watch::Receiver<Allowed>,
+) {
+    let mut prune = Prune::new(config);
+    // The sender lives as long as this task.
+    while allowed.wait_for(|allowed| allowed.prune).await.is_ok() {
+        let pruned = AssertUnwindSafe(prune.run_once(link, engine, events)).catch_unwind().await;
+        if let Err(panic) = pruned {
+            let text = crate::worker::panic_text(&*panic);
+            tracing::error!("pruning panicked: {text}");
+        }
+        tokio::time::sleep(jittered(config.prune_every)).await;
+    }
+}
+
+/// Shortens an interval at random: a fleet that started together must not tick together.
 fn jittered(interval: Duration) -> Duration {
     interval.mul_f64(rand::random_range(0.8..=1.0))
 }

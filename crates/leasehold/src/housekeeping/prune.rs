@@ -1,37 +1,43 @@
-//! Prune: ended leases, old keys and marks, workers long gone, history past its time.
+//! Prune: deletes what is past its retention, kind by kind.
+//!
+//! # What is true
+//! - Each kind has its own statements, transactions, result and time limit. A kind that fails, or that
+//!   has millions of rows to delete, does not keep another from its turn.
+//! - A round repeats a kind while its calls are full, so pruning keeps up with any rate of new rows.
+//! - One worker of the fleet prunes a kind at a time. The election only saves work: a worker that loses
+//!   it five times in a row prunes without it.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
 
-use super::HousekeepingConfig;
+use super::duty::Duty;
+use super::{HousekeepingConfig, jittered};
+use crate::engine::Leasehold;
 use crate::error::CallError;
+use crate::events::Events;
 use crate::link::Link;
 
-/// Partitions are made and dropped this often.
-const PARTITIONS_EVERY: Duration = Duration::from_secs(600);
+/// Rows per call: few enough that an enqueue with a key never waits long for one.
+const ROWS: i32 = 5000;
+/// A kind yields to the next one after this time, however much is left.
+const TURN: Duration = Duration::from_secs(5);
+/// After losing the election this often, prune anyway: its holder may be a dead session.
+const MOST_ROUNDS_NOT_ELECTED: u32 = 5;
+/// The interval for what changes slowly: history partitions, settings of queues, old samples.
+const SELDOM: Duration = Duration::from_secs(600);
+const MEASURES_EVERY: Duration = Duration::from_secs(60);
+
+/// The kinds that `leasehold.prune_kind` takes.
+const KINDS: [&str; 6] = ["leases", "keys", "marks", "workers", "dead", "queues"];
 
 pub(crate) struct Prune {
     keep_history: f64,
     keep_dead: Option<f64>,
-    partitions_at: Instant,
-}
-
-/// What one run removed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Pruned {
-    pub(crate) leases: i32,
-    pub(crate) keys: i32,
-    pub(crate) markers: i32,
-    pub(crate) workers: i32,
-    pub(crate) dead: i32,
-    pub(crate) partitions: i32,
-}
-
-impl Pruned {
-    pub(crate) fn did_something(&self) -> bool {
-        *self != Self::default()
-    }
+    lost_elections: HashMap<&'static str, u32>,
+    duties: HashMap<&'static str, Duty>,
+    not_before: HashMap<&'static str, Instant>,
 }
 
 impl Prune {
@@ -39,33 +45,106 @@ impl Prune {
         Self {
             keep_history: config.keep_history.as_secs_f64(),
             keep_dead: config.keep_dead.map(|keep| keep.as_secs_f64()),
-            partitions_at: Instant::now(),
+            lost_elections: HashMap::new(),
+            duties: HashMap::new(),
+            not_before: HashMap::new(),
         }
     }
 
-    pub(crate) async fn run_once(&mut self, link: &Link) -> Result<Pruned, CallError> {
-        let rows = link
-            .query(
-                "select leases, keys, markers, workers, dead \
-                 from leasehold.prune(dead_for => make_interval(secs => $1))",
-                &[(&self.keep_dead, Type::FLOAT8)],
-            )
-            .await?;
-        let mut pruned = rows.first().map_or(Pruned::default(), |row| Pruned {
-            leases: row.get(0),
-            keys: row.get(1),
-            markers: row.get(2),
-            workers: row.get(3),
-            dead: row.get(4),
-            partitions: 0,
-        });
-        if Instant::now() >= self.partitions_at {
-            self.partitions_at = Instant::now() + PARTITIONS_EVERY;
-            link.query("select leasehold.extend_history()", &[]).await?;
-            let sql = "select leasehold.drop_history(make_interval(secs => $1))";
-            let rows = link.query(sql, &[(&self.keep_history, Type::FLOAT8)]).await?;
-            pruned.partitions = rows.first().map_or(0, |row| row.get(0));
+    /// Runs one turn of everything that is due. Each part has its own result.
+    pub(crate) async fn run_once(&mut self, link: &Link, engine: &Leasehold, events: &Events) {
+        for kind in KINDS {
+            if kind == "dead" && self.keep_dead.is_none() || !self.is_due(kind) {
+                continue;
+            }
+            let pruned = self.kind(link, kind).await;
+            if kind == "queues" && pruned.is_ok() {
+                self.again_in(kind, SELDOM);
+            }
+            let away = matches!(pruned, Err(CallError::Connect(_)));
+            self.note(engine, events, kind, pruned);
+            if away {
+                // Nothing else would get a connection either.
+                return;
+            }
         }
-        Ok(pruned)
+        let keep = self.keep_history;
+        let parts: [(&'static str, &str, Option<f64>, Duration); 3] = [
+            ("measures", "select leasehold.prune_measures()::int", None, MEASURES_EVERY),
+            ("extend_history", "select leasehold.extend_history()", None, SELDOM),
+            (
+                "drop_history",
+                "select leasehold.drop_history(make_interval(secs => $1))",
+                Some(keep),
+                SELDOM,
+            ),
+        ];
+        for (part, sql, keep, every) in parts {
+            if !self.is_due(part) {
+                continue;
+            }
+            let done = match &keep {
+                Some(keep) => link.query(sql, &[(keep, Type::FLOAT8)]).await,
+                None => link.query(sql, &[]).await,
+            };
+            if done.is_ok() {
+                self.again_in(part, every);
+            }
+            let done =
+                done.map(|rows| rows.first().map_or(0, |row| i64::from(row.get::<_, i32>(0))));
+            self.note(engine, events, part, done);
+        }
+    }
+
+    fn is_due(&self, part: &str) -> bool {
+        self.not_before.get(part).is_none_or(|at| Instant::now() >= *at)
+    }
+
+    fn again_in(&mut self, part: &'static str, time: Duration) {
+        self.not_before.insert(part, Instant::now() + jittered(time));
+    }
+
+    fn note(
+        &mut self,
+        engine: &Leasehold,
+        events: &Events,
+        part: &'static str,
+        done: Result<i64, CallError>,
+    ) {
+        let duty = self.duties.entry(part).or_insert_with(|| Duty::new(format!("prune {part}")));
+        if let Some(done) = duty.note(engine, events, done).filter(|done| *done > 0) {
+            tracing::debug!(part, done, "pruned");
+        }
+    }
+
+    /// Runs one turn of one kind: until none of it is left, or its time is over.
+    async fn kind(&mut self, link: &Link, kind: &'static str) -> Result<i64, CallError> {
+        let lost = self.lost_elections.entry(kind).or_default();
+        let (keep, give_up) = (self.keep_dead.filter(|_| kind == "dead"), Instant::now() + TURN);
+        let (mut removed, mut reached) = (0, None::<String>);
+        loop {
+            let anyway = *lost >= MOST_ROUNDS_NOT_ELECTED;
+            let rows = link
+                .query(
+                    "select elected, removed, more, reached from leasehold.prune_kind(\
+                     $1, $2, make_interval(secs => $3), $4, $5)",
+                    &[
+                        (&kind, Type::TEXT),
+                        (&ROWS, Type::INT4),
+                        (&keep, Type::FLOAT8),
+                        (&anyway, Type::BOOL),
+                        (&reached, Type::TEXT),
+                    ],
+                )
+                .await?;
+            let Some(row) = rows.first() else { return Ok(removed) };
+            let (elected, more): (bool, bool) = (row.get(0), row.get(2));
+            removed += i64::from(row.get::<_, i32>(1));
+            *lost = if elected { 0 } else { lost.saturating_add(1) };
+            if !more || Instant::now() >= give_up {
+                return Ok(removed);
+            }
+            reached = row.get(3);
+        }
     }
 }

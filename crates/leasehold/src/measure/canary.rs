@@ -1,10 +1,11 @@
-//! The canary: a job a minute that does nothing.
+//! The canary: one job per minute that does nothing.
 //!
 //! # What is true
-//! - Producers send it, so a queue whose producer is gone falls silent even when nobody needs it for
-//!   the moment; every worker knows how to complete it, so a queue whose consumer is gone does too.
-//! - At most one waits in a queue, however many producers there are and however long nobody comes: it
-//!   carries a key, and the key is taken while the job waits.
+//! - Producers send it, so completions stop when a queue's producers are gone, even if the queue has no
+//!   real jobs at the moment. Every worker can complete it, so completions also stop when the queue's
+//!   workers are gone.
+//! - At most one waits per queue, however many producers there are and however long no worker claims
+//!   it: it carries a key, and the key is taken while the job waits.
 
 use std::time::Duration;
 
@@ -12,10 +13,10 @@ use crate::engine::Leasehold;
 use crate::error::EnqueueError;
 use crate::queue::enqueue::{Draft, EnqueueOn};
 
-/// The name of its jobs. Workers know it without being told.
+/// The name of its jobs. Every worker handles it without a declaration.
 pub const NAME: &str = "leasehold.canary";
 
-/// How long its key is taken: a little less than a minute, so that one comes in every minute.
+/// How long its key is taken: a little less than a minute, so that each minute gets one.
 const HOLDS: Duration = Duration::from_secs(50);
 const EVERY: Duration = Duration::from_secs(20);
 
@@ -27,15 +28,15 @@ pub struct Canary {
 }
 
 impl Leasehold {
-    /// A canary for the queues that this process enqueues to. Let it run as long as the producer does,
-    /// and in the same process: it says that the producer is there.
+    /// Returns a canary for the queues that this process enqueues to. Run it as long as the producer
+    /// runs, and in the same process: it proves that the producer runs.
     pub fn canary<Q: Into<String>>(&self, queues: impl IntoIterator<Item = Q>) -> Canary {
         Canary { engine: self.clone(), queues: queues.into_iter().map(Into::into).collect() }
     }
 }
 
 impl Canary {
-    /// Sends one to each queue where none has been sent within the minute. Says how many it sent.
+    /// Sends one to each queue that got none within the minute. Returns how many it sent.
     pub async fn send_once(&self) -> Result<usize, EnqueueError> {
         let mut sent = 0;
         for queue in &self.queues {
@@ -49,8 +50,8 @@ impl Canary {
         Ok(sent)
     }
 
-    /// Sends them until `stop` is ready. A database that is away is what the alarm is for: it says so
-    /// by the canaries that do not come.
+    /// Sends canaries until `stop` is ready. It only logs errors: if the database is away, the missing
+    /// canaries raise the alarm.
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
         let sending = async {
             loop {

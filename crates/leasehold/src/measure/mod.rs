@@ -1,26 +1,30 @@
-//! Measure: what the engine knows of itself.
+//! Measure: samples of the database and counts of this process.
 //!
 //! In reading order: this file takes the sample of a minute; [`process`] counts what this process does;
-//! [`sweeps`] looks at other people's tables; [`names`] lists every metric; [`text`] writes them down for a scraper; [`canary`] keeps a quiet
-//! queue honest.
+//! [`names`] lists every metric; [`text`] formats them for a scraper; [`canary`] proves that a quiet
+//! queue is still worked.
 //!
 //! # What is true
-//! - One sample a minute for the whole fleet, taken by whoever asks first; the row of the duty is
-//!   compared and moved in the statement that writes the sample.
+//! - One sample per minute for the whole fleet, taken by the first process that asks. The statement
+//!   that writes the sample also compares and advances the row of the duty.
 //! - Enqueue, claim and complete do nothing for it: completions are read from history.
+//! - It reads only the engine's own tables. The workers of a sweep count the rows of its table.
+//!
+//! - Every part has its own time limit and its own result. A part that fails is missing in its minute:
+//!   a chart has a gap there, and alarms that depend on it are neither raised nor cleared.
 //!
 //! # What can go wrong
-//! - The table of a sweep is locked, slow or gone: its rows are missing in this minute, and nothing else.
-//! - Nobody keeps house: nothing is measured and no alarm is raised. A scraper sees it by
+//! - The table of a sweep is locked, slow or gone: its worker counts nothing, and its rows are missing
+//!   in this minute.
+//! - No process runs housekeeping: no sample is taken and no alarm is raised. A scraper sees it by
 //!   `leasehold_sample_age_seconds`.
-//! - The sampler dies: the minute is taken by the next one who asks, and what happened in between is
-//!   read from history, up to an hour back.
+//! - The sampler dies: the next process that asks takes the minute, and reads what happened in between
+//!   from history, up to an hour back.
 
 pub mod canary;
 pub mod names;
 mod numbers;
 pub mod process;
-mod sweeps;
 pub mod text;
 
 use std::time::Duration;
@@ -35,22 +39,45 @@ use crate::error::CallError;
 
 /// How often a housekeeper asks whether a minute has passed.
 pub(crate) const ASK_EVERY: Duration = Duration::from_secs(5);
-/// How long a sample and what follows from it may take.
-const LIMIT: Duration = Duration::from_secs(45);
+/// How long a sample and its evaluation may take: more than all limits of its parts.
+const LIMIT: Duration = Duration::from_secs(58);
+/// How long the evaluation of alarms may take.
+const JUDGE_LIMIT: &str = "set statement_timeout = '8s'";
 
-/// What one sample was.
+/// Every part of a sample that can fail by itself.
+pub(crate) const PARTS: [&str; 10] = [
+    "vacuum", "mirrors", "flows", "queues", "recount", "ages", "sweeps", "tables", "hours",
+    "alarms",
+];
+
+/// The parts that the server measures, in this order, with their time limits. `vacuum` comes first: a
+/// vacuum that is held back slows down everything that reads tables.
+const MEASURED: [(&str, &str); 8] = [
+    ("vacuum", "3s"),
+    ("mirrors", "3s"),
+    ("flows", "8s"),
+    ("queues", "8s"),
+    ("ages", "5s"),
+    ("sweeps", "3s"),
+    ("tables", "2s"),
+    ("hours", "4s"),
+];
+
+/// The result of one sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampled {
     /// The minute that was sampled, by its beginning.
     pub minute: Timestamp,
     /// Alarms that were raised or cleared.
     pub changes: Vec<Change>,
+    /// Parts that failed or timed out, and why. They are missing in this minute; nothing else is.
+    pub failed: Vec<(&'static str, String)>,
 }
 
-/// Takes the sample of the minute that has ended, if it is due, and judges it. `None`: somebody else
-/// does, or did.
+/// Takes the sample of the minute that has ended, if it is due, and evaluates it. `None`: another
+/// process does, or did.
 ///
-/// On a session of its own: a count over a long queue must not keep leases from being expired.
+/// Uses its own session: a count over a long queue must not delay the reclaim of leases.
 pub async fn run_once(database: &Database) -> Result<Option<Sampled>, CallError> {
     let sampling = async {
         let session =
@@ -60,41 +87,100 @@ pub async fn run_once(database: &Database) -> Result<Option<Sampled>, CallError>
     tokio::time::timeout(LIMIT, sampling).await.map_err(|_| CallError::TimedOut(LIMIT))?
 }
 
-/// The same on a session at hand, which is closed when this is given up half-way.
+/// Like [`run_once`], on a given session. Close the session if this is cancelled half-way.
 pub async fn sample(client: &Client) -> Result<Option<Sampled>, CallError> {
-    // The server's own limit ends the statement too, not only our waiting for it.
-    client.batch_execute("begin; set local statement_timeout = '20s'").await?;
-    let taken = take(client).await;
+    client
+        .batch_execute("begin; set local statement_timeout = '3s'; set local lock_timeout = '2s'")
+        .await?;
+    let mut failed = Vec::new();
+    let taken = take(client, &mut failed).await;
     let end = if taken.is_ok() { "commit" } else { "rollback" };
     let ended = client.batch_execute(end).await;
     let Some(minute) = taken? else { return Ok(None) };
     ended?;
-    let changes = alarm::evaluate(client, minute).await?;
-    Ok(Some(Sampled { minute, changes }))
+    let changes = judge(client, minute, &mut failed).await?;
+    for (part, error) in &failed {
+        tracing::debug!(part, error, "a part of the sample is missing in this minute");
+    }
+    Ok(Some(Sampled { minute, changes, failed }))
 }
 
-/// Whoever comes first has the minute until the end of the transaction.
-async fn take(client: &Client) -> Result<Option<Timestamp>, CallError> {
-    let rows = client.query_typed("select leasehold.take_sample()", &[]).await?;
+/// Parts that failed, and why.
+type Missing = Vec<(&'static str, String)>;
+
+/// Takes the sample, unless another process has. The first to ask owns the minute until the end of the
+/// transaction.
+async fn take(client: &Client, failed: &mut Missing) -> Result<Option<Timestamp>, CallError> {
+    let rows = client.query_typed("select leasehold.begin_sample()", &[]).await?;
     let minute = rows.first().and_then(|row| row.get::<_, Option<Timestamp>>(0));
-    if let Some(minute) = minute {
-        recount(client, minute).await?;
-        sweeps::measure(client, minute).await?;
+    let Some(minute) = minute else { return Ok(None) };
+    for (part, limit) in MEASURED {
+        let sql = "select leasehold.measure_part($2, $1)";
+        let params = [(&minute as _, Type::TIMESTAMPTZ), (&part as _, Type::TEXT)];
+        if let Some(error) = alone(client, limit, sql, &params).await? {
+            failed.push((part, error));
+        }
+        if part == "queues" {
+            // Recounts short queues next to a very long one. A queue whose recount times out keeps the
+            // page estimate.
+            let sql = "select leasehold.recount_queues($1)";
+            let params = [(&minute as _, Type::TIMESTAMPTZ)];
+            if let Some(error) = alone(client, "5s", sql, &params).await? {
+                failed.push(("recount", error));
+            }
+        }
     }
-    Ok(minute)
+    client.batch_execute("set local statement_timeout = '3s'").await?;
+    client.query_typed("select leasehold.end_sample($1)", &[(&minute, Type::TIMESTAMPTZ)]).await?;
+    Ok(Some(minute))
 }
 
-/// Short queues beside a very long one. What takes too long stays as the pages said.
-async fn recount(client: &Client, minute: Timestamp) -> Result<(), CallError> {
-    client.batch_execute("savepoint recount; set local statement_timeout = '5s'").await?;
-    let sql = "select leasehold.recount_queues($1)";
-    match client.query_typed(sql, &[(&minute, Type::TIMESTAMPTZ)]).await {
-        Ok(_) => client.batch_execute("release savepoint recount").await?,
-        Err(error) if error.as_db_error().is_some() => {
-            tracing::debug!(%error, "short queues were not counted one by one");
-            client.batch_execute("rollback to savepoint recount").await?;
+/// Runs one statement of the sample under its own limit. The limit is the server's, so the statement
+/// ends too, not only our wait. Returns the error if the server refused it; the rest of the sample
+/// stays.
+async fn alone(
+    client: &Client,
+    limit: &str,
+    sql: &str,
+    params: &[crate::link::Param<'_>],
+) -> Result<Option<String>, CallError> {
+    let begin = format!("savepoint part; set local statement_timeout = '{limit}'");
+    client.batch_execute(&begin).await?;
+    match client.query_typed(sql, params).await {
+        Ok(_) => {
+            client.batch_execute("release savepoint part").await?;
+            Ok(None)
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => {
+            let error = undone(error.into())?;
+            client.batch_execute("rollback to savepoint part").await?;
+            Ok(Some(error))
+        }
     }
-    Ok(())
+}
+
+/// Returns the text of an error that a savepoint undoes; any other error ends the sample.
+fn undone(error: CallError) -> Result<String, CallError> {
+    match &error {
+        CallError::Database(inner) if inner.as_db_error().is_some() => Ok(error.to_string()),
+        _ => Err(error),
+    }
+}
+
+/// Evaluates the sample. A sample that cannot be evaluated is still kept.
+async fn judge(
+    client: &Client,
+    minute: Timestamp,
+    failed: &mut Missing,
+) -> Result<Vec<Change>, CallError> {
+    client.batch_execute(JUDGE_LIMIT).await?;
+    let changes = match alarm::evaluate(client, minute).await {
+        Ok(changes) => changes,
+        Err(error) => {
+            failed.push(("alarms", undone(error)?));
+            Vec::new()
+        }
+    };
+    client.batch_execute("reset statement_timeout").await?;
+    Ok(changes)
 }

@@ -1,7 +1,7 @@
-//! Every metric: its name, its kind, and what it says. Dashboards and alert rules are tested against
+//! Every metric: its name, its type and its help text. Dashboards and alert rules are tested against
 //! this list.
 
-/// What kind of number it is.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Counter,
@@ -20,7 +20,7 @@ pub struct Metric {
 macro_rules! metrics {
     ($($constant:ident, $kind:ident, $name:literal, $help:literal;)*) => {
         $(pub const $constant: Metric = Metric { name: $name, kind: Kind::$kind, help: $help };)*
-        /// All of them.
+        /// Every metric.
         pub const ALL: &[Metric] = &[$($constant),*];
     };
 }

@@ -1,5 +1,5 @@
-//! All numbers in one text: those of the last sample, which are the same in every process, and those
-//! of this one.
+//! All metrics in one text: those of the last sample, which are the same in every process, and those of
+//! this process.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::text::{Block, Text};
 use crate::engine::Leasehold;
 use crate::error::CallError;
 
-/// How long the database may take before a scrape goes without it.
+/// How long the database may take before a scrape does without it.
 const LIMIT: Duration = Duration::from_secs(2);
 
 struct Sample {
@@ -22,7 +22,7 @@ struct Sample {
     /// (rule, subject, state)
     alarms: Vec<(String, String, String)>,
     missed: Vec<(String, i64)>,
-    /// (queue, what people call it, whose it is)
+    /// (queue, display name, owner)
     queues: Vec<(String, String, String)>,
 }
 
@@ -36,8 +36,8 @@ struct Value {
 }
 
 impl Leasehold {
-    /// Everything that is measured, in the form that Prometheus reads. A database that is away makes
-    /// the text shorter, not absent.
+    /// Returns all metrics in the Prometheus text format. Without a database the text is shorter, not
+    /// absent.
     pub async fn metrics(&self) -> String {
         let read = async {
             let client = self.client().await.ok()?;
@@ -80,7 +80,7 @@ impl Leasehold {
             }
         });
         text.block(names::LEADER, |block| {
-            // By the database: two processes may think that they were the last.
+            // The database decides: two processes may believe that they took the last sample.
             let last = sample.and_then(|sample| sample.values.first()).map(|value| value.at);
             let leads = inside.sampled.is_some() && inside.sampled == last;
             block.line(&[], f64::from(u8::from(leads)));
@@ -271,13 +271,13 @@ async fn read(client: &Client) -> Result<Sample, CallError> {
     })
 }
 
-/// A tag and whose it is, as `leasehold.tag_subject` put them together.
+/// Splits a subject into owner and tag, as `leasehold.tag_subject` joined them.
 fn apart(subject: &str) -> (String, &str) {
     let (whose, tag) = subject.split_once('/').unwrap_or((subject, ""));
     (whose.replace("%2F", "/").replace("%25", "%"), tag)
 }
 
-/// In the same order at every scrape.
+/// Sorts the entries, so that every scrape has the same order.
 fn sorted<K: Ord, V>(map: &HashMap<K, V>) -> Vec<(&K, &V)> {
     let mut entries: Vec<_> = map.iter().collect();
     entries.sort_by_key(|(key, _)| *key);

@@ -1,9 +1,9 @@
 //! What this process does, counted as it happens.
 //!
 //! # What is true
-//! - Counting is done where many jobs end at once, with one lock for all of them.
-//! - No label comes from a job's arguments, and there are at most so many lines: a program that makes
-//!   up names gets one line for those beyond.
+//! - Counting happens where many jobs end at once, with one lock for all of them.
+//! - No label comes from a job's arguments, and a metric has at most `MOST` lines: a program that
+//!   generates names gets a single line for the rest.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ pub const BUCKETS: [f64; 18] = [
     0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 30.0, 60.0,
     300.0, 1800.0,
 ];
-/// Lines of one metric. Beyond them everything goes under `(others)`.
+/// The most lines per metric. The rest is counted under `(others)`.
 const MOST: usize = 1000;
 
 /// How often values fell into each bucket.
@@ -45,7 +45,7 @@ impl Histogram {
     }
 }
 
-/// How one kind of attempt ended.
+/// How attempts of one name ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct End {
     pub queue: Arc<str>,
@@ -53,7 +53,7 @@ pub struct End {
     pub outcome: &'static str,
 }
 
-/// Counts of one process. Hangs on the engine's handle.
+/// Counts of one process, kept in the engine's handle.
 #[derive(Debug, Default)]
 pub struct Process {
     pub(crate) inside: Mutex<Inside>,
@@ -80,7 +80,7 @@ pub(crate) struct Inside {
 
 impl Process {
     pub(crate) fn inside(&self) -> MutexGuard<'_, Inside> {
-        // Whatever a panic left is a count like any other.
+        // A count that a panic interrupted is still usable.
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -98,7 +98,7 @@ impl Process {
         }
     }
 
-    /// Attempts whose end is recorded.
+    /// Counts attempts whose end is recorded.
     pub(crate) fn finished<'a>(
         &self,
         ends: impl IntoIterator<Item = (&'a Arc<Attempt>, Finished)>,
@@ -130,7 +130,7 @@ impl Process {
         }
     }
 
-    /// A complete of so many jobs took so long.
+    /// Counts one complete call: its jobs and its duration.
     pub(crate) fn completed(&self, jobs: usize, took: Duration) {
         let mut inside = self.inside();
         inside.completing.add(took.as_secs_f64());
@@ -150,7 +150,7 @@ impl Process {
         }
     }
 
-    /// Jobs of a queue that were taken from dead workers.
+    /// Counts jobs of a queue that were reclaimed from dead workers.
     pub(crate) fn rescued(&self, queue: &str, returned: i32, buried: i32) {
         let mut inside = self.inside();
         let room = inside.rescued.len() < MOST;

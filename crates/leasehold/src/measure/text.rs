@@ -1,12 +1,12 @@
-//! The text that a scraper reads: one block a metric, with its help and its kind.
+//! The text that a scraper reads: one block per metric, with its help and its type.
 //!
-//! Written by hand: the format is a page, and what it must not do (two blocks of one name, a label
-//! that breaks its line) is tested.
+//! Written by hand: the format is a page long, and its pitfalls (two blocks of one name, a label that
+//! breaks its line) are tested.
 
 use super::names::{Kind, Metric};
 use super::process::{BUCKETS, Histogram};
 
-/// What the answer is.
+/// The content type of the response.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A text under construction. Metrics without a line are left out.
@@ -17,7 +17,7 @@ pub struct Text(String);
 pub type Label<'a> = (&'a str, &'a str);
 
 impl Text {
-    /// One block: everything about one metric.
+    /// Writes one block: everything about one metric.
     pub fn block(&mut self, metric: Metric, lines: impl FnOnce(&mut Block<'_>)) {
         let mut block = Block { metric, lines: String::new(), text: std::marker::PhantomData };
         lines(&mut block);
@@ -78,7 +78,7 @@ impl Block<'_> {
     }
 }
 
-/// A value that stays on its line and inside its quotes.
+/// Escapes a value, so that it stays on its line and inside its quotes.
 fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

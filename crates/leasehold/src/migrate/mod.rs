@@ -4,8 +4,11 @@
 //! - Each migration runs in one transaction under a transaction-scoped lock: two migrators wait for
 //!   each other, a killed one leaves nothing behind, and no lock outlives a pooled session.
 //! - A migration that ran is never changed: its checksum is compared.
-//! - The SQL functions are replaced as a whole whenever their text differs from what is stored.
-//! - A binary refuses a schema that is newer than it knows.
+//! - The SQL functions are replaced as a whole when their text differs from what is stored, and never
+//!   by an older release. A program refuses functions that are older than its own.
+//! - Each row of the version table records the oldest release whose programs work with it. A program of
+//!   that release or a later one works on a newer schema; an older one refuses it.
+//! - On a current schema nothing is locked, written or created.
 //!
 //! In reading order: this file has the history and the text of a schema; [`status`](mod@status) compares
 //! it with a database; [`apply`] brings a database to it.
@@ -19,7 +22,7 @@ use tokio_postgres::Client;
 use crate::error::SchemaError;
 use apply::LOCK;
 
-pub use status::Status;
+pub use status::{Functions, Status};
 
 /// One step of the schema's history.
 pub struct Migration {
@@ -34,19 +37,52 @@ pub const MIGRATIONS: &[Migration] = &[
     Migration { version: 2, name: "sweep", sql: include_str!("../../migrations/0002_sweep.sql") },
     Migration { version: 3, name: "mirror", sql: include_str!("../../migrations/0003_mirror.sql") },
     Migration { version: 4, name: "watch", sql: include_str!("../../migrations/0004_watch.sql") },
+    Migration { version: 5, name: "order", sql: include_str!("../../migrations/0005_order.sql") },
+    Migration {
+        version: 6,
+        name: "attempts",
+        sql: include_str!("../../migrations/0006_attempts.sql"),
+    },
+    Migration { version: 7, name: "epoch", sql: include_str!("../../migrations/0007_epoch.sql") },
+    Migration {
+        version: 8,
+        name: "housekeeping",
+        sql: include_str!("../../migrations/0008_housekeeping.sql"),
+    },
+    Migration {
+        version: 9,
+        name: "sweep_mirror",
+        sql: include_str!("../../migrations/0009_sweep_mirror.sql"),
+    },
+    Migration { version: 10, name: "wake", sql: include_str!("../../migrations/0010_wake.sql") },
+    Migration {
+        version: 11,
+        name: "alarm_delivery",
+        sql: include_str!("../../migrations/0011_alarm_delivery.sql"),
+    },
+    Migration {
+        version: 12,
+        name: "bounds",
+        sql: include_str!("../../migrations/0012_bounds.sql"),
+    },
 ];
 
-/// The SQL functions and views, in the order in which they are made.
+/// The SQL functions and views, in the order of their creation.
 pub const FUNCTIONS: &[(&str, &str)] = &[
     ("settings", include_str!("../../functions/010_settings.sql")),
     ("enqueue", include_str!("../../functions/020_enqueue.sql")),
+    ("reserved", include_str!("../../functions/022_reserved.sql")),
+    ("wake", include_str!("../../functions/025_wake.sql")),
     ("claim", include_str!("../../functions/030_claim.sql")),
     ("renew", include_str!("../../functions/040_renew.sql")),
     ("finish", include_str!("../../functions/050_finish.sql")),
+    ("fail", include_str!("../../functions/051_fail.sql")),
     ("expire", include_str!("../../functions/060_expire.sql")),
-    ("people", include_str!("../../functions/070_people.sql")),
+    ("operator", include_str!("../../functions/070_operator.sql")),
     ("once", include_str!("../../functions/080_once.sql")),
     ("housekeeping", include_str!("../../functions/090_housekeeping.sql")),
+    ("prune", include_str!("../../functions/091_prune.sql")),
+    ("housekeep", include_str!("../../functions/092_housekeep.sql")),
     ("sweep", include_str!("../../functions/095_sweep.sql")),
     ("mirror", include_str!("../../functions/096_mirror.sql")),
     ("mirror_check", include_str!("../../functions/0961_mirror_check.sql")),
@@ -57,15 +93,38 @@ pub const FUNCTIONS: &[(&str, &str)] = &[
     ("watch_others", include_str!("../../functions/0972_watch_others.sql")),
     ("watch_series", include_str!("../../functions/0973_watch_series.sql")),
     ("alarms", include_str!("../../functions/098_alarms.sql")),
-    ("alarm_words", include_str!("../../functions/0981_alarm_words.sql")),
-    ("alarm_people", include_str!("../../functions/0982_alarm_people.sql")),
+    ("alarm_notifications", include_str!("../../functions/0981_alarm_notifications.sql")),
+    ("alarm_operator", include_str!("../../functions/0982_alarm_operator.sql")),
     ("views", include_str!("../../functions/100_views.sql")),
+    ("former", include_str!("../../functions/105_former.sql")),
     ("roles", include_str!("../../functions/110_roles.sql")),
 ];
 
+/// The number of this release. It grows with each release: the parts of the package's version, a
+/// thousand values each.
+pub const RELEASE: i32 = number_of(env!("CARGO_PKG_VERSION"));
+
+/// The oldest release whose programs work on the schema of this one. 0: all of them. Raise it to the
+/// release that removes or changes what older programs call.
+pub const OLDEST_READER: i32 = 0;
+
+/// `1.2.3` is 1 002 003. Anything after the third number is ignored.
+const fn number_of(version: &str) -> i32 {
+    let (bytes, mut parts, mut part, mut index) = (version.as_bytes(), [0; 3], 0, 0);
+    while index < bytes.len() && part < 3 {
+        match bytes[index] {
+            digit @ b'0'..=b'9' => parts[part] = parts[part] * 10 + (digit - b'0') as i32,
+            b'.' => part += 1,
+            _ => break,
+        }
+        index += 1;
+    }
+    (parts[0] * 1000 + parts[1]) * 1000 + parts[2]
+}
+
 const VERSION_TABLE: &str = include_str!("../../queries/version_table.sql");
 
-/// A schema of its own with its own history: the engine's, or that of a service on top of it.
+/// A schema with its own history: the engine's, or that of a service on top of it.
 #[derive(Clone, Copy)]
 pub struct Schema {
     /// The name of the schema in the database.
@@ -78,34 +137,34 @@ pub struct Schema {
 pub const ENGINE: Schema =
     Schema { name: "leasehold", migrations: MIGRATIONS, functions: FUNCTIONS };
 
-/// The version this release needs.
+/// Returns the version that this release needs.
 pub fn newest_version() -> i32 {
     ENGINE.newest_version()
 }
 
-/// Reads what stands in the database. Changes nothing.
+/// Reads the state of the schema. Changes nothing.
 pub async fn status(client: &Client) -> Result<Status, SchemaError> {
     ENGINE.status(client).await
 }
 
-/// Brings the schema to this release. Safe to call from many processes at once, and again.
-/// Answers with the versions that it applied.
+/// Brings the schema to this release. Safe to call from many processes at once, and again. Returns the
+/// versions that it applied.
 pub async fn up(client: &mut Client) -> Result<Vec<i32>, SchemaError> {
     ENGINE.up(client).await
 }
 
-/// The whole schema as text, for people who run their own migrations.
+/// Returns the whole schema as text, for operators who run their own migrations.
 pub fn sql() -> String {
     ENGINE.sql()
 }
 
 impl Schema {
-    /// The version this release needs.
+    /// Returns the version that this release needs.
     pub fn newest_version(&self) -> i32 {
         self.migrations.last().map_or(0, |migration| migration.version)
     }
 
-    /// The whole schema as text, for people who run their own migrations.
+    /// Returns the whole schema as text, for operators who run their own migrations.
     pub fn sql(&self) -> String {
         let mut text = format!("begin;\n{LOCK}{}\n", self.named(VERSION_TABLE));
         for migration in self.migrations {
@@ -122,7 +181,13 @@ impl Schema {
     }
 
     fn functions_sql(&self) -> String {
-        let mut text = String::new();
+        let mut text = self.named(&format!(
+            "do $guard$ begin if exists (select from leasehold.schema_version \
+             where version = 0 and release > {RELEASE}) then \
+             raise exception 'the functions and views of schema leasehold are of a newer release' \
+             using errcode = 'LH010', hint = 'Use that release or a newer one; it works with this schema.'; \
+             end if; end $guard$;\n"
+        ));
         for (_, sql) in self.functions {
             text.push_str(sql);
             text.push('\n');
@@ -139,14 +204,16 @@ impl Schema {
     fn note_sql(&self, version: i32, name: &str, checksum: &[u8]) -> String {
         let hex: String = checksum.iter().map(|byte| format!("{byte:02x}")).collect();
         format!(
-            "\ninsert into {}.schema_version (version, name, checksum) \
-         values ({version}, '{name}', '\\x{hex}') on conflict (version) do update \
-         set checksum = excluded.checksum, applied_at = statement_timestamp();\n",
+            "\ninsert into {}.schema_version (version, name, checksum, release, oldest_reader) \
+             values ({version}, '{name}', '\\x{hex}', {RELEASE}, {OLDEST_READER}) \
+             on conflict (version) do update \
+             set checksum = excluded.checksum, applied_at = statement_timestamp(), \
+             release = excluded.release, oldest_reader = excluded.oldest_reader;\n",
             self.name
         )
     }
 
-    /// A statement about the engine's version table, for this schema's.
+    /// Rewrites a statement about the engine's version table for this schema's.
     fn named(&self, statement: &str) -> String {
         statement.replace("leasehold", self.name)
     }
@@ -154,4 +221,17 @@ impl Schema {
 
 fn digest(text: &str) -> Vec<u8> {
     Sha256::digest(text.as_bytes()).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i9_release_numbers_grow_with_the_version() {
+        let numbers = ["0.1.0", "0.1.1", "0.2.0", "0.10.0", "1.0.0", "1.2.3"].map(number_of);
+        assert!(numbers.is_sorted() && numbers.windows(2).all(|two| two[0] < two[1]));
+        assert_eq!(number_of("1.2.3-rc.4"), number_of("1.2.3"));
+        const { assert!(RELEASE > 0 && OLDEST_READER <= RELEASE) };
+    }
 }

@@ -1,37 +1,37 @@
-//! Bulk work: jobs that were made for many rows at once. Nobody waits for them, and while people change
-//! rows these come first.
+//! Bulk work: jobs that were enqueued for many rows at once. No user waits for them. While users change
+//! rows, their changes come first.
 //!
 //! # What is true
-//! - While people are there, one pass of bulk work runs at a time in this process, with a rest before the
-//!   next. What is claimed meanwhile waits, and the next pass takes all of it.
-//! - Without people there are neither turns nor rests.
+//! - While users change rows, this process runs one bulk pass at a time and pauses before the next.
+//!   Jobs claimed meanwhile wait, and the next pass takes all of them.
+//! - Without changes by users there are neither turns nor pauses.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use super::desk::Desk;
 use super::pass::Pass;
-use crate::queue::finish::Verdict;
-use crate::queue::lanes::PUT_OFF;
+use super::runtime::MirrorRuntime;
+use crate::queue::cursors::DEFERRED;
+use crate::queue::finish::Transition;
 use crate::worker::Attempt;
 
 /// Jobs from this priority on are bulk work.
 const BULK: i32 = 100;
 
-/// How much longer than a pass bulk work rests, while people change rows.
+/// While users change rows, bulk work pauses for this many times the duration of its last pass.
 const REST: u32 = 5;
-/// A store that is slow for once must not put bulk work off for minutes.
+/// Upper bound of the pause: one slow call to the store must not delay bulk work for minutes.
 const LONGEST_REST: Duration = Duration::from_secs(2);
 
-/// Whether nobody waits for a job of this priority.
+/// Returns whether a job of this priority is bulk work.
 pub(super) fn is_bulk(priority: i32) -> bool {
-    priority % PUT_OFF >= BULK
+    priority % DEFERRED >= BULK
 }
 
-/// How long bulk work rests after a pass that took so long. It has all the time in the world: people have
-/// most of it, and meanwhile more jobs gather for one go.
+/// Returns the pause after a bulk pass, proportional to its duration. The pause leaves most of the
+/// store's capacity to changes by users, and lets the next pass collect more jobs.
 fn rest(took: Duration) -> Duration {
     took.saturating_mul(REST).min(LONGEST_REST)
 }
@@ -39,19 +39,19 @@ fn rest(took: Duration) -> Duration {
 /// Bulk work of this process.
 #[derive(Default)]
 pub(super) struct Bulk {
-    /// Until when whoever has the turn rests.
+    /// Held by the running pass. The value is the end of the pause before the next pass.
     turn: tokio::sync::Mutex<Option<Instant>>,
     waiting: Mutex<Vec<Waiting>>,
 }
 
-/// The jobs of one claim. No more wait than a worker has slots.
+/// The jobs of one claim. There are never more of these than the worker has slots.
 struct Waiting {
     attempts: Vec<Arc<Attempt>>,
-    answer: oneshot::Sender<Vec<Verdict>>,
+    answer: oneshot::Sender<Vec<Transition>>,
 }
 
 impl Bulk {
-    fn add(&self, attempts: Vec<Arc<Attempt>>) -> oneshot::Receiver<Vec<Verdict>> {
+    fn add(&self, attempts: Vec<Arc<Attempt>>) -> oneshot::Receiver<Vec<Transition>> {
         let (answer, answered) = oneshot::channel();
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.push(Waiting { attempts, answer });
@@ -63,18 +63,18 @@ impl Bulk {
     }
 }
 
-/// Works jobs that are all bulk work.
-pub(super) async fn run(desk: &Desk, attempts: Vec<Arc<Attempt>>) -> Vec<Verdict> {
-    let shared = &desk.mirror.shared;
+/// Runs jobs that are all bulk work.
+pub(super) async fn run(runtime: &MirrorRuntime, attempts: Vec<Arc<Attempt>>) -> Vec<Transition> {
+    let shared = &runtime.mirror.shared;
     if !shared.is_live() {
-        return Pass::new(desk, attempts).run().await;
+        return Pass::new(runtime, attempts).run().await;
     }
     let count = attempts.len();
     let mut answered = shared.bulk.add(attempts);
     let mut rests_until = tokio::select! {
         biased;
-        // Somebody else's turn did ours.
-        Ok(verdicts) = &mut answered => return verdicts,
+        // Another claim's pass included these jobs.
+        Ok(transitions) = &mut answered => return transitions,
         turn = shared.bulk.turn.lock() => turn,
     };
     if let Some(until) = rests_until.take() {
@@ -83,13 +83,13 @@ pub(super) async fn run(desk: &Desk, attempts: Vec<Arc<Attempt>>) -> Vec<Verdict
     let waiting = shared.bulk.take();
     let all: Vec<_> = waiting.iter().flat_map(|claim| claim.attempts.iter().cloned()).collect();
     let started = Instant::now();
-    let mut verdicts = Pass::new(desk, all).run().await.into_iter();
+    let mut transitions = Pass::new(runtime, all).run().await.into_iter();
     for claim in waiting {
-        // Whoever gave up does not hear it, and has lost its lease.
-        let _ = claim.answer.send(verdicts.by_ref().take(claim.attempts.len()).collect());
+        // A receiver that is gone has lost its lease, so its transitions may be dropped.
+        let _ = claim.answer.send(transitions.by_ref().take(claim.attempts.len()).collect());
     }
     *rests_until = Some(Instant::now() + rest(started.elapsed()));
-    answered.try_recv().unwrap_or_else(|_| vec![Verdict::Release; count])
+    answered.try_recv().unwrap_or_else(|_| vec![Transition::Release; count])
 }
 
 #[cfg(test)]

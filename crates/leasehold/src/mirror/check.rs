@@ -1,15 +1,15 @@
-//! The check: everything is compared, both ways, range after range.
+//! The check: compares the whole table with the whole store, in both directions, one range at a time.
 //!
 //! # What is true
-//! - It goes by the table's own keys, from the first to the last, and the last range is open at its end;
-//!   so what the store has and the table has not is met as well.
-//! - It trusts no cursor of changes: a row that was committed late, restored, or changed by hand while
+//! - It follows the table's keys from first to last, and the last range is open at its end. So it also
+//!   finds documents that only the store has.
+//! - It uses no cursor of changes: a row that was committed late, restored, or changed by hand while
 //!   the triggers were off is compared like any other.
-//! - It only has things mended, by jobs; nothing is written here.
+//! - It repairs only through jobs and writes nothing to the store itself.
 //!
 //! # What can go wrong
-//! - The store is away: the range is tried again, and "equal as of" stays where it was.
-//! - A worker dies in the middle of a range: after two minutes another one takes it.
+//! - The store is down: the check retries the range, and "equal as of" does not advance.
+//! - A worker dies while it checks a range: another worker takes the range after two minutes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,18 +18,18 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio_postgres::types::Type;
 
-use super::desk::Desk;
 use super::differences::{Difference, Piece};
 use super::prepare::MirrorError;
+use super::runtime::MirrorRuntime;
 use super::sets::{Phase, Sets};
 use super::target::Target;
 use crate::engine::Leasehold;
 use crate::events::{Event, Events};
-use crate::link::Patience;
+use crate::link::ReconnectBackoff;
 
-/// How often to ask whose turn it is.
+/// How often a worker asks whether a range is due.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// How often old deletions are looked for.
+/// How often a worker looks for old deletions.
 const PURGE_EVERY: Duration = Duration::from_secs(60);
 
 /// What a whole round of the check found.
@@ -38,28 +38,28 @@ pub struct CheckReport {
     /// Rows of the table that were compared.
     pub rows: u64,
     pub ranges: u64,
-    /// Ranges whose digests were not the same.
+    /// Ranges whose digests differed.
     pub unequal: u64,
-    /// Rows that differed, and still did a moment later.
+    /// Rows that differed, and still differed when they were compared again.
     pub differences: u64,
-    /// Jobs that were made to mend them.
+    /// Jobs that were enqueued to repair them.
     pub repairs: u64,
-    /// Every change that was committed before this is in the store; `None`: that has never been seen.
+    /// Every change that was committed before this time is in the store; `None`: never proven so far.
     pub equal_as_of: Option<Timestamp>,
     pub took: Duration,
 }
 
 impl CheckReport {
-    /// Nothing differed.
+    /// Returns true if no row differed.
     pub fn is_equal(&self) -> bool {
         self.differences == 0
     }
 }
 
-/// What was found in one range.
+/// The result of checking one range.
 #[derive(Clone, Debug, Default)]
 struct Found {
-    /// The last key; `None`: the end.
+    /// The last key of the range; `None`: the end of the table.
     last: Option<String>,
     rows: u64,
     unequal: bool,
@@ -68,19 +68,17 @@ struct Found {
 }
 
 impl super::Mirror {
-    /// Compares everything now, whoever's turn it is, and publishes what it finds.
+    /// Compares the whole table now, whether or not a range is due, and publishes the result.
     pub async fn check_once(&self, engine: &Leasehold) -> Result<CheckReport, MirrorError> {
-        Desk::new(engine, self.clone()).check_all().await
+        MirrorRuntime::new(engine, self.clone()).check_all().await
     }
 }
 
-impl Desk {
+impl MirrorRuntime {
     pub(super) async fn check_all(&self) -> Result<CheckReport, MirrorError> {
         let started = Instant::now();
         self.prepared().await?;
-        let now = self.link.query("select statement_timestamp()", &[]).await?;
-        let unknown = || MirrorError::State("the database did not say what time it is".to_owned());
-        let began: Timestamp = now.first().map(|row| row.get(0)).ok_or_else(unknown)?;
+        let began = self.now().await?;
         let mut report = CheckReport::default();
         let mut after = None;
         loop {
@@ -109,7 +107,14 @@ impl Desk {
         Ok(report)
     }
 
-    /// What differs in one set; `None`: the digests are the same.
+    /// Returns the database's time. Whatever is read afterwards is as of that time or later.
+    pub(super) async fn now(&self) -> Result<Timestamp, MirrorError> {
+        let now = self.link.query("select statement_timestamp()", &[]).await?;
+        let unknown = || MirrorError::State("the database did not say what time it is".to_owned());
+        now.first().map(|row| row.get(0)).ok_or_else(unknown)
+    }
+
+    /// Returns what differs in one set; `None`: the digests are equal.
     async fn compare(
         &self,
         target: &Arc<dyn Target>,
@@ -122,13 +127,14 @@ impl Desk {
         self.differences(target, piece).await.map(Some)
     }
 
-    /// Compares the rows after a key.
+    /// Compares the next range of rows after a key.
     async fn check_range(
         &self,
         after: Option<String>,
         began: Timestamp,
     ) -> Result<Found, MirrorError> {
         let sets = self.sets().await?;
+        let looked = self.now().await?;
         let mut piece = self.piece_after(after).await?;
         let mut found = Found::default();
         let mut different: Vec<String> = Vec::new();
@@ -138,7 +144,7 @@ impl Desk {
             let differences = match is_searched {
                 true => comparing.await?,
                 false => match self.of_second(comparing).await {
-                    // What is searched was compared all the same.
+                    // The second set did not answer; the set that is searched was still compared.
                     Err(MirrorError::Target(_)) => {
                         all_compared = false;
                         continue;
@@ -153,14 +159,15 @@ impl Desk {
             found.repairs += repairs;
             different.extend(differences.into_iter().map(|difference| difference.key));
         }
-        // Whose differences stand there is not known: those of a set that was not looked at must stay.
+        // Recorded differences do not name their set: those of a set that was not compared must stay.
         if all_compared {
-            let sql = "select leasehold.mirror_equal($1, $2, $3, $4)";
+            let sql = "select leasehold.mirror_equal($1, $2, $3, $4, $5)";
             let params = [
                 (&self.mirror.name as _, Type::TEXT),
                 (&piece.range.after as _, Type::TEXT),
                 (&piece.range.to as _, Type::TEXT),
                 (&different as _, Type::TEXT_ARRAY),
+                (&looked as _, Type::TIMESTAMPTZ),
             ];
             self.link.query(sql, &params).await?;
         }
@@ -168,8 +175,8 @@ impl Desk {
     }
 }
 
-/// The sets to compare, and whether each is the one that is searched. A set that is being built is
-/// expected to differ.
+/// Returns the sets to compare, and whether each is the one that is searched. A set that is being built
+/// is expected to differ.
 fn compared(sets: &Sets) -> impl Iterator<Item = (&Arc<dyn Target>, bool)> {
     let whole = sets.state.as_ref().is_none_or(|state| state.phase == Phase::Swapped);
     let second = sets.second.as_ref().filter(move |_| whole);
@@ -178,43 +185,43 @@ fn compared(sets: &Sets) -> impl Iterator<Item = (&Arc<dyn Target>, bool)> {
 
 /// The check of one mirror in one worker.
 pub(crate) struct Checker {
-    pub(crate) desk: Arc<Desk>,
+    pub(crate) runtime: Arc<MirrorRuntime>,
     pub(crate) events: Events,
 }
 
 impl Checker {
     pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
-        let Some(every) = self.desk.mirror.check_every else { return };
-        let mut patience = Patience::default();
+        let Some(every) = self.runtime.mirror.check_every else { return };
+        let mut backoff = ReconnectBackoff::default();
         let mut purge_at = Instant::now();
         loop {
             let asked = Instant::now();
             let turn = async {
                 self.turn(every).await?;
                 if Instant::now() >= purge_at {
-                    self.desk.purge().await?;
+                    self.runtime.purge().await?;
                     purge_at = Instant::now() + PURGE_EVERY;
                 }
                 Ok::<(), MirrorError>(())
             };
             let turn = tokio::select! {
                 turn = turn => turn,
-                // A range that nobody ends is taken by somebody else.
+                // Another worker takes over a range that was not finished.
                 _ = stop.wait_for(|stop| *stop) => return,
             };
             let pause = match turn {
                 Ok(()) => {
-                    patience.reset();
+                    backoff.reset();
                     ASK_EVERY.min(every).mul_f64(rand::random_range(0.8..=1.0))
                 }
                 Err(error) => {
                     if let MirrorError::Target(error) = &error {
-                        self.desk.failed(error, asked);
+                        self.runtime.failed(error, asked);
                     } else {
-                        let mirror = self.desk.name();
+                        let mirror = self.runtime.name();
                         tracing::debug!(mirror, %error, "a check was interrupted; trying again");
                     }
-                    patience.next_wait()
+                    backoff.next_wait()
                 }
             };
             tokio::select! {
@@ -224,38 +231,38 @@ impl Checker {
         }
     }
 
-    /// One range, if it is due and nobody is at it.
+    /// Checks one range, if one is due and no other worker is checking it.
     async fn turn(&self, every: Duration) -> Result<(), MirrorError> {
-        let desk = &self.desk;
-        desk.prepared().await?;
-        // Nothing is found out about a store that is away.
-        if desk.pace().rests(Instant::now()) {
+        let runtime = &self.runtime;
+        runtime.prepared().await?;
+        // A store that is down cannot be compared.
+        if runtime.throttle().rests(Instant::now()) {
             return Ok(());
         }
         let sql = "select token, after, round_started_at from leasehold.take_check($1)";
-        let taken = desk.link.query(sql, &[(&desk.mirror.name, Type::TEXT)]).await?;
+        let taken = runtime.link.query(sql, &[(&runtime.mirror.name, Type::TEXT)]).await?;
         let Some(taken) = taken.first() else { return Ok(()) };
         let token: i64 = taken.get(0);
-        let found = desk.check_range(taken.get(1), taken.get(2)).await?;
-        desk.succeeded().await;
+        let found = runtime.check_range(taken.get(1), taken.get(2)).await?;
+        runtime.succeeded().await;
         let sql = "select leasehold.end_check($1, $2, $3, $4, $5, make_interval(secs => $6))";
         let (rows, repairs) = (signed(found.rows), signed(found.repairs));
         let pause = every.as_secs_f64();
         let params = [
-            (&desk.mirror.name as _, Type::TEXT),
+            (&runtime.mirror.name as _, Type::TEXT),
             (&token as _, Type::INT8),
             (&found.last as _, Type::TEXT),
             (&rows as _, Type::INT8),
             (&repairs as _, Type::INT8),
             (&pause as _, Type::FLOAT8),
         ];
-        desk.link.query(sql, &params).await?;
+        runtime.link.query(sql, &params).await?;
         if found.differences > 0 {
-            let (mirror, differences, repairs) = (desk.name(), found.differences, found.repairs);
+            let (mirror, differences, repairs) = (runtime.name(), found.differences, found.repairs);
             tracing::warn!(mirror, differences, repairs, "the store differs; it is being mended");
         }
         self.events.send(|| Event::MirrorChecked {
-            mirror: desk.name().to_owned(),
+            mirror: runtime.name().to_owned(),
             rows: found.rows,
             differences: found.differences,
             round_over: found.last.is_none(),

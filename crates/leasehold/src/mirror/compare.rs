@@ -1,28 +1,29 @@
-//! What is to be done about one row. Pure: what the table has and what the store holds go in, a
-//! decision comes out.
+//! Decides what to do about one row. Pure: it takes what the table has and what the store holds, and
+//! returns a decision.
 //!
 //! # What is true
-//! - The store was asked before the table. A document is written only after its row was committed, so
-//!   a store that is ahead of the table now is ahead for good, and the row's version must be raised.
+//! - The caller asks the store before the table. A document is written only after its row was
+//!   committed, so a store that is ahead of the table now stays ahead, and the row's version must be
+//!   raised.
 
 use super::target::Held;
 
-/// What the table says about a key.
+/// What the table has for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Want {
     /// A document in this version.
     Document(i64),
-    /// No document. The version is that of the deletion, or of the row if it is there and has no
-    /// document; `None`: nobody knows this key.
+    /// No document. The version is that of the deletion, or of the row if it exists and has no
+    /// document; `None`: the table has neither a row nor a deletion of this key.
     Gone(Option<i64>),
 }
 
-/// Why something is written.
+/// What was found or written, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
-    /// Looked at and found as it should be.
+    /// Compared: the store has the document.
     UpToDate,
-    /// Looked at and found deleted, as it should be.
+    /// Compared: the store has the deletion.
     Deleted,
     /// The store did not have the document.
     WroteMissing,
@@ -30,12 +31,12 @@ pub enum Outcome {
     WroteDifferent,
     /// The store did not have the deletion.
     WroteDeleted,
-    /// Somebody asked for it.
+    /// The job asked for it with `force`.
     WroteForced,
 }
 
 impl Outcome {
-    /// The word under which it is counted.
+    /// Returns the name under which it is counted.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::UpToDate => "completed_up_to_date",
@@ -53,7 +54,7 @@ impl Outcome {
 pub(super) enum Step {
     /// Nothing: the store has it.
     Equal(Outcome),
-    /// Write it. `same_version`: over what is there in the very same version.
+    /// Write it. `same_version`: replace what the store holds in the same version.
     Write { why: Outcome, same_version: bool },
     /// The store has a higher version than the table: raise the table's above this one, then write.
     Raise { above: i64, why: Outcome },
@@ -68,7 +69,7 @@ pub(super) fn decide(want: Want, held: Option<Held>, force: bool) -> Step {
             let why = if held.deleted { Outcome::WroteMissing } else { Outcome::WroteDifferent };
             match held.version.cmp(&version) {
                 std::cmp::Ordering::Less => write(why),
-                // Taken out and brought back by something that raised no version.
+                // The row was hidden and shown again by something that raised no version.
                 std::cmp::Ordering::Equal if held.deleted => over(why),
                 std::cmp::Ordering::Equal if force => over(Outcome::WroteForced),
                 std::cmp::Ordering::Equal => Step::Equal(Outcome::UpToDate),
@@ -89,12 +90,12 @@ pub(super) fn decide(want: Want, held: Option<Held>, force: bool) -> Step {
         (Want::Gone(None), Some(Held { version, deleted: false })) => {
             Step::Raise { above: version, why: Outcome::WroteDeleted }
         }
-        // Nobody has ever heard of it, or everybody has forgotten it.
+        // The key was never used, or both sides have forgotten its deletion.
         (Want::Gone(None), _) => Step::Equal(Outcome::Deleted),
     }
 }
 
-/// Whether what was written is there, or something newer.
+/// Returns whether the store holds what was written, or something newer.
 pub(super) fn is_seen(version: i64, deleted: bool, held: Option<Held>) -> bool {
     held.is_some_and(|held| {
         held.version > version || (held.version == version && held.deleted == deleted)

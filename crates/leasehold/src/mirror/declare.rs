@@ -1,22 +1,22 @@
-//! What to mirror: a table of yours, its key and version, what a document looks like, and where it
-//! goes.
+//! The declaration of a mirror: the user's table, its key and version, the SQL of its documents, and
+//! the store.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::desk::Shared;
 use super::prepare::MirrorError;
+use super::runtime::Shared;
 use super::target::{Target, Targets};
 use crate::job::check_queue_name;
 
-/// Where documents go.
+/// The declared store.
 #[derive(Clone)]
 pub(super) enum Store {
     One(Arc<dyn Target>),
     Many(Arc<dyn Targets>),
 }
 
-/// A mirror of a table of yours.
+/// A mirror of a table of the user.
 ///
 /// ```
 /// use leasehold::mirror::{Mirror, Target};
@@ -38,6 +38,8 @@ pub struct Mirror {
     pub(super) table: String,
     pub(super) key: String,
     pub(super) version: String,
+    /// The program named the version column itself, so that an existing column may be used.
+    pub(super) version_is_named: bool,
     pub(super) document: String,
     pub(super) job: String,
     pub(super) field: String,
@@ -52,18 +54,19 @@ pub struct Mirror {
     pub(super) recheck_after: Duration,
     pub(super) tombstones: Duration,
     pub(super) store: Option<Store>,
-    /// What everyone in this process who works on the mirror knows about the store.
+    /// What all tasks of this process that work on the mirror know about the store.
     pub(super) shared: Arc<Shared>,
 }
 
 impl Mirror {
-    /// A mirror of a name, which has the form of a queue's, of `table` or `schema.table`.
+    /// Creates a mirror of `table` or `schema.table`. Its name has the form of a queue name.
     pub fn new(name: impl Into<String>, table: impl Into<String>) -> Self {
         let name = name.into();
         Self {
             table: table.into(),
             key: "id".to_owned(),
             version: "version".to_owned(),
+            version_is_named: false,
             document: String::new(),
             job: format!("mirror.{name}"),
             field: "key".to_owned(),
@@ -87,12 +90,12 @@ impl Mirror {
         &self.name
     }
 
-    /// The name of the jobs that its changes make.
+    /// Returns the name of the jobs that its changes enqueue.
     pub fn job_name(&self) -> &str {
         &self.job
     }
 
-    /// The queue that its jobs go to.
+    /// Returns the queue of its jobs.
     pub fn queue_name(&self) -> &str {
         &self.queue
     }
@@ -101,133 +104,136 @@ impl Mirror {
         format!("mirror.{}.order", self.name)
     }
 
-    /// How many jobs of it one worker runs at a time: one batch while the next is on its way.
+    /// Returns how many of its jobs one worker runs at a time: two batches, so that one is claimed
+    /// while the other is written.
     pub(crate) fn slots(&self) -> usize {
         self.batch * 2
     }
 
-    /// The column that tells rows apart: unique, not null, and never changed; of type text, uuid or a
-    /// whole number. The store sees text. Numbers get leading zeros, so that their order as text is
+    /// Sets the key column, which identifies a row: unique, not null, and never changed; of type text,
+    /// uuid or integer. The store sees text. Integers get leading zeros, so that their order as text is
     /// their order as numbers; negative ones are refused. Default: `id`.
     pub fn key(mut self, column: impl Into<String>) -> Self {
         self.key = column.into();
         self
     }
 
-    /// The `bigint not null` column that grows with every change. The trigger that [`Mirror::install`]
-    /// makes raises it, under the lock of the row, so that versions grow in the order of commits.
-    /// Default: `version`.
+    /// Sets the `bigint not null` column that grows with every change. The trigger that
+    /// [`Mirror::install`] creates raises it under the row lock, so that versions grow in the order of
+    /// commits. An existing column is used only if it is named here, because the trigger overwrites its
+    /// values. Default: `version`, which must not exist yet.
     pub fn version(mut self, column: impl Into<String>) -> Self {
         self.version = column.into();
+        self.version_is_named = true;
         self
     }
 
-    /// SQL that gives documents: `$1` is an array of keys as text, the answer has a row a key: the key,
-    /// the version, the document as `jsonb`. It may join other tables. A key that it leaves out is
-    /// gone from the store. Your own text: nothing in it is quoted, so never build it from what users
-    /// wrote.
+    /// Sets the SQL that returns the documents. `$1` is an array of keys as text; the result has one
+    /// row per key: the key, the version, the document as `jsonb`. It may join other tables. A key
+    /// without a row is deleted from the store. The text is used as it is, without quoting, so never
+    /// build it from user input.
     pub fn document(mut self, sql: impl Into<String>) -> Self {
         self.document = sql.into();
         self
     }
 
-    /// The name of the jobs, and the field of their arguments that holds the key. Rows that you insert
-    /// into `leasehold.job` yourself, under this name, count as well.
-    /// Default: `mirror.<name>` and `key`.
+    /// Sets the name of the jobs, and the field of their kwargs that holds the key. Rows that the
+    /// program inserts into `leasehold.job` under this name are handled as well. Default:
+    /// `mirror.<name>` and `key`.
     pub fn job(mut self, name: impl Into<String>, field: impl Into<String>) -> Self {
         self.job = name.into();
         self.field = field.into();
         self
     }
 
-    /// The queue of the jobs. Default: the name of the mirror.
+    /// Sets the queue of the jobs. Default: the name of the mirror.
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = queue.into();
         self
     }
 
-    /// How long after a change its job is due. The direct path writes it at once; the job is there to
-    /// see that it did. Shorter: sooner when there is no direct path, and more that is looked at before
-    /// the direct path is through. Default: 60 s.
+    /// Sets how long after a change its job is due. The direct path writes the change at once; the job
+    /// verifies it. A shorter time shows changes sooner where there is no direct path, but more jobs
+    /// run before the direct path has written. Default: 60 s.
     pub fn verify_after(mut self, time: Duration) -> Self {
         self.verify_after = time;
         self
     }
 
-    /// The most jobs of one pass. The store is asked for less at a time while it is slow.
-    /// Default: 2500.
+    /// Sets the most jobs of one pass. A slow store gets fewer per call. Default: 2500.
     pub fn batch(mut self, jobs: usize) -> Self {
         self.batch = jobs;
         self
     }
 
-    /// How long one call to the store may take. Default: 10 s.
+    /// Sets the timeout of one call to the store. Default: 10 s.
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
     }
 
-    /// How many keys may wait for the direct path. What does not fit is left to the jobs. 0: there is no
-    /// direct path. Default: 1024.
+    /// Sets how many keys may wait for the direct path. Keys that do not fit are left to the jobs. 0:
+    /// no direct path. Default: 1024.
     pub fn direct(mut self, room: usize) -> Self {
         self.direct = room;
         self
     }
 
-    /// How often the direct path writes at most. A change after a quiet time is written at once; those of
-    /// the next so long are written together. Longer: less for a store in which every write costs much,
-    /// and what comes in a crowd is seen later. Default: 0, as fast as the store takes it.
+    /// Sets the shortest interval between two writes of the direct path. A change after a quiet time is
+    /// written at once; changes within the next interval are written together. A longer interval spares
+    /// a store in which every write is expensive, but shows changes under load later. Default: 0, as
+    /// fast as the store accepts writes.
     pub fn direct_every(mut self, pause: Duration) -> Self {
         self.direct_every = pause;
         self
     }
 
-    /// The pause between two ranges of the check. Shorter: drift is found sooner, and the database
-    /// reads more. Default: 2 s.
+    /// Sets the pause between two ranges of the check. A shorter pause finds drift sooner, and reads
+    /// more from the database. Default: 2 s.
     pub fn check_every(mut self, pause: Duration) -> Self {
         self.check_every = Some(pause);
         self
     }
 
-    /// Leaves the check to other workers.
+    /// Runs no check in this worker; other workers run it.
     pub fn without_check(mut self) -> Self {
         self.check_every = None;
         self
     }
 
-    /// The most rows of one range of the check. Default: 10 000.
+    /// Sets the most rows of one range of the check. Default: 10 000.
     pub fn range(mut self, rows: usize) -> Self {
         self.range = rows;
         self
     }
 
-    /// What looks unequal is looked at again after this time, before it counts as different: a write may
-    /// be on its way. Default: 1 s.
+    /// Sets the time after which rows that differ are compared again, before they count as different: a
+    /// write may be under way. Default: 1 s.
     pub fn recheck_after(mut self, time: Duration) -> Self {
         self.recheck_after = time;
         self
     }
 
-    /// How long deletions are remembered, here and in the store. No write may be on its way for as long
-    /// as this. Default: 24 h.
+    /// Sets how long deletions are remembered, here and in the store. It must be longer than any write
+    /// can be under way. Default: 24 h.
     pub fn tombstones(mut self, time: Duration) -> Self {
         self.tombstones = time;
         self
     }
 
-    /// The store.
+    /// Sets the store.
     pub fn target(mut self, target: Arc<dyn Target>) -> Self {
         self.store = Some(Store::One(target));
         self
     }
 
-    /// A store that can have a second set of documents, so that the mirror can be rebuilt.
+    /// Sets a store that can hold a second set of documents, so that the mirror can be rebuilt.
     pub fn targets(mut self, targets: Arc<dyn Targets>) -> Self {
         self.store = Some(Store::Many(targets));
         self
     }
 
-    /// Finds what is wrong with the declaration itself, before any table is asked.
+    /// Finds errors in the declaration itself, before it is compared with the table.
     pub(super) fn check(&self) -> Result<(), MirrorError> {
         let wrong =
             |what: &str| Err(MirrorError::Declaration(format!("mirror {:?}: {what}", self.name)));
@@ -249,6 +255,10 @@ impl Mirror {
                 (1..=200).contains(&self.job.len()) && !self.field.is_empty(),
                 "its job needs a name of 1 to 200 bytes and a field; use .job(\"index\", \"key\")",
             ),
+            (
+                !["before", "changed", "force", "gone"].contains(&&*self.field),
+                "its field is before, changed, force or gone, which its jobs use themselves; choose another",
+            ),
             (self.job != self.order_name(), "its job has the name of its orders; choose another"),
             ((10..=50_000).contains(&self.batch), "batch must be between 10 and 50000"),
             (self.direct <= 1_000_000, "direct must be at most 1000000"),
@@ -267,7 +277,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// The same, and that there is a store.
+    /// Returns the store, or an error if none was declared.
     pub(super) fn store(&self) -> Result<&Store, MirrorError> {
         self.store.as_ref().ok_or_else(|| {
             MirrorError::Declaration(format!(

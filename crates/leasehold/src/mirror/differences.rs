@@ -1,11 +1,11 @@
-//! Differences: what is unequal in a range, taken apart and looked at twice.
+//! Differences: finds the rows that differ in a range, and compares them twice.
 //!
 //! # What is true
-//! - However many documents a store has that it should not have, only so many are in hand at a time: a
-//!   range that has too many ends earlier.
-//! - Two lists that were read at different times prove nothing. They only name suspects; each is then
-//!   asked for by its key, in the store first and in the table afterwards, and only what differs there,
-//!   and still differs a moment later, counts.
+//! - Memory is bounded, however many documents the store has that it should not have: a range with too
+//!   many of them is cut short.
+//! - Two lists that were read at different times prove nothing. They only name suspects. Each suspect
+//!   is then read by its key, from the store first and from the table afterwards. Only a row that
+//!   differs there, and differs again after `recheck_after`, counts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use jiff::Timestamp;
 use tokio_postgres::types::Type;
 
 use super::compare::{Step, Want, decide};
-use super::desk::Desk;
 use super::prepare::MirrorError;
+use super::runtime::MirrorRuntime;
 use super::sync::answered;
 use super::target::{Held, Range, Target};
 
-/// How many keys are listed at a time, and how many more than the table has before a range ends.
+/// How many keys one call lists. A range is cut when the store lists this many more than the table has.
 const PAGE: usize = 5000;
-/// How many suspects are looked at by one call.
+/// How many suspects one call reads.
 const LOOK: usize = 1000;
 
-/// What is unequal.
+/// A row that differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Difference {
     pub(super) key: String,
@@ -41,23 +41,23 @@ pub(super) struct Piece {
 }
 
 impl Piece {
-    /// Ends it at a key.
+    /// Ends the piece at a key.
     fn cut(&mut self, to: Option<String>) {
         self.range.to = to;
         self.keys.retain(|key| self.range.contains(key));
     }
 }
 
-impl Desk {
-    /// The next keys of the table after one. The last piece is open at its end.
+impl MirrorRuntime {
+    /// Returns the next keys of the table after a key. The last piece is open at its end.
     pub(super) async fn piece_after(&self, after: Option<String>) -> Result<Piece, MirrorError> {
         let keys = self.keys_after(after.as_deref(), self.mirror.range).await?;
         let to = if keys.len() < self.mirror.range { None } else { keys.last().cloned() };
         Ok(Piece { range: Range { after, to }, keys })
     }
 
-    /// The keys of a piece that do not look the same on both sides. A piece of which the store has far
-    /// more than the table is cut off where the list was.
+    /// Returns the keys of a piece whose versions differ between the two lists. A piece of which the
+    /// store has far more than the table is cut where the list ended.
     pub(super) async fn suspects(
         &self,
         target: &Arc<dyn Target>,
@@ -90,7 +90,7 @@ impl Desk {
         Ok(sides.into_iter().filter(|(_, (own, held))| own != held).map(|(key, _)| key).collect())
     }
 
-    /// Which of these keys differ, asked for one by one.
+    /// Returns which of these keys differ, reading each by its key.
     pub(super) async fn look_at(
         &self,
         target: &Arc<dyn Target>,
@@ -115,7 +115,8 @@ impl Desk {
         Ok(found)
     }
 
-    /// The same, and once more after a moment: a write may be on its way, or not be seen yet.
+    /// Returns the rows of a piece that differ twice, `recheck_after` apart: a write may be under way,
+    /// or not visible yet.
     pub(super) async fn differences(
         &self,
         target: &Arc<dyn Target>,
@@ -131,8 +132,8 @@ impl Desk {
         self.look_at(target, &again).await
     }
 
-    /// Writes differences down, and has them mended by jobs. Answers how many count as different, and
-    /// for how many a job was made.
+    /// Records differences and enqueues jobs to repair them. Returns how many rows count as different,
+    /// and how many jobs were enqueued.
     pub(super) async fn note_differences(
         &self,
         began: Timestamp,
@@ -162,8 +163,8 @@ impl Desk {
     }
 }
 
-/// In which way a row differs; `None`: it does not. A deletion that the store never heard of is no
-/// difference: nothing is there that should not be.
+/// Returns how a row differs; `None`: it does not. A deletion that the store never received is no
+/// difference: the store holds nothing that it should not.
 fn kind_of(want: Want, held: Option<Held>) -> Option<&'static str> {
     let lives = held.is_some_and(|held| !held.deleted);
     match (decide(want, held, false), want) {

@@ -1,12 +1,11 @@
-//! What a digest adds up: 52 bits of one key in one version.
+//! The summand of a digest: 52 bits per key and version.
 
 use sha2::{Digest as _, Sha256};
 
-/// The two halves of the fingerprint of a key in a version, 26 bits each.
+/// Returns the two halves of the fingerprint of a key in a version, 26 bits each.
 ///
-/// The first 52 bits of SHA-256 over `key:version`. Two halves, because stores that only know
-/// double precision still add up 2²⁷ of them without an error. `leasehold.fingerprint` is the same
-/// in SQL.
+/// The fingerprint is the first 52 bits of SHA-256 over `key:version`. Two halves, so that stores with
+/// only double precision can add up 2²⁷ of them exactly. `leasehold.fingerprint` is the same in SQL.
 pub fn fingerprint(key: &str, version: i64) -> (u32, u32) {
     const HALF: u64 = (1 << 26) - 1;
     let hash = Sha256::digest(format!("{key}:{version}"));

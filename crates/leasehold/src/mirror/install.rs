@@ -1,4 +1,4 @@
-//! Adding to a table what a mirror needs.
+//! Adds to a table what a mirror needs.
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, GenericClient};
@@ -15,28 +15,28 @@ const NOW: &str =
 
 impl Mirror {
     /// Adds what is missing, in one transaction: the version column, the triggers that raise it and
-    /// make jobs, for text keys an index in the order of their bytes, and the mirror's own entry. For
-    /// migrations: it locks the table. Rows that are there already are found by the check.
+    /// enqueue jobs, for text keys an index in byte order, and the mirror's own entry. For migrations:
+    /// it locks the table. The check finds the rows that exist already.
     ///
-    /// The triggers run with the rights of whoever installs them, so that who changes a row needs none
-    /// of ours; the owner of the table needs those of `leasehold_producer`.
+    /// The triggers run with the rights of the role that installs them, so that a role that changes
+    /// rows needs no rights of Leasehold; the owner of the table needs those of `leasehold_producer`.
     pub async fn install(mirror: &Mirror, client: &mut Client) -> Result<(), MirrorError> {
         mirror.check()?;
         let transaction = client.transaction().await.map_err(CallError::Database)?;
-        let kind = mirror.kind(&transaction).await?;
+        let (table, kind) = mirror.found(&transaction).await?;
         let script = install_sql(mirror, kind);
         transaction.batch_execute(&script).await.map_err(|error| refused(mirror, error))?;
         let sql = "select leasehold.declare_mirror($1, $2, $3, $4, $5, $6, $7, $8, \
                    make_interval(secs => $9), make_interval(secs => $10), make_interval(secs => $11), \
                    $12, $13)";
-        let values = mirror.declaration(kind);
+        let values = mirror.declaration(table, kind);
         transaction.query_typed(sql, &values.params()).await.map_err(CallError::Database)?;
         transaction.commit().await.map_err(CallError::Database)?;
         Ok(())
     }
 
-    /// What [`Mirror::install`] says about the table, for people who keep their own migrations.
-    /// `key_type` is the type of the key's column.
+    /// Returns the SQL that [`Mirror::install`] runs on the table, for programs with their own
+    /// migrations. `key_type` is the type of the key's column.
     pub fn install_sql(&self, key_type: &str) -> Result<String, MirrorError> {
         self.check()?;
         let kind = KeyKind::of_type(key_type).ok_or_else(|| {
@@ -48,16 +48,18 @@ impl Mirror {
         Ok(install_sql(self, kind))
     }
 
-    /// What the key's column is made of.
-    async fn kind(&self, client: &impl GenericClient) -> Result<KeyKind, MirrorError> {
-        let sql = "select format_type(a.atttypid, null) from pg_attribute a \
+    /// Returns the table with its schema, and the kind of its key.
+    async fn found(&self, client: &impl GenericClient) -> Result<(String, KeyKind), MirrorError> {
+        let sql = "select format_type(a.atttypid, null), n.nspname || '.' || c.relname \
+                     from pg_attribute a join pg_class c on c.oid = a.attrelid \
+                     join pg_namespace n on n.oid = c.relnamespace \
                     where a.attrelid = to_regclass($1) and a.attname = $2 and a.attnum > 0 \
                       and not a.attisdropped";
         let quoted = table(&self.table);
         let params = [(&quoted as _, Type::TEXT), (&self.key as _, Type::TEXT)];
         let rows = client.query_typed(sql, &params).await.map_err(CallError::Database)?;
-        let found: Option<String> = rows.first().map(|row| row.get(0));
-        found.as_deref().and_then(KeyKind::of_type).ok_or_else(|| {
+        let found = rows.first().and_then(|row| Some((row.get(1), KeyKind::of_type(row.get(0))?)));
+        found.ok_or_else(|| {
             MirrorError::Table(format!(
                 "mirror {:?}: {quoted} has no column {:?} of type text, uuid or bigint; name the \
                  one that tells rows apart with .key(column)",
@@ -67,7 +69,7 @@ impl Mirror {
     }
 }
 
-/// The names of what is made for one mirror.
+/// Returns the name of an object that is created for one mirror.
 pub(super) fn made(mirror: &Mirror, what: &str) -> String {
     named(&mirror.name, what)
 }
@@ -76,10 +78,32 @@ fn named(mirror: &str, what: &str) -> String {
     short(&format!("mirror_{mirror}_{what}"))
 }
 
-/// The triggers that [`Mirror::install`] makes on the table of the mirror of this name. Without one of
-/// them changes are found by the check only, and without the last a change may not be found at all.
+/// Returns the triggers that [`Mirror::install`] creates on the table of the mirror of this name.
+/// Without one of the first three, only the check finds those changes; without the last, a change may
+/// not be found at all.
 pub fn trigger_names(mirror: &str) -> [String; 4] {
     ["insert", "update", "delete", "version"].map(|what| named(mirror, what))
+}
+
+/// Returns SQL that refuses an existing version column that does not belong to a mirror.
+fn version_is_new(mirror: &Mirror, quoted: &str) -> String {
+    let (table, column) = (literal(quoted), literal(&mirror.version));
+    let name = literal(&mirror.name);
+    let hint = literal(&format!(
+        "If the mirror may raise it with every change, say so with .version({:?}); otherwise name \
+         another column there.",
+        mirror.version
+    ));
+    format!(
+        "do $mirror$ begin\n    if exists (\n        select from pg_catalog.pg_attribute a\n         \
+         where a.attrelid = pg_catalog.to_regclass({table}) and a.attname = {column}\n           \
+         and a.attnum > 0 and not a.attisdropped)\n       \
+         and not exists (\n        select from pg_catalog.pg_trigger t\n         \
+         where t.tgrelid = pg_catalog.to_regclass({table})\n           \
+         and t.tgname ~ '^(mirror_|x[0-9a-f]{{8}}_).*_version$') then\n        \
+         raise exception 'table % has a column % already, which mirror % would overwrite', {table}, {column}, {name}\n            \
+         using errcode = 'LH002', hint = {hint};\n    end if;\nend $mirror$;\n"
+    )
 }
 
 pub(super) fn install_sql(mirror: &Mirror, kind: KeyKind) -> String {
@@ -101,12 +125,15 @@ pub(super) fn install_sql(mirror: &Mirror, kind: KeyKind) -> String {
         ),
         _ => String::new(),
     };
-    let mut script = format!(
-        "set local lock_timeout = '10s';\n\
-         alter table {quoted} add column if not exists {version} bigint not null default 1;\n"
+    let mut script = "set local lock_timeout = '10s';\n".to_owned();
+    if !mirror.version_is_named {
+        script += &version_is_new(mirror, &quoted);
+    }
+    script += &format!(
+        "alter table {quoted} add column if not exists {version} bigint not null default 1;\n"
     );
     if kind == KeyKind::Text {
-        // The index of a column whose own order is that of bytes will do.
+        // If the column's own collation is "C", its index is in byte order already.
         script += &format!(
             "do $mirror$ begin\n    if not exists (\n        select from pg_attribute a \
              join pg_collation c on c.oid = a.attcollation\n         \
@@ -118,9 +145,9 @@ pub(super) fn install_sql(mirror: &Mirror, kind: KeyKind) -> String {
             ident(&short(&format!("{bare}_{}_bytes_idx", mirror.key)))
         );
     }
-    // Before a row is stored: its version grows, under its lock, whoever changes it and however. It is
-    // at least the time: a database that was set back to yesterday must not give out once more, for
-    // other contents, the versions that the store has had since.
+    // Before a row is stored, its version grows, under the row lock, for every kind of change. The
+    // version is at least the current time: a database restored to yesterday must not assign versions
+    // that the store has already received to other contents.
     script += &format!(
         "create or replace function {version_function}() returns trigger\n\
          language plpgsql as $mirror$\nbegin\n{no_negative}\
@@ -135,9 +162,8 @@ pub(super) fn install_sql(mirror: &Mirror, kind: KeyKind) -> String {
         version_function = function("version"),
         plain = mirror.name,
     );
-    let changed = format!("perform leasehold.mirror_changed({name}, keys);");
-    // After it: a row that comes back under a key that was deleted starts above the deletion. Only now
-    // has the insert waited for a transaction that deletes the same key.
+    // After the insert: a row inserted again under a deleted key starts above the version of the
+    // deletion. Only now has the insert waited for a transaction that deletes the same key.
     let raise = format!(
         "update %s t set {version} = r.version + 1 from leasehold.mirror_revived($1, $2) r \
           where {} = r.key and t.{key} = any ({}) and t.{version} <= r.version",
@@ -149,26 +175,34 @@ pub(super) fn install_sql(mirror: &Mirror, kind: KeyKind) -> String {
          execute pg_catalog.format({}, tg_relid::pg_catalog.regclass) using {name}, keys;\n    end if;\n    ",
         literal(&raise)
     );
-    let removed = format!(
-        "perform leasehold.mirror_removed({name},\n        \
-         array(select {} from changed c order by c.{key}),\n        \
-         array(select greatest(c.{version} + 1, {NOW}) from changed c order by c.{key}));",
-        text("c")
+    // Old and new rows have the same keys, so both lists have the same order.
+    let befores =
+        |table: &str| format!("array(select c.{version} from {table} c order by c.{key})");
+    let inserted = format!(
+        "{revive}perform leasehold.mirror_saved({name}, keys,\n        \
+         pg_catalog.array_fill(null::pg_catalog.int8, array[pg_catalog.cardinality(keys)]));"
     );
-    for (what, event, row, body) in [
-        ("insert", "insert", "new", format!("{revive}{changed}")),
-        ("update", "update", "new", changed),
-        ("delete", "delete", "old", removed),
+    let updated = format!("perform leasehold.mirror_saved({name}, keys, {});", befores("former"));
+    let removed = format!(
+        "perform leasehold.mirror_saved({name}, keys, {},\n        \
+         array(select greatest(c.{version} + 1, {NOW}) from changed c order by c.{key}));",
+        befores("changed")
+    );
+    for (what, rows, body) in [
+        ("insert", "new table as changed", inserted),
+        ("update", "old table as former new table as changed", updated),
+        ("delete", "old table as changed", removed),
     ] {
-        // The rights are the owner's, so that who changes a row needs none of ours.
+        // The functions run with the owner's rights, so that a role that changes rows needs no rights
+        // of Leasehold.
         script += &format!(
             "create or replace function {made}() returns trigger\n\
              language plpgsql security definer set search_path = pg_catalog, pg_temp as $mirror$\n\
-             declare\n    keys text[] := array(select {} from changed c);\n\
+             declare\n    keys text[] := array(select {} from changed c order by c.{key});\n\
              begin\n    {body}\n    return null;\nend $mirror$;\n\
              revoke all on function {made}() from public;\n\
-             create or replace trigger {trigger} after {event} on {quoted}\n    \
-             referencing {row} table as changed for each statement execute function {made}();\n",
+             create or replace trigger {trigger} after {what} on {quoted}\n    \
+             referencing {rows} for each statement execute function {made}();\n",
             text("c"),
             made = function(what),
             trigger = ident(&made(mirror, what)),

@@ -1,42 +1,43 @@
-//! Mirrors: a second store that is kept equal to rows of Postgres, and proven so.
+//! Mirrors: a second store that is kept equal to rows of Postgres, and proven equal.
 //!
-//! A row of a table of yours has a key and a version that only grows. A change of it commits with a
-//! job; a pass looks at what the store holds, writes what is missing, looks again, and completes the
-//! job only when the store is *seen* to hold that version or a newer one. A check compares everything,
-//! both ways, all the time.
+//! A row of the user's table has a key and a version that only grows. A change commits together with a
+//! job. A pass reads what the store holds, writes what is missing, reads again, and completes the job
+//! only when the store is *seen* to hold that version or a newer one. A check compares all rows, in
+//! both directions, all the time.
 //!
 //! # In reading order
-//! `declare` says what to mirror, `statements` turns that into SQL, `install` adds the trigger, and
-//! `prepare` checks it all against the table. `target` is what a store must be able to do. `compare`
-//! decides, without touching anything; `sync` does it for some rows; `pass` does it for jobs, with turns
-//! and rests for `bulk` work, `direct` right after a commit. `pace` says how much may be asked of the store
-//! now. `check` compares ranges by their digests and `differences` takes them apart; `rebuild` makes a
-//! second set, `prove` fills and compares it, `sets` says which are written; `order` is how people ask for
-//! these; `desk` is what all of them share.
+//! `declare` holds the declaration, `statements` turns it into SQL, `install` adds the triggers, and
+//! `prepare` checks it all against the table. `target` is the interface of a store. `compare` decides,
+//! without side effects; `sync` carries the decision out for some rows; `pass` does so for jobs, with
+//! turns and pauses for `bulk` work, and `direct` right after a commit. `throttle` limits what the store is
+//! asked for now. `check` compares ranges by their digests and `differences` finds the rows that
+//! differ; `rebuild` creates a second set, `prove` fills and compares it, `sets` decides which are
+//! written; `order` runs what operators ask for; `runtime` is what all of them share.
 //!
 //! # What is true
 //! - A document never goes back to an older version, and a deletion is a version too.
-//! - A job ends when its row is seen in the store, in this version or a newer one, and not before.
-//! - No transaction is open while the store is asked.
-//! - The direct path only makes it sooner. Drop it, and nothing is lost.
+//! - A job completes when its row is seen in the store, in this version or a newer one, and not before.
+//! - No transaction is open during a call to the store.
+//! - The direct path only saves time. Without it, nothing is lost.
 //!
 //! # What can go wrong
-//! - The store is down: jobs are put off, one probe at a time asks whether it is back.
-//! - The store refuses one document for good: its job is buried with the reason, the others go on.
-//! - The store was set back to an old copy, or lost: the check finds what differs and has it written.
-//! - Postgres was set back: the store is ahead, and the rows' versions are raised above it.
+//! - The store is down: jobs are deferred, and one probe at a time asks whether it is back.
+//! - The store refuses one document for good: its job is buried with the reason, and the others
+//!   continue.
+//! - The store was restored from an old copy, or lost: the check finds what differs and has it written.
+//! - Postgres was restored from an old copy: the store is ahead, and the rows' versions are raised
+//!   above it.
 
 mod bulk;
 mod check;
 mod compare;
 mod declare;
-mod desk;
 mod differences;
 mod direct;
+mod failed_target;
 mod fingerprint;
 mod install;
 mod order;
-mod pace;
 mod pass;
 mod prepare;
 mod prove;
@@ -44,12 +45,13 @@ mod purge;
 mod rebuild;
 #[cfg(feature = "redis")]
 mod redis_hash;
+mod runtime;
 mod sets;
 mod source;
 mod statements;
 mod sync;
 mod target;
-mod unopened;
+mod throttle;
 
 pub use check::CheckReport;
 pub use compare::Outcome as MirrorOutcome;
@@ -66,8 +68,8 @@ pub use target::{
 };
 
 pub(crate) use check::Checker;
-pub(crate) use desk::Desk;
-#[cfg(feature = "testing")]
-pub(crate) use desk::SETTINGS;
 pub(crate) use order::runner as order_runner;
 pub(crate) use pass::runner as pass_runner;
+pub(crate) use runtime::MirrorRuntime;
+#[cfg(feature = "testing")]
+pub(crate) use runtime::SETTINGS;

@@ -1,4 +1,4 @@
-//! Getting a mirror ready: is the table what the declaration says, and does Postgres accept the SQL?
+//! Checks a declaration: does it match the table, and does Postgres accept the SQL?
 
 use std::time::Duration;
 
@@ -12,38 +12,38 @@ use crate::error::{CallError, describe};
 use crate::link::{Link, Param};
 use crate::sweep::table;
 
-/// Like every call of a worker.
+/// The same as for every call of a worker.
 pub(super) const CALL_LIMIT: Duration = Duration::from_secs(30);
 
 const NO_TEXT: Option<String> = None;
 const NO_TEXTS: Option<Vec<String>> = None;
 const NO_LONG: Option<i64> = None;
 
-/// Why a mirror cannot work, or could not.
+/// Why a mirror cannot run, or why a call failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MirrorError {
-    /// The declaration contradicts itself; the text says how to mend it.
+    /// The declaration contradicts itself; the text says how to fix it.
     #[error("{0}")]
     Declaration(String),
-    /// The table is not what the declaration says; the text says what is missing.
+    /// The table does not match the declaration; the text says what is missing.
     #[error("{0}")]
     Table(String),
-    /// What was asked for does not fit the state of the mirror; the text says what does.
+    /// The request does not fit the state of the mirror; the text says what does.
     #[error("{0}")]
     State(String),
-    /// The database did not answer, or refused. Nothing is lost; try again.
+    /// The database did not answer, or refused. Nothing is lost; retry.
     #[error("the mirror's statement failed: {0}")]
     Call(#[from] CallError),
-    /// The store did not answer, or refused. Nothing is lost; try again.
+    /// The store did not answer, or refused. Nothing is lost; retry.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// A worker that was started for it stopped.
+    /// A worker that was started for the mirror stopped.
     #[error(transparent)]
     Worker(#[from] crate::error::WorkerError),
 }
 
-/// What Postgres said about a statement that was made from the declaration.
+/// Converts Postgres's error about a statement that was made from the declaration.
 pub(super) fn refused(mirror: &Mirror, error: tokio_postgres::Error) -> MirrorError {
     if error.as_db_error().is_some() {
         let text = describe(&error);
@@ -63,9 +63,11 @@ pub(crate) struct Prepared {
     pub(crate) statements: Statements,
 }
 
-/// What is stored about a mirror.
+/// What the database stores about a mirror.
 pub(super) struct Declaration<'a> {
     mirror: &'a Mirror,
+    /// With its schema: other sessions have other search paths.
+    table: String,
     kind: &'static str,
     seconds: [f64; 3],
     numbers: [i32; 2],
@@ -73,10 +75,10 @@ pub(super) struct Declaration<'a> {
 
 impl Declaration<'_> {
     pub(super) fn params(&self) -> [Param<'_>; 13] {
-        let Mirror { name, table, key, version, queue, job, field, .. } = self.mirror;
+        let Mirror { name, key, version, queue, job, field, .. } = self.mirror;
         [
             (name as _, Type::TEXT),
-            (table as _, Type::TEXT),
+            (&self.table as _, Type::TEXT),
             (key as _, Type::TEXT),
             (&self.kind as _, Type::TEXT),
             (version as _, Type::TEXT),
@@ -93,7 +95,7 @@ impl Declaration<'_> {
 }
 
 impl Mirror {
-    pub(super) fn declaration(&self, kind: KeyKind) -> Declaration<'_> {
+    pub(super) fn declaration(&self, table: String, kind: KeyKind) -> Declaration<'_> {
         let seconds = [
             self.verify_after.as_secs_f64(),
             self.tombstones.as_secs_f64(),
@@ -101,25 +103,26 @@ impl Mirror {
         ];
         let int = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
         let numbers = [int(self.range), int(self.batch)];
-        Declaration { mirror: self, kind: kind.as_str(), seconds, numbers }
+        Declaration { mirror: self, table, kind: kind.as_str(), seconds, numbers }
     }
 }
 
 impl Prepared {
-    /// Checks the declaration, the table and the statements, and stores what others need to know.
+    /// Checks the declaration, the table and the statements, and stores the declaration for SQL
+    /// functions and other programs.
     pub(super) async fn new(mirror: &Mirror, link: &Link) -> Result<Self, MirrorError> {
         mirror.check()?;
-        let kind = look(mirror, link).await?;
+        let (table, kind) = look(mirror, link).await?;
         let prepared = Self { kind, statements: Statements::of(mirror, kind) };
         prepared.try_statements(mirror, link).await?;
         let sql = "select leasehold.declare_mirror($1, $2, $3, $4, $5, $6, $7, $8, \
                    make_interval(secs => $9), make_interval(secs => $10), make_interval(secs => $11), \
                    $12, $13)";
-        link.query(sql, &mirror.declaration(kind).params()).await?;
+        link.query(sql, &mirror.declaration(table, kind).params()).await?;
         Ok(prepared)
     }
 
-    /// Lets Postgres read every statement, so that a slip in `document` stops the start and not the
+    /// Lets Postgres parse every statement, so that an error in `document` fails the start and not the
     /// first change. `explain` runs nothing.
     async fn try_statements(&self, mirror: &Mirror, link: &Link) -> Result<(), MirrorError> {
         let Statements { versions, documents, listed, digest, first_keys, next_keys, raise } =
@@ -153,8 +156,9 @@ impl Prepared {
     }
 }
 
-/// Compares the declaration with the catalogue. Every error says what to do.
-async fn look(mirror: &Mirror, link: &Link) -> Result<KeyKind, MirrorError> {
+/// Compares the declaration with the catalogue. Every error says what to do. Returns the table with its
+/// schema, and the kind of its key.
+async fn look(mirror: &Mirror, link: &Link) -> Result<(String, KeyKind), MirrorError> {
     let quoted = table(&mirror.table);
     let triggers: Vec<String> =
         ["version", "insert", "update", "delete"].map(|what| made(mirror, what)).into();
@@ -208,5 +212,13 @@ async fn look(mirror: &Mirror, link: &Link) -> Result<KeyKind, MirrorError> {
              Mirror::install in a migration"
         ));
     }
-    Ok(kind)
+    if key.get::<_, bool>("silent") {
+        tracing::warn!(
+            mirror = mirror.name,
+            "the triggers are those of an earlier release, so that every change under way counts as a \
+             difference; call Mirror::install in a migration"
+        );
+    }
+    let (schema, relation): (&str, &str) = (key.get("schema"), key.get("relation"));
+    Ok((format!("{schema}.{relation}"), kind))
 }

@@ -1,59 +1,60 @@
-//! The second set of a rebuild: filled row after row, and proven equal before searches go to it.
+//! The second set of a rebuild: filled row by row, and proven equal before searches use it.
 //!
 //! # What is true
-//! - Every range was seen equal to the table, or was mended until all of it was seen. What the set
-//!   refuses may be missing only if the set that is searched now does not have it either.
-//! - It keeps a pace of its own: a second set that does not answer keeps no pass away from the one that
-//!   is searched.
+//! - Every range was seen equal to the table, or was repaired until all of its rows were seen. A
+//!   document that the second set refuses may be missing only if the set that is searched does not have
+//!   it either.
+//! - The builder has its own throttle: a second set that does not answer does not delay passes on the set
+//!   that is searched.
 //!
 //! # What can go wrong
-//! - The store is away, for however long: it is asked again, ever less often, and the work goes on.
+//! - The store is down, for however long: the builder retries with growing waits, and continues.
 
 use std::time::Instant;
 
 use tokio_postgres::types::Type;
 
-use super::desk::Desk;
 use super::differences::Piece;
-use super::pace::{Leave, Pace};
 use super::prepare::MirrorError;
 use super::rebuild::RebuildReport;
+use super::runtime::MirrorRuntime;
 use super::sets::Sets;
-use super::sync::{Fate, Item, answered};
+use super::sync::{Item, Synced, answered};
+use super::throttle::{Permit, StoreThrottle};
 
-/// How often a range is mended before the rebuild gives up for now.
+/// How often a range is repaired before the rebuild fails.
 const ROUNDS: u32 = 10;
 
 /// Rows that a set refuses, and why.
 type Refused = Vec<(String, String)>;
 
-/// Whoever builds a second set.
+/// Builds a second set.
 pub(super) struct Builder<'a> {
-    desk: &'a Desk,
-    pace: Pace,
+    runtime: &'a MirrorRuntime,
+    throttle: StoreThrottle,
     pub(super) report: RebuildReport,
 }
 
 impl<'a> Builder<'a> {
-    pub(super) fn new(desk: &'a Desk) -> Self {
-        Self { desk, pace: Pace::default(), report: RebuildReport::default() }
+    pub(super) fn new(runtime: &'a MirrorRuntime) -> Self {
+        Self { runtime, throttle: StoreThrottle::default(), report: RebuildReport::default() }
     }
 
-    /// The next rows after a key go into the second set.
+    /// Writes the next rows after a key into the second set.
     pub(super) async fn fill(
         &mut self,
         second: &str,
         after: Option<String>,
     ) -> Result<(), MirrorError> {
-        let desk = self.desk;
-        let most = self.pace.size(desk.mirror.batch);
-        let keys = desk.keys_after(after.as_deref(), most).await?;
+        let runtime = self.runtime;
+        let most = self.throttle.size(runtime.mirror.batch);
+        let keys = runtime.keys_after(after.as_deref(), most).await?;
         let count = keys.len();
         let last = if count < most { None } else { keys.last().cloned() };
-        // Found out now, and not when millions of rows are through.
+        // Fail now, and not after millions of rows.
         let (_, refused) = self.mend(&keys).await?;
         self.must_not_be_searched(&refused).await?;
-        let (name, rows) = (&desk.mirror.name, i64::try_from(count).unwrap_or(i64::MAX));
+        let (name, rows) = (&runtime.mirror.name, i64::try_from(count).unwrap_or(i64::MAX));
         let params = [
             (name as _, Type::TEXT),
             (&second as _, Type::TEXT),
@@ -61,17 +62,18 @@ impl<'a> Builder<'a> {
             (&last as _, Type::TEXT),
             (&rows as _, Type::INT8),
         ];
-        // False: somebody else goes on from here too. Both write the same; whoever is first counts.
-        desk.link.query("select leasehold.note_rebuild($1, $2, $3, $4, $5)", &params).await?;
+        // False: another worker has continued from here too. Both write the same; the first one is
+        // recorded.
+        runtime.link.query("select leasehold.note_rebuild($1, $2, $3, $4, $5)", &params).await?;
         self.report.rows += count as u64;
         Ok(())
     }
 
-    /// Every range of the second set is equal to the table, or is mended until it is.
+    /// Compares every range of the second set with the table, and repairs it until it is equal.
     pub(super) async fn verify(&mut self) -> Result<(), MirrorError> {
         let mut after: Option<String> = None;
         loop {
-            let mut piece = self.desk.piece_after(after).await?;
+            let mut piece = self.runtime.piece_after(after).await?;
             let mut rounds = 0;
             while !self.make_equal(&mut piece).await? {
                 rounds += 1;
@@ -79,10 +81,10 @@ impl<'a> Builder<'a> {
                     return Err(MirrorError::State(format!(
                         "the second set of mirror {:?} does not become equal; searches stay where \
                          they are",
-                        self.desk.name()
+                        self.runtime.name()
                     )));
                 }
-                tokio::time::sleep(self.desk.mirror.recheck_after).await;
+                tokio::time::sleep(self.runtime.mirror.recheck_after).await;
             }
             after = piece.range.to;
             if after.is_none() {
@@ -91,7 +93,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Mends what differs in a piece. False: not all of it was seen in the second set.
+    /// Repairs what differs in a piece. Returns false if not all of it was seen in the second set.
     async fn make_equal(&mut self, piece: &mut Piece) -> Result<bool, MirrorError> {
         let differing = loop {
             self.room().await;
@@ -106,8 +108,8 @@ impl<'a> Builder<'a> {
         let (mended, refused) = self.mend(&differing).await?;
         self.report.mended += mended;
         self.must_not_be_searched(&refused).await?;
-        // All of it was seen in the second set, and what changes from now on is written to both. What
-        // neither set takes cannot keep it back for ever.
+        // All of it was seen in the second set, and later changes are written to both. What neither set
+        // accepts must not block the rebuild forever.
         let refused = refused.len() as u64;
         let done = mended + refused == differing.len() as u64;
         if done {
@@ -116,20 +118,20 @@ impl<'a> Builder<'a> {
         Ok(done)
     }
 
-    /// The keys of a piece that differ; none also if changes were on their way, and have arrived.
+    /// Returns the keys of a piece that differ; none also if changes were under way and have arrived.
     async fn differing(&self, piece: &mut Piece) -> Result<Vec<String>, MirrorError> {
-        let desk = self.desk;
-        let second = second(desk.sets().await?)?;
-        let own = desk.digest_of(&piece.keys).await?;
-        if desk.call(second.digest(&piece.range)).await? == own {
+        let runtime = self.runtime;
+        let second = second(runtime.sets().await?)?;
+        let own = runtime.digest_of(&piece.keys).await?;
+        if runtime.call(second.digest(&piece.range)).await? == own {
             return Ok(Vec::new());
         }
-        let suspects = desk.suspects(&second, piece).await?;
-        let differing = desk.look_at(&second, &suspects).await?;
+        let suspects = runtime.suspects(&second, piece).await?;
+        let differing = runtime.look_at(&second, &suspects).await?;
         Ok(differing.into_iter().map(|difference| difference.key).collect())
     }
 
-    /// Brings rows into the second set. Answers how many it has now, and which it refuses.
+    /// Writes rows into the second set. Returns how many it has now, and which it refuses.
     async fn mend(&mut self, keys: &[String]) -> Result<(u64, Refused), MirrorError> {
         let item = |key: &String| Item { key: key.clone(), force: false };
         let items: Vec<Item> = keys.iter().map(item).collect();
@@ -138,30 +140,30 @@ impl<'a> Builder<'a> {
         while !rest.is_empty() {
             let (chunk, others) = rest.split_at(self.room().await.min(rest.len()));
             let written = self.write(chunk).await;
-            let Some(fates) = self.heard(written)? else { continue };
+            let Some(results) = self.heard(written)? else { continue };
             rest = others;
-            for (item, fate) in chunk.iter().zip(fates) {
-                match fate {
-                    Fate::Kept(_) => kept += 1,
-                    Fate::Refused(why) => {
-                        let (mirror, key) = (self.desk.name(), &item.key);
+            for (item, result) in chunk.iter().zip(results) {
+                match result {
+                    Synced::Kept(_) => kept += 1,
+                    Synced::Refused(why) => {
+                        let (mirror, key) = (self.runtime.name(), &item.key);
                         tracing::warn!(mirror, key, why, "the new set refuses a document");
                         refused.push((item.key.clone(), why));
                     }
-                    Fate::Behind(_) | Fate::Unseen | Fate::Busy(_) => {}
+                    Synced::Behind(_) | Synced::Unseen | Synced::Busy(_) => {}
                 }
             }
         }
         Ok((kept, refused))
     }
 
-    async fn write(&self, items: &[Item]) -> Result<Vec<Fate>, MirrorError> {
-        let second = second(self.desk.sets().await?)?;
-        self.desk.sync_into(&second, items).await
+    async fn write(&self, items: &[Item]) -> Result<Vec<Synced>, MirrorError> {
+        let second = second(self.runtime.sets().await?)?;
+        self.runtime.sync_into(&second, items).await
     }
 
-    /// Fails if the set that is searched now has one of these, which the second set refuses: a swap
-    /// would lose it.
+    /// Fails if the set that is searched has a document that the second set refuses: a swap would lose
+    /// it.
     async fn must_not_be_searched(&mut self, refused: &Refused) -> Result<(), MirrorError> {
         if refused.is_empty() {
             return Ok(());
@@ -182,45 +184,46 @@ impl<'a> Builder<'a> {
             "the second set of mirror {:?} refuses documents that are searched now: {key} \
              ({why}){others}; searches stay where they are. Drop the second set, mend its fields or the \
              documents, and rebuild again",
-            self.desk.name()
+            self.runtime.name()
         )))
     }
 
-    /// Those that live in the set that is searched now.
+    /// Returns those that exist in the set that is searched.
     async fn searched(&self, refused: &Refused) -> Result<Refused, MirrorError> {
         let keys: Vec<String> = refused.iter().map(|(key, _)| key.clone()).collect();
-        let serving = self.desk.sets().await?.serving;
-        let held = self.desk.call(serving.held(&keys)).await?;
+        let serving = self.runtime.sets().await?.serving;
+        let held = self.runtime.call(serving.held(&keys)).await?;
         answered(held.len(), keys.len())?;
         let lives = refused.iter().zip(held).filter(|(_, held)| held.is_some_and(|h| !h.deleted));
         Ok(lives.map(|(refused, _)| refused.clone()).collect())
     }
 
-    /// What came of asking the store; `None`: it did not answer, and is to be asked again.
+    /// Records the result of a call in the throttle; `None`: the store did not answer, and the caller
+    /// retries.
     fn heard<T>(&mut self, answer: Result<T, MirrorError>) -> Result<Option<T>, MirrorError> {
         match answer {
             Ok(answer) => {
-                self.pace.succeeded(self.desk.mirror.batch);
+                self.throttle.succeeded(self.runtime.mirror.batch);
                 Ok(Some(answer))
             }
             Err(MirrorError::Target(error)) => {
-                // One call at a time: none was under way when the store was given up.
-                let wait = self.desk.missed(&mut self.pace, &error, Instant::now());
-                tracing::warn!(mirror = self.desk.name(), %error, ?wait, "the rebuild waits");
+                // The builder makes one call at a time: none was under way when the store was closed.
+                let wait = self.runtime.missed(&mut self.throttle, &error, Instant::now());
+                tracing::warn!(mirror = self.runtime.name(), %error, ?wait, "the rebuild waits");
                 Ok(None)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Waits until the store may be asked; says for how much.
+    /// Waits until the store may be called; returns with how many rows.
     async fn room(&mut self) -> usize {
-        // What documents weigh is known to all.
-        let most = self.desk.pace().fits(self.desk.mirror.batch);
+        // The size of documents is shared by all tasks.
+        let most = self.runtime.throttle().fits(self.runtime.mirror.batch);
         loop {
-            match self.pace.ask(most, self.desk.mirror.limit, Instant::now()) {
-                Leave::Ask(most) => return most,
-                Leave::Wait(wait) => tokio::time::sleep(wait).await,
+            match self.throttle.ask(most, self.runtime.mirror.limit, Instant::now()) {
+                Permit::Granted(most) => return most,
+                Permit::RetryAfter(wait) => tokio::time::sleep(wait).await,
             }
         }
     }

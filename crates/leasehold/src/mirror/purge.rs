@@ -1,24 +1,24 @@
-//! Purge: deletions that no write can be on its way against any more.
+//! Purge: forgets deletions that are too old for any write to be under way against them.
 
 use tokio_postgres::types::Type;
 
-use super::desk::Desk;
 use super::prepare::MirrorError;
+use super::runtime::MirrorRuntime;
 use super::target::Tombstone;
 use crate::engine::Leasehold;
 
-/// Deletions a call.
+/// Deletions per call.
 const PIECE: i32 = 1000;
 
 impl super::Mirror {
-    /// Forgets deletions that are old enough, and says how many. A worker does it once a minute.
+    /// Forgets deletions that are old enough, and returns how many. A worker does it once per minute.
     pub async fn purge_once(&self, engine: &Leasehold) -> Result<u64, MirrorError> {
-        Desk::new(engine, self.clone()).purge().await
+        MirrorRuntime::new(engine, self.clone()).purge().await
     }
 }
 
-impl Desk {
-    /// Marks of changes whose jobs are over.
+impl MirrorRuntime {
+    /// Deletes marks of changes whose jobs have ended.
     async fn prune(&self) -> Result<(), MirrorError> {
         loop {
             let sql = "select leasehold.mirror_prune($1, $2)";
@@ -30,8 +30,8 @@ impl Desk {
         }
     }
 
-    /// The store forgets first: a deletion that only the store remembers is harmless, one that only the
-    /// table remembers would be written again.
+    /// Forgets old deletions, in the store first: a deletion that only the store remembers is harmless,
+    /// one that only the table remembers would be written again.
     pub(super) async fn purge(&self) -> Result<u64, MirrorError> {
         self.prepared().await?;
         self.prune().await?;
@@ -50,7 +50,7 @@ impl Desk {
             if let Some(second) = &sets.second {
                 let forgetting = async { Ok(self.call(second.forget(&old)).await?) };
                 if self.of_second(forgetting).await.is_err() {
-                    // It may still have them: they are remembered until it answers.
+                    // The second set may still have them: remember them until it answers.
                     return Ok(forgotten);
                 }
             }
@@ -65,7 +65,7 @@ impl Desk {
             let rows = self.link.query(sql, &params).await?;
             let gone = rows.first().map_or(0, |row| row.get::<_, i32>(0));
             forgotten += u64::try_from(gone).unwrap_or(0);
-            // Somebody has the rest locked: next time.
+            // Another transaction has locked the rest: forget them next time.
             if gone < PIECE {
                 return Ok(forgotten);
             }

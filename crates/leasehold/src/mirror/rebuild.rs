@@ -1,13 +1,13 @@
-//! A rebuild: a second set of documents is filled, proven equal, and swapped in.
+//! A rebuild: fills a second set of documents, proves it equal, and swaps it in.
 //!
 //! # What is true
-//! - From the moment the second set is known, everything that is written goes to both, and a job is
-//!   complete only when both have its row. So a change that comes after the fill has passed its row is
-//!   not missed.
-//! - Searches go to the second set only after it was proven equal to the table.
-//! - The former set is written on, so going back is the same swap once more.
-//! - Each step is written down with a condition. Whoever finds a rebuild half-way goes on with it.
-//! - A rebuild outlives an outage of the store: see `prove`.
+//! - As soon as the database has the second set, every write goes to both sets, and a job completes
+//!   only when both have its row. So a change that comes after the fill has passed its row is not
+//!   missed.
+//! - Searches use the second set only after it was proven equal to the table.
+//! - The former set still gets every write, so a rollback is the same swap again.
+//! - Each step is recorded with a condition. A worker that finds an unfinished rebuild continues it.
+//! - A rebuild survives an outage of the store: see `prove`.
 
 use std::time::{Duration, Instant};
 
@@ -15,9 +15,9 @@ use jiff::Timestamp;
 use tokio_postgres::types::Type;
 
 use super::declare::Store;
-use super::desk::Desk;
 use super::prepare::MirrorError;
 use super::prove::Builder;
+use super::runtime::MirrorRuntime;
 use super::sets::{Phase, State};
 use super::target::Targets;
 use crate::engine::Leasehold;
@@ -27,41 +27,42 @@ use crate::engine::Leasehold;
 pub struct RebuildReport {
     /// Rows that this call wrote into the second set.
     pub rows: u64,
-    /// Rows that were mended before the swap.
+    /// Rows that were repaired before the swap.
     pub mended: u64,
     /// Rows that the new set refuses for good, and that the former one does not have either. The log
-    /// says why. A document that is searched now is never given up: the rebuild stops instead.
+    /// has the reasons. A document that is searched now is never dropped: the rebuild stops instead.
     pub refused: u64,
     /// The set that is searched now.
     pub serving: String,
-    /// The former one, which is kept.
+    /// The former set, which is kept.
     pub former: String,
     pub took: Duration,
 }
 
 impl super::Mirror {
-    /// Fills a second set, proves it equal and swaps it in. Goes on where another call was interrupted.
+    /// Fills a second set, proves it equal and swaps it in. Continues an interrupted rebuild.
     pub async fn rebuild(&self, engine: &Leasehold) -> Result<RebuildReport, MirrorError> {
-        Desk::new(engine, self.clone()).rebuild().await
+        MirrorRuntime::new(engine, self.clone()).rebuild().await
     }
 
-    /// Goes back to the former set, which was written all the time.
+    /// Swaps back to the former set, which has received every write since.
     pub async fn rollback(&self, engine: &Leasehold) -> Result<String, MirrorError> {
-        Desk::new(engine, self.clone()).rollback().await
+        MirrorRuntime::new(engine, self.clone()).rollback().await
     }
 
     /// Removes the second set: the former one, or one that is being built.
     pub async fn drop_second(&self, engine: &Leasehold) -> Result<Option<String>, MirrorError> {
-        Desk::new(engine, self.clone()).drop_second().await
+        MirrorRuntime::new(engine, self.clone()).drop_second().await
     }
 }
 
-impl Desk {
+impl MirrorRuntime {
     pub(super) async fn rebuild(&self) -> Result<RebuildReport, MirrorError> {
         let started = Instant::now();
         let mut builder = Builder::new(self);
         let mut begun = false;
-        // The store says which set it searches, or nothing is begun. What was begun outlives an outage.
+        // A rebuild begins only if the store reports which set it searches. Once begun, it survives an
+        // outage.
         let mut known = Some(self.known_state().await?);
         loop {
             let state = match known.take() {
@@ -104,7 +105,7 @@ impl Desk {
         }
     }
 
-    /// True when a rebuild has ended since then.
+    /// Returns true if a rebuild has ended since then.
     pub(super) async fn was_rebuilt_since(&self, since: Timestamp) -> Result<bool, MirrorError> {
         let sql =
             "select coalesce(rebuild_ended_at >= $2, false) from leasehold.mirror where name = $1";
@@ -124,14 +125,14 @@ impl Desk {
         }
     }
 
-    /// What stands in the database, after making sure that something does.
+    /// Returns the recorded state, after making sure that there is one.
     async fn known_state(&self) -> Result<State, MirrorError> {
         self.many()?;
         self.sets().await?;
         self.written_state().await
     }
 
-    /// What stands in the database. The store is not asked.
+    /// Returns the recorded state. Does not call the store.
     async fn written_state(&self) -> Result<State, MirrorError> {
         self.state().await?.ok_or_else(|| {
             MirrorError::State(format!("mirror {:?} has no sets of documents", self.name()))
@@ -144,14 +145,14 @@ impl Desk {
         let params = [(&self.mirror.name as _, Type::TEXT), (&made as _, Type::TEXT)];
         let rows = self.link.query("select leasehold.begin_rebuild($1, $2)", &params).await?;
         if !rows.first().is_some_and(|row| row.get(0)) {
-            // Somebody else has begun: theirs is the second set.
+            // Another worker has begun a rebuild: its set is the second set.
             self.call(targets.remove(&made)).await?;
         }
         Ok(())
     }
 
     async fn swap(&self, to: &str) -> Result<(), MirrorError> {
-        // The store first: both sets are written, so who asks in between finds the same.
+        // The store first: both sets get every write, so a search in between finds the same.
         self.call(self.many()?.swap(to)).await?;
         let params = [(&self.mirror.name as _, Type::TEXT), (&to as _, Type::TEXT)];
         self.link.query("select leasehold.note_swap($1, $2)", &params).await?;
@@ -169,8 +170,8 @@ impl Desk {
         }
     }
 
-    /// Goes back to the set that was the former one when somebody asked for it. Done again it changes
-    /// nothing: a worker may have died after the swap and before it said so.
+    /// Swaps back to the set that was the former one when the operator asked. Idempotent: a worker may
+    /// have died after the swap and before it completed the job.
     pub(super) async fn roll_back_to(&self, wanted: Option<&str>) -> Result<(), MirrorError> {
         let state = self.known_state().await?;
         match (wanted, state.second.as_deref()) {
@@ -188,7 +189,7 @@ impl Desk {
 
     pub(super) async fn drop_second(&self) -> Result<Option<String>, MirrorError> {
         self.known_state().await?;
-        // Nobody writes to it any more before it is removed.
+        // Stop all writes to the set before it is removed.
         let sql = "select leasehold.drop_second($1)";
         let rows = self.link.query(sql, &[(&self.mirror.name, Type::TEXT)]).await?;
         let second: Option<String> = rows.first().and_then(|row| row.get(0));

@@ -1,12 +1,12 @@
-//! A hash in Redis as a store: a field a row, for reading by key at once.
+//! A hash in Redis as a store: one field per row, for fast reads by key.
 //!
 //! # What is true
 //! - A field holds the version, a space and the document; a deletion has nothing after the space. One
-//!   script compares and writes, so what is newer stays.
-//! - Beside the hash, `<name>:keys` holds the keys in the order of their bytes, for ranges.
+//!   script compares and writes, so that a newer version stays.
+//! - Next to the hash, `<name>:keys` holds the keys in byte order, for ranges.
 //!
 //! # What can go wrong
-//! - Redis forgets everything, or a part: the check finds it and has it written again.
+//! - Redis loses everything, or a part: the check finds it and has it written again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use super::target::{
     Digest, Held, ItemError, Range, Target, TargetError, Tombstone, Write, Written,
 };
 
-/// KEYS: the hash, its keys. ARGV: four a write: key, version, document or nothing, 1 if it is forced.
+/// KEYS: the hash, its keys. ARGV: four per write: key, version, document or empty, 1 if it is forced.
 const WRITE: &str = "
     local answers = {}
     for at = 1, #ARGV, 4 do
@@ -41,7 +41,8 @@ const WRITE: &str = "
     end
     return answers";
 
-/// KEYS: the hash, its keys. ARGV: keys. A version, a space, and something if there is a document. What has lost its place in the order is not there: no range would have it.
+/// KEYS: the hash, its keys. ARGV: keys. Returns a version, a space, and something if there is a
+/// document. A field whose key is not in `<name>:keys` counts as missing: no range would list it.
 const HELD: &str = "
     local answers = {}
     for at = 1, #ARGV do
@@ -52,7 +53,7 @@ const HELD: &str = "
     end
     return answers";
 
-/// KEYS: the hash, its keys. ARGV: two a deletion: key, and the whole field as it must be.
+/// KEYS: the hash, its keys. ARGV: two per deletion: key, and the whole field as it must be.
 const FORGET: &str = "
     for at = 1, #ARGV, 2 do
         if redis.call('HGET', KEYS[1], ARGV[at]) == ARGV[at + 1] then
@@ -62,7 +63,7 @@ const FORGET: &str = "
     end
     return 1";
 
-/// How many keys of a range are read at a time.
+/// How many keys of a range one call reads.
 const PAGE: usize = 1000;
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -75,7 +76,7 @@ pub struct RedisHash {
 }
 
 impl RedisHash {
-    /// At a URL such as `redis://host:6379/0`. Nothing is asked before the first call.
+    /// Creates a store at a URL such as `redis://host:6379/0`. Connects at the first call.
     pub fn new(url: &str, hash: impl Into<String>) -> Result<Arc<Self>, MirrorError> {
         let client = redis::Client::open(url).map_err(|error| {
             MirrorError::Declaration(format!(
@@ -87,7 +88,7 @@ impl RedisHash {
         Ok(Arc::new(Self { client, connection: Mutex::default(), hash, keys }))
     }
 
-    /// One command. A connection that failed is thrown away: the next call opens another.
+    /// Runs one command. Drops a connection that failed: the next call opens another.
     async fn call<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, TargetError> {
         let mut connection = self.connection().await.map_err(down)?;
         let answer = command.query_async(&mut connection).await;
@@ -125,7 +126,7 @@ impl RedisHash {
         Ok(fields.iter().map(|field| field.as_deref().and_then(held)).collect())
     }
 
-    /// Up to a page of a range. A key whose field is gone was removed by hand: it is left out.
+    /// Returns up to a page of a range. A key without a field was removed by hand: it has no `Held`.
     async fn page(
         &self,
         range: &Range,
@@ -203,7 +204,7 @@ impl Target for RedisHash {
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<(String, Held)>, TargetError>> {
         async move {
-            // What has no field counts as deleted, so that a short page still means the end.
+            // A key without a field counts as deleted, so that a short page still means the end.
             let none = Held { version: 0, deleted: true };
             let page = self.page(range, most).await?;
             Ok(page.into_iter().map(|(key, held)| (key, held.unwrap_or(none))).collect())

@@ -1,9 +1,9 @@
-//! Which sets of the store are written now: the one that is searched, and during and after a rebuild a
-//! second one.
+//! Decides which sets of the store are written: the one that is searched, and during and after a
+//! rebuild a second one.
 //!
 //! # What is true
-//! - Nobody who writes the set that is searched waits for the second one first.
-//! - A second set that does not answer keeps jobs from ending, and is left alone meanwhile.
+//! - A write to the set that is searched never waits for the second set first.
+//! - A second set that does not answer keeps jobs from completing, and gets few calls meanwhile.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use std::time::Instant;
 use tokio_postgres::types::Type;
 
 use super::declare::Store;
-use super::desk::Desk;
-use super::pace::Leave;
+use super::failed_target::FailedTarget;
 use super::prepare::MirrorError;
+use super::runtime::MirrorRuntime;
 use super::target::{Target, TargetError, Targets};
-use super::unopened::Unopened;
+use super::throttle::Permit;
 
 /// The sets of documents that are written now.
 #[derive(Clone)]
@@ -27,7 +27,7 @@ pub(super) struct Sets {
     pub(super) state: Option<State>,
 }
 
-/// What stands in the database about the sets.
+/// What the database records about the sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) serving: String,
@@ -44,13 +44,15 @@ pub(super) enum Phase {
     Swapped,
 }
 
-impl Desk {
-    /// The sets that are written now. Asked with every batch: a rebuild begins between two of them.
+impl MirrorRuntime {
+    /// Returns the sets to write. Called with every batch, because a rebuild may begin between two of
+    /// them.
     pub(super) async fn sets(&self) -> Result<Sets, MirrorError> {
         self.sets_with(true).await
     }
 
-    /// The same for who must not wait for the second set: it is there if it is open and answers.
+    /// The same for callers that must not wait for the second set: it is included if it is open and
+    /// answers.
     pub(super) async fn sets_at_hand(&self) -> Result<Sets, MirrorError> {
         let mut sets = self.sets_with(false).await?;
         sets.second.take_if(|_| self.mirror.shared.second().is_closed(Instant::now()));
@@ -91,7 +93,7 @@ impl Desk {
         Ok(Sets { serving, second, state: Some(state) })
     }
 
-    /// A second set that cannot be opened must not keep the set that is searched from being written.
+    /// Opens the second set. A failure must not keep the set that is searched from being written.
     async fn open_second(
         &self,
         opened: &mut HashMap<String, Arc<dyn Target>>,
@@ -102,28 +104,38 @@ impl Desk {
             return Arc::clone(target);
         }
         let opening = async { Ok(self.open(opened, targets, name).await?) };
-        self.of_second(opening).await.unwrap_or_else(|error| match error {
-            MirrorError::Target(error) => Arc::new(Unopened(error)),
-            error => Arc::new(Unopened(TargetError::Down(error.to_string()))),
+        // A set that opens may still not answer, so this is no success for the throttle.
+        self.ask_second(opening, false).await.unwrap_or_else(|error| match error {
+            MirrorError::Target(error) => Arc::new(FailedTarget(error)),
+            error => Arc::new(FailedTarget(TargetError::Down(error.to_string()))),
         })
     }
 
-    /// Has the second set do something. While it does not answer it is asked seldom, by one at a time,
-    /// and everybody else is told so at once.
+    /// Makes a call to the second set. While that set does not answer, one caller at a time probes it,
+    /// with growing waits; the others fail at once.
     pub(super) async fn of_second<T>(
         &self,
         asking: impl Future<Output = Result<T, MirrorError>>,
     ) -> Result<T, MirrorError> {
+        self.ask_second(asking, true).await
+    }
+
+    async fn ask_second<T>(
+        &self,
+        asking: impl Future<Output = Result<T, MirrorError>>,
+        is_proof: bool,
+    ) -> Result<T, MirrorError> {
         let (asked, second) = (Instant::now(), || self.mirror.shared.second());
         let leave = second().ask(self.mirror.batch, self.mirror.limit, asked);
-        if matches!(leave, Leave::Wait(_)) {
+        if matches!(leave, Permit::RetryAfter(_)) {
             return Err(TargetError::Down("the second set is left alone".to_owned()).into());
         }
         let answer = asking.await;
         match &answer {
-            Ok(_) => {
+            Ok(_) if is_proof => {
                 second().succeeded(self.mirror.batch);
             }
+            Ok(_) => second().unasked(),
             Err(MirrorError::Target(error)) => {
                 let wait = second().failed(false, asked, Instant::now());
                 tracing::warn!(mirror = self.name(), %error, ?wait, "the second set falls behind");
@@ -147,8 +159,8 @@ impl Desk {
         Ok(target)
     }
 
-    /// Asks the store itself which set it searches, at first and after every failure: one that was lost
-    /// and made anew has another, and what is written under the old name is found by nobody.
+    /// Asks the store which set it searches, at first and after every failure: a store that was lost
+    /// and created anew has another one, and no search would find what is written under the old name.
     async fn confirm(&self, targets: &dyn Targets, state: State) -> Result<State, MirrorError> {
         if self.confirmed.load(Ordering::Relaxed) {
             return Ok(state);
@@ -172,7 +184,8 @@ impl Desk {
         Ok(self.state().await?.unwrap_or(state))
     }
 
-    /// What stands in the database about the sets; `None`: nobody has said which one is searched.
+    /// Returns what the database records about the sets; `None`: the set that is searched is not
+    /// recorded yet.
     pub(super) async fn state(&self) -> Result<Option<State>, MirrorError> {
         self.prepared().await?;
         let sql =

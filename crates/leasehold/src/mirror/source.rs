@@ -1,4 +1,4 @@
-//! The table's side: what is wanted, and what documents look like.
+//! The table's side: which versions are wanted, and the documents.
 
 use std::collections::HashMap;
 
@@ -7,21 +7,21 @@ use futures_util::future::BoxFuture;
 use tokio_postgres::types::Type;
 
 use super::compare::Want;
-use super::desk::Desk;
 use super::prepare::MirrorError;
+use super::runtime::MirrorRuntime;
 use super::target::Digest;
 use crate::error::{CallError, describe};
 use crate::queue::claim::JsonBytes;
 
-/// Documents that are taken apart before others on this thread have their turn: they may be people who
-/// wait for an answer.
+/// Documents that are parsed before the task yields: other tasks on this thread may serve users who
+/// wait for a response.
 const AT_ONCE: usize = 64;
 
-/// What the table says about a key.
+/// What the table has for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) want: Want,
-    /// The row is there, whether or not it has a document.
+    /// The row exists, whether or not it has a document.
     pub(super) is_there: bool,
 }
 
@@ -43,11 +43,11 @@ impl From<Versions> for Row {
     }
 }
 
-/// A document as it was read, or why it could not be.
+/// A document, or why it could not be read.
 pub(super) type Read = Result<(i64, serde_json::Value), String>;
 
-impl Desk {
-    /// What is wanted of each key, in their order. One statement, one snapshot.
+impl MirrorRuntime {
+    /// Returns what is wanted of each key, in their order. One statement, one snapshot.
     pub(super) async fn rows(&self, keys: &[String]) -> Result<Vec<Row>, MirrorError> {
         let prepared = self.prepared().await?;
         let params = [(&keys as _, Type::TEXT_ARRAY), (&self.mirror.name as _, Type::TEXT)];
@@ -66,7 +66,7 @@ impl Desk {
         Ok(keys.iter().map(|key| of(key).into()).collect())
     }
 
-    /// The documents of these keys. Keys without one are missing from the answer.
+    /// Returns the documents of these keys. Keys without one are missing from the map.
     pub(super) async fn documents(
         &self,
         keys: &[String],
@@ -76,8 +76,8 @@ impl Desk {
         Ok(found)
     }
 
-    /// A row whose document cannot be made must not take its neighbours along: what Postgres refuses is
-    /// asked for in halves, until the one that is at fault stands alone.
+    /// Reads documents. A row whose document fails must not fail the others: keys that Postgres refuses
+    /// are split in halves, until the faulty one is alone.
     fn read_documents<'a>(
         &'a self,
         keys: &'a [String],
@@ -108,7 +108,7 @@ impl Desk {
                         };
                         found.insert(row.get(0), read);
                     }
-                    self.pace().weighed(rows.len(), bytes);
+                    self.throttle().weighed(rows.len(), bytes);
                     Ok(())
                 }
                 Err(CallError::Database(error)) if is_at_fault(&error) => match keys {
@@ -129,7 +129,7 @@ impl Desk {
         .boxed()
     }
 
-    /// The next keys in the order of the store; fewer than `most`: these are the last.
+    /// Returns the next keys in the order of the store; fewer than `most` means that they are the last.
     pub(super) async fn keys_after(
         &self,
         after: Option<&str>,
@@ -147,7 +147,7 @@ impl Desk {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// Adds up the documents of these keys.
+    /// Returns the digest of the documents of these keys.
     pub(super) async fn digest_of(&self, keys: &[String]) -> Result<Digest, MirrorError> {
         let sql = &self.prepared().await?.statements.digest;
         let rows = self.link.query(sql, &[(&keys, Type::TEXT_ARRAY)]).await?;
@@ -157,14 +157,14 @@ impl Desk {
         Ok(Digest { count: number(0), a: number(1), b: number(2) })
     }
 
-    /// The versions of the documents of these keys.
+    /// Returns the versions of the documents of these keys.
     pub(super) async fn listed(&self, keys: &[String]) -> Result<Vec<(String, i64)>, MirrorError> {
         let sql = &self.prepared().await?.statements.listed;
         let rows = self.link.query(sql, &[(&keys, Type::TEXT_ARRAY)]).await?;
         Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
     }
 
-    /// Raises what the table says about a key above a version, because the store is ahead.
+    /// Raises the table's version of a key above the store's, because the store is ahead.
     pub(super) async fn raise(&self, key: &str, row: Row, above: i64) -> Result<Row, MirrorError> {
         tracing::warn!(
             mirror = self.mirror.name,
@@ -180,17 +180,19 @@ impl Desk {
             let [key, above] = params;
             self.link.query(sql, &[key, above, (&self.mirror.name, Type::TEXT)]).await?;
         }
-        // Whoever changed it meanwhile has raised it as well: read it again.
+        // A concurrent change may have raised it further: read it again.
         let again = self.rows(&[key.to_owned()]).await?;
         Ok(again.first().copied().unwrap_or(row))
     }
 }
 
-/// True when the statement failed over the data it read, and not over the session or the server.
+/// Returns true if the statement failed because of the data it read, not because of the session or the
+/// server.
 fn is_at_fault(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| {
         let class = code.code().get(..2).unwrap_or_default();
-        // Data exceptions, cardinality, raised exceptions, our own.
+        // Data exceptions, cardinality and integrity violations, raised exceptions, and Leasehold's
+        // own.
         matches!(class, "21" | "22" | "P0" | "LH" | "23")
     })
 }

@@ -1,14 +1,14 @@
-//! The SQL of one mirror. Pure: a declaration and the kind of its key go in, text comes out.
+//! The SQL of one mirror. Pure: it takes a declaration and the kind of its key, and returns text.
 //!
 //! # What is true
-//! - Names are quoted by us. Keys go in and come out as the text that the store sees.
-//! - Statements about some keys find their rows by the index of the key; a range is read in the order
-//!   of the bytes of that text, which is the order of the store.
+//! - Names are quoted here. Keys are passed and returned as the text that the store sees.
+//! - Statements about given keys find their rows by the key's index; a range is read in the byte order
+//!   of that text, which is the order of the store.
 
 use super::declare::Mirror;
 use crate::sweep::{ident, table};
 
-/// What a key is made of.
+/// The kind of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyKind {
     Text,
@@ -34,8 +34,8 @@ impl KeyKind {
         }
     }
 
-    /// The key as the store sees it. `None`: this is no key of such a table. One that slipped through
-    /// would fail the statement, and with it every other key of the batch.
+    /// Returns the key as the store sees it; `None`: it is no key of such a table. An invalid key would
+    /// fail the statement, and with it every other key of the batch.
     pub(super) fn normal(self, key: &str) -> Option<String> {
         match self {
             Self::Text if key.is_empty() || key.contains('\0') => None,
@@ -47,7 +47,7 @@ impl KeyKind {
         }
     }
 
-    /// SQL that makes the store's text of an expression.
+    /// Returns SQL that converts an expression to the store's text.
     pub(super) fn text_of(self, expression: &str) -> String {
         match self {
             Self::Text | Self::Uuid => format!("{expression}::text"),
@@ -55,7 +55,7 @@ impl KeyKind {
         }
     }
 
-    /// The same for an array.
+    /// Returns SQL that converts an array of the store's text to values of the column.
     pub(super) fn values_of(self, expression: &str) -> String {
         match self {
             Self::Text => format!("{expression}::text[]"),
@@ -64,7 +64,7 @@ impl KeyKind {
         }
     }
 
-    /// SQL that makes the column's value of an expression that holds the store's text.
+    /// Returns SQL that converts the store's text to a value of the column.
     fn value_of(self, expression: &str) -> String {
         match self {
             Self::Text => format!("{expression}::text"),
@@ -74,12 +74,12 @@ impl KeyKind {
     }
 }
 
-/// Everything that is said about the mirrored table.
+/// Every statement about the mirrored table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Statements {
-    /// $1 keys, $2 mirror. The versions of documents, rows and deletions, each with which of them it
-    /// is and its key. Not joined: a planner that takes the keys for few goes through all of them for
-    /// each of them.
+    /// $1 keys, $2 mirror. The versions of documents, rows and deletions, each with its kind and key.
+    /// Not joined: a planner that underestimates the number of keys would choose a nested loop over all
+    /// of them.
     pub(crate) versions: String,
     /// $1 keys. Key, version, document.
     pub(crate) documents: String,
@@ -87,11 +87,12 @@ pub(crate) struct Statements {
     pub(crate) listed: String,
     /// $1 keys. How many have a document, and the sums of their fingerprints.
     pub(crate) digest: String,
-    /// $1 rows at most. The first keys.
+    /// $1 limit. The first keys.
     pub(crate) first_keys: String,
-    /// $1 rows at most, $2 a key. The keys after it.
+    /// $1 limit, $2 a key. The keys after it.
     pub(crate) next_keys: String,
-    /// $1 key, $2 version. Raises the row above that version, unless it is; gives its version.
+    /// $1 key, $2 version. Raises the row above that version, unless it is above already; returns its
+    /// version.
     pub(crate) raise: String,
 }
 
@@ -99,7 +100,7 @@ impl Statements {
     pub(super) fn of(mirror: &Mirror, kind: KeyKind) -> Self {
         let (table, key) = (table(&mirror.table), ident(&mirror.key));
         let version = ident(&mirror.version);
-        // A line of its own: the text may end with a comment.
+        // On its own line: the text may end with a comment.
         let document = mirror.document.trim().trim_end_matches(';');
         let from = format!("(\n{document}\n) as q (key, version, document)");
         let named = kind.text_of("q.key");

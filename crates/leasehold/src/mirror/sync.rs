@@ -1,14 +1,15 @@
-//! Bringing rows into the store: look, decide, write, look again.
+//! Brings rows into the store: read, decide, write, read again.
 //!
 //! # What is true
-//! - Only what is seen afterwards counts as done; the store's own word for a write does not.
-//! - The store is asked before the table: see `compare`.
+//! - A row is done only when a read has seen it in the store; the store's response to the write is not
+//!   enough.
+//! - The store is read before the table: see `compare`.
 
 use std::sync::Arc;
 
 use super::compare::{Outcome, Step, Want, decide, is_seen};
-use super::desk::Desk;
 use super::prepare::MirrorError;
+use super::runtime::MirrorRuntime;
 use super::sets::Sets;
 use super::target::{ItemError, Target, TargetError, Write};
 
@@ -16,26 +17,26 @@ use super::target::{ItemError, Target, TargetError, Write};
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     pub(super) key: String,
-    /// Written even where the store has it.
+    /// Write it even if the store has it.
     pub(super) force: bool,
 }
 
-/// What became of it.
+/// What became of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum Synced {
     /// Seen in the store, in this version or a newer one.
     Kept(Outcome),
-    /// Written, and not seen yet; or changed while we were at it.
+    /// Written, and not seen yet; or changed meanwhile.
     Unseen,
-    /// The set that is searched has it; the second one did not answer.
+    /// The set that is searched has it; the second set did not answer.
     Behind(String),
-    /// Not stored; may be another time.
+    /// Not stored; a retry may succeed.
     Busy(String),
     /// Will never be stored as it is.
     Refused(String),
 }
 
-impl Fate {
+impl Synced {
     fn weight(&self) -> u8 {
         match self {
             Self::Kept(_) => 0,
@@ -47,25 +48,29 @@ impl Fate {
     }
 }
 
-impl Desk {
+impl MirrorRuntime {
     /// Brings rows into every set that is written now. A row is kept when all of them have it. A second
-    /// set that does not answer holds up the ends of the jobs, and nothing else.
-    pub(super) async fn sync(&self, sets: &Sets, items: &[Item]) -> Result<Vec<Fate>, MirrorError> {
-        let mut fates = self.sync_into(&sets.serving, items).await?;
+    /// set that does not answer delays only the completion of the jobs.
+    pub(super) async fn sync(
+        &self,
+        sets: &Sets,
+        items: &[Item],
+    ) -> Result<Vec<Synced>, MirrorError> {
+        let mut results = self.sync_into(&sets.serving, items).await?;
         if let Some(second) = &sets.second {
             let others = match self.of_second(self.sync_into(second, items)).await {
                 Err(MirrorError::Target(error)) => {
-                    vec![Fate::Behind(format!("the second set: {error}")); items.len()]
+                    vec![Synced::Behind(format!("the second set: {error}")); items.len()]
                 }
                 others => others?,
             };
-            for (fate, other) in fates.iter_mut().zip(others) {
-                if other.weight() > fate.weight() {
-                    *fate = other;
+            for (result, other) in results.iter_mut().zip(others) {
+                if other.weight() > result.weight() {
+                    *result = other;
                 }
             }
         }
-        Ok(fates)
+        Ok(results)
     }
 
     /// Brings rows into one set.
@@ -73,18 +78,18 @@ impl Desk {
         &self,
         target: &Arc<dyn Target>,
         items: &[Item],
-    ) -> Result<Vec<Fate>, MirrorError> {
+    ) -> Result<Vec<Synced>, MirrorError> {
         let keys: Vec<String> = items.iter().map(|item| item.key.clone()).collect();
         let held = self.call(target.held(&keys)).await?;
         answered(held.len(), keys.len())?;
         let mut rows = self.rows(&keys).await?;
-        let mut fates: Vec<Option<Fate>> = vec![None; items.len()];
+        let mut results: Vec<Option<Synced>> = vec![None; items.len()];
         let mut plan = Vec::new();
         let mut wanted = Vec::new();
         for (at, item) in items.iter().enumerate() {
             let (why, same_version) = match decide(rows[at].want, held[at], item.force) {
                 Step::Equal(outcome) => {
-                    fates[at] = Some(Fate::Kept(outcome));
+                    results[at] = Some(Synced::Kept(outcome));
                     continue;
                 }
                 Step::Write { why, same_version } => (why, same_version),
@@ -109,10 +114,10 @@ impl Desk {
                         Write { key, version, document: Some(document), forced }
                     }
                     Some(Err(why)) => {
-                        fates[at] = Some(Fate::Busy(why));
+                        results[at] = Some(Synced::Busy(why));
                         continue;
                     }
-                    // Deleted since we looked: that change has a job of its own.
+                    // Deleted since it was read: that change has its own job.
                     None => continue,
                 },
                 Want::Gone(Some(version)) => Write { key, version, document: None, forced },
@@ -128,8 +133,8 @@ impl Desk {
             for ((write, (at, why)), answer) in writes.iter().zip(written).zip(answers) {
                 match answer {
                     Ok(_) => look.push((at, why, write)),
-                    Err(ItemError::Refused(why)) => fates[at] = Some(Fate::Refused(why)),
-                    Err(ItemError::Busy(why)) => fates[at] = Some(Fate::Busy(why)),
+                    Err(ItemError::Refused(why)) => results[at] = Some(Synced::Refused(why)),
+                    Err(ItemError::Busy(why)) => results[at] = Some(Synced::Busy(why)),
                 }
             }
             let keys: Vec<String> = look.iter().map(|(_, _, write)| write.key.clone()).collect();
@@ -137,15 +142,16 @@ impl Desk {
             answered(held.len(), keys.len())?;
             for ((at, why, write), held) in look.into_iter().zip(held) {
                 if is_seen(write.version, write.document.is_none(), held) {
-                    fates[at] = Some(Fate::Kept(why));
+                    results[at] = Some(Synced::Kept(why));
                 }
             }
         }
-        Ok(fates.into_iter().map(|fate| fate.unwrap_or(Fate::Unseen)).collect())
+        Ok(results.into_iter().map(|result| result.unwrap_or(Synced::Unseen)).collect())
     }
 }
 
-/// A store that answers for other keys than it was asked for is not to be trusted.
+/// Fails if the store returned another number of results than it was asked for: such results cannot be
+/// trusted.
 pub(super) fn answered(given: usize, asked: usize) -> Result<(), TargetError> {
     if given == asked {
         return Ok(());

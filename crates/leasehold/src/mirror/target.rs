@@ -1,35 +1,34 @@
-//! Where documents go: what a second store must be able to do.
+//! The interface of a store.
 //!
 //! # What is true
 //! - A document never goes back to an older version: [`Target::write`] keeps what is newer.
-//! - A deletion is a document too, with a version: a slow write of an older version that comes
-//!   after it changes nothing. It is forgotten only much later, by [`Target::forget`].
-//! - [`Target::held`] tells what would be found now by key, whether or not a search finds it yet.
+//! - A deletion is a document too, with a version: a slow write of an older version that arrives after
+//!   it changes nothing. It is forgotten only much later, by [`Target::forget`].
+//! - [`Target::held`] returns what a read by key would find now, whether or not a search finds it yet.
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-/// A store that is to equal rows of Postgres. Every call has its own time limit.
+/// A store that mirrors rows of Postgres. Every call has its own timeout.
 pub trait Target: Send + Sync + 'static {
-    /// What the store has under these keys, in their order. Deletions are told too.
+    /// Returns what the store has under these keys, in their order, deletions included.
     fn held<'a>(
         &'a self,
         keys: &'a [String],
     ) -> BoxFuture<'a, Result<Vec<Option<Held>>, TargetError>>;
 
-    /// Writes documents and deletions; an answer for each, in their order. What the store has in
-    /// the same version or a newer one stays as it is.
+    /// Writes documents and deletions; returns one result per write, in their order. What the store has
+    /// in the same version or a newer one stays as it is.
     fn write<'a>(
         &'a self,
         writes: &'a [Write],
     ) -> BoxFuture<'a, Result<Vec<Result<Written, ItemError>>, TargetError>>;
 
-    /// Adds up the living documents of a range. Sees everything that was written before.
+    /// Returns the digest of the living documents of a range. Sees everything that was written before.
     fn digest<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Digest, TargetError>>;
 
-    /// Up to `most` keys of a range in the order of their bytes, with what is held. Deletions are
-    /// told too.
+    /// Returns up to `most` keys of a range in byte order, with what is held, deletions included.
     fn list<'a>(
         &'a self,
         range: &'a Range,
@@ -42,18 +41,18 @@ pub trait Target: Send + Sync + 'static {
 
 /// A store that can have a second set of documents beside the one that is searched.
 pub trait Targets: Send + Sync + 'static {
-    /// The name of the set that is searched now.
+    /// Returns the name of the set that is searched now.
     fn current(&self) -> BoxFuture<'_, Result<String, TargetError>>;
     fn open<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Arc<dyn Target>, TargetError>>;
-    /// Makes an empty set and answers its name.
+    /// Creates an empty set and returns its name.
     fn create(&self) -> BoxFuture<'_, Result<String, TargetError>>;
-    /// Lets searches go to another set, from one moment to the next.
+    /// Switches searches to another set, atomically.
     fn swap<'a>(&'a self, to: &'a str) -> BoxFuture<'a, Result<(), TargetError>>;
-    /// Removes a set that is not searched. Removing what is not there is fine.
+    /// Removes a set that is not searched. Removing a set that does not exist succeeds.
     fn remove<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<(), TargetError>>;
 }
 
-/// What is under a key.
+/// What the store holds under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
     pub version: i64,
@@ -67,11 +66,11 @@ pub struct Write {
     pub version: i64,
     /// `None`: a deletion.
     pub document: Option<serde_json::Value>,
-    /// Replaces what is there in the very same version, too.
+    /// Replaces what the store has in the same version, too: a document or a deletion.
     pub forced: bool,
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
     Stored,
@@ -85,12 +84,12 @@ pub enum ItemError {
     /// Will never be stored as it is.
     #[error("refused: {0}")]
     Refused(String),
-    /// May be stored another time.
+    /// A retry may succeed.
     #[error("not stored: {0}")]
     Busy(String),
 }
 
-/// Why a call had no answer.
+/// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// Too much at once: send less.
@@ -101,7 +100,7 @@ pub enum TargetError {
     Down(String),
 }
 
-/// Keys in the order of their bytes.
+/// A range of keys in byte order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Range {
     /// The last key before the range; `None`: from the first one.
@@ -117,7 +116,7 @@ impl Range {
     }
 }
 
-/// How many living documents a range has, and the sums of their fingerprints.
+/// The number of living documents of a range, and the sums of their fingerprints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest {
     pub count: u64,

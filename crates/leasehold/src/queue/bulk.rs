@@ -1,4 +1,4 @@
-//! Bulk enqueue: many jobs of one kind by binary COPY, in the caller's transaction.
+//! Bulk enqueue: many jobs of one name by binary COPY, in the caller's transaction.
 
 use std::pin::pin;
 
@@ -7,20 +7,21 @@ use tokio_postgres::CopyInSink;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
+use super::check::arguments;
 use crate::error::EnqueueError;
 use crate::job::Job;
 
-/// Stores every job of `jobs`; all of them or none. They are due at once and carry no key: COPY
-/// cannot look for duplicates. Answers how many there were.
+/// Stores every job of `jobs`; all of them or none. They are due at once and carry no key: COPY cannot
+/// detect duplicates. Returns how many there were.
 ///
-/// The fastest way in. For keys or due times enqueue drafts, or call `leasehold.enqueue_many`.
+/// The fastest way to enqueue. For keys or due times enqueue drafts, or call `leasehold.enqueue_many`.
 pub async fn enqueue_many<J: Job>(
     on: &impl CopyIn,
     jobs: impl IntoIterator<Item = J>,
     tag: &str,
 ) -> Result<u64, EnqueueError> {
     let policy = J::policy();
-    // What is left out the table fills in, for less than sending it costs.
+    // Columns that are left out get the table's defaults, which costs less than sending them.
     let mut columns = vec!["queue", "name", "kwargs"];
     let mut types = vec![Type::TEXT, Type::TEXT, Type::JSONB];
     let mut rest: Vec<&(dyn ToSql + Sync)> = Vec::new();
@@ -47,6 +48,10 @@ pub async fn enqueue_many<J: Job>(
     for job in jobs {
         text.clear();
         serde_json::to_writer(&mut text, &job)?;
+        if text == b"null" {
+            // A unit struct; see `check::arguments`.
+            text = b"{}".to_vec();
+        }
         let kwargs = JsonText(&text);
         let mut row: Vec<&(dyn ToSql + Sync)> = vec![&J::QUEUE, &J::NAME, &kwargs];
         row.extend(&rest);
@@ -55,10 +60,10 @@ pub async fn enqueue_many<J: Job>(
     Ok(writer.finish().await?)
 }
 
-/// So many jobs travel in one statement.
+/// Jobs per statement.
 const CHUNK: usize = 1000;
 
-/// The same by arrays, for sessions that cannot COPY. Call it inside a transaction: it sends
+/// Like [`enqueue_many`], by arrays, for sessions that cannot COPY. Call it in a transaction: it sends
 /// several statements.
 pub async fn enqueue_many_by_array<J: Job>(
     on: &tokio_postgres::Transaction<'_>,
@@ -72,7 +77,7 @@ pub async fn enqueue_many_by_array<J: Job>(
         let texts: Vec<Vec<u8>> = jobs
             .by_ref()
             .take(CHUNK)
-            .map(|job| serde_json::to_vec(&job))
+            .map(|job| arguments(&job).map(|text| text.get().as_bytes().to_vec()))
             .collect::<Result<_, _>>()?;
         let texts: Vec<JsonText<'_>> = texts.iter().map(|text| JsonText(text)).collect();
         let names = vec![J::NAME; texts.len()];
@@ -96,7 +101,7 @@ pub async fn enqueue_many_by_array<J: Job>(
     Ok(stored)
 }
 
-/// What can take a COPY: a connection or a transaction.
+/// A target of COPY: a connection or a transaction.
 pub trait CopyIn {
     fn copy_jobs(
         &self,
@@ -116,7 +121,7 @@ impl CopyIn for tokio_postgres::Transaction<'_> {
     }
 }
 
-/// JSON text as jsonb, without a detour through a tree of values.
+/// JSON text sent as jsonb, without parsing it into a tree of values.
 #[derive(Debug)]
 struct JsonText<'a>(&'a [u8]);
 

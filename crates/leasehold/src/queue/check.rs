@@ -1,16 +1,26 @@
-//! What is wrong with a job, said before anything is sent: the caller's transaction stays usable.
+//! Checks a job before anything is sent, so that the caller's transaction stays usable.
 
 use std::ops::RangeInclusive;
 
+use serde::Serialize;
+use serde_json::value::RawValue;
+
 use crate::error::EnqueueError;
 
-/// The deepest nesting of arguments that is taken.
+/// The deepest nesting of arguments that is accepted.
 const DEEPEST: usize = 64;
 /// The longest JSON text that is sent; the table's own check counts stored bytes.
 const LONGEST: usize = 256 * 1024;
 
-/// Refuses a text that its column would not hold.
-pub(super) fn check_text(
+/// Returns the arguments of a job as JSON. A unit struct becomes `{}`: serde makes `null` of it, and a
+/// job needs an object.
+pub(crate) fn arguments<J: Serialize>(job: &J) -> Result<Box<RawValue>, serde_json::Error> {
+    let text = serde_json::value::to_raw_value(job)?;
+    if text.get() == "null" { RawValue::from_string("{}".to_owned()) } else { Ok(text) }
+}
+
+/// Rejects a text that its column cannot hold.
+pub(crate) fn check_text(
     what: &str,
     text: &str,
     bytes: RangeInclusive<usize>,
@@ -31,8 +41,8 @@ pub(super) fn check_text(
     Ok(())
 }
 
-/// Refuses arguments that the database could not hold, before anything is sent.
-pub(super) fn check_json(text: &str) -> Result<(), EnqueueError> {
+/// Rejects arguments that the database cannot hold, before anything is sent.
+pub(crate) fn check_json(text: &str) -> Result<(), EnqueueError> {
     if text.len() > LONGEST {
         return Err(EnqueueError::Refused(format!(
             "the arguments of a job take at most 64 KiB, these take {} bytes of JSON; store the \
@@ -48,7 +58,7 @@ pub(super) fn check_json(text: &str) -> Result<(), EnqueueError> {
     let (mut depth, mut deepest, mut in_string, mut escaped) = (0usize, 0usize, false, false);
     for (place, byte) in text.bytes().enumerate() {
         match byte {
-            // What a NUL becomes in JSON.
+            // A NUL, as JSON escapes it.
             b'u' if escaped && text.get(place..).is_some_and(|rest| rest.starts_with("u0000")) => {
                 return Err(EnqueueError::Refused(
                     "the arguments of a job hold the character NUL, which Postgres cannot store; \

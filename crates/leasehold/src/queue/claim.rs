@@ -1,10 +1,12 @@
-//! Claim: takes due jobs and gives them one lease.
+//! Claim: takes ready jobs under a new lease.
 //!
 //! # What is true
-//! - One statement claims; another worker gets other jobs.
-//! - The claim carries an id of our making. When its reply is lost, [`recover`] finds what was
+//! - One statement claims; concurrent workers get different jobs.
+//! - Jobs that never lost a worker share one lease, the others a second one.
+//! - The worker chooses the id of a claim. If the reply is lost, [`Claimer::recover`] finds what was
 //!   claimed, so the jobs need not wait for their lease to run out.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,11 +14,11 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
 use uuid::Uuid;
 
-use super::lanes::Lane;
+use super::cursors::{Cursors, Reach};
 use super::moment::Moment;
 use crate::error::CallError;
 use crate::job::{Generation, JobId};
-use crate::link::Link;
+use crate::link::Links;
 
 /// One claimed job as it came from the database.
 #[derive(Debug)]
@@ -37,110 +39,116 @@ pub(crate) struct ClaimedJob {
 }
 
 impl ClaimedJob {
-    /// How long it had waited when it was last due. Both times are the database's.
+    /// Returns how long it had waited when it was last due. Both times are the database's.
     pub(crate) fn waited(&self) -> Duration {
         let waited = self.scheduled_at.0.saturating_sub(self.enqueued_at.0);
         Duration::from_micros(u64::try_from(waited).unwrap_or_default())
     }
 }
 
-/// A claim: its jobs, and how long they are ours.
+/// The jobs of one lease, and how long this worker owns them.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) generation: Generation,
-    /// In the order in which the lease names them.
+    /// In the order in which they run: priority, due time, id.
     pub(crate) jobs: Vec<ClaimedJob>,
     pub(crate) lease: Duration,
     pub(crate) run_limit: Duration,
-    /// Taken before the claim was sent, so our idea of the lease ends before the database's.
+    /// Read before the claim was sent, so the worker's view of the lease ends before the database's.
     pub(crate) asked_at: Instant,
 }
 
-/// Who claims, from where.
+/// What one call claimed.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    /// One per lease: the jobs that never lost a worker, and those that did.
+    pub(crate) leases: Vec<Claim>,
+    /// The server's clock when it read; `None`: it did not read, or the time is not known.
+    pub(crate) as_of: Option<Moment>,
+    /// How long the server took.
+    pub(crate) took: Duration,
+    /// The queue has deferred jobs. Only a scan finds out.
+    pub(crate) put_off: bool,
+}
+
+impl Claims {
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = &ClaimedJob> {
+        self.leases.iter().flat_map(|lease| &lease.jobs)
+    }
+}
+
+/// Where a claim reads: priorities from `first` on, each from its cursor.
+pub(crate) struct ReadFrom<'a> {
+    pub(crate) cursors: &'a Cursors,
+    pub(crate) reach: Reach,
+    pub(crate) first: i32,
+}
+
+/// The worker and the queue of a claim.
 pub(crate) struct Claimer<'a> {
-    pub(crate) link: &'a Link,
+    pub(crate) links: &'a Links,
     pub(crate) worker: &'a str,
     pub(crate) queue: &'a str,
-    /// The names that this worker has handlers for; others are left alone. Empty: all.
+    /// The names that this worker has handlers for; it leaves others alone.
     pub(crate) names: &'a [String],
 }
 
 impl Claimer<'_> {
-    /// The lanes that have jobs now, each to be read from its first one.
-    pub(crate) async fn lanes(&self) -> Result<Vec<Lane>, CallError> {
-        let rows = self
-            .link
-            .query(
-                "select name, priority, first_at, first_id from leasehold.lanes($1, $2)",
-                &[(&self.queue, Type::TEXT), (&self.names, Type::TEXT_ARRAY)],
-            )
-            .await?;
-        Ok(rows
-            .iter()
-            .map(|row| Lane {
-                name: row.get(0),
-                priority: row.get(1),
-                // Just before it: whoever looked for the lane has passed what lies before.
-                after: Some((row.get(2), row.get::<_, i64>(3) - 1)),
-            })
-            .collect())
-    }
-
-    /// Claims up to `up_to` jobs from just after each lane's place.
+    /// Claims up to `up_to` jobs in order.
     pub(crate) async fn claim(
         &self,
-        lanes: &[Lane],
+        from: &ReadFrom<'_>,
         up_to: usize,
         claim_id: Uuid,
-    ) -> Result<Option<Claim>, CallError> {
+    ) -> Result<Claims, CallError> {
         let asked_at = Instant::now();
         let up_to = i32::try_from(up_to).unwrap_or(i32::MAX);
-        let names: Vec<&str> = lanes.iter().map(|lane| lane.name.as_str()).collect();
-        let priorities: Vec<i32> = lanes.iter().map(|lane| lane.priority).collect();
-        let after_at: Vec<Option<Moment>> =
-            lanes.iter().map(|lane| lane.after.map(|after| after.0)).collect();
-        let after_id: Vec<i64> =
-            lanes.iter().map(|lane| lane.after.map_or(0, |after| after.1)).collect();
+        let (gaps, put_off) = (from.reach > Reach::Known, from.reach == Reach::Everything);
+        let (mut priorities, mut after_at, mut after_id) = (Vec::new(), Vec::new(), Vec::new());
+        for (priority, (at, id)) in from.cursors.places(from.reach, from.first) {
+            priorities.push(priority);
+            after_at.push(at);
+            after_id.push(id);
+        }
         let rows = self
-            .link
+            .links
             .query(
-                CLAIM_LANES,
+                CLAIM_NEXT,
                 &[
                     (&self.worker, Type::TEXT),
                     (&self.queue, Type::TEXT),
                     (&up_to, Type::INT4),
                     (&claim_id, Type::UUID),
-                    (&names, Type::TEXT_ARRAY),
+                    (&self.names, Type::TEXT_ARRAY),
+                    (&from.first, Type::INT4),
+                    (&gaps, Type::BOOL),
                     (&priorities, Type::INT4_ARRAY),
                     (&after_at, Type::TIMESTAMPTZ_ARRAY),
                     (&after_id, Type::INT8_ARRAY),
+                    (&put_off, Type::BOOL),
                 ],
             )
             .await?;
-        Ok(read_claim(&rows, asked_at))
+        Ok(read_claims(&rows, asked_at))
     }
 
-    /// Whether a job waits that another loss would bury.
+    /// Returns whether a job waits that another loss would bury.
     pub(crate) async fn last_chance_waits(&self) -> Result<bool, CallError> {
         let rows = self
-            .link
+            .links
             .query(
-                "select leasehold.last_chance_waits($1, $2)",
+                "select leasehold.lost_priority($1, $2) is not null",
                 &[(&self.queue, Type::TEXT), (&self.names, Type::TEXT_ARRAY)],
             )
             .await?;
         Ok(rows.first().is_some_and(|row| row.get(0)))
     }
 
-    /// Claims one job whose worker died. `last_chance`: one that another loss would bury.
-    pub(crate) async fn claim_lost(
-        &self,
-        last_chance: bool,
-        claim_id: Uuid,
-    ) -> Result<Option<Claim>, CallError> {
+    /// Claims one job that another loss would bury.
+    pub(crate) async fn claim_last_chance(&self, claim_id: Uuid) -> Result<Claims, CallError> {
         let asked_at = Instant::now();
         let rows = self
-            .link
+            .links
             .query(
                 CLAIM_LOST,
                 &[
@@ -148,64 +156,86 @@ impl Claimer<'_> {
                     (&self.queue, Type::TEXT),
                     (&claim_id, Type::UUID),
                     (&self.names, Type::TEXT_ARRAY),
-                    (&last_chance, Type::BOOL),
                 ],
             )
             .await?;
-        Ok(read_claim(&rows, asked_at))
+        Ok(read_claims(&rows, asked_at))
     }
 
-    /// What a claim whose reply was lost took, if it took place.
-    pub(crate) async fn recover(&self, claim_id: Uuid) -> Result<Option<Claim>, CallError> {
+    /// Returns what a claim without a reply took, if it happened.
+    pub(crate) async fn recover(&self, claim_id: Uuid) -> Result<Claims, CallError> {
         let asked_at = Instant::now();
         let rows = self
-            .link
+            .links
             .query(RECOVER_CLAIM, &[(&self.worker, Type::TEXT), (&claim_id, Type::UUID)])
             .await?;
-        Ok(read_claim(&rows, asked_at))
+        Ok(read_claims(&rows, asked_at))
+    }
+
+    /// Returns the server's clock.
+    pub(crate) async fn now(&self) -> Result<Option<Moment>, CallError> {
+        let rows = self.links.query("select statement_timestamp()", &[]).await?;
+        Ok(rows.first().map(|row| row.get(0)))
     }
 }
 
-const CLAIM_LANES: &str = include_str!("../../queries/claim_lanes.sql");
+const CLAIM_NEXT: &str = include_str!("../../queries/claim_next.sql");
 const CLAIM_LOST: &str = include_str!("../../queries/claim_lost.sql");
 const RECOVER_CLAIM: &str = include_str!("../../queries/recover_claim.sql");
 
-fn read_claim(rows: &[Row], asked_at: Instant) -> Option<Claim> {
-    let first = rows.first()?;
-    let generation = Generation(first.get(8));
-    let seconds = |index: usize| Duration::from_secs_f64(first.get::<_, f64>(index).max(0.0));
-    let (run_limit, lease) = (seconds(13), seconds(14));
-    // Names repeat: share one copy a run of them.
+fn read_claims(rows: &[Row], asked_at: Instant) -> Claims {
+    let Some(first) = rows.first() else { return Claims::default() };
+    let seconds =
+        |row: &Row, index: usize| Duration::from_secs_f64(row.get::<_, f64>(index).max(0.0));
+    let mut claims = Claims {
+        leases: Vec::new(),
+        as_of: first.get(0),
+        took: seconds(first, 1),
+        put_off: first.get(17),
+    };
+    let mut places: HashMap<i64, usize> = HashMap::new();
+    // Names repeat: consecutive jobs of one name share a copy.
     let mut last_name: Arc<str> = Arc::from("");
-    let jobs = rows
-        .iter()
-        .map(|row| {
-            let name: &str = row.get(1);
-            if *last_name != *name {
-                last_name = Arc::from(name);
-            }
-            ClaimedJob {
-                id: JobId(row.get(0)),
-                name: Arc::clone(&last_name),
-                kwargs: row.get(2),
-                priority: row.get(3),
-                scheduled_at: row.get(4),
-                attempts: row.get(5),
-                max_attempts: row.get(6),
-                lost_count: row.get(7),
+    for row in rows {
+        // An empty claim is a row without a job.
+        let Some(id) = row.get::<_, Option<i64>>(2) else { continue };
+        let name: &str = row.get(3);
+        if *last_name != *name {
+            last_name = Arc::from(name);
+        }
+        let generation = Generation(row.get(10));
+        let job = ClaimedJob {
+            id: JobId(id),
+            name: Arc::clone(&last_name),
+            kwargs: row.get(4),
+            priority: row.get(5),
+            scheduled_at: row.get(6),
+            attempts: row.get(7),
+            max_attempts: row.get(8),
+            lost_count: row.get(9),
+            generation,
+            tag: row.get(11),
+            enqueued_at: row.get(12),
+            key: row.get(13),
+            trace_context: row.get(14),
+        };
+        let place = *places.entry(generation.0).or_insert(claims.leases.len());
+        match claims.leases.get_mut(place) {
+            Some(claim) => claim.jobs.push(job),
+            None => claims.leases.push(Claim {
                 generation,
-                tag: row.get(9),
-                enqueued_at: row.get(10),
-                key: row.get(11),
-                trace_context: row.get(12),
-            }
-        })
-        .collect();
-    Some(Claim { generation, jobs, lease, run_limit, asked_at })
+                jobs: vec![job],
+                lease: seconds(row, 16),
+                run_limit: seconds(row, 15),
+                asked_at,
+            }),
+        }
+    }
+    claims
 }
 
-/// The text of a jsonb value, decoded only when a handler asks for its type.
-#[derive(Clone)]
+/// The text of a jsonb value, decoded only when a handler needs it.
+#[derive(Clone, Default)]
 pub struct JsonBytes(Box<[u8]>);
 
 impl JsonBytes {
@@ -215,7 +245,7 @@ impl JsonBytes {
 }
 
 impl std::fmt::Debug for JsonBytes {
-    // Arguments may hold secrets: logs show their size alone.
+    // Arguments may hold secrets: logs show only their size.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} bytes of JSON", self.0.len())
     }

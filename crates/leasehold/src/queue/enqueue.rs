@@ -1,9 +1,9 @@
-//! Enqueue: a job becomes a row, in the caller's transaction or in one of its own.
+//! Enqueue: stores a job as a row, in the caller's transaction or in its own.
 //!
 //! # What is true
 //! - Inside a transaction the job exists if and only if that transaction commits.
-//! - With a key, one job is made however often the call is repeated.
-//! - Every driver calls the same SQL function, so the meaning cannot drift.
+//! - With a key, there is one job however often the call is repeated.
+//! - Every driver calls the same SQL function, so they all behave the same.
 
 use std::time::Duration;
 
@@ -11,20 +11,25 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 use tokio_postgres::types::{Json, Type};
 
-use super::check::{check_json, check_text};
+use super::check::{arguments, check_json, check_text};
 use crate::error::EnqueueError;
 use crate::job::{Job, JobId, check_queue_name};
 use crate::link::Param;
 
-/// The default life of an idempotency key.
+/// The default lifetime of an idempotency key.
 const KEY_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What an enqueue did.
+/// The longest delay, expiry or lifetime of a key: PostgreSQL's own times end in the year 294276.
+const LONGEST_TIME: Duration = Duration::from_secs(100_000 * 366 * 24 * 60 * 60);
+/// The start of the year 1. Earlier years have no common notation: ISO 8601 has a year 0.
+const EARLIEST: Timestamp = Timestamp::constant(-62_135_596_800, 0);
+
+/// The result of an enqueue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enqueued {
     /// A new job.
     New(JobId),
-    /// The key was taken: this job is the one that the first enqueue made.
+    /// The key was taken: this is the job of the first enqueue.
     Duplicate(JobId),
 }
 
@@ -40,7 +45,7 @@ impl Enqueued {
     }
 }
 
-/// A job about to be enqueued, with what this one call wants different.
+/// A job about to be enqueued, with the settings of this call.
 #[must_use = "a draft does nothing until it is enqueued"]
 #[derive(Clone, Debug)]
 pub struct Draft {
@@ -59,22 +64,22 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// A draft of a typed job, with the policy of its kind.
+    /// Drafts a typed job, with the policy of its name.
     pub fn of<J: Job>(job: &J) -> Result<Self, EnqueueError> {
         let policy = J::policy();
-        let mut draft = Self::raw(J::NAME, serde_json::value::to_raw_value(job)?);
+        let mut draft = Self::raw(J::NAME, arguments(job)?);
         draft.queue = J::QUEUE.to_owned();
         draft.priority = policy.priority;
         draft.max_attempts = policy.max_attempts;
         Ok(draft)
     }
 
-    /// A draft of a job that this program has no type for.
+    /// Drafts a job that this program has no type for.
     pub fn untyped(name: &str, kwargs: &serde_json::Value) -> Result<Self, EnqueueError> {
         Ok(Self::raw(name, serde_json::value::to_raw_value(kwargs)?))
     }
 
-    /// A draft from JSON text as it was given.
+    /// Drafts a job from JSON text as given.
     pub fn raw(name: &str, kwargs: Box<RawValue>) -> Self {
         Self {
             name: name.to_owned(),
@@ -103,25 +108,25 @@ impl Draft {
         self
     }
 
-    /// Not before this much time has passed, by the database's clock.
-    pub fn delay(mut self, delay: Duration) -> Self {
+    /// Runs the job not before this much time has passed, by the database's clock.
+    pub fn run_after(mut self, delay: Duration) -> Self {
         self.delay = Some(delay);
         self
     }
 
-    /// Not before this moment, by the database's clock.
-    pub fn at(mut self, at: Timestamp) -> Self {
+    /// Runs the job not before this moment, by the database's clock.
+    pub fn run_at(mut self, at: Timestamp) -> Self {
         self.at = Some(at);
         self
     }
 
-    /// Not started within this time: set aside, never run. Default: 30 days.
-    pub fn expires_in(mut self, time: Duration) -> Self {
+    /// Expires the job if it does not start within this time: it is kept, never run. Default: 30 days.
+    pub fn expire_after(mut self, time: Duration) -> Self {
         self.expires_in = Some(time);
         self
     }
 
-    /// Where the job came from, for people and for measurement.
+    /// Where the job came from, for operators and metrics.
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tag = tag.into();
         self
@@ -132,15 +137,15 @@ impl Draft {
         self
     }
 
-    /// Makes the enqueue idempotent: while the key is taken, a repeat answers with the first job.
+    /// Makes the enqueue idempotent: while the key is taken, a repeat returns the first job.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// How long the key stays taken after the enqueue; it is taken at least until the job is over.
-    /// Default: 24 hours. Zero: just until the job is over.
-    pub fn key_for(mut self, time: Duration) -> Self {
+    /// How long the key stays taken after the enqueue. It is taken at least until the job is completed,
+    /// cancelled or dead. Default: 24 hours. Zero: only until then.
+    pub fn key_ttl(mut self, time: Duration) -> Self {
         self.key_for = time;
         self
     }
@@ -164,18 +169,45 @@ impl Draft {
         if let Some(key) = &self.key {
             check_text("key", key, 1..=200)?;
         }
+        if let Some(trace) = &self.trace_context {
+            check_text("trace context", trace, 0..=1024)?;
+        }
         if let Some(attempts) = self.max_attempts.filter(|attempts| *attempts < 1) {
             let text =
                 format!("a job that may start {attempts} times never runs; allow at least 1");
             return Err(EnqueueError::Refused(text));
         }
+        self.check_times()?;
         check_json(self.kwargs.get())
+    }
+
+    /// Rejects times with which PostgreSQL cannot calculate.
+    fn check_times(&self) -> Result<(), EnqueueError> {
+        let times = [
+            ("delay", self.delay),
+            ("expires_in", self.expires_in),
+            ("key_for", Some(self.key_for)),
+        ];
+        for (what, time) in times {
+            if let Some(time) = time.filter(|time| *time > LONGEST_TIME) {
+                return Err(EnqueueError::Refused(format!(
+                    "{what} is {} s, which is out of range; give at most 100,000 years",
+                    time.as_secs()
+                )));
+            }
+        }
+        match self.at.filter(|at| *at < EARLIEST) {
+            Some(at) => Err(EnqueueError::Refused(format!(
+                "a job cannot be scheduled at {at}; give it a date after the year 0"
+            ))),
+            None => Ok(()),
+        }
     }
 }
 
 /// Enqueue verbs on every job type.
 pub trait Enqueue: Job {
-    /// Enqueues with the policy of the kind.
+    /// Enqueues with the policy of the name.
     fn enqueue(
         self,
         on: impl EnqueueOn + Send,
@@ -184,15 +216,15 @@ pub trait Enqueue: Job {
         async move { draft?.enqueue(on).await }
     }
 
-    /// Begins a draft, to say more: `Welcome { user }.with()?.delay(…).key(…).enqueue(&tx)`.
-    fn with(&self) -> Result<Draft, EnqueueError> {
+    /// Drafts the job, for further settings: `Welcome { user }.draft()?.run_after(…).key(…).enqueue(&tx)`.
+    fn draft(&self) -> Result<Draft, EnqueueError> {
         Draft::of(self)
     }
 }
 
 impl<J: Job> Enqueue for J {}
 
-/// What can store a job: each driver's connection and transaction.
+/// A target of an enqueue: each driver's connection and transaction.
 pub trait EnqueueOn: Sized {
     fn enqueue_one(
         self,
@@ -201,9 +233,8 @@ pub trait EnqueueOn: Sized {
 }
 
 pub(crate) const ENQUEUE: &str = include_str!("../../queries/enqueue.sql");
-pub(crate) const ENQUEUE_AND_WAKE: &str = include_str!("../../queries/enqueue_and_wake.sql");
 
-/// What a draft sends, in the order of the statement's parameters.
+/// The values of a draft, in the order of the statement's parameters.
 pub(crate) struct Values<'a> {
     draft: &'a Draft,
     kwargs: Json<&'a RawValue>,

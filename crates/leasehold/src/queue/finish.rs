@@ -1,9 +1,9 @@
-//! Finish: how an attempt ends. One function a transition; each carries the fence.
+//! Finish: records how an attempt ended. One function per transition; each carries the fence.
 //!
 //! # What can go wrong
-//! - The reply is lost: [`explain`] asks what became of it. Only the owner of a generation can
-//!   finish its jobs, so "gone and not taken by an expiry" means that we finished it.
-//! - The lease was lost: the write matches nothing, the answer says so, the result is dropped.
+//! - The reply is lost: [`explain`] returns what became of it. Only the owner of a generation can
+//!   finish its jobs, so "gone, and not reclaimed by an expiry" means that this worker finished it.
+//! - The lease was lost: the write matches no row, the return value shows it, and the result is dropped.
 
 use std::time::Duration;
 
@@ -13,11 +13,23 @@ use crate::error::{CallError, storable};
 use crate::job::{Generation, JobId};
 use crate::link::Link;
 
-/// What is to become of one attempt. Only this module turns it into a transition.
+/// Completes a job in a transaction of its handler. It leaves the lease row alone: the transaction may
+/// stay open for a while, and a lock on the lease would keep the worker from renewing its other jobs.
+pub(crate) const COMPLETE_IN_TRANSACTION: &str =
+    "select * from leasehold.complete_many($1, $2, false)";
+/// The longest wait that is sent. If the due time were beyond the range of timestamps, the server would
+/// refuse the finish for ever.
+const LONGEST_WAIT: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
+fn seconds(wait: Duration) -> f64 {
+    wait.min(LONGEST_WAIT).as_secs_f64()
+}
+
+/// How an attempt ends. Only this module turns it into a transition.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Verdict {
+pub(crate) enum Transition {
     Complete,
-    /// The handler completed the job in a transaction of its own: make sure that it did.
+    /// The handler completed the job in its own transaction: make sure that it did.
     CompletedInTransaction,
     Retry {
         after: Option<Duration>,
@@ -26,9 +38,9 @@ pub(crate) enum Verdict {
     Snooze {
         wait: Duration,
     },
-    /// Not done now; it comes back behind every job that was never put off. `counted`: the attempt was
+    /// Deferred: it returns behind every job that was never deferred. `counted`: the attempt counts as
     /// a failure.
-    PutOff {
+    Defer {
         wait: Duration,
         why: String,
         counted: bool,
@@ -40,11 +52,45 @@ pub(crate) enum Verdict {
         cause: &'static str,
         why: String,
     },
-    /// Not run: hand it back, and the attempt with it.
+    /// Not run: release the job, without counting the attempt.
     Release,
 }
 
-/// What the database said.
+impl Transition {
+    /// Returns the text for the table and the log.
+    pub(crate) fn why(&self) -> Option<&str> {
+        match self {
+            Self::Retry { why, .. }
+            | Self::Defer { why, .. }
+            | Self::Cancel { why }
+            | Self::Bury { why, .. } => Some(why),
+            Self::Complete | Self::CompletedInTransaction | Self::Snooze { .. } | Self::Release => {
+                None
+            }
+        }
+    }
+
+    /// Returns the cause that the transition gives to a dead job.
+    pub(crate) fn cause(&self) -> Option<&'static str> {
+        match self {
+            Self::Bury { cause, .. } => Some(cause),
+            _ => None,
+        }
+    }
+
+    /// Replaces a handler's text, which may hold secrets.
+    pub(crate) fn hide_text(&mut self) {
+        if let Self::Retry { why, .. }
+        | Self::Defer { why, .. }
+        | Self::Cancel { why }
+        | Self::Bury { why, .. } = self
+        {
+            "this worker hides error texts".clone_into(why);
+        }
+    }
+}
+
+/// What the database recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finished {
     Completed,
@@ -57,17 +103,17 @@ pub enum Finished {
     Lost,
 }
 
-/// What became of a finish that had no reply.
+/// What became of a finish without a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// Still ours; not written.
+pub(crate) enum FinishState {
+    /// Still held by this worker; not recorded.
     Held,
-    /// Written by us.
+    /// Recorded by this worker.
     Finished,
     Lost,
 }
 
-/// Completes jobs of one generation. Answers with those that were still ours.
+/// Completes jobs of one generation. Returns those that this worker still held.
 pub(crate) async fn complete(
     link: &Link,
     ids: &[i64],
@@ -82,68 +128,101 @@ pub(crate) async fn complete(
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// Ends one attempt any other way than by completing it.
+/// Ends one attempt in any other way than by completing it.
 pub(crate) async fn finish(
     link: &Link,
     id: JobId,
     generation: Generation,
-    verdict: &Verdict,
+    transition: &Transition,
 ) -> Result<Finished, CallError> {
     let fence = [(&id.0 as _, Type::INT8), (&generation.0 as _, Type::INT8)];
     let [job, generation_param] = fence;
-    match verdict {
-        Verdict::Complete | Verdict::CompletedInTransaction => {
+    match transition {
+        Transition::Complete | Transition::CompletedInTransaction => {
             let done = complete(link, &[id.0], generation).await?;
             Ok(if done.is_empty() { Finished::Lost } else { Finished::Completed })
         }
-        Verdict::Retry { after, why } => {
-            let seconds = after.map(|after| after.as_secs_f64());
-            let why = storable(why);
-            let rows = link
-                .query(
-                    "select leasehold.fail($1, $2, $3, make_interval(secs => $4))",
-                    &[job, generation_param, (&why, Type::TEXT), (&seconds, Type::FLOAT8)],
-                )
-                .await?;
-            let word: Option<&str> = rows.first().map(|row| row.get(0));
-            Ok(match word {
-                Some("retry") => Finished::Retried,
-                Some("buried") => Finished::Buried,
-                Some("cancelled") => Finished::Cancelled,
-                _ => Finished::Lost,
-            })
+        Transition::Retry { after, why } => {
+            let failed = fail(link, id, generation, why, *after, true).await?;
+            Ok(failed.outcome.unwrap_or(Finished::Lost))
         }
-        Verdict::Snooze { wait } => {
-            let seconds = wait.as_secs_f64();
+        Transition::Snooze { wait } => {
+            let seconds = seconds(*wait);
             let sql = "select leasehold.snooze($1, $2, make_interval(secs => $3))";
             let params = [job, generation_param, (&seconds as _, Type::FLOAT8)];
             yes_or_lost(link, sql, &params, Finished::Snoozed).await
         }
-        Verdict::PutOff { wait, why, counted } => {
+        Transition::Defer { wait, why, counted } => {
             let off = Off { id, wait: *wait, why, counted: *counted };
             let done = put_off(link, &[off], generation).await?;
             Ok(if done.is_empty() { Finished::Lost } else { Finished::Snoozed })
         }
-        Verdict::Cancel { why } => {
+        Transition::Cancel { why } => {
             let why = storable(why);
             let sql = "select leasehold.finish_cancelled($1, $2, $3)";
             let params = [job, generation_param, (&why as _, Type::TEXT)];
             yes_or_lost(link, sql, &params, Finished::Cancelled).await
         }
-        Verdict::Bury { cause, why } => {
+        Transition::Bury { cause, why } => {
             let why = storable(why);
             let sql = "select leasehold.bury($1, $2, $3, $4)";
             let params = [job, generation_param, (&why as _, Type::TEXT), (cause as _, Type::TEXT)];
             yes_or_lost(link, sql, &params, Finished::Buried).await
         }
-        Verdict::Release => {
+        Transition::Release => {
             let released = release(link, &[id.0], generation).await?;
             Ok(if released == 0 { Finished::Lost } else { Finished::Released })
         }
     }
 }
 
-/// One job to be put off.
+/// The result of a failed attempt.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failed {
+    /// `None`: another transaction has locked the job, and nothing was written.
+    pub(crate) outcome: Option<Finished>,
+    /// After which time the job is due again, if it is retried.
+    pub(crate) next_in: Option<Duration>,
+}
+
+/// Records that an attempt failed. `after`: the wait; `None`: the queue's backoff. With `blocking`
+/// false it does not wait for a transaction that has locked the job.
+pub(crate) async fn fail(
+    link: &Link,
+    id: JobId,
+    generation: Generation,
+    why: &str,
+    after: Option<Duration>,
+    blocking: bool,
+) -> Result<Failed, CallError> {
+    let (why, after) = (storable(why), after.map(seconds));
+    let rows = link
+        .query(
+            "select outcome, extract(epoch from next_in)::float8 \
+               from leasehold.record_failure($1, $2, $3, make_interval(secs => $4), $5)",
+            &[
+                (&id.0, Type::INT8),
+                (&generation.0, Type::INT8),
+                (&why, Type::TEXT),
+                (&after, Type::FLOAT8),
+                (&blocking, Type::BOOL),
+            ],
+        )
+        .await?;
+    let word: Option<&str> = rows.first().map(|row| row.get(0));
+    let next_in: Option<f64> = rows.first().and_then(|row| row.get(1));
+    let outcome = match word {
+        Some("busy") => None,
+        Some("retry") => Some(Finished::Retried),
+        Some("buried") => Some(Finished::Buried),
+        Some("cancelled") => Some(Finished::Cancelled),
+        _ => Some(Finished::Lost),
+    };
+    let next_in = next_in.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    Ok(Failed { outcome, next_in })
+}
+
+/// One job to defer.
 pub(crate) struct Off<'a> {
     pub(crate) id: JobId,
     pub(crate) wait: Duration,
@@ -151,14 +230,14 @@ pub(crate) struct Off<'a> {
     pub(crate) counted: bool,
 }
 
-/// Puts jobs of one generation off. Answers with those that were still ours.
+/// Defers jobs of one generation. Returns those that this worker still held.
 pub(crate) async fn put_off(
     link: &Link,
     jobs: &[Off<'_>],
     generation: Generation,
 ) -> Result<Vec<i64>, CallError> {
     let ids: Vec<i64> = jobs.iter().map(|job| job.id.0).collect();
-    let waits: Vec<f64> = jobs.iter().map(|job| job.wait.as_secs_f64()).collect();
+    let waits: Vec<f64> = jobs.iter().map(|job| seconds(job.wait)).collect();
     let whys: Vec<String> = jobs.iter().map(|job| storable(job.why)).collect();
     let counted: Vec<bool> = jobs.iter().map(|job| job.counted).collect();
     let rows = link
@@ -187,7 +266,7 @@ async fn yes_or_lost(
     Ok(if kept { yes } else { Finished::Lost })
 }
 
-/// Hands jobs back unrun. Answers how many were still ours.
+/// Releases jobs that did not run. Returns how many this worker still held.
 pub(crate) async fn release(
     link: &Link,
     ids: &[i64],
@@ -202,18 +281,18 @@ pub(crate) async fn release(
     Ok(rows.len())
 }
 
-/// Ends the lease of a generation when a transaction of a handler finished its last job.
+/// Ends the lease of a generation whose last job a handler's transaction finished.
 pub(crate) async fn settle(link: &Link, generation: Generation) -> Result<(), CallError> {
     link.query("select leasehold.settle($1)", &[(&generation.0, Type::INT8)]).await?;
     Ok(())
 }
 
-/// What became of jobs whose finish had no reply.
+/// Returns what became of jobs whose finish had no reply.
 pub(crate) async fn explain(
     link: &Link,
     ids: &[i64],
     generation: Generation,
-) -> Result<Vec<(JobId, Fate)>, CallError> {
+) -> Result<Vec<(JobId, FinishState)>, CallError> {
     let rows = link
         .query(
             "select job_id, state from leasehold.explain_finish($1, $2)",
@@ -224,11 +303,32 @@ pub(crate) async fn explain(
         .iter()
         .map(|row| {
             let fate = match row.get(1) {
-                "held" => Fate::Held,
-                "finished" => Fate::Finished,
-                _ => Fate::Lost,
+                "held" => FinishState::Held,
+                "finished" => FinishState::Finished,
+                _ => FinishState::Lost,
             };
             (JobId(row.get(0)), fate)
         })
         .collect())
+}
+
+/// Returns how this generation ended a job that [`explain`] reports as finished. `None`: it was put
+/// back.
+pub(crate) async fn ended_as(
+    link: &Link,
+    id: JobId,
+    generation: Generation,
+) -> Result<Option<Finished>, CallError> {
+    let rows = link
+        .query(
+            "select leasehold.ended_as($1, $2)",
+            &[(&id.0, Type::INT8), (&generation.0, Type::INT8)],
+        )
+        .await?;
+    Ok(match rows.first().map(|row| row.get(0)) {
+        Some("completed") => Some(Finished::Completed),
+        Some("cancelled") => Some(Finished::Cancelled),
+        Some("buried") => Some(Finished::Buried),
+        _ => None,
+    })
 }

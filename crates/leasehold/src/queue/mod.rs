@@ -1,9 +1,10 @@
 //! The queue's verbs, each a thin call of one SQL function: enqueue, claim, finish.
 
 pub mod bulk;
-mod check;
+pub(crate) mod check;
 pub(crate) mod claim;
+pub(crate) mod cursors;
 pub mod enqueue;
 pub(crate) mod finish;
-pub(crate) mod lanes;
-mod moment;
+pub mod moment;
+pub(crate) mod next_due;

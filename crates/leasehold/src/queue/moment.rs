@@ -1,17 +1,17 @@
-//! A moment exactly as Postgres keeps it, infinities and far futures included.
+//! A timestamp exactly as Postgres stores it, infinities and far futures included.
 
 use jiff::Timestamp;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-/// Microseconds since 2000-01-01 UTC. Anyone may insert any timestamp; reading one must not fail.
+/// Microseconds since 2000-01-01 UTC. Any client may insert any timestamp; reading one must not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Moment(pub(crate) i64);
+pub struct Moment(pub(crate) i64);
 
 const UNIX_EPOCH_IN_2000: i64 = 946_684_800_000_000;
 
 impl Moment {
-    /// The nearest timestamp that a calendar can show.
-    pub(crate) fn to_timestamp(self) -> Timestamp {
+    /// Returns the nearest timestamp that a calendar can show.
+    pub fn to_timestamp(self) -> Timestamp {
         let nearest = if self.0 < 0 { Timestamp::MIN } else { Timestamp::MAX };
         Timestamp::from_microsecond(self.0.saturating_add(UNIX_EPOCH_IN_2000)).unwrap_or(nearest)
     }

@@ -1,18 +1,19 @@
-//! Slots: which are due, and what becomes of those that were missed.
+//! Slots: which are due, and what becomes of missed ones.
 
 use jiff::Timestamp;
-use tokio_postgres::types::{Json, Type};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
 
-use super::{Clockwork, Missed, Schedule, ScheduleError};
+use super::{CronSchedule, Missed, ScheduleError};
 use crate::error::CallError;
 use crate::job::JobId;
 use crate::link::Link;
 
-/// Missed slots are counted up to this many; the rest is passed over uncounted. With [`Missed::All`]
-/// nothing is counted: each slot fires, one at every look, however many there are.
+/// The most missed slots that are counted; the rest is skipped uncounted. With [`Missed::All`] nothing
+/// is counted: each slot fires, one per tick, however many there are.
 const MOST_MISSED: usize = 1000;
 
-/// What to do about one schedule. Pure: the caller brings the time.
+/// What to do about one schedule. Pure: the caller passes the time.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Firing {
     /// The slot that the database must still be at.
@@ -22,9 +23,9 @@ pub(crate) struct Firing {
     pub(crate) with_job: bool,
 }
 
-/// How a schedule at `next_slot` moves on at `now`; nothing when it is not due.
+/// Returns how a schedule at `next_slot` advances at `now`; `None` if it is not due.
 pub(crate) fn firing(
-    clockwork: &Clockwork,
+    cron_schedule: &CronSchedule,
     missed: Missed,
     next_slot: Timestamp,
     now: Timestamp,
@@ -32,18 +33,18 @@ pub(crate) fn firing(
     if next_slot > now {
         return Ok(None);
     }
-    let following = clockwork.next_after(next_slot)?;
+    let following = cron_schedule.next_after(next_slot)?;
     if following > now || missed == Missed::All {
-        // On time, or one of many: fire this slot and go on to the next.
+        // On time, or one of many: fire this slot and advance to the next.
         return Ok(Some(Firing { from: next_slot, to: following, passed: 0, with_job: true }));
     }
     let mut latest = following;
     let mut passed = 1;
     loop {
-        let next = clockwork.next_after(latest)?;
+        let next = cron_schedule.next_after(latest)?;
         if next > now {
             let with_job = missed == Missed::Once;
-            // The latest slot that passed counts as the one that fires.
+            // The latest missed slot counts as the one that fires.
             return Ok(Some(Firing { from: next_slot, to: next, passed, with_job }));
         }
         latest = next;
@@ -54,75 +55,98 @@ pub(crate) fn firing(
     }
 }
 
-/// Stores what the worker declares. A changed cron or zone starts from its next slot; everything
-/// else that people set (pause, history) stays.
-pub(crate) async fn declare(link: &Link, schedule: &Schedule) -> Result<(), CallError> {
-    // From the database's clock, which also decides when the slot is due.
-    let rows = link.query("select statement_timestamp()", &[]).await?;
-    let Some(now) = rows.first().map(|row| row.get::<_, Timestamp>(0)) else { return Ok(()) };
-    let next = Clockwork::parse(&schedule.cron, &schedule.zone)
-        .and_then(|clockwork| clockwork.next_after(now));
-    let next = match next {
-        Ok(next) => next,
-        Err(error) => {
-            tracing::warn!(schedule = schedule.name, %error, "a schedule is not stored");
-            return Ok(());
-        }
-    };
-    link.query(
-        include_str!("../../queries/declare_schedule.sql"),
-        &[
-            (&schedule.name, Type::TEXT),
-            (&schedule.cron, Type::TEXT),
-            (&schedule.zone, Type::TEXT),
-            (&schedule.queue, Type::TEXT),
-            (&schedule.job_name, Type::TEXT),
-            (&Json(&schedule.kwargs), Type::JSONB),
-            (&schedule.priority, Type::INT4),
-            (&schedule.missed.as_str(), Type::TEXT),
-            (&next, Type::TIMESTAMPTZ),
-        ],
-    )
-    .await?;
-    Ok(())
+/// The result of one tick.
+#[derive(Debug, Default)]
+pub(crate) struct Looked {
+    pub(crate) fired: Vec<(String, JobId)>,
+    /// Schedules that cannot fire, each with the reason. The others fired all the same.
+    pub(crate) failed: Vec<(String, String)>,
 }
 
-/// Fires every slot that is due. Answers with what it enqueued.
-pub(crate) async fn fire_due(link: &Link) -> Result<Vec<(String, JobId)>, CallError> {
-    let due = link.query(include_str!("../../queries/due_schedules.sql"), &[]).await?;
-    let mut fired = Vec::new();
-    for row in due {
-        let (name, cron, zone): (String, String, String) = (row.get(0), row.get(1), row.get(2));
-        let missed = row.get::<_, &str>(3).parse().unwrap_or_default();
-        let (next_slot, now): (Timestamp, Timestamp) = (row.get(4), row.get(5));
-        let planned = Clockwork::parse(&cron, &zone)
-            .and_then(|clockwork| firing(&clockwork, missed, next_slot, now));
-        let firing = match planned {
-            Ok(Some(firing)) => firing,
-            Ok(None) => continue,
-            Err(error) => {
-                tracing::warn!(schedule = name, %error, "a schedule cannot fire");
-                continue;
-            }
+/// Schedules per statement. The next statement continues after them, so that the others fire however
+/// many cannot.
+const PAGE: usize = 100;
+/// Pages per tick: ten thousand schedules.
+const MOST_PAGES: usize = 100;
+
+/// Fires every slot that is due. A fault in one schedule does not affect the others.
+pub(crate) async fn fire_due(link: &Link) -> Result<Looked, CallError> {
+    let mut looked = Looked::default();
+    let mut after = None::<(Timestamp, String)>;
+    for _ in 0..MOST_PAGES {
+        let (slot, name) = match &after {
+            Some((slot, name)) => (Some(*slot), Some(name.as_str())),
+            None => (None, None),
         };
-        let made = link
-            .query(
-                "select leasehold.fire_schedule($1, $2, $3, $4, $5)",
-                &[
-                    (&name, Type::TEXT),
-                    (&firing.from, Type::TIMESTAMPTZ),
-                    (&firing.to, Type::TIMESTAMPTZ),
-                    (&firing.passed, Type::INT8),
-                    (&firing.with_job, Type::BOOL),
-                ],
-            )
-            .await?;
-        let job: Option<i64> = made.first().and_then(|row| row.get(0));
-        if let Some(job) = job.filter(|job| *job > 0) {
-            fired.push((name, JobId(job)));
+        let sql = include_str!("../../queries/due_schedules.sql");
+        let due = link.query(sql, &[(&slot, Type::TIMESTAMPTZ), (&name, Type::TEXT)]).await?;
+        for row in &due {
+            let name: String = row.get(0);
+            match fire(link, row).await {
+                Ok(Some(job)) => looked.fired.push((name, job)),
+                Ok(None) => {}
+                Err(Failed::This(why)) => looked.failed.push((name, why)),
+                Err(Failed::All(error)) => return Err(error),
+            }
+        }
+        if due.len() < PAGE {
+            break;
+        }
+        after = due.last().map(|row| (row.get(4), row.get(0)));
+    }
+    Ok(looked)
+}
+
+/// Why a schedule did not fire.
+enum Failed {
+    /// This schedule cannot fire.
+    This(String),
+    /// The connection broke, or the database did not reply.
+    All(CallError),
+}
+
+impl From<CallError> for Failed {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Database(_) if error.was_refused() => Self::This(error.to_string()),
+            error => Self::All(error),
         }
     }
-    Ok(fired)
+}
+
+/// Fires one schedule. Returns `None` if another worker did, or if its slots are skipped.
+async fn fire(link: &Link, row: &Row) -> Result<Option<JobId>, Failed> {
+    let (name, cron, zone): (&str, &str, &str) = (row.get(0), row.get(1), row.get(2));
+    let missed = row.get::<_, &str>(3).parse().unwrap_or_default();
+    let (next_slot, now): (Timestamp, Timestamp) = (row.get(4), row.get(5));
+    let planned = CronSchedule::parse(cron, zone).and_then(|cron_schedule| {
+        let planned = firing(&cron_schedule, missed, next_slot, now)?;
+        match planned {
+            Some(firing) => Ok(firing),
+            // Not due, and last advanced at a time in the future: the clock was set back. Slots count
+            // from now on again, instead of waiting for the clock to catch up.
+            None => {
+                tracing::warn!(schedule = name, %next_slot, "the clock of the database went back");
+                let to = cron_schedule.next_after(now)?;
+                Ok(Firing { from: next_slot, to, passed: 0, with_job: false })
+            }
+        }
+    });
+    let firing = planned.map_err(|error| Failed::This(error.to_string()))?;
+    let made = link
+        .query(
+            "select leasehold.fire_schedule($1, $2, $3, $4, $5)",
+            &[
+                (&name, Type::TEXT),
+                (&firing.from, Type::TIMESTAMPTZ),
+                (&firing.to, Type::TIMESTAMPTZ),
+                (&firing.passed, Type::INT8),
+                (&firing.with_job, Type::BOOL),
+            ],
+        )
+        .await?;
+    let job: Option<i64> = made.first().and_then(|row| row.get(0));
+    Ok(job.filter(|job| *job > 0).map(JobId))
 }
 
 #[cfg(test)]
@@ -134,8 +158,8 @@ mod tests {
         text.parse().expect("a timestamp")
     }
 
-    fn hourly() -> Clockwork {
-        Clockwork::parse("0 * * * *", "UTC").expect("hourly")
+    fn hourly() -> CronSchedule {
+        CronSchedule::parse("0 * * * *", "UTC").expect("hourly")
     }
 
     #[test]
@@ -160,7 +184,7 @@ mod tests {
     #[test]
     fn g4_a_time_that_does_not_exist_and_one_that_comes_twice_fire_once() {
         // Berlin: on 2026-03-29 02:00-03:00 is skipped, on 2026-10-25 it comes twice.
-        let nightly = Clockwork::parse("30 2 * * *", "Europe/Berlin").expect("nightly");
+        let nightly = CronSchedule::parse("30 2 * * *", "Europe/Berlin").expect("nightly");
         let mut slot = at("2026-03-28T12:00:00Z");
         let mut days = Vec::new();
         for _ in 0..2 {
@@ -175,12 +199,19 @@ mod tests {
     }
 
     #[test]
+    fn a_pattern_that_matches_no_date_never_fires() {
+        let never = CronSchedule::parse("0 0 31 2 *", "UTC").expect("five fields");
+        let error = never.next_after(at("2026-10-24T12:00:00Z")).expect_err("no such day");
+        assert_eq!(error.to_string(), "cron \"0 0 31 2 *\" never fires: no date matches it");
+    }
+
+    #[test]
     fn a_hostile_cron_is_refused() {
         for bad in ["", "* *", "0 0 1--100000000 * *", "99 * * * *", &"*/1,".repeat(200)] {
-            assert!(Clockwork::parse(bad, "UTC").is_err(), "{bad}");
+            assert!(CronSchedule::parse(bad, "UTC").is_err(), "{bad}");
         }
         assert!(matches!(
-            Clockwork::parse("* * * * *", "Mars/Olympus"),
+            CronSchedule::parse("* * * * *", "Mars/Olympus"),
             Err(ScheduleError::Zone(_))
         ));
     }

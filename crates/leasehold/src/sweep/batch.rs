@@ -1,17 +1,17 @@
-//! A batch: rows that one claim holds, as a handler sees them.
+//! A batch: the rows of one claim, as a handler sees them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_postgres::Row;
 
-use super::finish::Desk;
+use super::finish::SweepSession;
 use super::prepare::SweepError;
 use crate::job::Generation;
 
 /// Rows of one claim.
 ///
-/// What the handler says nothing about is finished when it returns `Ok`.
+/// Rows that the handler does not fail, bury or finish are finished when it returns `Ok`.
 #[derive(Clone)]
 pub struct Batch(Arc<Inner>);
 
@@ -19,14 +19,14 @@ struct Inner {
     rows: Vec<Row>,
     keys: Vec<String>,
     token: Generation,
-    desk: Arc<Desk>,
+    session: Arc<SweepSession>,
     ledger: Mutex<Ledger>,
 }
 
 /// What became of single rows.
 #[derive(Default)]
 pub(super) struct Ledger {
-    /// Finished already, or no longer ours.
+    /// Finished already, or no longer claimed by this batch.
     over: HashSet<String>,
     failed: HashMap<String, Failure>,
     pub(super) finished: u64,
@@ -37,46 +37,51 @@ pub(super) struct Ledger {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) why: String,
-    /// Another attempt is useless.
+    /// A retry is useless.
     pub(super) is_final: bool,
 }
 
-/// How many of the rows that were asked for are finished, and which were lost.
+/// How many of the given rows are finished, and which were lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SweptRows {
     pub done: u64,
-    /// Someone else owns these rows now; what they do will count.
+    /// Another worker owns these rows now, and its result counts.
     pub lost: Vec<String>,
 }
 
 impl Batch {
-    pub(super) fn new(rows: Vec<Row>, keys: Vec<String>, token: i64, desk: Arc<Desk>) -> Self {
+    pub(super) fn new(
+        rows: Vec<Row>,
+        keys: Vec<String>,
+        token: i64,
+        session: Arc<SweepSession>,
+    ) -> Self {
         let ledger = Mutex::default();
-        Self(Arc::new(Inner { rows, keys, token: Generation(token), desk, ledger }))
+        Self(Arc::new(Inner { rows, keys, token: Generation(token), session, ledger }))
     }
 
-    /// The declared columns of each row, in the order of [`Batch::keys`].
+    /// Returns the declared columns of each row, in the order of [`Batch::keys`].
     pub fn rows(&self) -> &[Row] {
         &self.0.rows
     }
 
-    /// The key of each row, as text.
+    /// Returns the key of each row, as text.
     pub fn keys(&self) -> &[String] {
         &self.0.keys
     }
 
-    /// The number of this claim. It grows with every claim, so an outside system that keeps the
-    /// largest it has seen can refuse a worker that came too late.
+    /// Returns the number of this claim. It grows with every claim, so an outside system that remembers
+    /// the largest it has seen can refuse a worker that comes too late.
     pub fn token(&self) -> Generation {
         self.0.token
     }
 
-    /// This row could not be handled: it is tried again later, a bounded number of times.
+    /// Fails a row: it is retried later, until it has failed `max_attempts` times.
     pub fn fail(&self, key: &str, why: impl std::fmt::Display) {
         self.note(key, why.to_string(), false);
     }
 
-    /// This row cannot be handled, now or later: it is set aside at once.
+    /// Buries a row that cannot be handled, now or later: it is dead at once.
     pub fn bury(&self, key: &str, why: impl std::fmt::Display) {
         self.note(key, why.to_string(), true);
     }
@@ -85,17 +90,17 @@ impl Batch {
         self.ledger().failed.insert(key.to_owned(), Failure { why, is_final });
     }
 
-    /// Says that this worker is alive: the watchdog's time begins anew for every row that is not over
-    /// yet. Call it from time to time when a batch is slow. Rows that were lost already are named;
-    /// leave them alone.
+    /// Restarts the watchdog's time for every row that is not finished or failed yet. Call it from time
+    /// to time when a batch is slow. Returns the rows that were lost already; do not work on them any
+    /// more.
     pub async fn renew(&self) -> Result<SweptRows, SweepError> {
         let open = self.open();
-        let renewed = self.0.desk.renew(&open, self.0.token).await?;
+        let renewed = self.0.session.renew(&open, self.0.token).await?;
         self.put_down(&renewed.lost, false);
         Ok(renewed)
     }
 
-    /// Finishes some rows early, with everything that `finishing` says about them.
+    /// Finishes some rows early, together with the `finishing` statement.
     pub async fn finish<K: AsRef<str>>(&self, keys: &[K]) -> Result<SweptRows, SweepError> {
         let open: HashSet<String> = self.open().into_iter().collect();
         let asked: Vec<String> = keys
@@ -103,7 +108,7 @@ impl Batch {
             .map(|key| key.as_ref().to_owned())
             .filter(|key| open.contains(key))
             .collect();
-        let swept = self.0.desk.finish(&asked, self.0.token).await?;
+        let swept = self.0.session.finish(&asked, self.0.token).await?;
         let lost: HashSet<&String> = swept.lost.iter().collect();
         let done: Vec<String> = asked.iter().filter(|key| !lost.contains(key)).cloned().collect();
         self.put_down(&done, true);
@@ -118,7 +123,7 @@ impl Batch {
         ledger.over.extend(keys.iter().cloned());
     }
 
-    /// Keys that nothing was said about.
+    /// Returns the keys that are neither finished, lost nor failed.
     pub(super) fn open(&self) -> Vec<String> {
         let ledger = self.ledger();
         if ledger.over.is_empty() && ledger.failed.is_empty() {
@@ -129,7 +134,7 @@ impl Batch {
         self.0.keys.iter().filter(is_open).cloned().collect()
     }
 
-    /// Rows that the handler gave up, and that are not over for another reason.
+    /// Returns the rows that the handler failed, unless they are finished or lost.
     pub(super) fn failures(&self) -> Vec<(String, Failure)> {
         let ledger = self.ledger();
         if ledger.failed.is_empty() {

@@ -1,4 +1,4 @@
-//! What to sweep: a table of yours, its columns, and what to do with due rows.
+//! The declaration of a sweep: the user's table, its columns, and the handler of due rows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use super::batch::Batch;
 use super::gate::Gate;
 use super::pass::COUNT_EVERY;
-use super::prepare::SweepError;
+use super::prepare::{CALL_LIMIT, SweepError};
 use super::when::{Clock, When};
 use crate::job::{Backoff, check_queue_name};
 use crate::worker::JobError;
@@ -17,7 +17,7 @@ use crate::worker::JobError;
 pub(super) type Handler =
     Arc<dyn Fn(Batch) -> BoxFuture<'static, Result<(), JobError>> + Send + Sync>;
 
-/// The three words of a status column.
+/// The three values of a status column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct States {
     pub(super) waiting: String,
@@ -35,7 +35,7 @@ impl States {
     }
 }
 
-/// A sweep over a table of yours.
+/// A sweep over a table of the user.
 ///
 /// ```
 /// use leasehold::sweep::{States, Sweep, When};
@@ -78,12 +78,13 @@ pub struct Sweep {
     pub(super) gate: Gate,
     pub(super) loops: usize,
     pub(super) count_every: Duration,
+    pub(super) limit: Duration,
     pub(super) finishing: Option<String>,
     pub(super) handler: Option<Handler>,
 }
 
 impl Sweep {
-    /// A sweep of a name, which has the form of a queue's, over `table` or `schema.table`.
+    /// Creates a sweep over `table` or `schema.table`. Its name has the form of a queue name.
     pub fn new(name: impl Into<String>, table: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -106,6 +107,7 @@ impl Sweep {
             gate: Gate::none(),
             loops: 1,
             count_every: COUNT_EVERY,
+            limit: CALL_LIMIT,
             finishing: None,
             handler: None,
         }
@@ -119,111 +121,119 @@ impl Sweep {
         self.loops
     }
 
-    /// The column that tells rows apart: unique and not null, of any type; shown as text.
+    /// Sets the key column, which identifies a row: unique and not null, of any type; shown as text.
     /// Default: `id`.
     pub fn key(mut self, column: impl Into<String>) -> Self {
         self.key = column.into();
         self
     }
 
-    /// SQL that says of a row whether it is due. Your own text: nothing in it is quoted, so never
-    /// build it from what users wrote.
+    /// Sets the SQL condition for due rows. The text is used as it is, without quoting, so never build
+    /// it from user input.
     pub fn due(mut self, predicate: impl Into<String>) -> Self {
         self.due = predicate.into();
         self
     }
 
-    /// The column in whose order rows are taken; the index of waiting rows begins with it.
+    /// Sets the column in whose order rows are claimed; the index of waiting rows begins with it.
     pub fn order_by(mut self, column: impl Into<String>) -> Self {
         self.order = column.into();
         self
     }
 
-    /// The column that holds the state of a row, and its three words.
+    /// Sets the column that holds the state of a row, and its three values.
     pub fn status(mut self, column: impl Into<String>, states: States) -> Self {
         self.status = column.into();
         self.states = states;
         self
     }
 
-    /// The `timestamptz` column that says since when a row is claimed. Default: `claimed_at`.
+    /// Sets the `timestamptz` column that holds the time of the claim. Default: `claimed_at`.
     pub fn claimed_at(mut self, column: impl Into<String>) -> Self {
         self.claimed_at = column.into();
         self
     }
 
-    /// The `bigint` column that holds the fence: which claim a row belongs to. Default: `claim`.
+    /// Sets the `bigint` column that holds the fence: the claim that a row belongs to. Default:
+    /// `claim`.
     pub fn claim(mut self, column: impl Into<String>) -> Self {
         self.claim = column.into();
         self
     }
 
-    /// Columns that the handler gets, in this order.
+    /// Sets the columns that the handler gets, in this order.
     pub fn columns<C: Into<String>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
         self.columns = columns.into_iter().map(Into::into).collect();
         self
     }
 
-    /// How many rows one claim takes. Larger: fewer round trips, and more rows that wait for the
-    /// watchdog when a worker dies. Default: 1000.
+    /// Sets how many rows one claim takes. A larger number needs fewer round trips, but more rows wait
+    /// for the watchdog when a worker dies. Default: 1000.
     pub fn batch(mut self, rows: u32) -> Self {
         self.batch = rows;
         self
     }
 
-    /// Rows claimed for longer than this go back. Shorter: sooner after a crash, and a slow worker
-    /// loses its rows sooner; see [`Batch::renew`]. Default: 2 h.
+    /// Sets how long a row may be claimed before the watchdog resets it. A shorter time recovers sooner
+    /// from a crash, but a slow worker loses its rows sooner; see [`Batch::renew`]. Default: 2 h.
     pub fn watchdog_after(mut self, time: Duration) -> Self {
         self.watchdog_after = time;
         self
     }
 
-    /// How often the watchdog looks, across all workers. Default: 1 min.
+    /// Sets how often the watchdog runs, across all workers. Default: 1 min.
     pub fn watchdog_every(mut self, interval: Duration) -> Self {
         self.watchdog_every = interval;
         self
     }
 
-    /// At most so many rows go back in one run of the watchdog: a clock that jumps must not bring
-    /// everything back at once. Default: 100 000.
+    /// Sets the most rows that one run of the watchdog resets: a clock that jumps must not reset all
+    /// rows at once. Default: 100 000.
     pub fn watchdog_most(mut self, rows: u32) -> Self {
         self.watchdog_most = rows;
         self
     }
 
-    /// How often a row may fail before it is set aside as dead. Default: 5.
+    /// Sets how often a row may fail before it is dead. Default: 5.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = attempts;
         self
     }
 
-    /// How long a failed row waits: doubling from `first` to `cap`. Default: 5 min to 6 h.
+    /// Sets how long a failed row waits: doubling from `first` to `cap`. Default: 5 min to 6 h.
     pub fn backoff(mut self, first: Duration, cap: Duration) -> Self {
         self.backoff = Backoff::doubling(first, cap);
         self
     }
 
-    /// When the sweep runs. Default: every night at midnight, UTC.
+    /// Sets when the sweep runs. Default: every night at midnight, UTC.
     pub fn when(mut self, when: When) -> Self {
         self.when = when;
         self
     }
 
-    /// What spreads claims out. Default: nothing; rows that others have locked are skipped anyway.
+    /// Sets the gate that spreads claims out. Default: none; claims skip locked rows anyway.
     pub fn gate(mut self, gate: Gate) -> Self {
         self.gate = gate;
         self
     }
 
-    /// How many loops one worker runs, each with a connection of its own. Default: 1.
+    /// Sets how many loops one worker runs, each with its own connection. Default: 1.
     pub fn loops(mut self, loops: usize) -> Self {
         self.loops = loops;
         self
     }
 
-    /// SQL that runs in the statement that finishes rows, and that may read them as `finished`, with
-    /// all columns of the table: counts, jobs to enqueue, whatever must happen exactly once. One
-    /// statement, which may begin with `with`. Your own text, as in [`Sweep::due`].
+    /// Sets the timeout of one statement of the sweep. A finish that takes longer is retried in halves.
+    /// Default: 30 s.
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Sets SQL that runs in the statement that finishes rows. It may read them as `finished`, with all
+    /// columns of the table: counts, jobs to enqueue, anything that must happen exactly once. One
+    /// statement, which may begin with `with`. The text is used as it is, as in [`Sweep::due`].
     ///
     /// ```
     /// # use leasehold::sweep::Sweep;
@@ -240,9 +250,9 @@ impl Sweep {
         self
     }
 
-    /// What to do with a batch before its rows are finished. It may run again for the same rows: when
-    /// the worker dies, or is slower than the watchdog. An error fails every row that was not
-    /// finished yet.
+    /// Sets the handler of a batch, which runs before its rows are finished. It may run again for the
+    /// same rows: when the worker dies, or is slower than the watchdog. An error fails every row that
+    /// was not finished yet.
     pub fn handle<F, Fut>(mut self, handler: F) -> Self
     where
         F: Fn(Batch) -> Fut + Send + Sync + 'static,
@@ -252,7 +262,7 @@ impl Sweep {
         self
     }
 
-    /// Finds what is wrong with the declaration itself, before any table is asked.
+    /// Finds errors in the declaration itself, before it is compared with the table.
     pub(super) fn check(&self) -> Result<(), SweepError> {
         let wrong =
             |what: String| Err(SweepError::Declaration(format!("sweep {:?}: {what}", self.name)));
@@ -283,6 +293,10 @@ impl Sweep {
             (self.watchdog_most > 0, "watchdog_most must be at least 1"),
             (!self.watchdog_after.is_zero(), "watchdog_after must be longer than nothing"),
             (!self.watchdog_every.is_zero(), "watchdog_every must be longer than nothing"),
+            (
+                (Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&self.limit),
+                "limit must be between 1 s and 1 h",
+            ),
             (
                 self.when.0 != Clock::Every(Duration::ZERO),
                 "a continuous sweep needs a pause, such as When::continuous(Duration::from_secs(1))",

@@ -1,20 +1,21 @@
-//! What `finishing` says, made part of the statement that finishes rows.
+//! Makes the `finishing` text part of the statement that finishes rows.
 //!
-//! Postgres allows statements that write only at the top level of `with`. So the parts of a text
-//! that begins with `with` become parts of ours, and its last statement becomes one more.
+//! Postgres allows statements that write only at the top level of `with`. So the entries of a text that
+//! begins with `with` become entries of the finishing statement, and its last statement becomes one
+//! more.
 
-/// The parts of a text: `with` entries to put among ours, the last statement, and whether somebody
-/// must read its result for it to run.
+/// The parts of a text: its `with` entries, its last statement, and whether that statement runs only if
+/// its result is read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Effect<'a> {
     pub(super) entries: Option<&'a str>,
     pub(super) last: &'a str,
-    /// A `select` runs only when its rows are asked for; one that writes always runs.
+    /// A `select` runs only when its rows are read; a statement that writes always runs.
     pub(super) is_read: bool,
 }
 
-/// Takes a text apart. Nothing is understood but parentheses, quotes and comments: Postgres checks
-/// the rest when the statement is prepared.
+/// Splits a text. It understands only parentheses, quotes and comments: Postgres checks the rest when
+/// the statement is prepared.
 pub(super) fn take_apart(text: &str) -> Effect<'_> {
     let text = text.trim().trim_end_matches(';').trim_end();
     let (entries, last) = match strip_word(text, "with") {
@@ -37,7 +38,7 @@ fn strip_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
     (head.eq_ignore_ascii_case(word) && ends).then_some(rest)
 }
 
-/// Where the entries end: after a closing parenthesis that no comma and no `as` follows.
+/// Returns where the entries end: after a closing parenthesis that no comma and no `as` follows.
 fn end_of_entries(text: &str) -> usize {
     let mut depth = 0_usize;
     let mut at = 0;
@@ -70,7 +71,7 @@ fn without_comments(text: &str) -> &str {
     text
 }
 
-/// How long the string, the quoted name or the comment is that begins here.
+/// Returns the length of the string, quoted name or comment that begins here.
 fn quoted(text: &str) -> Option<usize> {
     let until = |start: usize, end: &str| {
         let inside = text.get(start..)?;

@@ -1,12 +1,16 @@
-//! Finishing a batch: under the fence, once, and with the effect that belongs to it.
+//! Finishes a batch: under the fence, once, and together with its `finishing` statement.
 //!
 //! # What can go wrong
-//! - The reply is lost: asking again finds nothing to finish; rows that carry our claim and are done
-//!   are ours, the others are lost.
-//! - Postgres refuses because of one row: the batch is halved until that row is alone, and it fails
-//!   by itself.
+//! - The reply is lost: the retry finds nothing to finish. Done rows that carry this claim were
+//!   finished by it; the others are lost.
+//! - Postgres refuses because of one row: the batch is halved until that row is alone, and only it
+//!   fails.
+//! - The `finishing` statement runs into the timeout: the batch is halved, and later batches are
+//!   finished in parts of the size that worked, which grow again while they are quick.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
@@ -15,17 +19,20 @@ use super::batch::{Failure, SweptRows};
 use super::prepare::{Prepared, SweepError, int};
 use crate::error::{CallError, describe, storable};
 use crate::job::Generation;
-use crate::link::{Link, Patience};
+use crate::link::{Link, ReconnectBackoff};
 
-/// A finish without an answer is tried so often, over about half a minute; then the watchdog has it.
+/// How often a finish without a response is tried, over about half a minute; then the watchdog resets
+/// its rows.
 const TRIES: u32 = 20;
-/// So many rows may be refused one by one. More of them, and the rest fails with the last reason.
+/// How many rows may be refused one by one. Beyond that, the rest fails with the last reason.
 const REFUSALS: usize = 20;
 
-/// One loop's session with what is said over it.
-pub(super) struct Desk {
+/// One loop's session with its statements.
+pub(super) struct SweepSession {
     pub(super) link: Link,
     pub(super) prepared: Prepared,
+    /// The most rows of one finish: fewer after one that took too long.
+    most: AtomicUsize,
 }
 
 /// How a whole batch ended.
@@ -36,33 +43,111 @@ pub(super) struct Ended {
     pub(super) refused: Vec<(String, Failure)>,
 }
 
-impl Desk {
-    /// Finishes rows. Those that it did not find under this claim are lost, and not tried again.
+impl SweepSession {
+    pub(super) fn new(link: Link, prepared: Prepared) -> Self {
+        Self { link, prepared, most: AtomicUsize::new(usize::MAX) }
+    }
+
+    /// Finishes rows. Rows that are not found under this claim are lost, and not retried.
     pub(super) async fn finish(
         &self,
         keys: &[String],
         token: Generation,
     ) -> Result<SweptRows, SweepError> {
-        if keys.is_empty() {
-            return Ok(SweptRows::default());
+        let Ended { done, lost, .. } = self.finish_parts(keys, token, false).await?;
+        Ok(SweptRows { done, lost })
+    }
+
+    /// Finishes rows; if Postgres refuses them, finds the rows that it refuses.
+    pub(super) async fn finish_or_part(
+        &self,
+        keys: &[String],
+        token: Generation,
+    ) -> Result<Ended, SweepError> {
+        self.finish_parts(keys, token, true).await
+    }
+
+    async fn finish_parts(
+        &self,
+        keys: &[String],
+        token: Generation,
+        part_refused: bool,
+    ) -> Result<Ended, SweepError> {
+        let mut ended = Ended::default();
+        let most = self.most.load(Ordering::Relaxed).max(1);
+        let mut parts: Vec<&[String]> = keys.chunks(most).rev().collect();
+        while let Some(part) = parts.pop() {
+            let began = Instant::now();
+            let error = match self.finish_part(part, token).await {
+                Ok(swept) => {
+                    ended.done += swept.done;
+                    ended.lost.extend(swept.lost);
+                    if began.elapsed() < self.prepared.sweep.limit / 4 {
+                        self.may_take_more(part.len());
+                    }
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let slow = is_slow(&error);
+            let refused = match &error {
+                CallError::Database(error) => part_refused && error.as_db_error().is_some(),
+                _ => false,
+            };
+            if part.len() > 1 && (slow || refused && ended.refused.len() < REFUSALS) {
+                let (left, right) = part.split_at(part.len() / 2);
+                parts.extend([right, left]);
+                if slow {
+                    self.most.store(right.len(), Ordering::Relaxed);
+                    let (sweep, rows) = (&self.prepared.sweep.name, part.len());
+                    tracing::warn!(sweep, rows, %error, "a finish took too long; its halves are tried");
+                }
+            } else if refused {
+                let failure = Failure { why: unfinished(&error), is_final: false };
+                ended.refused.extend(part.iter().map(|key| (key.clone(), failure.clone())));
+            } else {
+                return Err(error.into());
+            }
         }
+        Ok(ended)
+    }
+
+    /// Doubles the size of parts after a full-sized part was finished quickly.
+    fn may_take_more(&self, rows: usize) {
+        let most = self.most.load(Ordering::Relaxed);
+        if rows >= most {
+            self.most.store(most.saturating_mul(2), Ordering::Relaxed);
+        }
+    }
+
+    /// Finishes rows with one statement.
+    async fn finish_part(
+        &self,
+        keys: &[String],
+        token: Generation,
+    ) -> Result<SweptRows, CallError> {
         let sql = &self.prepared.statements.finish;
-        let mut patience = Patience::default();
-        let mut tries = 1;
+        let mut backoff = ReconnectBackoff::default();
+        let (mut tries, mut unanswered) = (1, 0);
         let done = loop {
             let params = [
                 (&keys as _, Type::TEXT_ARRAY),
                 (&token.0 as _, Type::INT8),
                 (&self.prepared.sweep.name as _, Type::TEXT),
             ];
-            match self.link.query(sql, &params).await {
+            let error = match self.link.query(sql, &params).await {
                 Ok(rows) => break rows.first().map_or(0, |row| row.get::<_, i64>(0)),
-                Err(error) if tries < TRIES && passes(&error) => {
-                    tries += 1;
-                    tokio::time::sleep(patience.next_wait()).await;
-                }
-                Err(error) => return Err(error.into()),
+                Err(error) => error,
+            };
+            unanswered += u32::from(matches!(error, CallError::TimedOut(_)));
+            // One timeout may be the network. After two, the statement may be too large: behind a
+            // pooler the server does not know the timeout, so only the client stops waiting.
+            let too_large = unanswered > 1 && keys.len() > 1;
+            if too_large || tries >= TRIES || !passes(&error) {
+                return Err(error);
             }
+            tries += 1;
+            tokio::time::sleep(backoff.next_wait()).await;
         };
         let done = u64::try_from(done).unwrap_or(0);
         if done == keys.len() as u64 {
@@ -71,8 +156,8 @@ impl Desk {
         self.sort_out(keys, token).await
     }
 
-    /// Tells what this claim has finished from what it has lost.
-    async fn sort_out(&self, keys: &[String], token: Generation) -> Result<SweptRows, SweepError> {
+    /// Separates what this claim has finished from what it has lost.
+    async fn sort_out(&self, keys: &[String], token: Generation) -> Result<SweptRows, CallError> {
         let sql = &self.prepared.statements.finished_by;
         let params = [(&keys as _, Type::TEXT_ARRAY), (&token.0 as _, Type::INT8)];
         let rows = self.link.query(sql, &params).await?;
@@ -81,39 +166,7 @@ impl Desk {
         Ok(SweptRows { done: done.len() as u64, lost })
     }
 
-    /// Finishes rows; when Postgres refuses them, finds the ones that it refuses.
-    pub(super) async fn finish_or_part(
-        &self,
-        keys: &[String],
-        token: Generation,
-    ) -> Result<Ended, SweepError> {
-        let mut ended = Ended::default();
-        let mut parts = vec![keys];
-        while let Some(part) = parts.pop() {
-            match self.finish(part, token).await {
-                Ok(swept) => {
-                    ended.done += swept.done;
-                    ended.lost.extend(swept.lost);
-                }
-                Err(SweepError::Call(CallError::Database(error)))
-                    if error.as_db_error().is_some() =>
-                {
-                    if part.len() == 1 || ended.refused.len() >= REFUSALS {
-                        let why = format!("it could not be finished: {}", describe(&error));
-                        let failure = Failure { why, is_final: false };
-                        ended.refused.extend(part.iter().map(|key| (key.clone(), failure.clone())));
-                    } else {
-                        let (left, right) = part.split_at(part.len() / 2);
-                        parts.extend([right, left]);
-                    }
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(ended)
-    }
-
-    /// Begins the watchdog's time anew.
+    /// Restarts the watchdog's time.
     pub(super) async fn renew(
         &self,
         keys: &[String],
@@ -127,8 +180,8 @@ impl Desk {
         Ok(SweptRows { done: held.len() as u64, lost })
     }
 
-    /// Notes that rows failed. Rows that are no longer ours are not touched. Says how many were
-    /// noted, and how many of them are dead.
+    /// Records failed rows. Rows that this claim no longer holds are not touched. Returns how many were
+    /// recorded, and how many of them are dead.
     pub(super) async fn fail(
         &self,
         failures: &[(String, Failure)],
@@ -151,14 +204,14 @@ impl Desk {
             (&sweep.backoff.first.as_secs_f64() as _, Type::FLOAT8),
             (&sweep.backoff.cap.as_secs_f64() as _, Type::FLOAT8),
         ];
-        let mut patience = Patience::default();
+        let mut backoff = ReconnectBackoff::default();
         let mut tries = 1;
         let rows = loop {
             match self.link.query(&self.prepared.statements.fail, &params).await {
                 Ok(rows) => break rows,
                 Err(error) if tries < TRIES && passes(&error) => {
                     tries += 1;
-                    tokio::time::sleep(patience.next_wait()).await;
+                    tokio::time::sleep(backoff.next_wait()).await;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -168,19 +221,37 @@ impl Desk {
     }
 }
 
-/// Whether it may work the next time: no answer, or a refusal that has to do with the moment.
+/// Returns whether the statement ran into the timeout of the server or the client. A smaller one may
+/// not.
+fn is_slow(error: &CallError) -> bool {
+    match error {
+        CallError::TimedOut(_) => true,
+        CallError::Database(error) => error.code() == Some(&SqlState::QUERY_CANCELED),
+        CallError::Connect(_) => false,
+    }
+}
+
+fn unfinished(error: &CallError) -> String {
+    match error {
+        CallError::Database(error) => format!("it could not be finished: {}", describe(error)),
+        error => format!("it could not be finished: {error}"),
+    }
+}
+
+/// Returns whether a retry may succeed: no response, or a refusal that is temporary.
 fn passes(error: &CallError) -> bool {
     match error {
         CallError::TimedOut(_) | CallError::Connect(_) => true,
         CallError::Database(error) => match error.code() {
             None => true,
             Some(code) => {
-                // Connections, resources, operators, and collisions with other transactions.
-                // Not a statement that took too long: a smaller one may not.
+                // Connections, resources, operator intervention, and conflicts with other transactions.
+                // Not a statement that took too long: it needs a smaller one, not a retry.
                 *code != SqlState::QUERY_CANCELED
                     && (["08", "53", "57", "40"].iter().any(|class| code.code().starts_with(class))
                         || *code == SqlState::LOCK_NOT_AVAILABLE
-                        // A plan that a migration has changed; the next session knows.
+                        // A migration has changed the table under a cached plan; a new session plans
+                        // again.
                         || *code == SqlState::FEATURE_NOT_SUPPORTED)
             }
         },

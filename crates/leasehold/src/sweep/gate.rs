@@ -1,16 +1,16 @@
-//! Gates: who may fetch and mark rows just now.
+//! Gates: limit which worker may fetch and mark rows at a time.
 //!
-//! Many workers that claim at the same moment step around each other's locked rows; a gate lets one
-//! of them in at a time instead. That is all it does.
+//! Many workers that claim at the same moment skip each other's locked rows; a gate admits one of them
+//! at a time instead. That is all it does.
 //!
 //! # What is true
-//! - Nothing depends on it. A gate that lets everybody in changes nothing but speed, and one that
-//!   lets nobody in is passed by after a bounded wait.
-//! - It is held while rows are fetched and marked, never while they are worked on.
+//! - No guarantee depends on it. A gate that admits every claim changes only the speed. If a gate admits
+//!   none, claims bypass it after a bounded wait.
+//! - A claim holds it while rows are fetched and marked, never while they are handled.
 //!
 //! # What can go wrong
-//! - The service behind it does not answer: a call takes 200 ms at most, and after a few of those
-//!   nobody asks for a while.
+//! - The service behind it does not answer: a call takes 200 ms at most, and after three of those,
+//!   claims bypass the gate for 15 s.
 
 use std::fmt;
 use std::pin::Pin;
@@ -19,28 +19,28 @@ use std::time::{Duration, Instant};
 
 use crate::breaker::{Breaker, Question};
 
-/// No question to a gate takes longer.
+/// The timeout of a call to a gate.
 const CALL_LIMIT: Duration = Duration::from_millis(200);
-/// A loop waits so long for a busy gate, then claims without it.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// After so many questions in vain, nobody asks for a while.
+/// How long a loop waits for a busy gate before it claims without it.
+const GATE_TIMEOUT: Duration = Duration::from_secs(1);
+/// After this many failed calls or waits in vain in a row, claims bypass the gate for `OPEN_FOR`.
 const FAILURES: u32 = 3;
 const OPEN_FOR: Duration = Duration::from_secs(15);
 
-/// What a gate says.
+/// The response of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     Granted,
-    /// Someone else is inside; ask again in a moment.
+    /// Another claim is inside; ask again in a moment.
     Busy,
-    /// There is no saying.
+    /// The gate cannot decide.
     Unavailable,
 }
 
 pub type Asking<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
 pub type Leaving<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// A gate of your own. `pass` is new for every entry.
+/// A custom gate. `pass` is new for every entry.
 pub trait ClaimGate: Send + Sync + 'static {
     fn ask<'a>(&'a self, sweep: &'a str, pass: &'a str) -> Asking<'a>;
     fn leave<'a>(&'a self, sweep: &'a str, pass: &'a str) -> Leaving<'a>;
@@ -61,13 +61,13 @@ enum Kind {
 }
 
 impl Gate {
-    /// No gate: claims step around each other's rows.
+    /// Returns no gate: claims skip each other's rows.
     pub fn none() -> Self {
         Self::of(Kind::None)
     }
 
-    /// An advisory lock of Postgres, `(7306, a number made from the sweep's name)`, for as long as
-    /// the statement that claims.
+    /// Returns a gate by an advisory lock of Postgres, `(7306, a number made from the sweep's name)`,
+    /// held for the duration of the claim's statement.
     pub fn advisory() -> Self {
         Self::of(Kind::Advisory)
     }
@@ -80,13 +80,13 @@ impl Gate {
         Self { kind, breaker: Arc::new(Breaker::new(FAILURES, FAILURES, OPEN_FOR)) }
     }
 
-    /// A way through the gate, for one claim.
+    /// Starts one claim's way through the gate.
     pub(super) fn approach(&self) -> Approach<'_> {
         let now = Instant::now();
         Approach {
             gate: self,
             question: self.breaker.ask(now).ok(),
-            until: now + PATIENCE,
+            until: now + GATE_TIMEOUT,
             pause: Duration::from_millis(4),
         }
     }
@@ -102,27 +102,27 @@ impl fmt::Debug for Gate {
     }
 }
 
-/// How a claim goes through.
+/// How a claim passes the gate.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Entry {
-    /// With nothing in hand.
+    /// Without a permit.
     Free,
-    /// Let in; to be given back.
+    /// With a permit, which must be returned.
     Pass(String),
-    /// By the lock in the claim's own statement.
+    /// With the advisory lock in the claim's own statement.
     Locking,
 }
 
 pub(super) struct Approach<'a> {
     gate: &'a Gate,
-    /// `None`: nobody asks for a while, or how it went was said.
+    /// `None`: the breaker is open, or the result was already reported.
     question: Option<Question<'a>>,
     until: Instant,
     pause: Duration,
 }
 
 impl Approach<'_> {
-    /// Waits for its turn, but not for ever.
+    /// Waits to be admitted, for about `GATE_TIMEOUT` at most.
     pub(super) async fn enter(&mut self, sweep: &str) -> Entry {
         let gate = match &self.gate.kind {
             Kind::None => return Entry::Free,
@@ -150,7 +150,7 @@ impl Approach<'_> {
         }
     }
 
-    /// Waits a moment before the next question. False: that was long enough, go on without.
+    /// Waits before the next call. Returns false after `GATE_TIMEOUT`: claim without the gate.
     pub(super) async fn wait(&mut self) -> bool {
         if Instant::now() >= self.until {
             self.tell(false);
@@ -161,7 +161,7 @@ impl Approach<'_> {
         true
     }
 
-    /// The lock in the statement was free.
+    /// Records that the statement got the advisory lock.
     pub(super) fn locked(&mut self) {
         self.tell(true);
     }
@@ -174,7 +174,7 @@ impl Approach<'_> {
 
     pub(super) async fn leave(&self, sweep: &str, entry: Entry) {
         if let (Kind::Custom(gate), Entry::Pass(pass)) = (&self.gate.kind, entry) {
-            // Left standing it ends by itself.
+            // An entry that is not given back expires.
             let _ = tokio::time::timeout(CALL_LIMIT, gate.leave(sweep, &pass)).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Adding to a table what a sweep needs.
+//! Adds to a table what a sweep needs.
 
 use tokio_postgres::Client;
 
@@ -9,7 +9,7 @@ use crate::error::CallError;
 
 impl Sweep {
     /// Adds the columns and the two partial indexes that are missing, in one transaction. For
-    /// migrations: it locks the table while it builds the indexes. What is there stays as it is.
+    /// migrations: it locks the table while it builds the indexes. What exists stays as it is.
     pub async fn install(sweep: &Sweep, client: &mut Client) -> Result<(), SweepError> {
         sweep.check()?;
         let script = install_sql(sweep);
@@ -19,7 +19,7 @@ impl Sweep {
         Ok(())
     }
 
-    /// What [`Sweep::install`] runs, for people who keep their own migrations.
+    /// Returns the SQL that [`Sweep::install`] runs, for programs with their own migrations.
     pub fn install_sql(&self) -> Result<String, SweepError> {
         self.check()?;
         Ok(install_sql(self))
@@ -52,7 +52,7 @@ fn install_sql(sweep: &Sweep) -> String {
     .concat()
 }
 
-/// Postgres cuts names at 63 bytes, and two long ones could then be the same.
+/// Shortens a name: Postgres cuts names at 63 bytes, and two long ones could then be equal.
 pub(crate) fn short(name: &str) -> String {
     if name.len() <= 63 {
         return name.to_owned();

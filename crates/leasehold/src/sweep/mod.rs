@@ -1,29 +1,30 @@
-//! Sweeps: rows of your own table, worked on in batches, each finished once.
+//! Sweeps: handle rows of the user's own table in batches, and finish each row once.
 //!
-//! A row waits, is claimed, is done: three words in a status column of yours. A worker claims due
-//! rows in batches, does what is to be done outside, and finishes them under a fence; the watchdog
-//! brings back what a dead worker left.
+//! A row is waiting, claimed or done: three values in the table's status column. A worker claims due
+//! rows in batches, handles them, and finishes them under a fence; the watchdog resets rows that a dead
+//! worker left claimed.
 //!
 //! # In reading order
-//! `declare` says what to sweep, `statements` turns that into SQL, `prepare` checks it against the
-//! table, `run` joins what is due, `pass` is the loop, `batch` is what a handler sees, `finish` ends a batch, `watchdog`
-//! brings rows back, `gate` spreads claims out.
+//! `declare` holds the declaration, `statements` turns it into SQL, `prepare` checks it against the
+//! table, `run` joins a run that is due, `pass` is the loop, `batch` is what a handler sees, `finish`
+//! ends a batch, `watchdog` resets rows, `gate` spreads claims out.
 //!
 //! # What is true
 //! - A row is claimed by one statement that locks what it picks and skips what others have locked.
-//! - Finishing matches the row's claim, which is new at every claim. Who lost it changes nothing.
-//! - What `finishing` says happens in the statement that finishes: with it, or not at all.
-//! - Gates, clocks of workers and the watchdog decide only when something happens, never whether it
+//! - Finishing matches the row's claim, which is new at every claim. A worker that lost the claim
+//!   changes nothing.
+//! - The `finishing` SQL runs in the statement that finishes rows: both happen, or neither.
+//! - Gates, workers' clocks and the watchdog decide only when something happens, never whether it
 //!   happens once.
 //!
 //! # What can go wrong
-//! - A worker dies in the middle: its rows stay claimed until the watchdog's time is up.
-//! - A worker is slower than that: its finish matches nothing, and the rows belong to the next one.
-//! - A handler fails: its rows wait and are tried again, a bounded number of times.
+//! - A worker dies while it handles rows: they stay claimed until the watchdog's time is up.
+//! - A worker is slower than that: its finish matches nothing, and the rows belong to the next claim.
+//! - A handler fails: its rows wait and are retried, a bounded number of times.
 
 mod batch;
+mod counts;
 mod declare;
-mod due;
 mod effect;
 mod finish;
 mod gate;
@@ -44,7 +45,7 @@ pub use declare::{States, Sweep};
 pub use gate::{Answer, Asking, ClaimGate, Gate, Leaving};
 pub use pass::SweepReport;
 pub use prepare::SweepError;
-pub use stored::watch_by_name;
+pub use stored::{Watched, watch_by_name};
 pub use watchdog::WatchReport;
 pub use when::When;
 

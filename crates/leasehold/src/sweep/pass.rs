@@ -1,12 +1,12 @@
 //! One pass: claim a batch, handle it, finish it, until nothing is due.
 //!
 //! # What is true
-//! - A pass reads on from the last row it claimed, and ends only when a look from the start finds
-//!   nothing: rows that came back or were late are before that place.
+//! - A pass reads on from the last row it claimed, and ends only when a claim from the start finds
+//!   nothing: rows that were reset or committed late come before that cursor.
 //!
 //! # What can go wrong
-//! - Every batch fails, because something outside is down: the loop waits longer and longer, so that
-//!   not every row of the table becomes a failure.
+//! - Every batch fails, because an outside system is down: the loop waits longer after each one, so
+//!   that not every row of the table becomes a failure.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -19,20 +19,20 @@ use tokio_postgres::types::Type;
 
 use super::batch::{Batch, Failure};
 use super::declare::Sweep;
-use super::finish::Desk;
+use super::finish::SweepSession;
 use super::gate::Entry;
 use super::prepare::{Prepared, SweepError};
 use crate::events::{Event, Events};
 use crate::worker::JobError;
 
-/// Counts are written, and a pause is noticed, this often unless somebody says otherwise.
+/// How often counts are stored, and a pause is noticed, by default.
 pub(super) const COUNT_EVERY: Duration = Duration::from_secs(1);
-/// The wait after the first batch that failed as a whole; doubling up to the second.
+/// The wait after the first batch that failed as a whole, and the cap up to which it doubles.
 const BRAKE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
 
 impl Sweep {
-    /// How often a loop writes down what it did and looks whether the sweep is paused. Shorter: a pause
-    /// is heeded sooner, and there is one small statement more each time. Default: 1 s.
+    /// Sets how often a loop stores its counts and checks whether the sweep is paused. A shorter time
+    /// notices a pause sooner, at the cost of one small statement each time. Default: 1 s.
     pub fn count_every(mut self, pause: Duration) -> Self {
         self.count_every = pause;
         self
@@ -45,38 +45,43 @@ pub struct SweepReport {
     pub batches: u64,
     pub claimed: u64,
     pub finished: u64,
-    /// Failed, and tried again later unless dead.
+    /// Failed, and retried later unless dead.
     pub failed: u64,
-    /// Of the failed: set aside until someone redrives them.
+    /// Of the failed: dead until an operator redrives them.
     pub dead: u64,
-    /// Handled, but the claim had been taken back: someone else's work counts.
+    /// Handled, but the claim had been reset: another worker's result counts.
     pub lost: u64,
     /// The pass ended because the sweep is paused.
     pub paused: bool,
 }
 
-/// One way through the table.
+/// One pass over the table.
 pub(super) struct Pass {
-    desk: Arc<Desk>,
+    session: Arc<SweepSession>,
     events: Events,
     stop: watch::Receiver<bool>,
-    /// The last place of the last claim. None: from the start.
+    /// The cursor: the last place of the last claim. None: from the start.
     place: Option<String>,
     pub(super) report: SweepReport,
     counted: SweepReport,
     count_at: Instant,
-    /// Batches in a row that failed as a whole.
+    /// Consecutive batches that failed as a whole.
     failing: u32,
 }
 
 impl Pass {
-    pub(super) fn new(desk: Arc<Desk>, events: Events, stop: watch::Receiver<bool>) -> Self {
-        let count_at = Instant::now() + desk.prepared.sweep.count_every;
+    pub(super) fn new(
+        session: Arc<SweepSession>,
+        events: Events,
+        stop: watch::Receiver<bool>,
+    ) -> Self {
+        let count_at = Instant::now() + session.prepared.sweep.count_every;
         let (report, counted) = Default::default();
-        Self { desk, events, stop, place: None, report, counted, count_at, failing: 0 }
+        Self { session, events, stop, place: None, report, counted, count_at, failing: 0 }
     }
 
-    /// Goes on until a look from the start finds nothing: true. False: told to stop.
+    /// Claims and handles batches. Returns true when a claim from the start finds nothing, false when
+    /// it must stop.
     pub(super) async fn run(&mut self) -> Result<bool, SweepError> {
         if !self.goes_on().await? {
             return Ok(false);
@@ -104,7 +109,7 @@ impl Pass {
 
     /// Claims the next rows, through the gate.
     async fn claim(&mut self) -> Result<Option<Batch>, SweepError> {
-        let sweep = &self.desk.prepared.sweep;
+        let sweep = &self.session.prepared.sweep;
         let mut approach = sweep.gate.approach();
         let rows = loop {
             let entry = approach.enter(&sweep.name).await;
@@ -120,7 +125,7 @@ impl Pass {
                 approach.locked();
                 break rows;
             }
-            // False only makes the next entry a free one.
+            // If this returns false, the next entry is a free one.
             approach.wait().await;
         };
         let at = sweep.columns.len();
@@ -131,28 +136,28 @@ impl Pass {
         self.place = first.get(at + 2);
         self.report.batches += 1;
         self.report.claimed += keys.len() as u64;
-        Ok(Some(Batch::new(rows, keys, token, Arc::clone(&self.desk))))
+        Ok(Some(Batch::new(rows, keys, token, Arc::clone(&self.session))))
     }
 
     async fn fetch(&self, is_locking: bool) -> Result<Vec<Row>, SweepError> {
-        let Prepared { sweep, statements, .. } = &self.desk.prepared;
+        let Prepared { sweep, statements, .. } = &self.session.prepared;
         let most = i64::from(sweep.batch);
         let rows = match (&self.place, is_locking) {
             (None, locking) => {
                 let sql = if locking { &statements.claim_gated } else { &statements.claim };
-                self.desk.link.query(sql, &[(&most, Type::INT8)]).await?
+                self.session.link.query(sql, &[(&most, Type::INT8)]).await?
             }
             (Some(place), locking) => {
                 let sql = if locking { &statements.claim_on_gated } else { &statements.claim_on };
                 let params = [(&most as _, Type::INT8), (place as _, Type::TEXT)];
-                self.desk.link.query(sql, &params).await?
+                self.session.link.query(sql, &params).await?
             }
         };
         Ok(rows)
     }
 
     async fn handle(&mut self, batch: Batch) -> Result<(), SweepError> {
-        let (sweep, token) = (self.desk.prepared.sweep.clone(), batch.token());
+        let (sweep, token) = (self.session.prepared.sweep.clone(), batch.token());
         let rows = batch.keys().len();
         self.events.send(|| Event::SweepClaimed { sweep: sweep.name.clone(), token, rows });
         let said = match &sweep.handler {
@@ -171,12 +176,12 @@ impl Pass {
             let failure = Failure { why: error.text, is_final: error.permanent };
             failures.extend(open.drain(..).map(|key| (key, failure.clone())));
         }
-        let ended = self.desk.finish_or_part(&open, token).await?;
+        let ended = self.session.finish_or_part(&open, token).await?;
         failures.extend(ended.refused);
-        let (failed, dead) = self.desk.fail(&failures, token).await?;
+        let (failed, dead) = self.session.fail(&failures, token).await?;
         let (finished, lost) = {
             let ledger = batch.ledger();
-            // A failure that could not be noted: the row is not ours any more.
+            // A failure that was not recorded: this claim no longer holds the row.
             let unnoted = (failures.len() as u64).saturating_sub(failed);
             (ledger.finished + ended.done, ledger.lost + ended.lost.len() as u64 + unnoted)
         };
@@ -220,17 +225,18 @@ impl Pass {
         }
     }
 
-    /// Adds what was done since the last time to the counts of the sweep. False: it is paused.
+    /// Adds what was done since the last call to the counts of the sweep. Returns false if it is
+    /// paused.
     pub(super) async fn count(&mut self) -> Result<bool, SweepError> {
         let (now, before) = (self.report, self.counted);
         let more = |now: u64, before: u64| i64::try_from(now - before).unwrap_or(i64::MAX);
         let rows = self
-            .desk
+            .session
             .link
             .query(
                 "select leasehold.count_sweep($1, $2, $3, $4, $5)",
                 &[
-                    (&self.desk.prepared.sweep.name, Type::TEXT),
+                    (&self.session.prepared.sweep.name, Type::TEXT),
                     (&more(now.claimed, before.claimed), Type::INT8),
                     (&more(now.finished, before.finished), Type::INT8),
                     (&more(now.failed, before.failed), Type::INT8),
@@ -239,7 +245,7 @@ impl Pass {
             )
             .await?;
         self.counted = now;
-        self.count_at = Instant::now() + self.desk.prepared.sweep.count_every;
+        self.count_at = Instant::now() + self.session.prepared.sweep.count_every;
         Ok(rows.first().is_some_and(|row| row.get(0)))
     }
 }

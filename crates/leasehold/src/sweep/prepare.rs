@@ -1,4 +1,4 @@
-//! Getting a sweep ready: is the table what the declaration says, and does Postgres accept the SQL?
+//! Checks a declaration: does it match the table, and does Postgres accept the SQL?
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,16 +12,16 @@ use crate::engine::Leasehold;
 use crate::error::{CallError, ConnectError, describe};
 use crate::link::{Link, Param};
 
-/// Like every call of a worker.
+/// The default timeout of a statement, the same as for every call of a worker.
 pub(super) const CALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// For sessions that only sweep: our statements go by indexes, and statistics of a table that has
-/// just been filled or emptied say otherwise. In the order of the key, too, so that two statements
-/// about the same rows never wait for each other in a circle.
+/// For sessions that only sweep: their statements must use indexes, even where statistics of a table
+/// that was just filled or emptied suggest otherwise. Index scans also visit rows in key order, so that
+/// two statements about the same rows cannot deadlock.
 pub(crate) const SETTINGS: &str = "set enable_seqscan = off; set enable_bitmapscan = off; \
      set plan_cache_mode = force_generic_plan";
 
-// What statements are tried with.
+// Parameters for `explain`.
 const NO_TEXT: Option<String> = None;
 const NO_TEXTS: Option<Vec<String>> = None;
 const NO_BOOLS: Option<Vec<bool>> = None;
@@ -29,21 +29,28 @@ const NO_LONG: Option<i64> = None;
 const NO_INT: Option<i32> = None;
 const NO_FLOAT: Option<f64> = None;
 
-/// Why a sweep cannot run, or could not.
+/// Why a sweep cannot run, or why a call failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SweepError {
-    /// The declaration contradicts itself; the text says how to mend it.
+    /// The declaration contradicts itself; the text says how to fix it.
     #[error("{0}")]
     Declaration(String),
-    /// The table is not what the declaration says; the text says what is missing.
+    /// The table does not match the declaration; the text says what is missing.
     #[error("{0}")]
     Table(String),
-    /// The database did not answer, or refused. What was claimed comes back by the watchdog.
+    /// The database did not answer, or refused. The watchdog resets what was claimed.
     #[error("the sweep's statement failed: {0}")]
     Call(#[from] CallError),
     #[error(transparent)]
     Connect(#[from] ConnectError),
+}
+
+impl SweepError {
+    /// Returns whether Postgres itself refused a statement.
+    pub(super) fn was_refused(&self) -> bool {
+        matches!(self, Self::Call(error) if error.was_refused())
+    }
 }
 
 /// A sweep that was checked against its table.
@@ -55,24 +62,27 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Checks the declaration, the table and the statements, and stores what people look at.
+    /// Checks the declaration, the table and the statements, and stores the declaration for operators.
     pub(crate) async fn new(sweep: &Sweep, engine: &Leasehold) -> Result<Self, SweepError> {
         let link = Link::new(engine.database().clone(), CALL_LIMIT);
         let prepared = Self::looked_at(sweep, &link).await?;
         prepared.try_statements(&link).await?;
-        declare(sweep, &prepared.types, &link).await?;
+        prepared.try_key(&link).await?;
+        prepared.declare(&link).await?;
         Ok(prepared)
     }
 
     /// Checks the declaration against the table, and stores nothing.
     pub(super) async fn looked_at(sweep: &Sweep, link: &Link) -> Result<Self, SweepError> {
         sweep.check()?;
-        let types = look(sweep, link).await?;
-        Ok(Self { statements: Statements::of(sweep, &types), sweep: sweep.clone(), types })
+        let (table, types) = look(sweep, link).await?;
+        let sweep = Sweep { table, ..sweep.clone() };
+        Ok(Self { statements: Statements::of(&sweep, &types), sweep, types })
     }
 
-    /// Lets Postgres read every statement, so that a slip in `due` or `finishing` stops the start
-    /// and not the night. `explain` runs nothing, and needs no statement that a pooler would forget.
+    /// Lets Postgres parse every statement, so that an error in `due` or `finishing` fails the start
+    /// and not the nightly run. `explain` runs nothing, and needs no prepared statement, which a pooler
+    /// would lose.
     async fn try_statements(&self, link: &Link) -> Result<(), SweepError> {
         let Statements { claim, claim_on, finish, reset_stuck, reset_failed, fail, .. } =
             &self.statements;
@@ -109,21 +119,98 @@ impl Prepared {
         Ok(())
     }
 
-    /// A session for this sweep alone.
+    /// Checks that keys survive the conversion to text and back. A row whose key does not would be
+    /// claimed, and never finished.
+    async fn try_key(&self, link: &Link) -> Result<(), SweepError> {
+        let rows = link.query(&self.statements.unfound_key, &[]).await?;
+        let Some(row) = rows.first() else { return Ok(()) };
+        let Sweep { name, table, key, .. } = &self.sweep;
+        Err(SweepError::Table(format!(
+            "sweep {name:?}: the row of {table} whose {key} is {:?} is not found by that text, so that \
+             it could not be finished; use a key of another type than {}",
+            row.get::<_, Option<String>>(0).unwrap_or_default(),
+            self.types.key
+        )))
+    }
+
+    /// Opens a session for this sweep alone. The server's timeout ends a statement before the client's
+    /// does: then the statement is known to have done nothing, and a smaller one can be tried.
     pub(super) fn link(&self, engine: &Leasehold) -> Link {
-        Link::with_settings(engine.database().clone(), CALL_LIMIT, SETTINGS)
+        let limit = self.sweep.limit;
+        let server_limit = (limit * 5 / 6).as_millis().max(1);
+        let settings = format!("{SETTINGS}; set statement_timeout = {server_limit}");
+        Link::with_settings(engine.database().clone(), limit, settings)
+    }
+
+    /// Stores the declaration. The database refuses one that takes another sweep's rows, or another
+    /// role's sweep.
+    async fn declare(&self, link: &Link) -> Result<(), SweepError> {
+        let Self { sweep, types, .. } = self;
+        // The database's clock decides which night is next.
+        let now = link.query("select statement_timestamp()", &[]).await?;
+        let first_run =
+            now.first().and_then(|row| sweep.when.next_after(row.get::<_, Timestamp>(0)));
+        let (cron, zone) = sweep.when.cron_and_zone();
+        let (batch, attempts) = (int(sweep.batch), int(sweep.max_attempts));
+        let sql = "select leasehold.declare_sweep($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
+               $13, make_interval(secs => $14), make_interval(secs => $15), $16, $17, $18, \
+               make_interval(secs => $19), $20)";
+        let stored = link
+            .query(
+                sql,
+                &[
+                    (&sweep.name, Type::TEXT),
+                    (&sweep.table, Type::TEXT),
+                    (&sweep.key, Type::TEXT),
+                    (&types.key, Type::TEXT),
+                    (&sweep.order, Type::TEXT),
+                    (&sweep.status, Type::TEXT),
+                    (&sweep.states.waiting, Type::TEXT),
+                    (&sweep.states.claimed, Type::TEXT),
+                    (&sweep.states.done, Type::TEXT),
+                    (&sweep.claimed_at, Type::TEXT),
+                    (&sweep.claim, Type::TEXT),
+                    (&batch, Type::INT4),
+                    (&attempts, Type::INT4),
+                    (&sweep.watchdog_after.as_secs_f64(), Type::FLOAT8),
+                    (&sweep.watchdog_every.as_secs_f64(), Type::FLOAT8),
+                    (&i64::from(sweep.watchdog_most), Type::INT8),
+                    (&cron, Type::TEXT),
+                    (&zone, Type::TEXT),
+                    (&sweep.when.every(), Type::FLOAT8),
+                    (&first_run, Type::TIMESTAMPTZ),
+                ],
+            )
+            .await;
+        match stored {
+            Ok(_) => Ok(()),
+            Err(CallError::Database(error))
+                if error.code().is_some_and(|code| code.code() == "LH002") =>
+            {
+                Err(SweepError::Declaration(format!(
+                    "sweep {:?}: {}",
+                    sweep.name,
+                    describe(&error)
+                )))
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
 struct Column {
+    /// The type without a length: `character`.
+    base: Option<String>,
+    /// The whole type: `character(26)`.
     kind: Option<String>,
     not_null: bool,
     unique: bool,
     partial_index: bool,
 }
 
-/// Compares the declaration with the catalogue. Every error says what to do.
-pub(super) async fn look(sweep: &Sweep, link: &Link) -> Result<Types, SweepError> {
+/// Compares the declaration with the catalogue. Every error says what to do. Returns the table with its
+/// schema, and the types of its key and order columns.
+async fn look(sweep: &Sweep, link: &Link) -> Result<(String, Types), SweepError> {
     let quoted = table(&sweep.table);
     let wanted = [&sweep.key, &sweep.order, &sweep.status, &sweep.claimed_at, &sweep.claim];
     let names: Vec<&str> = wanted.into_iter().chain(&sweep.columns).map(String::as_str).collect();
@@ -139,7 +226,13 @@ pub(super) async fn look(sweep: &Sweep, link: &Link) -> Result<Types, SweepError
             "there is no table {quoted}; create it, or write it as schema.table"
         )));
     };
-    if first.get::<_, &str>(0) != "r" || first.get::<_, bool>(5) {
+    let (schema, relation): (&str, &str) = (first.get("schema"), first.get("relation"));
+    if schema.contains('.') {
+        return Err(wrong(format!(
+            "the schema {schema:?} of {quoted} has a dot in its name; rename it"
+        )));
+    }
+    if first.get::<_, &str>("relkind") != "r" || first.get::<_, bool>("inherited") {
         return Err(wrong(format!(
             "{quoted} is not a plain table; sweep each partition or child by itself"
         )));
@@ -148,12 +241,13 @@ pub(super) async fn look(sweep: &Sweep, link: &Link) -> Result<Types, SweepError
         .iter()
         .map(|row| {
             let column = Column {
-                kind: row.get(2),
-                not_null: row.get::<_, Option<bool>>(3).unwrap_or(false),
-                unique: row.get(4),
-                partial_index: row.get(6),
+                base: row.get("base"),
+                kind: row.get("type"),
+                not_null: row.get::<_, Option<bool>>("attnotnull").unwrap_or(false),
+                unique: row.get("is_unique"),
+                partial_index: row.get("partial_index"),
             };
-            (row.get(1), column)
+            (row.get("name"), column)
         })
         .collect();
     let add = |column: &str, kind: &str| {
@@ -172,7 +266,8 @@ pub(super) async fn look(sweep: &Sweep, link: &Link) -> Result<Types, SweepError
     for (column, needed) in
         [(&sweep.claimed_at, "timestamp with time zone"), (&sweep.claim, "bigint")]
     {
-        let kind = of(column, add(column, needed))?;
+        of(column, add(column, needed))?;
+        let kind = columns.get(&**column).and_then(|column| column.base.as_deref()).unwrap_or("");
         if kind != needed {
             return Err(wrong(format!("{quoted}.{column} is {kind}; it must be {needed}")));
         }
@@ -196,45 +291,7 @@ pub(super) async fn look(sweep: &Sweep, link: &Link) -> Result<Types, SweepError
             );
         }
     }
-    Ok(Types { key, order })
-}
-
-async fn declare(sweep: &Sweep, types: &Types, link: &Link) -> Result<(), SweepError> {
-    // The database's clock says which night is next.
-    let now = link.query("select statement_timestamp()", &[]).await?;
-    let first_run = now.first().and_then(|row| sweep.when.next_after(row.get::<_, Timestamp>(0)));
-    let (cron, zone) = sweep.when.cron_and_zone();
-    let (batch, attempts) = (int(sweep.batch), int(sweep.max_attempts));
-    let sql = "select leasehold.declare_sweep($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
-               $13, make_interval(secs => $14), make_interval(secs => $15), $16, $17, $18, \
-               make_interval(secs => $19), $20)";
-    link.query(
-        sql,
-        &[
-            (&sweep.name, Type::TEXT),
-            (&sweep.table, Type::TEXT),
-            (&sweep.key, Type::TEXT),
-            (&types.key, Type::TEXT),
-            (&sweep.order, Type::TEXT),
-            (&sweep.status, Type::TEXT),
-            (&sweep.states.waiting, Type::TEXT),
-            (&sweep.states.claimed, Type::TEXT),
-            (&sweep.states.done, Type::TEXT),
-            (&sweep.claimed_at, Type::TEXT),
-            (&sweep.claim, Type::TEXT),
-            (&batch, Type::INT4),
-            (&attempts, Type::INT4),
-            (&sweep.watchdog_after.as_secs_f64(), Type::FLOAT8),
-            (&sweep.watchdog_every.as_secs_f64(), Type::FLOAT8),
-            (&i64::from(sweep.watchdog_most), Type::INT8),
-            (&cron, Type::TEXT),
-            (&zone, Type::TEXT),
-            (&sweep.when.every(), Type::FLOAT8),
-            (&first_run, Type::TIMESTAMPTZ),
-        ],
-    )
-    .await?;
-    Ok(())
+    Ok((format!("{schema}.{relation}"), Types { key, order }))
 }
 
 pub(super) fn int(number: u32) -> i32 {

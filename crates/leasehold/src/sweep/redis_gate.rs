@@ -1,11 +1,10 @@
-//! The gate in Redis: a key that lives half a minute, taken with SET NX, given back only by whoever
-//! took it.
+//! The gate in Redis: a key with a lifetime of 30 s, set with SET NX, and deleted only by its holder.
 //!
 //! # What can go wrong
-//! - The holder is paused past the key's life, or Redis forgets the key: two claims run at once, and
+//! - The holder is paused past the key's lifetime, or Redis loses the key: two claims run at once, and
 //!   Postgres keeps them apart.
-//! - Redis is away or slow: the question ends after a fifth of a second and the claim goes on
-//!   without it.
+//! - Redis is down or slow: the call times out after at most 200 ms, and the claim runs without the
+//!   gate.
 
 use std::time::Duration;
 
@@ -16,19 +15,20 @@ use tokio::sync::Mutex;
 use super::gate::{Answer, Asking, ClaimGate, Gate, Leaving};
 use super::prepare::SweepError;
 
-/// Fetching and marking takes a moment; a holder that died is forgotten after this.
+/// Fetching and marking is short; the key of a dead holder expires after this.
 const TTL_MILLIS: u64 = 30_000;
 
-/// Shorter than the gate's own limit, so that a connection that hangs is noticed here.
+/// Shorter than the gate's own timeout, so that a connection that hangs is noticed here.
 const LIMIT: Duration = Duration::from_millis(150);
 
-/// Deletes the key only if it still holds our pass: by then it may be another holder's.
+/// Deletes the key only if it still holds this pass: by then it may be another holder's.
 const GIVE_BACK: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then \
      return redis.call('del', KEYS[1]) else return 0 end";
 
 impl Gate {
-    /// A lock in Redis around fetching and marking, at a URL such as `redis://host:6379/0`. Nothing
-    /// is asked before the first claim. The key is `leasehold:sweep:` and the sweep's name.
+    /// Returns a gate by a lock in Redis around fetching and marking, at a URL such as
+    /// `redis://host:6379/0`. Connects at the first claim. The key is `leasehold:sweep:` and the
+    /// sweep's name.
     pub fn redis(url: &str) -> Result<Self, SweepError> {
         let client = redis::Client::open(url).map_err(|error| {
             SweepError::Declaration(format!(
@@ -45,8 +45,8 @@ struct RedisGate {
 }
 
 impl RedisGate {
-    /// Sends one command. A connection that failed, or did not answer in time, is thrown away: the
-    /// next question opens another.
+    /// Sends one command. Drops a connection that failed, or did not answer in time: the next call
+    /// opens another.
     async fn call<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> redis::RedisResult<T> {
         let mut connection = self.connection().await?;
         let answer = command.query_async(&mut connection).await;
@@ -93,7 +93,7 @@ impl ClaimGate for RedisGate {
         Box::pin(async move {
             let mut give_back = redis::cmd("EVAL");
             give_back.arg(GIVE_BACK).arg(1).arg(key(sweep)).arg(pass);
-            // Left standing it ends by itself.
+            // A key that is not deleted expires.
             let _: redis::RedisResult<i64> = self.call(&give_back).await;
         })
     }

@@ -1,51 +1,55 @@
-//! The SQL of one sweep. Pure: a declaration and two types go in, text comes out.
+//! The SQL of one sweep. Pure: it takes a declaration and two types, and returns text.
 //!
 //! # What is true
-//! - Names are quoted by us. The three words are literals, so that the partial indexes fit.
+//! - Names are quoted here. The three states are literals, so that the partial indexes match.
 //! - Every write names the state and, once claimed, the claim that it expects.
 //! - A write finds its rows by key or by row address. `is(…)` hides the state from the planner there:
-//!   otherwise it may walk a whole partial index, with the remains of every row that was in it,
-//!   because statistics say that few rows are in that state.
+//!   otherwise it may scan a whole partial index, with the dead tuples of every row that was in it,
+//!   because statistics suggest that few rows are in that state.
 
 use super::declare::{States, Sweep};
 use super::effect::take_apart;
-use super::watchdog_sql::{clamp, note_due, reset_failed, reset_stuck};
+use super::watchdog_sql::{clamp, note_claimed, note_due, reset_failed, reset_stuck};
 
-/// What the catalogue says about the table.
+/// The column types, from the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Types {
     pub(crate) key: String,
     pub(crate) order: String,
 }
 
-/// Everything that is said to the swept table.
+/// Every statement on the swept table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Statements {
-    /// $1 rows at most. From the first waiting row.
+    /// $1 limit. From the first waiting row.
     pub(crate) claim: String,
-    /// $1 rows at most, $2 the last place: reads on from there.
+    /// $1 limit, $2 the cursor: reads on from there.
     pub(crate) claim_on: String,
-    /// The same two behind the advisory lock; the last column says whether it was free.
+    /// The same two behind the advisory lock; the last column is whether it was free.
     pub(crate) claim_gated: String,
     pub(crate) claim_on_gated: String,
-    /// $1 keys, $2 claim, $3 sweep. Says how many rows were finished.
+    /// $1 keys, $2 claim, $3 sweep. Returns how many rows were finished.
     pub(crate) finish: String,
-    /// $1 keys, $2 claim. The keys that this claim has finished.
+    /// $1 keys, $2 claim. Returns the keys that this claim has finished.
     pub(crate) finished_by: String,
-    /// $1 keys, $2 claim. The keys that this claim still holds, for longer now.
+    /// $1 keys, $2 claim. Renews the claim; returns the keys that it still holds.
     pub(crate) renew: String,
     /// $1 keys, $2 claim, $3 texts, $4 final, $5 sweep, $6 attempts, $7 first wait, $8 longest.
     pub(crate) fail: String,
     /// $1 sweep, $2 slot, $3 next slot, or $4 a pause. No row: something is due.
     pub(crate) close: String,
-    /// $1 sweep, $2 seconds, $3 rows at most. Says how many went back.
+    /// $1 sweep, $2 seconds, $3 limit. Returns how many rows were reset.
     pub(crate) reset_stuck: String,
-    /// $1 sweep, $2 rows at most. Says how many went back.
+    /// $1 sweep, $2 limit. Returns how many rows were reset.
     pub(crate) reset_failed: String,
-    /// $1 rows at most. Claims without a time, or with one to come, count from now.
+    /// $1 limit. Sets the time of claims without one, or with one in the future, to now.
     pub(crate) clamp: String,
-    /// $1 sweep, $2 rows at most. Writes down how many are due.
+    /// $1 sweep, $2 limit. Stores how many rows are due.
     pub(crate) note_due: String,
+    /// $1 sweep, $2 limit, $3 seconds. Stores how many rows are claimed, and how many for too long.
+    pub(crate) note_claimed: String,
+    /// Returns the key of a row that its own text does not find again. No row: the key is usable.
+    pub(crate) unfound_key: String,
 }
 
 /// The class of the advisory lock; the second number is made from the sweep's name.
@@ -64,12 +68,12 @@ pub(crate) fn literal(text: &str) -> String {
     }
 }
 
-/// `schema.table` or `table`, quoted.
+/// Quotes `schema.table` or `table`.
 pub(crate) fn table(name: &str) -> String {
     name.splitn(2, '.').map(ident).collect::<Vec<_>>().join(".")
 }
 
-/// The second half of the advisory key: FNV-1a, so that it is the same in every release.
+/// Returns the second half of the advisory key: FNV-1a, so that it is the same in every release.
 pub(crate) fn gate_key(sweep: &str) -> i32 {
     let hash = sweep
         .bytes()
@@ -77,7 +81,7 @@ pub(crate) fn gate_key(sweep: &str) -> i32 {
     hash.cast_signed()
 }
 
-/// The names and words of one table, quoted.
+/// The names and states of one table, quoted.
 pub(super) struct Words {
     pub(super) table: String,
     pub(super) key: String,
@@ -92,12 +96,12 @@ pub(super) struct Words {
 }
 
 impl Words {
-    /// The state, hidden from the planner; see the head of this file.
+    /// Returns the condition on the state, hidden from the planner; see the head of this file.
     pub(super) fn is(&self, word: &str) -> String {
         format!("case when {} = {word} then true else false end", self.status)
     }
 
-    /// The rows of `$1` that claim `$2` holds.
+    /// Returns the condition for the rows of `$1` that claim `$2` holds.
     fn ours(&self) -> String {
         let Self { key, key_type, claim, .. } = self;
         let is_claimed = self.is(&self.claimed);
@@ -135,6 +139,8 @@ impl Statements {
             reset_failed: reset_failed(&words),
             clamp: clamp(&words),
             note_due: note_due(&sweep.due, &words),
+            note_claimed: note_claimed(&words),
+            unfound_key: unfound_key(&words),
         }
     }
 }
@@ -156,7 +162,7 @@ fn claim(sweep: &Sweep, words: &Words, read_on: &str, gate: Option<i32>) -> Stri
             ") select c.*, g.won from leasehold_gate g left join leasehold_claimed c on true",
         ),
     };
-    // The claim's number is drawn when the rows are locked: drawn before, a claim that was held up
+    // The claim's number is drawn after the rows are locked. If it were drawn before, a delayed claim
     // could give rows a lower number than a claim that overtook it.
     format!(
         "with {lock}leasehold_picked as materialized (\
@@ -186,7 +192,7 @@ fn finish(finishing: Option<&str>, words: &Words) -> String {
             let last = effect.last;
             let read =
                 if effect.is_read { ", (select count(*) from leasehold_effect)" } else { "" };
-            // Kept whole: what its rows say is of no interest, that they are made is.
+            // Materialized, so that every row is produced although none is used.
             let kept = if effect.is_read { "materialized " } else { "" };
             let effect = format!("{entries}\n, leasehold_effect as {kept}(\n{last}\n)");
             ("*".to_owned(), effect, read)
@@ -222,7 +228,7 @@ fn renew(words: &Words) -> String {
 fn fail(words: &Words) -> String {
     let Words { table, key, .. } = words;
     let ours = words.ours();
-    // Locked: the watchdog must not give them back between the look and the note.
+    // Locked: the watchdog must not reset them between the check and the record.
     format!(
         "with mine as materialized (\
              select {key}::text as key from {table} where {ours} order by {key} for no key update\
@@ -239,10 +245,19 @@ fn fail(words: &Words) -> String {
 
 fn close(due: &str, words: &Words) -> String {
     let Words { table, status, waiting, .. } = words;
-    // Rows that someone else has locked are still there: the run goes on until they are seen to.
+    // Rows that another transaction has locked still count: the run continues until they are handled.
     format!(
         "select leasehold.close_sweep($1, $2, $3, make_interval(secs => $4)) where not exists (\
              select 1 from {table} where {status} = {waiting} and (\n{due}\n))"
+    )
+}
+
+fn unfound_key(words: &Words) -> String {
+    let Words { table, key, key_type, .. } = words;
+    format!(
+        "select k.key::text from (select {key} as key from {table} limit 1) k \
+          where not exists (select from {table} t \
+                where t.{key} = any (array[k.key::text]::text[]::{key_type}[]))"
     )
 }
 
@@ -292,7 +307,7 @@ mod tests {
 
     #[test]
     fn the_key_of_a_gate_never_changes() {
-        // Workers of two releases must meet at the same lock.
+        // Workers of two releases must use the same lock.
         assert_eq!((gate_key("pastes.expiry"), gate_key("a")), (-1_588_694_650, -468_965_076));
     }
 }

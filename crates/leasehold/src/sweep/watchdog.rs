@@ -1,36 +1,37 @@
-//! The watchdog: brings back rows whose worker is gone, and failed rows whose time has come.
+//! The watchdog: resets rows whose worker is gone, and failed rows whose retry is due.
 //!
 //! # What is true
-//! - It asks nobody whether a worker is dead. It takes the claim away, and a worker that was only
+//! - It does not find out whether a worker is dead. It resets the claim, and a worker that was only
 //!   slow finds that its finish matches nothing.
 //! - Each piece is one conditional statement that skips locked rows. Two watchdogs at once share the
-//!   work; one that dies half-way leaves the rest to the next.
+//!   work; one that dies leaves the rest to the next.
 //!
 //! # What can go wrong
-//! - The database's clock jumps ahead and every claim looks old: a run brings back a bounded number
-//!   of rows and says that there are more.
+//! - The database's clock jumps ahead and every claim looks old: a run resets a bounded number of rows
+//!   and logs a warning that it stopped at its limit.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio_postgres::types::Type;
 
+use super::counts;
 use super::declare::Sweep;
-use super::due;
 use super::prepare::{Prepared, SweepError};
 use crate::engine::Leasehold;
 use crate::events::{Event, Events};
-use crate::link::{Link, Patience};
+use crate::link::{Link, ReconnectBackoff};
 
-/// Rows a statement: a lock is held for a moment only.
+/// Rows per statement, so that locks are short.
 const PIECE: i64 = 1000;
-/// Failures of rows that went back, and were never finished or failed again: removed by hand, say.
+/// Failures of rows that were reset and then neither finished nor failed again: deleted by hand, for
+/// example.
 const FORGET: &str = "delete from leasehold.sweep_failure f where f.ctid = any (array(\
      select o.ctid from leasehold.sweep_failure o \
       where o.sweep = $1 and o.retry_at is null and o.dead_at is null \
         and o.failed_at < statement_timestamp() - interval '30 days' \
       limit $2 for update skip locked))";
-/// How often to ask whose turn it is.
+/// How often a worker asks whether the watchdog is due.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// What one run of the watchdog did.
@@ -38,18 +39,18 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 pub struct WatchReport {
     /// Claimed for too long, and waiting again.
     pub reset: u64,
-    /// Failed, and waiting again because their time has come.
+    /// Failed, and waiting again because their retry is due.
     pub retried: u64,
     /// There may be more: the run stopped at its limit.
     pub more: bool,
 }
 
 impl Sweep {
-    /// One run of the watchdog, now, whoever's turn it is.
+    /// Runs the watchdog once, now, whether or not it is due.
     pub async fn watch_once(&self, engine: &Leasehold) -> Result<WatchReport, SweepError> {
         let prepared = Prepared::new(self, engine).await?;
         let report = watch(&prepared, &prepared.link(engine)).await?;
-        due::note(&prepared, engine).await;
+        counts::note(&prepared, engine).await;
         Ok(report)
     }
 }
@@ -64,18 +65,22 @@ pub(crate) struct Watchdog {
 
 impl Watchdog {
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
-        let mut patience = Patience::default();
+        let mut backoff = ReconnectBackoff::default();
         let ask_every = ASK_EVERY.min(self.sweep.watchdog_every);
         let mut link = None;
         loop {
             let pause = match self.turn(&mut link).await {
                 Ok(()) => {
-                    patience.reset();
+                    backoff.reset();
                     ask_every.mul_f64(rand::random_range(0.8..=1.0))
                 }
                 Err(error) => {
                     tracing::debug!(sweep = self.sweep.name(), %error, "the watchdog failed; trying again");
-                    patience.next_wait()
+                    // As in a run: the table may have changed.
+                    if error.was_refused() {
+                        (self.prepared, link) = (None, None);
+                    }
+                    backoff.next_wait()
                 }
             };
             tokio::select! {
@@ -105,7 +110,7 @@ impl Watchdog {
                 retried,
             });
         }
-        due::note(prepared, &self.engine).await;
+        counts::note(prepared, &self.engine).await;
         Ok(())
     }
 }

@@ -1,12 +1,12 @@
-//! What the watchdog says to the swept table. Pure, as `statements` is.
+//! The watchdog's SQL on the swept table. Pure, like `statements`.
 
 use super::statements::Words;
 
-/// Only who can name the sweep may bring rows back; a trigger on the table can ask for it.
+/// Only a session that names the sweep may reset rows; a trigger on the table can check it.
 const FLAG: &str = "with leasehold_flag as materialized (\
      select set_config('leasehold.watchdog', $1, true) as named)";
 
-/// The sweep is woken in the same commit: rows that went back must not wait for the next night
+/// Makes the sweep due in the same commit: rows that were reset must not wait for the next night
 /// because a watchdog died between the two.
 const NOTED: &str = " select n, case when n > 0 then leasehold.note_watch($1, n) end \
      from (select count(*) as n from leasehold_back) b";
@@ -34,7 +34,7 @@ pub(super) fn reset_stuck(words: &Words) -> String {
 pub(super) fn reset_failed(words: &Words) -> String {
     let Words { table, key, key_type, status, claimed_at, claim, waiting, claimed, .. } = words;
     let is_claimed = words.is(claimed);
-    // Rows that are locked wait for the next run, with their failures.
+    // Locked rows wait for the next run, with their failures.
     format!(
         "{FLAG}, leasehold_failed as materialized (\
              select f.key, f.claim from leasehold.sweep_failure f \
@@ -84,5 +84,20 @@ pub(super) fn note_due(due: &str, words: &Words) -> String {
     format!(
         "select leasehold.note_due($1, n) from (select count(*) as n from (\
              select 1 from {table} where {status} = {waiting} and (\n{due}\n) limit $2) d) c"
+    )
+}
+
+/// Failed rows stay claimed on purpose, until their retry is due or an operator redrives them.
+pub(super) fn note_claimed(words: &Words) -> String {
+    let Words { table, key, status, claimed_at, claim, claimed, .. } = words;
+    format!(
+        "select leasehold.note_claimed($1, count(*), count(*) filter (where not c.failed), \
+                count(*) filter (where c.late and not c.failed), min(c.since)) \
+           from (select t.{claimed_at} as since, \
+                        t.{claimed_at} < statement_timestamp() - make_interval(secs => $3) as late, \
+                        exists (select from leasehold.sweep_failure f where f.sweep = $1 \
+                             and f.key = t.{key}::text and f.claim = t.{claim}) as failed \
+                   from {table} t where t.{status} = {claimed} \
+                  order by t.{claimed_at} limit $2) c"
     )
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::schedule::{Clockwork, ScheduleError};
+use crate::schedule::{CronSchedule, ScheduleError};
 
 /// When a sweep is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,8 +24,8 @@ impl Default for When {
 }
 
 impl When {
-    /// Every night at a time such as `"00:30"` in a zone such as `"Europe/Madrid"`. A night that
-    /// nobody was there for is made up for as soon as a worker runs.
+    /// Every night at a time such as `"00:30"` in a zone such as `"Europe/Madrid"`. A night without a
+    /// running worker is made up for as soon as a worker runs.
     pub fn nightly(at: &str, zone: &str) -> Result<Self, ScheduleError> {
         let bad = |why: &str| ScheduleError::Cron { cron: at.to_owned(), why: why.to_owned() };
         let (hour, minute) = at.split_once(':').ok_or_else(|| bad("a time looks like 00:30"))?;
@@ -36,13 +36,13 @@ impl When {
         Self::cron(&format!("{} {} * * *", number(minute, 59)?, number(hour, 23)?), zone)
     }
 
-    /// Whenever a cron pattern says so, in a time zone.
+    /// At the times of a cron pattern, in a time zone.
     pub fn cron(cron: &str, zone: &str) -> Result<Self, ScheduleError> {
-        Clockwork::parse(cron, zone)?.next_after(Timestamp::now())?;
+        CronSchedule::parse(cron, zone)?.next_after(Timestamp::now())?;
         Ok(Self(Clock::Cron { cron: cron.to_owned(), zone: zone.to_owned() }))
     }
 
-    /// All the time, with a pause after nothing was left to do.
+    /// All the time, with a pause whenever nothing is due.
     pub fn continuous(pause: Duration) -> Self {
         Self(Clock::Every(pause))
     }
@@ -54,7 +54,7 @@ impl When {
         }
     }
 
-    /// The pause in seconds.
+    /// Returns the pause in seconds.
     pub(super) fn every(&self) -> Option<f64> {
         match &self.0 {
             Clock::Cron { .. } => None,
@@ -62,11 +62,12 @@ impl When {
         }
     }
 
-    /// The next moment after `now`; nothing where only the database can tell.
+    /// Returns the next slot after `now`; `None` for a continuous sweep, whose next run the database
+    /// computes.
     pub(super) fn next_after(&self, now: Timestamp) -> Option<Timestamp> {
         match &self.0 {
             Clock::Cron { cron, zone } => {
-                Clockwork::parse(cron, zone).and_then(|clock| clock.next_after(now)).ok()
+                CronSchedule::parse(cron, zone).and_then(|clock| clock.next_after(now)).ok()
             }
             Clock::Every(_) => None,
         }

@@ -1,4 +1,4 @@
-//! Putting a worker together: queues, handlers, schedules and how it behaves.
+//! Builds a worker: queues, handlers, schedules and settings.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use super::context::Ctx;
 use super::handler::{self, BatchHandler, Handler};
-use super::outcome::JobResult;
+use super::outcome::IntoJobResult;
 use super::running::Running;
+use super::transaction::Transactions;
 use crate::engine::Leasehold;
 use crate::error::WorkerError;
 use crate::events::Events;
@@ -17,30 +18,36 @@ use crate::mirror::{self, Mirror};
 use crate::schedule::Schedule;
 use crate::sweep::Sweep;
 
-/// How many jobs run at a time in a queue that nobody named.
+/// Slots of a queue that was not named in the builder.
 const DEFAULT_SLOTS: usize = 10;
 
-/// A worker being put together.
+/// A worker under construction.
 #[must_use = "a worker does nothing until it is run"]
 pub struct WorkerBuilder<S> {
     pub(super) engine: Leasehold,
     pub(super) state: Arc<S>,
     pub(super) name: String,
-    /// Fresh in every worker: two of one name never share leases.
+    /// Fresh in every worker: two with the same name never share leases.
     pub(super) mark: uuid::Uuid,
     pub(super) queues: Vec<(String, usize)>,
-    /// The queues that the handled kinds go to.
+    /// The queues of the handled job types.
     pub(super) kinds_queues: BTreeSet<String>,
     pub(super) runners: HashMap<String, handler::Registered>,
+    /// The queue that jobs of a name go to by their type, and names that have more than one handler.
+    pub(super) queue_of: HashMap<String, String>,
+    pub(super) handled_twice: BTreeSet<String>,
     pub(super) schedules: Vec<Schedule>,
+    pub(super) retired: Vec<String>,
     pub(super) sweeps: Vec<Sweep>,
-    pub(super) mirrors: Vec<Arc<mirror::Desk>>,
+    pub(super) mirrors: Vec<Arc<mirror::MirrorRuntime>>,
     pub(super) poll: Duration,
     pub(super) grace: Duration,
     pub(super) renew_limit: Duration,
     pub(super) housekeeping: Option<HousekeepingConfig>,
-    /// Set on purpose only: a worker that forgot its handlers must not look like a healthy one.
+    /// Only set explicitly: a worker whose handlers were forgotten must not look healthy.
     pub(super) runs_no_jobs: bool,
+    pub(super) transactions: Transactions,
+    pub(super) hides_errors: bool,
     pub(super) events: Events,
 }
 
@@ -54,7 +61,10 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             queues: Vec::new(),
             kinds_queues: BTreeSet::new(),
             runners: HashMap::new(),
+            queue_of: HashMap::new(),
+            handled_twice: BTreeSet::new(),
             schedules: Vec::new(),
+            retired: Vec::new(),
             sweeps: Vec::new(),
             mirrors: Vec::new(),
             poll: Duration::from_millis(500),
@@ -62,18 +72,20 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             renew_limit: Duration::from_secs(5),
             housekeeping: Some(HousekeepingConfig::default()),
             runs_no_jobs: false,
+            transactions: Transactions::default(),
+            hides_errors: false,
             events: Events::default(),
         }
     }
 
-    /// A name for people. Each process adds an id of its own; nothing depends on the name.
+    /// Sets a name for operators. Each process adds its own id; nothing depends on the name.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// Works a queue with up to `slots` jobs at a time. A worker that names no queue works those of
-    /// its handlers' kinds, ten jobs at a time each.
+    /// Works a queue with up to `slots` jobs at a time. A worker that names no queue works those of its
+    /// handlers' jobs, with ten slots each.
     pub fn queue(mut self, queue: impl Into<String>, slots: usize) -> Self {
         self.queues.push((queue.into(), slots));
         self
@@ -86,31 +98,28 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         H: Handler<S, Args>,
     {
         let runner = handler::runner(handler, Arc::clone(&self.state));
-        self.kinds_queues.insert(H::Job::QUEUE.to_owned());
-        self.runners.insert(H::Job::NAME.to_owned(), runner);
+        self.add_runner(H::Job::NAME.to_owned(), Some(H::Job::QUEUE), runner);
         self
     }
 
-    /// Adds a handler that gets up to `most` jobs of its kind at once.
+    /// Adds a handler that gets up to `most` jobs of one name at once.
     pub fn handle_batch<H, Args>(mut self, most: usize, handler: H) -> Self
     where
         H: BatchHandler<S, Args>,
     {
         let runner = handler::batch_runner(most, handler, Arc::clone(&self.state));
-        self.kinds_queues.insert(H::Job::QUEUE.to_owned());
-        self.runners.insert(H::Job::NAME.to_owned(), runner);
+        self.add_runner(H::Job::NAME.to_owned(), Some(H::Job::QUEUE), runner);
         self
     }
 
-    /// Adds a handler for a name that is known only at run time, such as one that hands jobs to
-    /// another program. Arguments are at [`Ctx::kwargs`].
+    /// Adds a handler for a name that is known only at run time, such as one that passes jobs to
+    /// another program. [`Ctx::kwargs`] returns the arguments.
     pub fn handle_untyped<F, Fut>(mut self, name: impl Into<String>, handler: F) -> Self
     where
         F: Fn(Ctx) -> Fut + Clone + Send + Sync + 'static,
-        Fut: Future<Output = JobResult> + Send + 'static,
+        Fut: Future<Output: IntoJobResult> + Send + 'static,
     {
-        self.kinds_queues.insert("default".to_owned());
-        self.runners.insert(name.into(), handler::untyped_runner(handler));
+        self.add_runner(name.into(), None, handler::untyped_runner(handler));
         self
     }
 
@@ -120,38 +129,58 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
-    /// Sweeps rows of a table of yours. However many workers do, each row is finished once.
+    /// Removes a schedule that earlier code declared. Removing `.schedule(…)` from the code does not:
+    /// another worker may still declare it. A schedule that an operator added stays.
+    pub fn retire_schedule(mut self, name: impl Into<String>) -> Self {
+        self.retired.push(name.into());
+        self
+    }
+
+    /// Sweeps rows of your own table. However many workers do, each row is finished once.
     pub fn sweep(mut self, sweep: Sweep) -> Self {
         self.sweeps.push(sweep);
         self
     }
 
-    /// Keeps a store equal to a table of yours: works the jobs of its changes, compares everything all
-    /// the time, forgets old deletions. The mirror's queue gets the slots that its batches need, unless
-    /// this worker names it.
+    /// Keeps a store equal to your own table: works the jobs of its changes, compares everything
+    /// continuously, purges old tombstones. The mirror's queue gets the slots that its batches need,
+    /// unless this worker names it.
     pub fn mirror(mut self, mirror: Mirror) -> Self {
-        let desk = Arc::new(mirror::Desk::new(&self.engine, mirror));
-        let (job, order) = (desk.mirror().job_name(), desk.mirror().order_name());
-        self.runners.insert(job.to_owned(), mirror::pass_runner(Arc::clone(&desk)));
-        self.runners.insert(order, mirror::order_runner(Arc::clone(&desk)));
-        self.mirrors.push(desk);
+        let runtime = Arc::new(mirror::MirrorRuntime::new(&self.engine, mirror));
+        let (job, order) = (runtime.mirror().job_name(), runtime.mirror().order_name());
+        self.register(job.to_owned(), mirror::pass_runner(Arc::clone(&runtime)));
+        self.register(order, mirror::order_runner(Arc::clone(&runtime)));
+        self.mirrors.push(runtime);
         self
     }
 
-    /// How often to look for work when no wake-up comes. Shorter: less waiting after a lost
-    /// wake-up, more queries. Default: 500 ms.
+    /// How often to poll without a wake-up. Shorter: less waiting after a lost wake-up, more queries.
+    /// Default: 500 ms.
     pub fn poll_every(mut self, interval: Duration) -> Self {
         self.poll = interval;
         self
     }
 
-    /// How long running handlers may go on after a stop. Default: 25 s.
+    /// How long handlers may keep running after a stop. Default: 25 s.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Leaves expiring leases, schedules, the watchdogs of sweeps and pruning to other workers.
+    /// Connections and limits of the transactions that handlers get as [`super::JobTx`].
+    pub fn transactions(mut self, transactions: Transactions) -> Self {
+        self.transactions = transactions;
+        self
+    }
+
+    /// Keeps the error texts of handlers out of the log and the table, for texts that may hold secrets.
+    /// Passwords in URLs and connection strings are always replaced.
+    pub fn hide_error_texts(mut self) -> Self {
+        self.hides_errors = true;
+        self
+    }
+
+    /// Leaves the reclaim of leases, schedules, the watchdogs of sweeps and pruning to other workers.
     pub fn without_housekeeping(mut self) -> Self {
         self.housekeeping = None;
         self
@@ -162,45 +191,81 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
-    /// Runs no jobs and sweeps nothing: only expires leases, fires schedules, watches over the sweeps
-    /// that it was given and prunes.
+    /// Runs no jobs and no sweeps: only reclaims leases, fires schedules, runs the watchdogs of its
+    /// sweeps and prunes.
     pub fn only_housekeeping(mut self) -> Self {
         self.runs_no_jobs = true;
         self
     }
 
-    /// Where this worker's events go.
+    /// Returns the channel of this worker's events.
     pub fn events(&self) -> Events {
         self.events.clone()
     }
 
     /// Runs until `stop` is ready, then stops claiming, waits for the running handlers up to the
     /// grace, hands back what is left and returns.
-    pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<(), WorkerError> {
-        self.run_until_or_hurry(stop, std::future::pending()).await
+    ///
+    /// What `stop` returns does not matter: `run_until(tokio::signal::ctrl_c())` works.
+    pub async fn run_until(self, stop: impl Future) -> Result<(), WorkerError> {
+        self.run_with_shutdown(stop, std::future::pending::<()>()).await
     }
 
-    /// The same; when `hurry` is ready too, the grace is cut short.
-    pub async fn run_until_or_hurry(
+    /// Runs until the process gets SIGTERM or Ctrl-C, then stops as [`run_until`](Self::run_until) does. A
+    /// second signal cuts the grace short. From the call on neither signal ends the process by itself, also
+    /// after this has returned.
+    #[cfg(unix)]
+    pub async fn run_until_signal(self) -> Result<(), WorkerError> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let listen = |kind| {
+            signal(kind)
+                .map_err(|error| WorkerError::Config(format!("cannot listen for signals: {error}")))
+        };
+        let mut terminate = listen(SignalKind::terminate())?;
+        let mut interrupt = listen(SignalKind::interrupt())?;
+        let (first, second) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
+        let listening = async {
+            for ready in [&first, &second] {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                ready.notify_one();
+            }
+            std::future::pending().await
+        };
+        tokio::select! {
+            ended = self.run_with_shutdown(first.notified(), second.notified()) => ended,
+            never = listening => never,
+        }
+    }
+
+    /// Runs until `stop` is ready, as [`run_until`](Self::run_until) does. When `hurry` is ready too, the grace
+    /// is cut short.
+    pub async fn run_with_shutdown(
         self,
-        stop: impl Future<Output = ()>,
-        hurry: impl Future<Output = ()>,
+        stop: impl Future,
+        hurry: impl Future,
     ) -> Result<(), WorkerError> {
         let queues = self.queues();
         self.check(&queues)?;
-        let running = Running::start(self).await?;
-        running.until(stop, hurry, &queues).await
+        self.warn_of_unworked(&queues);
+        // On the heap: these futures take tens of kilobytes, and every caller's future and stack frame
+        // would contain them.
+        let running = Box::pin(Running::start(self)).await?;
+        let (stop, hurry) = (async { drop(stop.await) }, async { drop(hurry.await) });
+        Box::pin(running.until(stop, hurry, &queues)).await
     }
 
-    /// The queues to work, with their slots.
+    /// Returns the queues to work, with their slots.
     pub(super) fn queues(&self) -> Vec<(String, usize)> {
         let mut queues = self.queues.clone();
         if queues.is_empty() {
             queues = self.kinds_queues.iter().map(|queue| (queue.clone(), DEFAULT_SLOTS)).collect();
         }
-        for mirror in self.mirrors.iter().map(|desk| desk.mirror()) {
+        for mirror in self.mirrors.iter().map(|runtime| runtime.mirror()) {
             if self.queues.iter().any(|(queue, _)| queue == mirror.queue_name()) {
-                continue; // Whoever names the queue knows how much it may take.
+                continue; // The caller named this queue and set its slots.
             }
             match queues.iter_mut().find(|(queue, _)| queue == mirror.queue_name()) {
                 Some((_, slots)) => *slots = (*slots).max(mirror.slots()),
@@ -212,6 +277,34 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
 
     pub(super) fn id(&self) -> String {
         format!("{}/{}", self.name, self.mark.simple())
+    }
+
+    /// `queue`: where jobs of this name go by their type, if it is known.
+    fn add_runner(&mut self, name: String, queue: Option<&str>, runner: handler::Registered) {
+        self.kinds_queues.insert(queue.unwrap_or("default").to_owned());
+        if let Some(queue) = queue {
+            self.queue_of.insert(name.clone(), queue.to_owned());
+        }
+        self.register(name, runner);
+    }
+
+    fn register(&mut self, name: String, runner: handler::Registered) {
+        if self.runners.insert(name.clone(), runner).is_some() {
+            self.handled_twice.insert(name);
+        }
+    }
+
+    /// Warns of handlers whose jobs go to a queue that this worker does not work, unless a caller names
+    /// another queue for them.
+    fn warn_of_unworked(&self, queues: &[(String, usize)]) {
+        for (name, queue) in &self.queue_of {
+            if !queues.iter().any(|(worked, _)| worked == queue) {
+                tracing::warn!(
+                    %name, %queue,
+                    "jobs of this name go to a queue that this worker does not work; add .queue({queue:?}, slots)"
+                );
+            }
+        }
     }
 
     fn check(&self, queues: &[(String, usize)]) -> Result<(), WorkerError> {
@@ -244,11 +337,26 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
                 }
             }
         }
+        if let Some(name) = self.handled_twice.first() {
+            return config(format!("job name {name:?} has two handlers; leave one of them out"));
+        }
+        for schedule in &self.schedules {
+            if let Err(error) = schedule.check() {
+                return config(format!("schedule {:?} can never fire: {error}", schedule.name));
+            }
+        }
+        if let Some(name) =
+            self.retired.iter().find(|name| self.schedules.iter().any(|s| s.name == **name))
+        {
+            return config(format!(
+                "schedule {name:?} is declared and retired; leave one of them out"
+            ));
+        }
         if self.runners.is_empty() && self.sweeps.is_empty() {
             return config("no handler; add one with .handle(function)".into());
         }
         for (queue, slots) in queues {
-            // Plain INSERTs may name queues that `enqueue` would refuse; they must have workers too.
+            // Plain INSERTs may name queues that `enqueue` would reject; those need workers too.
             if queue.is_empty() || queue.len() > 64 {
                 return config(format!(
                     "queue name {queue:?} is not allowed: it has 1 to 64 bytes"
@@ -260,6 +368,9 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             if queues.iter().filter(|other| other.0 == *queue).count() > 1 {
                 return config(format!("queue {queue:?} is named twice"));
             }
+        }
+        if let Some(problem) = self.transactions.problem() {
+            return config(problem);
         }
         if self.poll < Duration::from_millis(1) || self.poll > Duration::from_secs(60) {
             return config("poll_every must be between 1 ms and 60 s".into());

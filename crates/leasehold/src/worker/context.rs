@@ -8,22 +8,24 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 use tokio_postgres::types::Type;
 
+use super::transaction::TransactionPool;
 use crate::engine::Leasehold;
 use crate::error::FinishError;
 use crate::job::{Generation, JobId};
 use crate::queue::claim::ClaimedJob;
+use crate::queue::finish::COMPLETE_IN_TRANSACTION;
 
 /// Why a handler should stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum StopReason {
-    /// Someone asked to cancel the job.
+    /// An operator or a client asked to cancel the job.
     Cancelled = 1,
     /// The lease is lost or about to be: nothing done from here on will count.
     LeaseLost = 2,
     /// The handler has run longer than its limit.
     RunLimit = 3,
-    /// The worker is shutting down; the job is handed back.
+    /// The worker is shutting down; it releases the job.
     Shutdown = 4,
 }
 
@@ -37,9 +39,11 @@ pub(crate) struct Attempt {
     pub(crate) queue: Arc<str>,
     pub(crate) engine: Leasehold,
     pub(crate) run_limit: Duration,
+    /// Connections of the worker for [`super::JobTx`]; `None` outside a worker.
+    pub(crate) transactions: Option<Arc<TransactionPool>>,
     stop: AtomicU8,
     stopped: Notify,
-    /// Set by whoever decides how the attempt ends; there is one such.
+    /// Set by the one caller that decides how the attempt ends.
     decided: AtomicBool,
     completed_in_transaction: AtomicBool,
     /// A completion inside a transaction was tried and failed.
@@ -60,6 +64,7 @@ impl Attempt {
             queue,
             engine,
             run_limit,
+            transactions: None,
             stop: AtomicU8::new(0),
             stopped: Notify::new(),
             decided: AtomicBool::new(false),
@@ -70,7 +75,12 @@ impl Attempt {
         }
     }
 
-    /// Tells the handler to stop. The first reason stays, but a lost lease overrides all.
+    pub(crate) fn with_transactions(mut self, transactions: &Arc<TransactionPool>) -> Self {
+        self.transactions = Some(Arc::clone(transactions));
+        self
+    }
+
+    /// Asks the handler to stop. The first reason stays, but a lost lease overrides all.
     pub(crate) fn stop(&self, reason: StopReason) {
         if reason == StopReason::LeaseLost {
             self.stop.store(reason as u8, Ordering::SeqCst);
@@ -94,7 +104,7 @@ impl Attempt {
         }
     }
 
-    /// True for the one caller that may decide how the attempt ends.
+    /// Returns true to the one caller that may decide how the attempt ends.
     pub(crate) fn decide(&self) -> bool {
         !self.decided.swap(true, Ordering::SeqCst)
     }
@@ -140,7 +150,7 @@ impl Ctx {
         &self.0.job.tag
     }
 
-    /// Which attempt this is, from 1.
+    /// Returns the number of this attempt, from 1.
     pub fn attempt(&self) -> i32 {
         self.0.job.attempts
     }
@@ -149,7 +159,7 @@ impl Ctx {
         self.0.job.max_attempts
     }
 
-    /// How many workers died under this job before.
+    /// Returns how many workers died while they held this job.
     pub fn lost_count(&self) -> i16 {
         self.0.job.lost_count
     }
@@ -162,7 +172,7 @@ impl Ctx {
         self.0.job.scheduled_at.to_timestamp()
     }
 
-    /// The idempotency key that the job was enqueued with.
+    /// Returns the idempotency key of the enqueue.
     pub fn key(&self) -> Option<&str> {
         self.0.job.key.as_deref()
     }
@@ -175,27 +185,27 @@ impl Ctx {
         &self.0.engine
     }
 
-    /// The job's arguments as JSON text.
+    /// Returns the job's arguments as JSON text.
     pub fn kwargs(&self) -> &[u8] {
         self.0.job.kwargs.as_slice()
     }
 
-    /// An ever-growing number to hand to outside systems that can refuse an older one. It grows
-    /// with every claim of the job, through retries and redrives, and with every failover.
-    pub fn fence(&self) -> Fence {
-        Fence { timeline: self.0.engine.timeline(), generation: self.0.job.generation }
+    /// Returns a number for outside systems that can reject a smaller one. It grows with every claim of
+    /// the job, through retries and redrives, and across failovers and restores.
+    pub fn fence(&self) -> Generation {
+        self.0.job.generation
     }
 
     pub fn generation(&self) -> Generation {
         self.0.job.generation
     }
 
-    /// The same text in every attempt of this job: an idempotency key for outside systems.
+    /// Returns the same text in every attempt of this job: an idempotency key for outside systems.
     pub fn outside_key(&self, step: &str) -> String {
         format!("leasehold:{}:{}:{step}", self.0.engine.system_id(), self.id())
     }
 
-    /// Why the handler should stop, if it should.
+    /// Returns why the handler should stop, if it should.
     pub fn stop_reason(&self) -> Option<StopReason> {
         self.0.stop_reason()
     }
@@ -203,7 +213,7 @@ impl Ctx {
     /// Waits until the handler should stop: `tokio::select!` on it in long handlers.
     pub async fn stopped(&self) -> StopReason {
         loop {
-            // Subscribe before looking, or a stop in between would be missed.
+            // Subscribe before the check, or a stop in between would be missed.
             let told = self.0.stopped.notified();
             if let Some(reason) = self.stop_reason() {
                 return reason;
@@ -212,9 +222,9 @@ impl Ctx {
         }
     }
 
-    /// Completes the job in the caller's transaction: the job is done if and only if that
-    /// transaction commits. [`FinishError::LeaseLost`] means that another worker owns the job:
-    /// roll back.
+    /// Completes the job in the caller's transaction: the job is completed if and only if that
+    /// transaction commits. [`FinishError::LeaseLost`] means that another worker owns the job: roll
+    /// back.
     ///
     /// Works at every isolation level; a serialization failure is a database error like any other,
     /// and the attempt is retried.
@@ -232,9 +242,7 @@ impl Ctx {
         let ids = [self.id().0];
         let rows = transaction
             .query_typed(
-                // The lease row is left alone: this transaction may stay open for a while, and a
-                // lock on the lease would keep the worker from renewing its other jobs.
-                "select * from leasehold.complete_many($1, $2, false)",
+                COMPLETE_IN_TRANSACTION,
                 &[(&&ids[..], Type::INT8_ARRAY), (&self.generation().0, Type::INT8)],
             )
             .await
@@ -245,14 +253,14 @@ impl Ctx {
         self.note_completion(!rows.is_empty())
     }
 
-    /// Remembers that completing in a transaction failed: a handler that overlooks it has not
+    /// Records that completing in a transaction failed: a handler that ignores the error has not
     /// finished the job.
     pub(crate) fn note_failure(&self) {
         self.0.failed_in_transaction.store(true, Ordering::SeqCst);
     }
 
-    /// Remembers that a transaction completed the job, so that the worker looks whether it
-    /// committed instead of completing the job itself.
+    /// Records that a transaction completed the job, so that the worker checks whether it committed
+    /// instead of completing the job itself.
     pub(crate) fn note_completion(&self, completed: bool) -> Result<(), FinishError> {
         if !completed {
             return Err(self.lease_lost());
@@ -261,8 +269,8 @@ impl Ctx {
         Ok(())
     }
 
-    /// Makes sure, inside a transaction, that this worker still owns the job, and keeps it so until
-    /// the transaction ends. Handlers with several transactions begin each of them with this.
+    /// Checks, in a transaction, that this worker still owns the job, and keeps it so until the
+    /// transaction ends. Handlers with several transactions begin each of them with this.
     pub async fn check_lease_in(
         &self,
         transaction: &tokio_postgres::Transaction<'_>,
@@ -285,11 +293,4 @@ impl Ctx {
     fn lease_lost(&self) -> FinishError {
         FinishError::LeaseLost { job: self.id(), generation: self.generation() }
     }
-}
-
-/// An ordered token for outside systems: compare the timeline first, then the generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Fence {
-    pub timeline: i32,
-    pub generation: Generation,
 }

@@ -1,9 +1,11 @@
-//! Fetching: one loop a queue claims as many jobs as there are free slots and starts them.
+//! Fetching: one loop per queue claims as many jobs as there are free slots and starts them.
 //!
 //! # What is true
-//! - Polling makes it correct; a wake-up only makes it sooner.
-//! - A claim whose reply was lost is looked for before anything else is claimed.
-//! - Jobs whose worker died come first: see `last_chance`.
+//! - Polling makes it correct; a wake-up only makes it faster.
+//! - A claim whose reply was lost is looked up before the next claim.
+//! - Nothing is claimed while a job on its last chance runs in this process, or waits for the others to
+//!   end: see `last_chance`.
+//! - A claim uses the session with the fewest claims in flight: a slow queue does not delay the others.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,16 +13,19 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, Semaphore, watch};
 use uuid::Uuid;
 
-use super::book::Alone;
 use super::last_chance::Turn;
-use super::run::Crew;
+use super::lease_table::{Execution, SharedGuard};
+use super::run::Executor;
+use super::sleep::Sleep;
+use super::wakes::Wakes;
 use crate::error::CallError;
 use crate::events::Event;
-use crate::link::{Link, Patience};
-use crate::queue::claim::{Claim, Claimer};
-use crate::queue::lanes::{Lane, Lanes};
+use crate::link::{Links, ReconnectBackoff};
+use crate::queue::claim::{Claim, Claimer, Claims, ReadFrom};
+use crate::queue::cursors::{Cursors, DEFERRED, Reach, Read};
+use crate::queue::next_due::next_due;
 
-/// A claim waits this long for more slots when only a few are free.
+/// A claim waits this long for more slots if only a few are free.
 const GATHER: Duration = Duration::from_millis(1);
 
 pub(crate) struct Fetch {
@@ -31,21 +36,14 @@ pub(crate) struct Fetch {
     pub(crate) total: usize,
     pub(crate) batch: usize,
     pub(crate) poll: Duration,
-    pub(crate) link: Arc<Link>,
-    pub(crate) crew: Arc<Crew>,
-    pub(crate) wake: Arc<Notify>,
+    pub(crate) links: Arc<Links>,
+    pub(crate) executor: Arc<Executor>,
+    pub(crate) wakes: Arc<Wakes>,
+    pub(crate) bell: Arc<Notify>,
 }
 
-enum Found {
-    Jobs,
-    /// Nothing after the places where we left off.
-    NothingNew,
-    /// Nothing at all.
-    Nothing,
-}
-
-/// How many of so many places are kept for jobs that were put off: a quarter, and where that is less
-/// than one, one now and then.
+/// Returns how many of `up_to` slots are reserved for deferred jobs: a quarter. If that is less than
+/// one: one slot with a chance of 1 in 4.
 fn share(up_to: usize, chance: u8) -> usize {
     match up_to / 4 {
         0 => usize::from(chance < 64).min(up_to),
@@ -55,67 +53,64 @@ fn share(up_to: usize, chance: u8) -> usize {
 
 impl Fetch {
     pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
-        let mut lanes = Lanes::new();
-        let mut turn = Turn::default();
-        let mut patience = Patience::default();
-        let mut empty_polls = 0u32;
-        let mut woken = false;
+        let mut cursors = Cursors::new(self.poll);
+        let mut turn = Turn::new(self.poll);
+        let mut backoff = ReconnectBackoff::default();
+        let mut sleep = Sleep::new(Arc::clone(&self.queue), self.poll, Arc::clone(&self.wakes));
         loop {
-            let free = tokio::select! {
-                // The sender is gone or says stop: either way no more claims.
+            tokio::select! {
+                // The sender is gone or stops the worker: either way no more claims.
                 _ = stop.wait_for(|stop| *stop) => break,
-                free = self.free_slots() => free,
+                () = sleep.until_free(self.free_slots()) => {}
+            }
+            match self.claim_last_chance(&mut turn).await {
+                Ok(true) => sleep.found_jobs(),
+                Ok(false) => {}
+                Err(error) => {
+                    self.executor.engine.process().failed("claim", &error);
+                    tracing::warn!(%error, queue = %self.queue, "looking for last chances failed");
+                }
+            }
+            // Take the lock before the claim: claimed jobs then start at once, even if another job
+            // waits to run alone.
+            let solo_lock = tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => break,
+                solo_lock = self.executor.join() => solo_lock,
             };
-            let rescan = !woken && Instant::now() >= lanes.rescan_at();
-            let began = Instant::now();
-            let found = if rescan {
-                self.rescan(&mut lanes, &mut turn, free).await
-            } else {
-                self.read_on(&mut lanes, free).await
-            };
+            let (began, reach) = (Instant::now(), cursors.reach(Instant::now()));
+            let found = self.read(&mut cursors, reach, solo_lock).await;
             self.note(&found, began.elapsed());
             let pause = match found {
-                Ok(Found::Jobs) => {
-                    (empty_polls, woken) = (0, false);
-                    patience.reset();
+                Ok(0) => {
+                    backoff.reset();
+                    let idle = self.pause(&mut sleep, &cursors).await;
+                    cursors.pause(reach, Instant::now(), idle)
+                }
+                Ok(_) => {
+                    sleep.found_jobs();
+                    backoff.reset();
                     continue;
-                }
-                Ok(Found::NothingNew) if woken => {
-                    // Told of work that is not where we read on: look everywhere.
-                    woken = false;
-                    lanes.rescan_soon();
-                    continue;
-                }
-                Ok(Found::NothingNew) => {
-                    // Where we read on something may be due by the next poll, long before a rescan.
-                    let rescan = lanes.rescan_at().saturating_duration_since(Instant::now());
-                    rescan.min(self.poll)
-                }
-                Ok(Found::Nothing) => {
-                    patience.reset();
-                    empty_polls = empty_polls.saturating_add(1);
-                    // An idle poll looks everywhere: what it waits for may lie before our places.
-                    lanes.rescan_soon();
-                    self.idle_pause(empty_polls)
                 }
                 Err(error) => {
                     tracing::warn!(%error, queue = %self.queue, "claiming failed; trying again");
-                    patience.next_wait()
+                    cursors.failed(reach, began.elapsed());
+                    self.pass_remains(&mut cursors, &error).await;
+                    backoff.next_wait()
                 }
             };
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => break,
                 () = tokio::time::sleep(pause) => {}
-                () = self.wake.notified() => woken = true,
+                () = self.bell.notified() => {}
             }
         }
     }
 
-    fn note(&self, found: &Result<Found, CallError>, took: Duration) {
-        let process = self.crew.engine.process();
+    fn note(&self, found: &Result<usize, CallError>, took: Duration) {
+        let process = self.executor.engine.process();
         let result = match found {
-            Ok(Found::Jobs) => "hit",
-            Ok(Found::NothingNew | Found::Nothing) => "empty",
+            Ok(0) => "empty",
+            Ok(_) => "hit",
             Err(error) => {
                 process.failed("claim", error);
                 "error"
@@ -124,10 +119,10 @@ impl Fetch {
         process.fetched(&self.queue, result, took);
     }
 
-    /// Waits until at least one slot is free, and a moment longer for a worthwhile number.
-    async fn free_slots(&self) -> usize {
+    /// Waits until at least one slot is free, and `GATHER` longer for a worthwhile number.
+    async fn free_slots(&self) {
         let Ok(permit) = self.slots.acquire().await else {
-            // Never closed while the loop runs.
+            // The semaphore is never closed while the loop runs.
             return std::future::pending().await;
         };
         drop(permit);
@@ -135,155 +130,150 @@ impl Fetch {
         if self.slots.available_permits() < worthwhile {
             tokio::time::sleep(GATHER).await;
         }
-        self.slots.available_permits()
     }
 
-    /// The longer nothing comes, the longer the pause, up to twice the poll interval.
-    fn idle_pause(&self, empty_polls: u32) -> Duration {
-        let longest = if empty_polls > 20 { self.poll * 2 } else { self.poll };
-        longest.mul_f64(rand::random_range(0.8..=1.0))
+    /// Returns how long to sleep after a claim that found nothing.
+    async fn pause(&self, sleep: &mut Sleep, cursors: &Cursors) -> Duration {
+        let known = cursors.places(Reach::Known, i32::MIN);
+        let priorities: Vec<i32> = known.map(|(priority, _)| priority).collect();
+        let (links, queue, names) = (&self.links, &self.queue, &self.names);
+        let pause = sleep.pause(|within| next_due(links, queue, names, &priorities, within));
+        let mut stop = self.executor.stop.clone();
+        tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => Duration::ZERO,
+            pause = pause => pause,
+        }
     }
 
-    /// Looks at every lane from its start, and for jobs whose worker died.
-    async fn rescan(
+    /// After a timeout the same read would time out again, so the cursors move to a little before now.
+    /// Scans find what is before that once the server is faster again.
+    async fn pass_remains(&self, cursors: &mut Cursors, error: &CallError) {
+        if matches!(error, CallError::TimedOut(_))
+            && let Ok(Some(now)) = self.claimer().now().await
+        {
+            cursors.look_from(now);
+        }
+    }
+
+    /// Claims and starts as many jobs as there are free slots. Returns how many.
+    async fn read(
         &self,
-        lanes: &mut Lanes,
-        turn: &mut Turn,
-        free: usize,
-    ) -> Result<Found, CallError> {
-        let claimed = self.claim_lost(turn, free).await?;
-        if claimed > 0 {
-            return Ok(Found::Jobs);
+        cursors: &mut Cursors,
+        reach: Reach,
+        solo_lock: SharedGuard,
+    ) -> Result<usize, CallError> {
+        let up_to = self.slots.available_permits().min(self.batch);
+        let (claims, complete) = self.claim_shares(cursors, reach, up_to).await?;
+        let jobs: Vec<_> = claims.iter().flat_map(Claims::jobs).collect();
+        let count = jobs.len();
+        let as_of = claims.last().and_then(|last| last.as_of);
+        let took = claims.iter().map(|claim| claim.took).sum();
+        cursors.took(&Read { reach, jobs, complete, as_of, took });
+        for claim in claims.into_iter().flat_map(|claims| claims.leases) {
+            self.start(claim, Execution::Shared(solo_lock.clone())).await;
         }
-        let started = Instant::now();
-        let scanned = self.claimer().lanes().await?;
-        let took = started.elapsed();
-        if scanned.is_empty() {
-            lanes.end_rescan(scanned, &[], true, took);
-            return Ok(Found::Nothing);
-        }
-        let (claims, complete) = self.claim_shares(&scanned, free.min(self.batch)).await?;
-        let found = if claims.is_empty() { Found::Nothing } else { Found::Jobs };
-        // The lanes are marked as read by the first; the others only move them on.
-        let first = claims.first().map_or(&[][..], |claim| &claim.jobs);
-        lanes.end_rescan(scanned, first, complete, took);
-        for claim in claims {
-            lanes.advance(&claim.jobs);
-            self.start(claim, None).await;
-        }
-        Ok(found)
+        Ok(count)
     }
 
-    /// Claims from where we left off in each lane.
-    async fn read_on(&self, lanes: &mut Lanes, free: usize) -> Result<Found, CallError> {
-        if lanes.lanes().is_empty() {
-            return Ok(Found::NothingNew);
-        }
-        let known = lanes.lanes().to_vec();
-        let (claims, _) = self.claim_shares(&known, free.min(self.batch)).await?;
-        if claims.is_empty() {
-            return Ok(Found::NothingNew);
-        }
-        for claim in claims {
-            lanes.advance(&claim.jobs);
-            self.start(claim, None).await;
-        }
-        Ok(Found::Jobs)
-    }
-
-    /// Claims from lanes. Jobs that were put off have lanes of their own, and where both kinds wait,
-    /// each has its share: thousands that fail again and again must not keep a fresh one out, nor a
-    /// stream of fresh ones those. Says too whether every lane was read to its end.
+    /// Claims in order. Deferred jobs are behind all others, so that thousands of jobs that keep
+    /// failing do not block fresh ones. While some wait, a share of the slots is reserved for them, so
+    /// that a stream of fresh jobs does not block them either. Also returns whether everything due
+    /// within reach was examined.
     async fn claim_shares(
         &self,
-        lanes: &[Lane],
+        cursors: &mut Cursors,
+        reach: Reach,
         up_to: usize,
-    ) -> Result<(Vec<Claim>, bool), CallError> {
-        let (fresh, late): (Vec<Lane>, Vec<Lane>) =
-            lanes.iter().cloned().partition(|lane| !lane.is_put_off());
-        if fresh.is_empty() || late.is_empty() {
-            let claim = self.claim_lanes(lanes, up_to).await?;
-            let complete = claim.as_ref().is_none_or(|claim| claim.jobs.len() < up_to);
-            return Ok((claim.into_iter().collect(), complete));
-        }
-        let kept = share(up_to, rand::random());
+    ) -> Result<(Vec<Claims>, bool), CallError> {
+        let kept = if cursors.put_off { share(up_to, rand::random()) } else { 0 };
         let mut claims = Vec::new();
-        let mut complete = true;
         let mut left = up_to;
-        for (lanes, most) in [(&fresh, up_to - kept), (&late, up_to)] {
-            let most = most.min(left);
-            if most == 0 {
-                complete = false;
-                continue;
+        if up_to > kept {
+            let most = up_to - kept;
+            let claim =
+                self.claim_from(&ReadFrom { cursors, reach, first: i32::MIN }, most).await?;
+            let count = claim.jobs().count();
+            if reach == Reach::Everything {
+                cursors.put_off = claim.put_off;
             }
-            match self.claim_lanes(lanes, most).await {
-                Ok(claim) => {
-                    let count = claim.as_ref().map_or(0, |claim| claim.jobs.len());
-                    complete &= count < most;
-                    left -= count.min(left);
-                    claims.extend(claim);
-                }
-                // What the first has claimed must start.
-                Err(error) if !claims.is_empty() => {
-                    tracing::warn!(%error, queue = %self.queue, "claiming failed; trying again");
-                    complete = false;
-                }
-                Err(error) => return Err(error),
+            left -= count.min(left);
+            claims.push(claim);
+            if count < most || kept == 0 {
+                return Ok((claims, count < most));
             }
         }
-        Ok((claims, complete))
+        match self.claim_from(&ReadFrom { cursors, reach, first: DEFERRED }, left).await {
+            Ok(claim) => {
+                // None is due: the next scan checks again.
+                cursors.put_off = !claim.leases.is_empty();
+                claims.push(claim);
+            }
+            Err(error) if claims.is_empty() => return Err(error),
+            // Jobs of the first claim must start.
+            Err(error) => {
+                tracing::warn!(%error, queue = %self.queue, "claiming failed; trying again");
+            }
+        }
+        if claims.iter().any(|claim| !claim.leases.is_empty()) {
+            return Ok((claims, false));
+        }
+        // The only slot was reserved, and no deferred job is due.
+        let claim = self.claim_from(&ReadFrom { cursors, reach, first: i32::MIN }, up_to).await?;
+        let complete = claim.jobs().count() < up_to;
+        Ok((vec![claim], complete))
     }
 
-    async fn claim_lanes(&self, lanes: &[Lane], up_to: usize) -> Result<Option<Claim>, CallError> {
-        self.claim(|claimer, id| async move { claimer.claim(lanes, up_to, id).await }).await
+    async fn claim_from(&self, from: &ReadFrom<'_>, up_to: usize) -> Result<Claims, CallError> {
+        self.claim(async |claimer, id| claimer.claim(from, up_to, id).await).await
     }
 
-    /// Claims; when the reply is lost, finds out what was claimed.
-    pub(super) async fn claim<'a, F, Fut>(&'a self, claim: F) -> Result<Option<Claim>, CallError>
-    where
-        F: FnOnce(Claimer<'a>, Uuid) -> Fut,
-        Fut: Future<Output = Result<Option<Claim>, CallError>>,
-    {
+    /// Claims; if the reply is lost, finds out what was claimed.
+    pub(super) async fn claim(
+        &self,
+        claim: impl AsyncFnOnce(Claimer<'_>, Uuid) -> Result<Claims, CallError>,
+    ) -> Result<Claims, CallError> {
         let id = Uuid::now_v7();
         let asked_at = Instant::now();
         let error = match claim(self.claimer(), id).await {
-            Ok(claim) => {
+            Ok(claims) => {
                 #[cfg(feature = "chaos")]
-                if claim.is_some() {
+                if !claims.leases.is_empty() {
                     crate::chaos::point("claim.committed");
                 }
-                return Ok(claim);
+                return Ok(claims);
             }
             Err(error) if error.was_refused() => return Err(error),
             Err(error) => error,
         };
         tracing::warn!(%error, queue = %self.queue, "a claim had no answer; asking what it took");
-        let mut patience = Patience::default();
-        // The statement may still be on its way: ask more than once.
+        let mut backoff = ReconnectBackoff::default();
+        // The statement may still be in flight: ask more than once.
         let mut answers = 0;
         for _ in 0..10 {
-            tokio::time::sleep(patience.next_wait()).await;
+            tokio::time::sleep(backoff.next_wait()).await;
             match self.claimer().recover(id).await {
-                Ok(Some(found)) => {
-                    // The lease began when the claim was made, not when it was found again.
-                    let found = Claim { asked_at, ..found };
-                    let (generation, jobs) = (found.generation, found.jobs.len());
-                    self.crew.events.send(|| Event::ClaimRecovered { generation, jobs });
-                    return Ok(Some(found));
+                Ok(mut found) if !found.leases.is_empty() => {
+                    for claim in &mut found.leases {
+                        // The lease began with the claim, not with its recovery.
+                        claim.asked_at = asked_at;
+                        let (generation, jobs) = (claim.generation, claim.jobs.len());
+                        self.executor.events.send(|| Event::ClaimRecovered { generation, jobs });
+                    }
+                    return Ok(found);
                 }
-                Ok(None) if answers >= 2 => break,
-                Ok(None) => answers += 1,
+                Ok(_) if answers >= 2 => break,
+                Ok(_) => answers += 1,
                 Err(_) => {}
             }
         }
         Err(error)
     }
 
-    pub(super) async fn start(&self, claim: Claim, alone: Option<Alone>) {
-        self.crew.start(claim, &self.queue, &self.slots, alone).await;
+    pub(super) async fn start(&self, claim: Claim, place: Execution) {
+        self.executor.start(claim, &self.queue, &self.slots, place).await;
     }
 
     pub(super) fn claimer(&self) -> Claimer<'_> {
-        Claimer { link: &self.link, worker: &self.worker, queue: &self.queue, names: &self.names }
+        Claimer { links: &self.links, worker: &self.worker, queue: &self.queue, names: &self.names }
     }
 }

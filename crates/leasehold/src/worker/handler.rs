@@ -1,5 +1,5 @@
-//! Handlers are plain async functions: the first argument picks the kind of job, the others are
-//! taken from the worker's state and the attempt.
+//! Handlers are plain async functions: the first argument selects the type of job, the others are
+//! extracted from the worker's state and the attempt.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use super::context::{Attempt, Ctx};
 use super::outcome::{IntoJobResult, JobError, JobResult, Outcome};
-use crate::job::{Job, Policy};
-use crate::queue::finish::Verdict;
+use crate::job::{Job, Policy, decode};
+use crate::queue::finish::Transition;
 
-/// Something a handler can ask for beside its job: [`Ctx`], [`State`], [`super::JobTx`].
+/// An argument that a handler can have beside its job: [`Ctx`], [`State`], [`super::JobTx`].
 pub trait FromAttempt<S>: Sized + Send {
     fn from_attempt(ctx: &Ctx, state: &S) -> impl Future<Output = Result<Self, JobError>> + Send;
 }
@@ -19,7 +19,7 @@ pub trait FromAttempt<S>: Sized + Send {
 #[derive(Clone, Debug)]
 pub struct State<T>(pub T);
 
-/// How a part is found in the whole. Every state is a part of itself.
+/// Extracts a part from the whole state. Every state is a part of itself.
 pub trait FromRef<S> {
     fn from_ref(state: &S) -> Self;
 }
@@ -42,12 +42,13 @@ impl<S: Sync> FromAttempt<S> for Ctx {
     }
 }
 
-/// An async function that runs jobs of one kind.
+/// An async function that runs jobs of one type.
 #[diagnostic::on_unimplemented(
     message = "this function is not a job handler",
     note = "a handler is an async function whose first argument is the job (a struct with #[derive(Job)]), \
             followed by at most three of State<T>, Ctx and JobTx, \
-            and that returns (), Outcome, Result<(), JobError> or JobResult"
+            and that returns (), Outcome, or a Result of one of them whose error is JobError, anyhow::Error, \
+            eyre::Report, Box<dyn Error + Send + Sync> or an error that is Send, Sync and 'static"
 )]
 pub trait Handler<S, Args>: Clone + Send + Sync + 'static {
     type Job: Job;
@@ -90,8 +91,8 @@ pub struct BatchItem<J> {
     pub ctx: Ctx,
 }
 
-/// An async function that runs many jobs of one kind at once. It answers for all of them, or for
-/// each in turn.
+/// An async function that runs many jobs of one type at once. It returns one result for all of them, or
+/// one for each in order.
 pub trait BatchHandler<S, Args>: Clone + Send + Sync + 'static {
     type Job: Job;
     fn call(
@@ -106,21 +107,26 @@ pub trait IntoBatchResult {
     fn into_batch_result(self, jobs: usize) -> Vec<JobResult>;
 }
 
-/// One answer for all.
-impl IntoBatchResult for Result<(), JobError> {
+/// One result for all.
+impl<E: Into<JobError>> IntoBatchResult for Result<(), E> {
     fn into_batch_result(self, jobs: usize) -> Vec<JobResult> {
+        let result: Result<(), JobError> = self.map_err(Into::into);
         (0..jobs)
-            .map(|_| match &self {
+            .map(|_| match &result {
                 Ok(()) => Ok(Outcome::Done),
-                Err(error) => {
-                    Err(JobError { text: error.text.clone(), permanent: error.permanent })
-                }
+                Err(error) => Err(JobError { text: error.text.clone(), ..*error }),
             })
             .collect()
     }
 }
 
-/// An answer for each job, in the order of the batch.
+impl IntoBatchResult for () {
+    fn into_batch_result(self, jobs: usize) -> Vec<JobResult> {
+        Ok::<(), JobError>(()).into_batch_result(jobs)
+    }
+}
+
+/// One result per job, in the order of the batch.
 impl IntoBatchResult for Vec<JobResult> {
     fn into_batch_result(mut self, jobs: usize) -> Vec<JobResult> {
         let given = self.len();
@@ -162,10 +168,10 @@ where
     }
 }
 
-pub(crate) type VerdictFuture = Pin<Box<dyn Future<Output = Verdict> + Send>>;
-pub(crate) type VerdictsFuture = Pin<Box<dyn Future<Output = Vec<Verdict>> + Send>>;
+pub(crate) type VerdictFuture = Pin<Box<dyn Future<Output = Transition> + Send>>;
+pub(crate) type TransitionsFuture = Pin<Box<dyn Future<Output = Vec<Transition>> + Send>>;
 
-/// A handler whose types are forgotten, with what its kind says about running.
+/// A type-erased handler, with the run limit of its job type.
 pub(crate) struct Registered {
     pub(crate) runner: Runner,
     pub(crate) run_limit: Option<std::time::Duration>,
@@ -175,9 +181,9 @@ pub(crate) enum Runner {
     One(Box<dyn Fn(Arc<Attempt>) -> VerdictFuture + Send + Sync>),
     Many {
         most: usize,
-        /// Jobs of priorities for which this is true are not given together with others.
+        /// Jobs for whose priority this returns true are not passed together with others.
         apart: fn(i32) -> bool,
-        run: Box<dyn Fn(Vec<Arc<Attempt>>) -> VerdictsFuture + Send + Sync>,
+        run: Box<dyn Fn(Vec<Arc<Attempt>>) -> TransitionsFuture + Send + Sync>,
     },
 }
 
@@ -190,13 +196,13 @@ where
     let runner = Runner::One(Box::new(move |attempt| {
         let (handler, state) = (handler.clone(), Arc::clone(&state));
         Box::pin(async move {
-            let job: H::Job = match serde_json::from_slice(attempt.job.kwargs.as_slice()) {
+            let job: H::Job = match decode(attempt.job.kwargs.as_slice()) {
                 Ok(job) => job,
-                Err(error) => return undecodable::<H::Job>(&error),
+                Err(error) => return undecodable::<H::Job>(&attempt, &error, backoff),
             };
             let attempts = attempt.job.attempts;
             let result = handler.call(Ctx(Arc::clone(&attempt)), job, state).await;
-            verdict(result, attempts, backoff)
+            transition(result, attempts, backoff)
         })
     }));
     Registered { runner, run_limit }
@@ -208,19 +214,21 @@ where
     H: BatchHandler<S, Args>,
 {
     let Policy { backoff, run_limit, .. } = H::Job::policy();
-    let run = move |attempts: Vec<Arc<Attempt>>| -> VerdictsFuture {
+    let run = move |attempts: Vec<Arc<Attempt>>| -> TransitionsFuture {
         let (handler, state) = (handler.clone(), Arc::clone(&state));
         Box::pin(async move {
-            // Jobs whose arguments do not fit are judged here; the others go to the handler.
-            let mut verdicts: Vec<Option<Verdict>> = Vec::with_capacity(attempts.len());
+            // Jobs whose arguments do not decode are judged here; the others go to the handler.
+            let mut transitions: Vec<Option<Transition>> = Vec::with_capacity(attempts.len());
             let mut items = Vec::with_capacity(attempts.len());
             for attempt in &attempts {
-                match serde_json::from_slice(attempt.job.kwargs.as_slice()) {
+                match decode(attempt.job.kwargs.as_slice()) {
                     Ok(job) => {
                         items.push(BatchItem { job, ctx: Ctx(Arc::clone(attempt)) });
-                        verdicts.push(None);
+                        transitions.push(None);
                     }
-                    Err(error) => verdicts.push(Some(undecodable::<H::Job>(&error))),
+                    Err(error) => {
+                        transitions.push(Some(undecodable::<H::Job>(attempt, &error, backoff)));
+                    }
                 }
             }
             let results =
@@ -228,12 +236,12 @@ where
             let mut results = results.into_iter();
             attempts
                 .iter()
-                .zip(verdicts)
+                .zip(transitions)
                 .map(|(attempt, judged)| match (judged, attempt.job.attempts) {
                     (Some(judged), _) => judged,
                     (None, attempts) => match results.next() {
-                        Some(result) => verdict(result, attempts, backoff),
-                        None => verdict(Err(JobError::retry("no answer")), attempts, backoff),
+                        Some(result) => transition(result, attempts, backoff),
+                        None => transition(Err(JobError::retry("no answer")), attempts, backoff),
                     },
                 })
                 .collect()
@@ -243,37 +251,60 @@ where
     Registered { runner, run_limit }
 }
 
-fn undecodable<J: Job>(error: &serde_json::Error) -> Verdict {
+/// During a rolling deploy a worker of the former release may meet kwargs of the next one: the job waits for a
+/// worker that can read them, and is dead after its last attempt.
+fn undecodable<J: Job>(
+    attempt: &Attempt,
+    error: &serde_json::Error,
+    backoff: Option<crate::job::Backoff>,
+) -> Transition {
     let why = format!("the arguments do not fit {}: {error}", J::NAME);
-    Verdict::Bury { cause: "undecodable", why }
+    if attempt.job.attempts >= attempt.job.max_attempts {
+        return Transition::Bury { cause: "undecodable", why };
+    }
+    transition(Err(JobError::retry(why)), attempt.job.attempts, backoff)
 }
 
-/// From what the handler said to what becomes of the job.
-fn verdict(result: JobResult, attempts: i32, backoff: Option<crate::job::Backoff>) -> Verdict {
+/// The wait of a job whose handler could not start.
+const NOT_STARTED_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Maps the result of a handler to the end of its attempt.
+fn transition(
+    result: JobResult,
+    attempts: i32,
+    backoff: Option<crate::job::Backoff>,
+) -> Transition {
     match result {
-        Ok(Outcome::Done) => Verdict::Complete,
-        Ok(Outcome::Snooze(wait)) => Verdict::Snooze { wait },
-        Ok(Outcome::Retry { after, why }) => Verdict::Retry { after: Some(after), why },
-        Ok(Outcome::Cancel(why)) => Verdict::Cancel { why },
-        Err(JobError { text, permanent: true }) => Verdict::Bury { cause: "refused", why: text },
-        Err(JobError { text, permanent: false }) => {
+        Ok(Outcome::Done) => Transition::Complete,
+        Ok(Outcome::Snooze(wait)) => Transition::Snooze { wait },
+        Ok(Outcome::Retry { after, why }) => Transition::Retry { after: Some(after), why },
+        Ok(Outcome::Cancel(why)) => Transition::Cancel { why },
+        Err(JobError { text, permanent: true, .. }) => {
+            Transition::Bury { cause: "refused", why: text }
+        }
+        Err(JobError { not_started: true, text, .. }) => {
+            let wait = NOT_STARTED_WAIT.mul_f64(rand::random_range(0.5..1.5));
+            tracing::warn!("the handler was not started: {}", crate::error_text::one_line(&text));
+            Transition::Snooze { wait }
+        }
+        Err(JobError { text, .. }) => {
             let after = backoff.map(|backoff| backoff.wait_after(attempts, rand::random()));
-            Verdict::Retry { after, why: text }
+            Transition::Retry { after, why: text }
         }
     }
 }
 
-/// A handler for a name without a type.
+/// Registers a handler for a name without a type.
 pub(crate) fn untyped_runner<F, Fut>(handler: F) -> Registered
 where
     F: Fn(Ctx) -> Fut + Clone + Send + Sync + 'static,
-    Fut: Future<Output = JobResult> + Send + 'static,
+    Fut: Future<Output: IntoJobResult> + Send + 'static,
 {
     let runner = Runner::One(Box::new(move |attempt| {
         let handler = handler.clone();
         Box::pin(async move {
             let attempts = attempt.job.attempts;
-            verdict(handler(Ctx(attempt)).await, attempts, None)
+            transition(handler(Ctx(attempt)).await.into_job_result(), attempts, None)
         })
     }));
     Registered { runner, run_limit: None }

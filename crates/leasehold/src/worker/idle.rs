@@ -1,4 +1,4 @@
-//! Running until nothing is due: for first steps, scripts and tests.
+//! Runs a worker until nothing is due: for first steps, scripts and tests.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -10,25 +10,25 @@ use super::WorkerBuilder;
 use super::running::CALL_LIMIT;
 use crate::error::WorkerError;
 use crate::events::Event;
-use crate::link::{Link, Patience};
+use crate::link::{Link, ReconnectBackoff};
 use crate::queue::finish::Finished;
 
 const IS_IDLE: &str = include_str!("../../queries/is_idle.sql");
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// How many attempts ended which way.
+/// How many attempts ended in which way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Completed.
     pub done: usize,
     /// Failed and due again later.
     pub retried: usize,
-    /// Put off by their handler.
+    /// Snoozed by their handler.
     pub snoozed: usize,
-    /// Buried: no attempt left, or the handler said that another is useless.
+    /// Buried: no attempt left, or the handler returned a permanent error.
     pub dead: usize,
     pub cancelled: usize,
-    /// Handed back unrun, when a worker stopped.
+    /// Released without a run, because the worker stopped.
     pub released: usize,
     /// Ran, but the lease was lost: the result was dropped.
     pub lost: usize,
@@ -50,11 +50,11 @@ impl Tally {
 }
 
 impl<S: Send + Sync + 'static> WorkerBuilder<S> {
-    /// Runs until nothing is due, then stops, and says how the attempts ended.
+    /// Runs until nothing is due, then stops, and returns how the attempts ended.
     ///
-    /// Jobs that are due later stay, also those that failed and wait for their next attempt. Jobs
-    /// whose worker died are run when their lease is over; jobs that other workers hold are theirs.
-    /// A sweep that is due runs until it finds nothing.
+    /// Jobs that are due later stay, also those that failed and wait for their next attempt. Jobs whose
+    /// worker died run when their lease is over; jobs that other workers hold stay with them. A sweep
+    /// that is due runs until it finds nothing.
     pub async fn run_until_idle(self) -> Result<Tally, WorkerError> {
         let worker = self.id();
         let queues: Vec<String> = self.queues().into_iter().map(|(queue, _)| queue).collect();
@@ -69,8 +69,8 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             false => self.sweeps.iter().map(|sweep| sweep.name().to_owned()).collect(),
         };
         let link = Link::new(self.engine.database().clone(), CALL_LIMIT);
-        let idle = async move {
-            let mut patience = Patience::default();
+        let idle = Box::pin(async move {
+            let mut backoff = ReconnectBackoff::default();
             let params = [
                 (&worker as _, Type::TEXT),
                 (&queues as _, Type::TEXT_ARRAY),
@@ -83,15 +83,15 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
                 let pause = match link.query(IS_IDLE, &params).await {
                     Ok(rows) if rows.first().is_some_and(|row| row.get(0)) => return,
                     Ok(_) => {
-                        patience.reset();
+                        backoff.reset();
                         LOOK_EVERY
                     }
                     // The worker waits for the database too.
-                    Err(_) => patience.next_wait(),
+                    Err(_) => backoff.next_wait(),
                 };
                 tokio::time::sleep(pause).await;
             }
-        };
+        });
 
         let mut events = self.events().subscribe();
         let mut tally = Tally::default();
@@ -103,12 +103,12 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
                     Err(RecvError::Lagged(missed)) => {
                         tracing::warn!(missed, "the tally is too low: events came too fast");
                     }
-                    // The worker is gone, and its answer is on the way.
+                    // The worker is gone; its result follows.
                     Err(RecvError::Closed) => break,
                 },
                 ended = &mut running => {
                     ended?;
-                    // Everything was reported before the worker returned.
+                    // The worker sent all events before it returned.
                     loop {
                         match events.try_recv() {
                             Ok(event) => tally.count(&event),

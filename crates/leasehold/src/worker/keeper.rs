@@ -1,41 +1,44 @@
-//! The keeper: renews leases, on a thread, a runtime and a connection of its own.
+//! The keeper: renews leases, on its own thread, runtime and connection.
 //!
 //! # What is true
 //! - Handlers that block every thread of the worker, or hold every pooled connection, cannot keep a
 //!   lease from being renewed.
 //! - One statement renews every lease that is due.
-//! - When a lease cannot be renewed, its handlers are told to stop before the database gives the
-//!   jobs away. When the machine was suspended, every lease is given up at once.
+//! - If a lease cannot be renewed, the keeper asks its handlers to stop before the database gives the
+//!   jobs away. After a suspend of the machine, it gives up every lease at once.
 //! - A handler that runs longer than its limit is given up, even one that never yields.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use tokio::sync::{oneshot, watch};
 use tokio_postgres::types::Type;
 
-use super::book::Book;
 use super::context::{Attempt, StopReason};
+use super::finisher::RECORD_FOR;
+use super::lease_table::LeaseTable;
 use super::registry::Registration;
+use super::report;
 use crate::error::CallError;
 use crate::events::{Event, Events};
 use crate::job::{Generation, JobId};
 use crate::link::Link;
-use crate::queue::finish::{self, Finished, Verdict};
+use crate::queue::finish::{self, Failed, Finished};
 
 /// How often the keeper looks for cancel requests and handlers past their limit.
 const TICK: Duration = Duration::from_millis(500);
 /// A handler past its run limit has this long to stop by itself.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const STOP_GRACE: Duration = Duration::from_secs(1);
 
 pub(crate) struct Keeper {
     pub(crate) link: Link,
-    pub(crate) book: Arc<Book>,
+    pub(crate) lease_table: Arc<LeaseTable>,
     pub(crate) events: Events,
     pub(crate) registration: Registration,
 }
 
-/// Starts the keeper's thread. The receiver hears when it ends; by a panic if it hears nothing.
+/// Starts the keeper's thread. The receiver gets a text when it ends, or an error if it panicked.
 pub(crate) fn start(
     keeper: impl FnOnce() -> Keeper + Send + 'static,
     stop: watch::Receiver<bool>,
@@ -65,14 +68,14 @@ impl Keeper {
     }
 
     /// Gives leases up on time, whatever the calls to the database do meanwhile: a renewal that hangs
-    /// in a silent network would otherwise keep the handlers running past the end of their lease.
+    /// in a silent network would otherwise keep handlers running past the end of their lease.
     async fn watch_ends(&self) {
         loop {
             let now = Instant::now();
-            for generation in self.book.run_out(now) {
+            for generation in self.lease_table.run_out(now) {
                 self.lose(generation);
             }
-            let pause = self.book.next_end(now).unwrap_or(TICK).min(TICK);
+            let pause = self.lease_table.next_end(now).unwrap_or(TICK).min(TICK);
             tokio::time::sleep(pause.max(Duration::from_millis(10))).await;
         }
     }
@@ -81,18 +84,19 @@ impl Keeper {
         let mut suspended = SuspendWatch::new();
         let mut failed_at: Option<Instant> = None;
         let mut next_tick = Instant::now();
+        let mut given_up = Vec::new();
         loop {
             let now = Instant::now();
             if suspended.slept() {
                 tracing::warn!("the machine was suspended; every lease is given up");
-                for generation in self.book.generations() {
+                for generation in self.lease_table.generations() {
                     self.lose(generation);
                 }
             }
             #[cfg(feature = "chaos")]
             crate::chaos::point("keeper.tick");
-            let due = self.book.due(now);
-            // After a failure the others' deadlines decide how soon to ask again, but not at once.
+            let due = self.lease_table.due(now);
+            // After a failure the other leases' deadlines decide how soon to retry, but not at once.
             if !due.is_empty() && failed_at.is_none_or(|at| now - at > Duration::from_millis(200)) {
                 failed_at = match self.renew(&due).await {
                     Ok(()) => None,
@@ -105,13 +109,13 @@ impl Keeper {
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
                 self.cancel_requests().await;
-                self.enforce_run_limits().await;
+                self.enforce_run_limits(&mut given_up).await;
                 self.registration.beat(&self.link).await;
             }
-            let pause = self.book.next_deadline(Instant::now()).unwrap_or(TICK).min(TICK);
+            let pause = self.lease_table.next_deadline(Instant::now()).unwrap_or(TICK).min(TICK);
             tokio::select! {
                 () = tokio::time::sleep(pause.max(Duration::from_millis(20))) => {}
-                // The sender is gone or says stop: either way the worker is over.
+                // The sender is gone or stops the keeper: either way the worker has ended.
                 _ = stop.wait_for(|stop| *stop) => break,
             }
         }
@@ -129,12 +133,12 @@ impl Keeper {
             let generation = Generation(row.get(0));
             match row.get(1) {
                 "renewed" => {
-                    self.book.renewed(generation, asked_at);
+                    self.lease_table.renewed(generation, asked_at);
                     self.events.send(|| Event::Renewed { generation });
                 }
-                "ended" => self.book.renewed(generation, asked_at),
+                "ended" => self.lease_table.renewed(generation, asked_at),
                 "lost" => self.lose(generation),
-                // Someone is at work on the lease: the next tick asks again.
+                // Another transaction has locked the lease: the next tick asks again.
                 _ => {}
             }
         }
@@ -142,14 +146,14 @@ impl Keeper {
     }
 
     fn lose(&self, generation: Generation) {
-        if self.book.lose(generation) {
+        if self.lease_table.lose(generation) {
             tracing::warn!(%generation, "a lease was lost; its handlers were told to stop");
             self.events.send(|| Event::LeaseLost { generation });
         }
     }
 
     async fn cancel_requests(&self) {
-        let ids = self.book.ids();
+        let ids = self.lease_table.ids();
         if ids.is_empty() {
             return;
         }
@@ -157,20 +161,20 @@ impl Keeper {
             .link
             .query("select leasehold.cancel_requests($1)", &[(&ids, Type::INT8_ARRAY)])
             .await;
-        // A failure here only delays the request.
+        // A failure here only delays the cancellation.
         if let Ok(rows) = asked
             && !rows.is_empty()
         {
             let ids: Vec<JobId> = rows.iter().map(|row| JobId(row.get(0))).collect();
-            self.book.stop_jobs(&ids, StopReason::Cancelled);
+            self.lease_table.stop_jobs(&ids, StopReason::Cancelled);
         }
     }
 
-    /// Gives up handlers past their limit. A handler that never yields cannot be stopped, but its
-    /// job can be taken from it: the fence makes whatever it does later count for nothing.
-    async fn enforce_run_limits(&self) {
+    /// Gives up handlers past their limit. A handler that never yields cannot be stopped, but its job
+    /// can be taken away: the fence voids whatever it does later.
+    async fn enforce_run_limits(&self, given_up: &mut Vec<GivenUp>) {
         let now = Instant::now();
-        for attempt in self.book.attempts() {
+        for attempt in self.lease_table.attempts() {
             let Some(over) = attempt
                 .started
                 .get()
@@ -180,38 +184,68 @@ impl Keeper {
             };
             let told = attempt.stop_reason().is_some();
             attempt.stop(StopReason::RunLimit);
-            // A keeper that comes late tells it first, and gives it up when it looks again.
-            if told && over > LAST_WORDS && attempt.decide() {
-                self.give_up(&attempt).await;
+            // A keeper that comes late first asks the handler to stop, and gives it up at the next
+            // tick.
+            if told && over > STOP_GRACE && attempt.decide() {
+                if let Some(task) = attempt.task.get() {
+                    task.abort();
+                }
+                given_up.push(GivenUp { attempt, since: now, refused: false });
             }
         }
+        let tries = join_all(given_up.drain(..).map(|one| self.give_up(one))).await;
+        given_up.extend(tries.into_iter().flatten());
     }
 
-    async fn give_up(&self, attempt: &Attempt) {
-        let (job, generation) = (attempt.job.id, attempt.job.generation);
-        if let Some(task) = attempt.task.get() {
-            task.abort();
-        }
-        let why = format!("the handler ran longer than {} s", attempt.run_limit.as_secs_f64());
-        let verdict = Verdict::Retry { after: None, why };
-        // When this fails the job comes back by its lease: the book keeps the lease, but nothing
-        // renews the promise of a handler that is gone.
-        let outcome = finish::finish(&self.link, job, generation, &verdict).await;
-        let outcome = outcome.unwrap_or(Finished::Lost);
-        tracing::warn!(job.id = job.0, %generation, ?outcome, "a handler was given up at its run limit");
+    /// Records the failure of one handler that was given up, on the keeper's own connection: the
+    /// handler may block the finisher's runtime. Waits for no lock, because renewals share the
+    /// connection. Returns what must be retried at the next tick.
+    async fn give_up(&self, mut one: GivenUp) -> Option<GivenUp> {
+        let (job, generation) = (one.attempt.job.id, one.attempt.job.generation);
+        let limit = one.attempt.run_limit.as_secs_f64();
+        let why = format!("the handler ran longer than {limit} s");
+        let failed = finish::fail(&self.link, job, generation, &why, None, false).await;
+        let (outcome, next_in) = match failed {
+            Ok(Failed { outcome: Some(outcome), next_in }) => (outcome, next_in),
+            // The aborted handler's transaction may still lock the row.
+            Ok(Failed { outcome: None, .. }) if one.since.elapsed() < RECORD_FOR => {
+                return Some(one);
+            }
+            Ok(_) => (Finished::Lost, None),
+            Err(error) => {
+                let refused = std::mem::replace(&mut one.refused, error.is_permanent());
+                if one.since.elapsed() < RECORD_FOR && !(refused && error.is_permanent()) {
+                    tracing::debug!(%error, job.id = job.0, "a handler at its run limit could not be given up; trying again");
+                    return Some(one);
+                }
+                report::dropped(&one.attempt, &error);
+                (Finished::Lost, None)
+            }
+        };
+        report::failed(&one.attempt, outcome, next_in, None, &why);
+        one.attempt.engine.process().finished([(&one.attempt, outcome)]);
         self.events.send(|| Event::Finished { job, generation, outcome });
-        self.book.close(generation, 1);
+        self.lease_table.close(generation, 1);
+        None
     }
 }
 
-/// Notices that the machine slept: the monotonic clock stands still during a suspend, the boot
-/// clock does not.
+/// An attempt that the keeper ended, until that is recorded.
+struct GivenUp {
+    attempt: Arc<Attempt>,
+    since: Instant,
+    /// The server refused to record it, permanently.
+    refused: bool,
+}
+
+/// Detects a suspend of the machine: the monotonic clock stops during a suspend, the boot clock does
+/// not.
 struct SuspendWatch {
     seen: Duration,
 }
 
-/// Less than this is scheduling, not sleep.
-const SLEPT: Duration = Duration::from_secs(2);
+/// A smaller gap is scheduling, not a suspend.
+const SUSPEND_THRESHOLD: Duration = Duration::from_secs(2);
 
 impl SuspendWatch {
     fn new() -> Self {
@@ -223,13 +257,13 @@ impl SuspendWatch {
     }
 
     fn advance(&mut self, gap: Duration) -> bool {
-        let slept = gap.saturating_sub(self.seen) > SLEPT;
+        let slept = gap.saturating_sub(self.seen) > SUSPEND_THRESHOLD;
         self.seen = gap;
         slept
     }
 }
 
-/// How far the boot clock is ahead of the monotonic one.
+/// Returns how far the boot clock is ahead of the monotonic one.
 #[cfg(target_os = "linux")]
 fn clock_gap() -> Duration {
     use rustix::time::{ClockId, clock_gettime};

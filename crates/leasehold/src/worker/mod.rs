@@ -1,41 +1,46 @@
-//! The worker: claim → run → finish, and whatever is left behind comes back by itself.
+//! The worker: claim → run → finish. Jobs that it leaves behind return when their lease runs out.
 //!
 //! Read in this order: `fetch` claims (jobs whose worker died by `last_chance`), `run` runs, `finisher`
-//! records, `keeper` renews; `builder` puts them together, `running` starts and stops them, and `wakes`
-//! makes them look sooner.
+//! records, `keeper` renews; `builder` puts them together, `running` starts and stops them, `sleep`
+//! decides how long a loop waits, and `wakes` ends that wait sooner.
 //!
 //! # What is true
 //! - A worker needs the database and nothing else: no leader, no session lock, no NOTIFY.
-//! - It uses four connections of its own (claim, finish, renew, tidy), plus one to listen on when
-//!   the database is reached directly, plus one for each loop and each watchdog of its sweeps.
-//! - Whoever takes the sample of a minute opens one more for it, and closes it again.
+//! - It uses its own connections to claim, to finish, to renew and for housekeeping, plus one to listen
+//!   on if the database is reached directly, plus one for each loop and each watchdog of its sweeps.
+//! - The worker that takes the sample of a minute opens one more for it, and closes it again.
 //!
 //! # What can go wrong
-//! - The process dies: its leases run out, other workers get the jobs.
-//! - It is paused: the same; when it comes back, its results match no lease and change nothing.
+//! - The process dies: its leases run out, and other workers get the jobs.
+//! - The process is paused: the same; when it resumes, its results match no lease and change nothing.
 
-mod book;
 mod builder;
 mod context;
+mod decisions;
 mod fetch;
 mod finisher;
 mod handler;
 mod idle;
 mod keeper;
 mod last_chance;
+mod lease_table;
 mod outcome;
+mod record_batch;
+mod record_one;
 mod registry;
+mod report;
 mod run;
 mod running;
+mod sleep;
 mod transaction;
-mod wakes;
+pub(crate) mod wakes;
 
 pub use builder::WorkerBuilder;
 pub(crate) use context::Attempt;
-pub use context::{Ctx, Fence, StopReason};
+pub use context::{Ctx, StopReason};
 pub use handler::{BatchHandler, BatchItem, FromAttempt, FromRef, Handler, IntoBatchResult, State};
-pub(crate) use handler::{Registered, Runner, VerdictFuture, VerdictsFuture};
+pub(crate) use handler::{Registered, Runner, TransitionsFuture, VerdictFuture};
 pub use idle::Tally;
 pub use outcome::{IntoJobResult, JobError, JobResult, Outcome};
 pub(crate) use run::panic_text;
-pub use transaction::JobTx;
+pub use transaction::{JobTx, Transactions};

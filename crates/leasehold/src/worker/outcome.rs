@@ -1,15 +1,15 @@
-//! What a handler can say: done, later, never, or an error.
+//! What a handler can return: done, later, never, or an error.
 
 use std::time::Duration;
 
-/// What a handler decided. `?` on any error means: retry with back-off.
+/// What a handler decided. `?` on an error means: retry with back-off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The job is complete.
     Done,
-    /// Not now. The attempt is not counted.
+    /// Not now. The attempt is not counted. The longest wait is ten years.
     Snooze(Duration),
-    /// Failed; try again after this time.
+    /// Failed; try again after this time, ten years at most.
     Retry { after: Duration, why: String },
     /// Ended without effect, on purpose.
     Cancel(String),
@@ -18,25 +18,35 @@ pub enum Outcome {
 /// What a handler returns.
 pub type JobResult = Result<Outcome, JobError>;
 
-/// Why an attempt failed. Any error becomes one through `?`.
+/// Why an attempt failed. Every error that is `Send + Sync + 'static` becomes one through `?`, and so do
+/// `anyhow::Error`, `eyre::Report` and texts. Jobs of a handler that returns one of those instead are
+/// always retried: to bury a job, return [`JobResult`] with [`JobError::permanent`].
 #[derive(Debug)]
 pub struct JobError {
     pub(crate) text: String,
     pub(crate) permanent: bool,
+    /// The handler did not run: the attempt is not counted.
+    pub(crate) not_started: bool,
 }
 
 impl JobError {
     /// The attempt failed; another may succeed.
     pub fn retry(why: impl std::fmt::Display) -> Self {
-        Self { text: format!("{why:#}"), permanent: false }
+        Self { text: format!("{why:#}"), permanent: false, not_started: false }
     }
 
     /// No attempt will succeed: the job is buried at once.
     pub fn permanent(why: impl std::fmt::Display) -> Self {
-        Self { text: format!("{why:#}"), permanent: true }
+        Self { text: format!("{why:#}"), permanent: true, not_started: false }
     }
 
-    /// True when no other attempt is to be made.
+    /// Something that the handler needs is missing at the moment, and it has not begun: the job returns
+    /// after a few seconds, and the attempt is not counted.
+    pub fn not_started(why: impl std::fmt::Display) -> Self {
+        Self { text: format!("{why:#}"), permanent: false, not_started: true }
+    }
+
+    /// Returns true if no further attempt follows.
     pub fn is_permanent(&self) -> bool {
         self.permanent
     }
@@ -48,9 +58,13 @@ impl std::fmt::Display for JobError {
     }
 }
 
-// `JobError` itself is not an `Error`: that is what lets every other error convert into it.
-impl<E: std::error::Error> From<E> for JobError {
+/// What `anyhow::Error`, `eyre::Report`, boxed errors, every `Error` and texts convert into.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+// `JobError` itself is not an `Error`: only then can every other error convert into it.
+impl<E: Into<BoxError>> From<E> for JobError {
     fn from(error: E) -> Self {
+        let error: BoxError = error.into();
         let mut text = error.to_string();
         let mut cause = error.source();
         while let Some(source) = cause {
@@ -61,25 +75,13 @@ impl<E: std::error::Error> From<E> for JobError {
             }
             cause = source.source();
         }
-        Self { text, permanent: false }
+        Self { text, permanent: false, not_started: false }
     }
 }
 
 /// What a handler may return besides [`JobResult`].
 pub trait IntoJobResult {
     fn into_job_result(self) -> JobResult;
-}
-
-impl IntoJobResult for JobResult {
-    fn into_job_result(self) -> JobResult {
-        self
-    }
-}
-
-impl IntoJobResult for Result<(), JobError> {
-    fn into_job_result(self) -> JobResult {
-        self.map(|()| Outcome::Done)
-    }
 }
 
 impl IntoJobResult for () {
@@ -91,6 +93,20 @@ impl IntoJobResult for () {
 impl IntoJobResult for Outcome {
     fn into_job_result(self) -> JobResult {
         Ok(self)
+    }
+}
+
+/// `Result<(), JobError>`, `anyhow::Result<()>`, `eyre::Result<()>`, `Result<(), Box<dyn Error + Send + Sync>>`,
+/// `Result<(), MyError>`: an error fails the attempt, and the next one follows after a back-off.
+impl<E: Into<JobError>> IntoJobResult for Result<(), E> {
+    fn into_job_result(self) -> JobResult {
+        self.map(|()| Outcome::Done).map_err(Into::into)
+    }
+}
+
+impl<E: Into<JobError>> IntoJobResult for Result<Outcome, E> {
+    fn into_job_result(self) -> JobResult {
+        self.map_err(Into::into)
     }
 }
 

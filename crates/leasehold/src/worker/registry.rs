@@ -1,4 +1,4 @@
-//! The worker's row for people: alive, draining, stopped.
+//! The worker's row for operators: alive, draining, stopped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,9 +12,29 @@ const BEAT: Duration = Duration::from_secs(5);
 
 /// Counters that the runtime shares with the keeper.
 #[derive(Debug, Default)]
-pub(crate) struct Vitals {
+pub(crate) struct WorkerStats {
     pub(crate) busy: AtomicUsize,
     pub(crate) draining: AtomicBool,
+}
+
+impl WorkerStats {
+    /// Counts handlers as busy until the guard is dropped, which an aborted task does too.
+    pub(crate) fn work(self: &Arc<Self>, handlers: usize) -> BusyGuard {
+        self.busy.fetch_add(handlers, Ordering::Relaxed);
+        BusyGuard { stats: Arc::clone(self), handlers }
+    }
+}
+
+/// See [`WorkerStats::work`].
+pub(crate) struct BusyGuard {
+    stats: Arc<WorkerStats>,
+    handlers: usize,
+}
+
+impl Drop for BusyGuard {
+    fn drop(&mut self) {
+        self.stats.busy.fetch_sub(self.handlers, Ordering::Relaxed);
+    }
 }
 
 pub(crate) struct Registration {
@@ -23,14 +43,14 @@ pub(crate) struct Registration {
     pub(crate) queues: Vec<String>,
     pub(crate) names: Vec<String>,
     pub(crate) slots: i32,
-    pub(crate) vitals: Arc<Vitals>,
+    pub(crate) stats: Arc<WorkerStats>,
     pub(crate) next: std::cell::Cell<Option<Instant>>,
     pub(crate) told_draining: std::cell::Cell<bool>,
 }
 
 impl Registration {
     pub(crate) async fn beat(&self, link: &Link) {
-        let draining = self.vitals.draining.load(Ordering::Relaxed);
+        let draining = self.stats.draining.load(Ordering::Relaxed);
         let now = Instant::now();
         let news = draining && !self.told_draining.get();
         if !news && self.next.get().is_some_and(|next| now < next) {
@@ -39,7 +59,7 @@ impl Registration {
         self.next.set(Some(now + BEAT));
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let pid = i32::try_from(std::process::id()).unwrap_or(0);
-        let busy = i32::try_from(self.vitals.busy.load(Ordering::Relaxed)).unwrap_or(i32::MAX);
+        let busy = i32::try_from(self.stats.busy.load(Ordering::Relaxed)).unwrap_or(i32::MAX);
         let version = env!("CARGO_PKG_VERSION");
         let beat = link
             .query(
@@ -58,7 +78,7 @@ impl Registration {
                 ],
             )
             .await;
-        // The registry is for people: a missed beat costs nothing.
+        // The registry is for operators only: a missed beat costs nothing.
         if beat.is_ok() {
             self.told_draining.set(draining);
         }
@@ -67,5 +87,24 @@ impl Registration {
     pub(crate) async fn end(&self, link: &Link) {
         let _ =
             link.query("select leasehold.unregister_worker($1)", &[(&self.id, Type::TEXT)]).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a26_aborted_handler_is_not_busy_any_more() {
+        let stats = Arc::new(WorkerStats::default());
+        let guard = stats.work(3);
+        let task = tokio::spawn(async move {
+            let _guard = guard;
+            std::future::pending::<()>().await;
+        });
+        assert_eq!(stats.busy.load(Ordering::Relaxed), 3);
+        task.abort();
+        let _ = task.await;
+        assert_eq!(stats.busy.load(Ordering::Relaxed), 0);
     }
 }

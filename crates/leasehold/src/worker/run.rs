@@ -1,66 +1,73 @@
-//! Running: each claimed job in a task of its own, with a slot, a fence and a way to stop it.
+//! Runs each claimed job in its own task, with a slot, a fence and a way to stop it.
 //!
 //! # What is true
-//! - A panic in a handler is that attempt's failure and nobody else's.
+//! - A panic in a handler fails that attempt and no other.
 //! - An attempt ends once: by its handler, by the keeper at the run limit, or by the shutdown,
-//!   whoever decides first.
+//!   whichever decides first.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use futures_util::FutureExt;
-use tokio::sync::{OwnedRwLockReadGuard, OwnedSemaphorePermit, RwLock, Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore, watch};
 use tokio_util::task::TaskTracker;
 
-use super::book::{Alone, Book};
 use super::context::{Attempt, StopReason};
-use super::finisher::Decision;
+use super::decisions::Decisions;
 use super::handler::{Registered, Runner};
-use super::registry::Vitals;
+use super::lease_table::{Execution, LeaseTable, SharedGuard};
+use super::registry::WorkerStats;
+use super::transaction::TransactionPool;
 use crate::engine::Leasehold;
 use crate::events::{Event, Events};
 use crate::queue::claim::Claim;
-use crate::queue::finish::Verdict;
+use crate::queue::finish::Transition;
 
-/// Everything that running a job needs, shared by the queues of one worker.
-pub(crate) struct Crew {
+/// What the queues of one worker share to run jobs.
+pub(crate) struct Executor {
     pub(crate) engine: Leasehold,
     pub(crate) runners: HashMap<String, Registered>,
-    pub(crate) book: Arc<Book>,
-    pub(crate) decisions: mpsc::Sender<Decision>,
+    pub(crate) lease_table: Arc<LeaseTable>,
+    pub(crate) decisions: Decisions,
     pub(crate) events: Events,
-    pub(crate) vitals: Arc<Vitals>,
+    pub(crate) stats: Arc<WorkerStats>,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: watch::Receiver<bool>,
-    /// Whoever runs a job reads; a job on its last chance runs alone, and its lease holds this for
-    /// writing until its end is recorded.
-    pub(crate) company: Arc<RwLock<()>>,
+    /// Claims hold this for reading from before they are sent until their last job ended. A job on its
+    /// last chance runs alone: its lease holds this for writing until its end is recorded.
+    pub(crate) solo_lock: Arc<RwLock<()>>,
+    pub(crate) transactions: Arc<TransactionPool>,
+    /// Keep the error texts of handlers out of the log and the table.
+    pub(crate) hides_errors: bool,
 }
 
-impl Crew {
-    /// Puts the claim's jobs in the book and starts them.
+impl Executor {
+    /// Adds the claim's jobs to the lease table and starts them.
     pub(crate) async fn start(
         self: &Arc<Self>,
         claim: Claim,
         queue: &Arc<str>,
         slots: &Arc<Semaphore>,
-        alone: Option<Alone>,
+        place: Execution,
     ) {
         let Claim { generation, jobs, lease, run_limit, asked_at } = claim;
-        let in_company = alone.is_none();
+        let (solo_lock, alone) = match place {
+            Execution::Shared(solo_lock) => (Some(solo_lock), None),
+            Execution::Solo(alone) => (None, Some(alone)),
+        };
         let attempts: Vec<Arc<Attempt>> = jobs
             .into_iter()
             .map(|job| {
-                // What the kind of job says goes before what the queue says.
+                // The run limit of the job type takes precedence over that of the queue.
                 let registered = self.runners.get(&*job.name);
                 let run_limit = registered.and_then(|known| known.run_limit).unwrap_or(run_limit);
-                Arc::new(Attempt::new(job, Arc::clone(queue), self.engine.clone(), run_limit))
+                let attempt = Attempt::new(job, Arc::clone(queue), self.engine.clone(), run_limit);
+                Arc::new(attempt.with_transactions(&self.transactions))
             })
             .collect();
-        self.book.open(generation, attempts.clone(), lease, asked_at, alone);
+        self.lease_table.open(generation, attempts.clone(), lease, asked_at, alone);
         let mut batches: HashMap<(Arc<str>, bool), Vec<Arc<Attempt>>> = HashMap::new();
         for attempt in attempts {
             match self.runner(&attempt) {
@@ -71,30 +78,29 @@ impl Crew {
                     waiting.push(attempt);
                     if waiting.len() >= most {
                         let full = std::mem::take(waiting);
-                        self.spawn_many(full, in_company, slots).await;
+                        self.spawn_many(full, solo_lock.clone(), slots).await;
                     }
                 }
-                _ => self.spawn_one(attempt, in_company, slots).await,
+                _ => self.spawn_one(attempt, solo_lock.clone(), slots).await,
             }
         }
         for rest in batches.into_values().filter(|rest| !rest.is_empty()) {
-            self.spawn_many(rest, in_company, slots).await;
+            self.spawn_many(rest, solo_lock.clone(), slots).await;
         }
     }
 
     async fn spawn_one(
         self: &Arc<Self>,
         attempt: Arc<Attempt>,
-        in_company: bool,
+        solo_lock: Option<SharedGuard>,
         slots: &Arc<Semaphore>,
     ) {
         // Claims take no more than the free slots, so this does not wait in practice.
         let permit = Arc::clone(slots).acquire_owned().await;
-        let (crew, running) = (Arc::clone(self), Arc::clone(&attempt));
+        let (executor, running) = (Arc::clone(self), Arc::clone(&attempt));
         let task = self.tasks.spawn(async move {
-            let _permit = permit;
-            let _company = crew.join(in_company).await;
-            crew.run_one(running).await;
+            let _held = (permit, solo_lock);
+            executor.run_one(running).await;
         });
         let _ = attempt.task.set(task.abort_handle());
     }
@@ -102,43 +108,42 @@ impl Crew {
     async fn spawn_many(
         self: &Arc<Self>,
         attempts: Vec<Arc<Attempt>>,
-        in_company: bool,
+        solo_lock: Option<SharedGuard>,
         slots: &Arc<Semaphore>,
     ) {
         let wanted = u32::try_from(attempts.len()).unwrap_or(u32::MAX);
         let permits: Option<OwnedSemaphorePermit> =
             Arc::clone(slots).acquire_many_owned(wanted).await.ok();
-        let (crew, running) = (Arc::clone(self), attempts.clone());
+        let (executor, running) = (Arc::clone(self), attempts.clone());
         let task = self.tasks.spawn(async move {
-            let _permits = permits;
-            let _company = crew.join(in_company).await;
-            crew.run_many(running).await;
+            let _held = (permits, solo_lock);
+            executor.run_many(running).await;
         });
         for attempt in attempts {
             let _ = attempt.task.set(task.abort_handle());
         }
     }
 
-    /// Waits until no job is on its last chance. Such a job itself has nobody to wait for.
-    async fn join(&self, in_company: bool) -> Option<OwnedRwLockReadGuard<()>> {
-        if in_company { Some(Arc::clone(&self.company).read_owned().await) } else { None }
+    /// Waits until no job is on its last chance, and none waits to run alone.
+    pub(crate) async fn join(&self) -> SharedGuard {
+        Arc::new(Arc::clone(&self.solo_lock).read_owned().await)
     }
 
     async fn run_one(&self, attempt: Arc<Attempt>) {
         if !self.may_start(&attempt) {
-            return self.decide(attempt, Verdict::Release).await;
+            return self.decide(attempt, Transition::Release).await;
         }
         let Some(Runner::One(run)) = self.runner(&attempt) else {
             // Names without a handler are not claimed.
-            return self.decide(attempt, Verdict::Release).await;
+            return self.decide(attempt, Transition::Release).await;
         };
-        self.vitals.busy.fetch_add(1, Ordering::Relaxed);
+        let busy = self.stats.work(1);
         let span = span(&attempt);
         let running = AssertUnwindSafe(run(Arc::clone(&attempt))).catch_unwind();
         let outcome = tracing::Instrument::instrument(running, span).await;
-        self.vitals.busy.fetch_sub(1, Ordering::Relaxed);
-        let verdict = outcome.unwrap_or_else(|panic| after_panic(&*panic));
-        self.decide(attempt, verdict).await;
+        drop(busy);
+        let transition = outcome.unwrap_or_else(|panic| after_panic(&*panic));
+        self.decide(attempt, transition).await;
     }
 
     async fn run_many(&self, attempts: Vec<Arc<Attempt>>) {
@@ -147,7 +152,7 @@ impl Crew {
             if self.may_start(&attempt) {
                 starting.push(attempt);
             } else {
-                self.decide(attempt, Verdict::Release).await;
+                self.decide(attempt, Transition::Release).await;
             }
         }
         let Some(Runner::Many { run, .. }) =
@@ -155,13 +160,13 @@ impl Crew {
         else {
             return;
         };
-        self.vitals.busy.fetch_add(starting.len(), Ordering::Relaxed);
+        let busy = self.stats.work(starting.len());
         let outcome = AssertUnwindSafe(run(starting.clone())).catch_unwind().await;
-        self.vitals.busy.fetch_sub(starting.len(), Ordering::Relaxed);
-        let verdicts =
+        drop(busy);
+        let transitions =
             outcome.unwrap_or_else(|panic| starting.iter().map(|_| after_panic(&*panic)).collect());
-        for (attempt, verdict) in starting.into_iter().zip(verdicts) {
-            self.decide(attempt, verdict).await;
+        for (attempt, transition) in starting.into_iter().zip(transitions) {
+            self.decide(attempt, transition).await;
         }
     }
 
@@ -169,8 +174,8 @@ impl Crew {
         self.runners.get(&*attempt.job.name).map(|known| &known.runner)
     }
 
-    /// A job that was not started before the stop is handed back; one whose lease was lost while
-    /// it waited belongs to somebody else.
+    /// Returns whether a job may start. After the stop it is released; if its lease was lost while it
+    /// waited, it belongs to another worker.
     fn may_start(&self, attempt: &Attempt) -> bool {
         if *self.stop.borrow() || attempt.stop_reason().is_some() {
             return false;
@@ -181,25 +186,21 @@ impl Crew {
         true
     }
 
-    async fn decide(&self, attempt: Arc<Attempt>, verdict: Verdict) {
+    async fn decide(&self, attempt: Arc<Attempt>, transition: Transition) {
         if !attempt.decide() {
             return;
         }
-        let verdict = weigh(&attempt, verdict);
-        if matches!(verdict, Verdict::Retry { .. } | Verdict::Bury { .. }) {
-            // A handler that was given up at its limit never gets here; the keeper says that.
-            span(&attempt)
-                .in_scope(|| tracing::info!("the attempt failed; see: leasehold jobs show"));
+        let mut transition = weigh(&attempt, transition);
+        if self.hides_errors {
+            transition.hide_text();
         }
-        // The finisher outlives every task; when it is gone, the process is ending and the lease
-        // brings the job back.
-        let _ = self.decisions.send(Decision { attempt, verdict }).await;
+        self.decisions.send(attempt, transition).await;
     }
 }
 
-/// Every line that a handler logs carries these. Arguments and errors may hold secrets: they are in the
-/// database, for those who may read them.
-fn span(attempt: &Attempt) -> tracing::Span {
+/// Returns the span that every log line of an attempt carries. It has no arguments, which may hold
+/// secrets: they are in the database, for roles that may read them.
+pub(super) fn span(attempt: &Attempt) -> tracing::Span {
     tracing::info_span!(
         "job",
         job.id = attempt.job.id.0,
@@ -209,29 +210,29 @@ fn span(attempt: &Attempt) -> tracing::Span {
     )
 }
 
-/// What a request to stop makes of the handler's answer.
-fn weigh(attempt: &Attempt, verdict: Verdict) -> Verdict {
-    match (attempt.stop_reason(), verdict) {
-        (_, Verdict::Complete) if attempt.was_completed_in_transaction() => {
-            Verdict::CompletedInTransaction
+/// Adjusts the handler's result to a request to stop.
+fn weigh(attempt: &Attempt, transition: Transition) -> Transition {
+    match (attempt.stop_reason(), transition) {
+        (_, Transition::Complete) if attempt.was_completed_in_transaction() => {
+            Transition::CompletedInTransaction
         }
-        // The server answers the COMMIT of an aborted transaction with a silent ROLLBACK: a handler
-        // that overlooked the error believes that its work is stored.
-        (_, Verdict::Complete) if attempt.failed_in_transaction() => Verdict::Retry {
+        // The server ends the COMMIT of an aborted transaction with a silent ROLLBACK: a handler that
+        // ignored the error believes that its work is stored.
+        (_, Transition::Complete) if attempt.failed_in_transaction() => Transition::Retry {
             after: None,
             why: "complete_in failed and the handler went on as if it had not".to_owned(),
         },
-        (Some(StopReason::Cancelled), Verdict::Retry { why, .. }) => Verdict::Cancel { why },
-        (Some(StopReason::Shutdown), Verdict::Retry { .. }) => Verdict::Release,
-        (_, verdict) => verdict,
+        (Some(StopReason::Cancelled), Transition::Retry { why, .. }) => Transition::Cancel { why },
+        (Some(StopReason::Shutdown), Transition::Retry { .. }) => Transition::Release,
+        (_, transition) => transition,
     }
 }
 
-fn after_panic(panic: &(dyn std::any::Any + Send)) -> Verdict {
-    Verdict::Retry { after: None, why: panic_text(panic) }
+fn after_panic(panic: &(dyn std::any::Any + Send)) -> Transition {
+    Transition::Retry { after: None, why: panic_text(panic) }
 }
 
-/// What a panic said.
+/// Returns the message of a panic.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic
         .downcast_ref::<&str>()

@@ -1,33 +1,41 @@
-//! A worker at work: starting its loops, and stopping so that nothing is lost.
+//! A running worker: starts its loops, and stops them so that nothing is lost.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, RwLock, Semaphore, mpsc, watch};
+use futures_util::future::join_all;
+use tokio::sync::{RwLock, Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio_util::task::TaskTracker;
 
 use super::builder::WorkerBuilder;
 use super::context::StopReason;
+use super::decisions::Decisions;
 use super::outcome::Outcome;
-use super::{book, fetch, finisher, handler, keeper, registry, run, wakes};
+use super::transaction::TransactionPool;
+use super::{fetch, finisher, handler, keeper, lease_table, registry, run, wakes};
 use crate::engine::Leasehold;
 use crate::error::WorkerError;
-use crate::events::Event;
+use crate::events::{Event, Events};
 use crate::housekeeping::Housekeeper;
-use crate::link::Link;
+use crate::link::{Link, Links};
 use crate::measure::canary;
 use crate::mirror::{Checker, MirrorError};
-use crate::queue::finish::Verdict;
+use crate::queue::finish::Transition;
+use crate::schedule::Declared;
 use crate::sweep::{Prepared, Sweep, SweepError, Sweeper, Watchdog};
 
-/// How long a claim or a finish may take before the session is thrown away.
+/// How long a claim or a finish may take before the session is dropped.
 pub(super) const CALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// A worker at work.
+/// The most sessions that the queues of one worker claim on. Each queue has one claim in flight at a
+/// time, so up to this number of queues none waits for another; beyond it, this many may be slow before
+/// one waits.
+const CLAIM_SESSIONS: usize = 16;
+
+/// A running worker.
 pub(super) struct Running {
-    crew: Arc<run::Crew>,
+    executor: Arc<run::Executor>,
     stop: watch::Sender<bool>,
     keeper_stop: watch::Sender<bool>,
     keeper_ended: tokio::sync::oneshot::Receiver<String>,
@@ -47,6 +55,7 @@ impl Running {
             name,
             mut runners,
             schedules,
+            retired,
             sweeps,
             mirrors,
             runs_no_jobs,
@@ -55,80 +64,82 @@ impl Running {
             renew_limit,
             housekeeping,
             events,
+            transactions,
+            hides_errors,
             ..
         } = builder;
         let database = engine.database().clone();
         if !runs_no_jobs && !queues.is_empty() {
-            // Whoever works a queue can say that it is worked.
+            // Every worker that runs jobs handles canaries, so a completed canary proves that its queue
+            // is being worked.
             runners
                 .entry(canary::NAME.to_owned())
-                .or_insert_with(|| handler::untyped_runner(|_| async { Ok(Outcome::Done) }));
+                .or_insert_with(|| handler::untyped_runner(|_| async { Outcome::Done }));
         }
         let names: Arc<[String]> = runners.keys().cloned().collect();
         let (stop, stopped) = watch::channel(false);
         let sweeps = prepare(&engine, sweeps).await?;
-        for desk in &mirrors {
-            match desk.prepared().await {
+        for runtime in &mirrors {
+            match runtime.prepared().await {
                 Ok(_) => {}
                 Err(error @ (MirrorError::Declaration(_) | MirrorError::Table(_))) => {
                     return Err(WorkerError::Config(error.to_string()));
                 }
                 Err(error) => {
-                    let mirror = desk.name();
+                    let mirror = runtime.name();
                     tracing::warn!(mirror, %error, "a mirror could not be checked; trying again");
                 }
             }
         }
         let (keeper_stop, keeper_stopped) = watch::channel(false);
-        let book = Arc::new(book::Book::default());
-        let vitals = Arc::new(registry::Vitals::default());
-        let (decisions, decided) = mpsc::channel(finisher::BACKLOG);
+        let lease_table = Arc::new(lease_table::LeaseTable::default());
+        let stats = Arc::new(registry::WorkerStats::default());
+        let slots = queues.iter().map(|(_, slots)| slots).sum::<usize>();
+        let transactions = TransactionPool::new(&database, transactions, slots)?;
+        let bells: wakes::Bells =
+            queues.iter().map(|(queue, _)| (queue.clone(), Arc::default())).collect();
+        let bells = Arc::new(bells);
+        let (decisions, finishing) = finishers(&engine, &queues, &lease_table, &events, &bells);
 
+        let schedules = Declared::new(&name, schedules, retired);
         let registration = registry::Registration {
             id: worker.to_string(),
             name,
             queues: queues.iter().map(|(queue, _)| queue.clone()).collect(),
             names: names.to_vec(),
-            slots: i32::try_from(queues.iter().map(|(_, slots)| slots).sum::<usize>())
-                .unwrap_or(i32::MAX),
-            vitals: Arc::clone(&vitals),
+            slots: i32::try_from(slots).unwrap_or(i32::MAX),
+            stats: Arc::clone(&stats),
             next: std::cell::Cell::new(None),
             told_draining: std::cell::Cell::new(false),
         };
         let keeper = keeper::Keeper {
             link: Link::new(database.clone(), renew_limit),
-            book: Arc::clone(&book),
+            lease_table: Arc::clone(&lease_table),
             events: events.clone(),
             registration,
         };
         let keeper_ended = keeper::start(move || keeper, keeper_stopped)
             .map_err(|error| WorkerError::KeeperStopped(error.to_string()))?;
 
-        let crew = Arc::new(run::Crew {
+        let executor = Arc::new(run::Executor {
             engine: engine.clone(),
             runners,
-            book: Arc::clone(&book),
+            lease_table: Arc::clone(&lease_table),
             decisions,
             events: events.clone(),
-            vitals,
+            stats,
             tasks: TaskTracker::new(),
             stop: stopped.clone(),
-            company: Arc::new(RwLock::new(())),
+            solo_lock: Arc::new(RwLock::new(())),
+            transactions: Arc::new(transactions),
+            hides_errors,
         });
-        let finisher = finisher::Finisher {
-            link: Arc::new(Link::new(database.clone(), CALL_LIMIT)),
-            book,
-            events: events.clone(),
-            process: Arc::clone(engine.process()),
-        };
-        let finisher = tokio::spawn(finisher.run(decided));
+        let finisher = tokio::spawn(finishing);
 
         let loops = TaskTracker::new();
-        let link = Arc::new(Link::new(database.clone(), CALL_LIMIT));
-        let mut wakes: HashMap<String, Arc<Notify>> = HashMap::new();
+        let links = Arc::new(Links::new(&database, queues.len().min(CLAIM_SESSIONS), CALL_LIMIT));
+        let wakes = Arc::new(wakes::Wakes::new(Arc::clone(&bells)));
         for (queue, slots) in &queues {
-            let wake = Arc::new(Notify::new());
-            wakes.insert(queue.clone(), Arc::clone(&wake));
             let (queue_name, free): (Arc<str>, _) =
                 (queue.as_str().into(), Arc::new(Semaphore::new(*slots)));
             engine.process().works(&queue_name, *slots, &free);
@@ -138,23 +149,18 @@ impl Running {
                 names: Arc::clone(&names),
                 slots: free,
                 total: *slots,
-                batch: queue_batch(&link, queue).await,
+                batch: queue_batch(&links, queue).await,
                 poll,
-                link: Arc::clone(&link),
-                crew: Arc::clone(&crew),
-                wake,
+                links: Arc::clone(&links),
+                executor: Arc::clone(&executor),
+                wakes: Arc::clone(&wakes),
+                bell: bells.get(queue).cloned().unwrap_or_default(),
             };
             loops.spawn(fetch.run(stopped.clone()));
         }
-        let wakes = Arc::new(wakes);
         if !database.is_pooled() {
             let process = Arc::clone(engine.process());
-            loops.spawn(wakes::listen(
-                database.clone(),
-                Arc::clone(&wakes),
-                process,
-                stopped.clone(),
-            ));
+            loops.spawn(wakes.listen(database.clone(), process, stopped.clone()));
         }
         let (tidying, mut sweeping) = (&loops, Vec::new());
         for (sweep, prepared) in sweeps {
@@ -167,8 +173,8 @@ impl Running {
                     events: events.clone(),
                     poll,
                 };
-                // With the handlers: a batch in hand has the grace to end in.
-                let task = crew.tasks.spawn(sweeper.run(stopped.clone()));
+                // Tracked with the handlers: a claimed batch may end within the grace.
+                let task = executor.tasks.spawn(sweeper.run(stopped.clone()));
                 sweeping.push(task.abort_handle());
             }
             if housekeeping.is_some() {
@@ -178,17 +184,17 @@ impl Running {
             }
         }
         if housekeeping.is_some() {
-            for desk in mirrors {
-                let checker = Checker { desk, events: events.clone() };
+            for runtime in mirrors {
+                let checker = Checker { runtime, events: events.clone() };
                 loops.spawn(checker.run(stopped.clone()));
             }
         }
         if let Some(config) = housekeeping {
-            let keeper = Housekeeper::new(engine, config, schedules, events, wakes);
+            let keeper = Housekeeper::new(engine, config, schedules, events, bells);
             loops.spawn(keeper.run(stopped));
         }
         loops.close();
-        Ok(Self { crew, stop, keeper_stop, keeper_ended, loops, sweeping, finisher, grace })
+        Ok(Self { executor, stop, keeper_stop, keeper_ended, loops, sweeping, finisher, grace })
     }
 
     pub(super) async fn until(
@@ -202,10 +208,10 @@ impl Running {
         tokio::select! {
             () = stop => {}
             ended = &mut self.keeper_ended => {
-                // Without renewal every lease is as good as lost: stop before others start the jobs.
+                // Without renewal every lease will be lost: stop before other workers start the jobs.
                 let why = ended.unwrap_or_else(|_| "it panicked".to_owned());
-                for generation in self.crew.book.generations() {
-                    self.crew.book.lose(generation);
+                for generation in self.executor.lease_table.generations() {
+                    self.executor.lease_table.lose(generation);
                 }
                 broken = Some(WorkerError::KeeperStopped(why));
             }
@@ -215,42 +221,41 @@ impl Running {
     }
 
     async fn drain(mut self, hurry: impl Future<Output = ()>, at_once: bool) {
-        self.crew.vitals.draining.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.executor.stats.draining.store(true, std::sync::atomic::Ordering::Relaxed);
         let _ = self.stop.send(true);
-        self.crew.events.send(|| Event::Draining);
-        self.crew.tasks.close();
+        self.executor.events.send(|| Event::Draining);
+        self.executor.tasks.close();
         self.loops.wait().await;
         if !at_once {
             tokio::select! {
-                () = self.crew.tasks.wait() => {}
+                () = self.executor.tasks.wait() => {}
                 () = tokio::time::sleep(self.grace) => {}
                 () = hurry => {}
             }
         }
-        // Handlers that are still at it are told to stop, then left.
-        let left = self.crew.book.attempts();
+        // Ask the remaining handlers to stop, then leave them.
+        let left = self.executor.lease_table.attempts();
         for attempt in &left {
             attempt.stop(StopReason::Shutdown);
         }
-        let _ = tokio::time::timeout(Duration::from_secs(1), self.crew.tasks.wait()).await;
-        // Rows that a sweep still has in hand are the watchdog's.
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.executor.tasks.wait()).await;
+        // The watchdog resets rows that a sweep still holds.
         self.sweeping.iter().for_each(AbortHandle::abort);
         for attempt in left {
             if attempt.decide() {
                 if let Some(task) = attempt.task.get() {
                     task.abort();
                 }
-                let decision = finisher::Decision { attempt, verdict: Verdict::Release };
-                let _ = self.crew.decisions.send(decision).await;
+                self.executor.decisions.send_last(attempt, Transition::Release);
             }
         }
         let finisher = self.finisher;
-        // The finisher ends when the last sender is gone. Tasks that never yield keep theirs: wait
-        // for the book instead, and no longer than a database call may take.
-        let book = Arc::clone(&self.crew.book);
-        drop(self.crew);
+        // The finisher ends when the last sender is gone. Tasks that never yield keep theirs: wait for
+        // the lease table instead, and no longer than a database call may take.
+        let lease_table = Arc::clone(&self.executor.lease_table);
+        drop(self.executor);
         let recorded = async {
-            while !book.is_empty() && !finisher.is_finished() {
+            while !lease_table.is_empty() && !finisher.is_finished() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
@@ -260,7 +265,8 @@ impl Running {
             );
         }
         finisher.abort();
-        // A keeper that is gone has been heard already, and a second time is one too many.
+        // If the keeper stopped by itself, its oneshot has already been received; polling it again
+        // would panic.
         if !at_once {
             let _ = self.keeper_stop.send(true);
             let _ = tokio::time::timeout(Duration::from_secs(6), &mut self.keeper_ended).await;
@@ -268,8 +274,38 @@ impl Running {
     }
 }
 
-/// Checks every sweep against its table. A table that does not fit stops the start; a database that
-/// is away does not: the loops try again.
+/// Sessions for recording results. If there are more queues, they share them round-robin.
+const FINISH_LINKS: usize = 4;
+
+/// Builds one finisher per queue, on a few sessions: a session replies in order, so on a single one a
+/// finish that waits for a lock would delay those of every queue.
+fn finishers(
+    engine: &Leasehold,
+    queues: &[(String, usize)],
+    lease_table: &Arc<lease_table::LeaseTable>,
+    events: &Events,
+    bells: &Arc<wakes::Bells>,
+) -> (Decisions, impl Future<Output = ()> + use<>) {
+    let links: Vec<Arc<Link>> = (0..FINISH_LINKS.min(queues.len()))
+        .map(|_| Arc::new(Link::new(engine.database().clone(), CALL_LIMIT)))
+        .collect();
+    let mut decisions = Decisions::default();
+    let mut running = Vec::new();
+    for ((queue, slots), link) in queues.iter().zip(links.iter().cycle()) {
+        let finisher = finisher::Finisher {
+            link: Arc::clone(link),
+            lease_table: Arc::clone(lease_table),
+            events: events.clone(),
+            process: Arc::clone(engine.process()),
+            bells: Arc::clone(bells),
+        };
+        running.push(finisher.run(decisions.open(&queue.as_str().into(), *slots)));
+    }
+    (decisions, async move { drop(join_all(running).await) })
+}
+
+/// Checks every sweep against its table. A table that does not fit stops the start; an unreachable
+/// database does not: the loops retry.
 async fn prepare(
     engine: &Leasehold,
     sweeps: Vec<Sweep>,
@@ -291,9 +327,9 @@ async fn prepare(
     Ok(ready)
 }
 
-async fn queue_batch(link: &Link, queue: &str) -> usize {
+async fn queue_batch(links: &Links, queue: &str) -> usize {
     let sql = "select batch from leasehold.queue_settings($1)";
-    let rows = link.query(sql, &[(&queue, tokio_postgres::types::Type::TEXT)]).await;
+    let rows = links.query(sql, &[(&queue, tokio_postgres::types::Type::TEXT)]).await;
     let batch: Option<i32> = rows.ok().and_then(|rows| rows.first().map(|row| row.get(0)));
     batch.and_then(|batch| usize::try_from(batch).ok()).unwrap_or(1000)
 }

@@ -1,46 +1,164 @@
-//! Wake-ups: what NOTIFY says of a queue makes its loop look at once. Everything works without them.
+//! Wake-ups: NOTIFY makes the loop of a queue claim at once. Everything works without them.
+//!
+//! # What is true
+//! - Producers send NOTIFY only while a worker is idle, because it serializes their commits. A loop
+//!   that falls asleep announces it by a lock on the session that listens; the lock ends with that
+//!   session, so an announcement is valid for one session only.
+//! - Nothing here keeps a loop from claiming for longer than [`CALL_LIMIT`].
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
+use tokio_postgres::types::Type;
 
-use crate::database::Database;
-use crate::link::Patience;
+use crate::database::{Database, Session};
+use crate::link::ReconnectBackoff;
 use crate::measure::process::Process;
 
-/// Passes wake-ups on. When the connection breaks, polling goes on and this tries again.
-pub(super) async fn listen(
-    database: Database,
-    wakes: Arc<HashMap<String, Arc<Notify>>>,
-    process: Arc<Process>,
-    mut stop: watch::Receiver<bool>,
-) {
-    let mut patience = Patience::default();
-    loop {
-        let told = Arc::clone(&wakes);
-        let listening = database.listen(move |queue| {
-            if let Some(wake) = told.get(queue) {
-                wake.notify_one();
-            }
-        });
-        match listening.await {
-            Ok((_session, ended)) => {
-                patience.reset();
-                process.listens(true);
-                // What was enqueued before we listened would wait for a poll.
-                wakes.values().for_each(|wake| wake.notify_one());
-                tokio::select! {
-                    _ = ended => {}
-                    _ = stop.wait_for(|stop| *stop) => return,
+/// How long an announcement may take before the session is dropped.
+const CALL_LIMIT: Duration = Duration::from_secs(2);
+/// How often an announcement is tried while producers check at the same moment.
+const TRIES: usize = 5;
+
+/// The notifiers of the loops, by queue.
+pub(crate) type Bells = HashMap<String, Arc<Notify>>;
+
+/// Wakes the loop of one queue.
+pub(crate) fn ring(bells: &Bells, queue: &str) {
+    if let Some(bell) = bells.get(queue) {
+        bell.notify_one();
+    }
+}
+
+/// The wake-ups of one worker.
+pub(crate) struct Wakes {
+    bells: Arc<Bells>,
+    current: Mutex<Current>,
+    /// The session did not reply in time.
+    broken: Notify,
+}
+
+#[derive(Default)]
+struct Current {
+    session: Option<Arc<Session>>,
+    /// Numbers the sessions, so that an announcement on a former one is known to be void.
+    number: u64,
+}
+
+/// The announcement of an idle loop on one session.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Announced(u64);
+
+impl Wakes {
+    pub(super) fn new(bells: Arc<Bells>) -> Self {
+        Self { bells, current: Mutex::default(), broken: Notify::new() }
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        // A panic while it was locked leaves it consistent: every change is one call.
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Listens until the worker stops. When the connection breaks, polling continues and this
+    /// reconnects.
+    pub(super) async fn listen(
+        self: Arc<Self>,
+        database: Database,
+        process: Arc<Process>,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let mut backoff = ReconnectBackoff::default();
+        loop {
+            let bells = Arc::clone(&self.bells);
+            match database.listen(move |queue| ring(&bells, queue)).await {
+                Ok((session, ended)) => {
+                    backoff.reset();
+                    process.listens(true);
+                    self.open(session);
+                    // Jobs enqueued before LISTEN took effect would wait for a poll.
+                    self.bells.values().for_each(|bell| bell.notify_one());
+                    tokio::select! {
+                        _ = ended => {}
+                        () = self.broken.notified() => {}
+                        _ = stop.wait_for(|stop| *stop) => return self.close(),
+                    }
+                    self.close();
+                    process.listens(false);
                 }
-                process.listens(false);
+                Err(error) => tracing::debug!(%error, "cannot listen for wake-ups; polling"),
             }
-            Err(error) => tracing::debug!(%error, "cannot listen for wake-ups; polling"),
+            tokio::select! {
+                () = tokio::time::sleep(backoff.next_wait()) => {}
+                _ = stop.wait_for(|stop| *stop) => return,
+            }
         }
-        tokio::select! {
-            () = tokio::time::sleep(patience.next_wait()) => {}
-            _ = stop.wait_for(|stop| *stop) => return,
+    }
+
+    fn open(&self, session: Session) {
+        let mut current = self.current();
+        current.number += 1;
+        current.session = Some(Arc::new(session));
+    }
+
+    fn close(&self) {
+        self.current().session = None;
+    }
+
+    fn session(&self) -> Option<(Arc<Session>, u64)> {
+        let current = self.current();
+        current.session.as_ref().map(|session| (Arc::clone(session), current.number))
+    }
+
+    /// Returns true while producers see the announcement.
+    pub(super) fn counts(&self, announced: Announced) -> bool {
+        let current = self.current();
+        current.session.is_some() && current.number == announced.0
+    }
+
+    /// Announces to producers that this queue is idle. `None`: the queue is paused, or no session
+    /// listens and the loop must poll.
+    pub(super) async fn announce(&self, queue: &str) -> Option<Announced> {
+        let (session, number) = self.session()?;
+        for _ in 0..TRIES {
+            if self.call(&session, number, "select leasehold.begin_idle($1)", queue).await? {
+                return Some(Announced(number));
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        None
+    }
+
+    /// Withdraws the announcement: this queue needs no wake-ups. Does not wait for the reply.
+    pub(super) fn withdraw(self: &Arc<Self>, queue: &Arc<str>, announced: Announced) {
+        let Some((session, number)) = self.session() else { return };
+        if number == announced.0 {
+            let (wakes, queue) = (Arc::clone(self), Arc::clone(queue));
+            tokio::spawn(async move {
+                wakes.call(&session, number, "select leasehold.end_idle($1)", &queue).await
+            });
+        }
+    }
+
+    /// Runs `sql` on the listening session. `None`: no reply, an error, or no value. A session without
+    /// a reply is dropped, and every announcement on it ends.
+    async fn call(&self, session: &Session, number: u64, sql: &str, queue: &str) -> Option<bool> {
+        let params = [(&queue as _, Type::TEXT)];
+        let asking = session.query_typed(sql, &params);
+        match tokio::time::timeout(CALL_LIMIT, asking).await {
+            Ok(Ok(rows)) => rows.first().and_then(|row| row.get(0)),
+            // The refusal would be the same on every session: a new one would not help.
+            Ok(Err(error)) if error.as_db_error().is_some() => {
+                tracing::debug!(%error, "a worker cannot announce that it is idle; polling");
+                None
+            }
+            _ => {
+                if self.counts(Announced(number)) {
+                    self.broken.notify_one();
+                }
+                None
+            }
         }
     }
 }

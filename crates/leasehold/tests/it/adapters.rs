@@ -1,8 +1,14 @@
 //! Enqueue through every driver: in the caller's transaction, with the same options and errors.
 
 mod bulk;
+#[cfg(feature = "diesel-async")]
+mod diesel_async;
+#[cfg(any(feature = "diesel-async", feature = "sqlx-0_8", feature = "sqlx-0_9"))]
+mod drivers;
 mod refusals;
 mod schema;
+#[cfg(feature = "sqlx-0_8")]
+mod sqlx_0_8;
 #[cfg(feature = "sqlx-0_9")]
 mod sqlx_0_9;
 
@@ -22,22 +28,22 @@ async fn jobs(client: &Client) -> i64 {
     client.query_one("select count(*) from leasehold.job", &[]).await.expect("a count").get(0)
 }
 
-/// A draft that says something about everything.
+/// A draft that sets every option.
 fn full_draft() -> Draft {
-    let draft = Note { n: 7 }.with().expect("a draft");
+    let draft = Note { n: 7 }.draft().expect("a draft");
     draft
         .queue("mail")
         .priority(-3)
-        .delay(HOUR)
-        .expires_in(2 * HOUR)
+        .run_after(HOUR)
+        .expire_after(2 * HOUR)
         .tag("import")
         .max_attempts(4)
         .key("note:7")
-        .key_for(3 * HOUR)
+        .key_ttl(3 * HOUR)
         .trace_context("00-1-2-01")
 }
 
-/// What every driver must have stored for [`full_draft`].
+/// Asserts what every driver must have stored for [`full_draft`].
 async fn assert_stored_in_full(client: &Client, id: JobId) {
     let sql = "
         select j.name, j.kwargs::text, j.queue, j.priority, j.tag, j.max_attempts, j.trace_context,
@@ -128,9 +134,9 @@ async fn a_moment_is_stored_as_it_was_given() {
     let client = database.connect_directly().await;
     let at: Timestamp = "2031-02-03T04:05:06.789012Z".parse().expect("a moment");
     let id = Note { n: 1 }
-        .with()
+        .draft()
         .expect("a draft")
-        .at(at)
+        .run_at(at)
         .enqueue(&client)
         .await
         .expect("enqueued")
@@ -162,7 +168,7 @@ async fn the_policy_of_a_kind_goes_with_each_job_and_a_draft_may_differ() {
     let client = database.connect_directly().await;
     let mail = || SendEmail { body: "hello".to_owned() };
     let one = mail().enqueue(&client).await.expect("enqueued").id();
-    let draft = mail().with().expect("a draft").queue("slow").priority(1).max_attempts(2);
+    let draft = mail().draft().expect("a draft").queue("slow").priority(1).max_attempts(2);
     let other = draft.enqueue(&client).await.expect("enqueued").id();
     let sql = "select queue, priority, max_attempts from leasehold.job where id = $1";
     for (id, queue, priority, attempts) in [(one, "mail", -5, 8), (other, "slow", 1, 2)] {

@@ -12,7 +12,7 @@ async fn a_claim_takes_what_is_due_in_order() {
          ('a', now(), 1, '3')",
     )
     .await;
-    sql.run("insert into leasehold.job (name, expires_at, tag) values ('a', now(), 'too late')")
+    sql.run("insert into leasehold.job (name, scheduled_at, expires_at, tag) values ('a', now() - interval '1 minute', now(), 'too late')")
         .await;
     let mut order = Vec::new();
     for _ in 0..4 {
@@ -58,7 +58,7 @@ async fn two_claimers_share_and_neither_waits() {
     sql.run("select leasehold.queue_settings('default')").await;
     let (first, second) = (sql.actor().await, sql.actor().await);
     run(&first, "begin").await;
-    // What the first holds it holds for longer than that.
+    // The first claimer holds its locks for longer than this timeout.
     run(&second, "begin; set local lock_timeout = '30s'").await;
     let one = claim(&first, "first", 2).await;
     let two = claim(&second, "second", 10).await;
@@ -72,7 +72,7 @@ async fn two_claimers_share_and_neither_waits() {
     );
 }
 
-/// Makes a claim stop in the middle of its rows, until the test lets go.
+/// Makes a claim stop in the middle of its rows, until the test releases the advisory lock.
 const STALL: &str = "
     create function public.stall() returns trigger language plpgsql as $$
     begin
@@ -94,7 +94,7 @@ async fn a9_a_claim_that_is_killed_half_way_claims_nothing() {
     blocked(&sql.client, worker_pid).await;
     assert!(sql.one::<bool>("select pg_terminate_backend($1)", &[&worker_pid]).await);
     assert!(joined(claiming).await, "the claimer sees an error");
-    // It hears of its end a moment before its locks are gone.
+    // The client gets the error a moment before the server releases the locks.
     let gone = "select not exists (select from pg_stat_activity where pid = $1)";
     crate::sql::until(&sql.client, gone, &[&worker_pid]).await;
     sql.run("select pg_advisory_unlock(41)").await;
@@ -115,12 +115,12 @@ async fn the_generations_of_a_job_grow_even_when_a_claim_was_held_up() {
     let id = sql.enqueue(1).await[0];
     sql.run("select leasehold.queue_settings('default')").await;
     let (slow, quick) = (sql.actor().await, sql.actor().await);
-    // The slow claimer has begun and stands before the table; the quick one has it to itself.
+    // The slow claimer has begun and waits for the table, which the quick one has locked.
     run(&quick, "begin; lock table leasehold.job in access exclusive mode").await;
     let slow_pid = pid(&slow).await;
     let slow = tokio::spawn(async move {
-        let sql = "select lease_generation from leasehold.claim_lanes('slow', 'default', 1, null, null, \
-                   array['note'], array[0], array[null::timestamptz], array[0::bigint])";
+        let sql = "select lease_generation from leasehold.claim_next('slow', 'default', 1, null, null, \
+                   null, null, -2147483648, 2147483647, true, '{}', '{}', '{}')";
         all::<i64>(&slow, sql, &[]).await
     });
     blocked(&sql.client, slow_pid).await;
@@ -154,10 +154,10 @@ async fn a13_a_claim_never_takes_more_than_asked_whatever_the_planner_likes() {
         "set enable_seqscan = off; set enable_sort = off; set enable_material = off",
         "set plan_cache_mode = force_generic_plan",
     ];
-    let lanes = "select array_agg(id) from leasehold.claim_lanes('w', 'default', 7, null, null, \
-                 array['a', 'b', 'c'], array[0, 0, 1], array[null, null, null]::timestamptz[], \
-                 array[0, 0, 0]::bigint[])";
-    // Statistics of a table that was tiny when it was looked at, and of one that was not.
+    let next = "select array_agg(id) from leasehold.claim_next('w', 'default', 7, null, null, \
+                array['a', 'b', 'c'], null, -2147483648, 2147483647, true, \
+                array[0], array['-infinity']::timestamptz[], array[0]::bigint[])";
+    // Statistics from when the table was tiny, and from when it was large.
     for (seen, there) in [(1, 400), (20_000, 400)] {
         sql.run("truncate leasehold.job, leasehold.lease").await;
         fill(&sql, seen).await;
@@ -167,7 +167,7 @@ async fn a13_a_claim_never_takes_more_than_asked_whatever_the_planner_likes() {
             let worker = sql.actor().await;
             run(&worker, setting).await;
             for _ in 0..3 {
-                let took: Vec<i64> = one(&worker, lanes, &[]).await;
+                let took: Vec<i64> = one(&worker, next, &[]).await;
                 assert_eq!(took.len(), 7, "{setting} after statistics of {seen} rows");
                 let took: Claim = claim(&worker, "w", 5).await;
                 assert_eq!(took.ids.len(), 5, "{setting} after statistics of {seen} rows");

@@ -1,4 +1,4 @@
-//! Locks are taken in one order by everybody, so nobody waits in a circle.
+//! All calls take locks in the same order, so they never deadlock.
 
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
@@ -24,7 +24,7 @@ async fn c6_batches_take_rows_in_one_order_however_the_planner_reads_them() {
             let sql = Sql::new().await;
             let ids = sql.enqueue(3).await;
             let held = claim(&sql.client, "w", 3).await;
-            // On the page they now stand in the opposite order.
+            // Their physical order on the page is now reversed.
             for id in [ids[1], ids[0]] {
                 sql.run(&format!("update leasehold.job set priority = 1 where id = {id}")).await;
             }
@@ -65,7 +65,7 @@ async fn c6_batches_take_rows_in_one_order_however_the_planner_reads_them() {
     }
 }
 
-/// One random call of the contract, about leases and jobs that everybody else is after, too.
+/// Makes one random call of the contract, on leases and jobs that every other connection uses, too.
 async fn random_call(client: &Client, random: &mut StdRng) -> Result<(), tokio_postgres::Error> {
     let picked = client
         .query_opt("select lease_generation, job_ids from leasehold.lease where ended_at is null order by random() limit 1", &[])

@@ -1,4 +1,4 @@
-//! Who keeps house: elected to save work, and never needed.
+//! The election of a housekeeper: it saves work, and nothing depends on it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::rig::{back_date_leases, completed, count, jobs, number, run as start,
 use crate::sql::{Sql, claim, one, pid, run};
 use crate::support::{Note, engine};
 
-/// The numbers of the election.
+/// The keys of the election's advisory lock.
 const ELECTION: &str = "7305, 2";
 
 fn eager() -> HousekeepingConfig {
@@ -21,7 +21,7 @@ fn eager() -> HousekeepingConfig {
 async fn d2_d4_a_stranger_who_holds_the_election_for_ever_stops_no_expiry() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect_directly().await);
-    // The ghost of a housekeeper, or a program that uses the same numbers.
+    // The session of a dead housekeeper, or a program that uses the same lock keys.
     let stranger = database.connect_directly().await;
     sql(&stranger, &format!("select pg_advisory_lock({ELECTION})")).await;
     engine.enqueue_many((0..20).map(|n| Note { n })).await.expect("enqueued");
@@ -47,7 +47,7 @@ async fn d2_where_nobody_keeps_house_the_claim_for_other_languages_does() {
     let next = claim(&sql.client, "next", 3).await;
     let mut got = next.ids;
     while got.len() < 3 {
-        // Lost jobs come one by one.
+        // `leasehold.claim` takes lost jobs one at a time.
         got.extend(claim(&sql.client, "next", 3).await.ids);
     }
     got.sort_unstable();
@@ -62,7 +62,7 @@ async fn d3_the_election_ends_with_its_statement_and_a_recycled_connection_keeps
     let held = "select count(*) from pg_locks where locktype = 'advisory' and pid = $1";
     let lent_pid = pid(&lent).await;
     assert_eq!(sql.one::<i64>(held, &[&lent_pid]).await, 0, "whoever gets it next holds no lock");
-    // A housekeeper that is cut off in the middle of its duty.
+    // A housekeeper loses its connection in the middle of its duty.
     run(&lent, "begin; select leasehold.rescue()").await;
     assert_eq!(sql.one::<i64>(held, &[&lent_pid]).await, 1);
     sql.run(&format!("select pg_terminate_backend({lent_pid})")).await;
@@ -75,7 +75,7 @@ async fn d3_the_election_ends_with_its_statement_and_a_recycled_connection_keeps
     assert!(sql.one::<bool>("select elected from leasehold.rescue()", &[]).await);
 }
 
-/// Everybody who works on this database but us.
+/// Terminates every other client session of this database.
 const CUT_OFF: &str = "select pg_terminate_backend(pid) from pg_stat_activity
      where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'";
 
@@ -85,8 +85,8 @@ async fn d3_d10_housekeepers_that_are_cut_off_again_and_again_fire_each_slot_onc
     let (engine, client) = (engine(&database).await, database.connect_directly().await);
     let schedule = Schedule::new("report", "* * * * *", "UTC", &Note { n: 1 }).expect("a schedule");
     let schedule = schedule.missed(Missed::All);
-    // Two hours of slots have passed. Stored before anybody looks: a slot that comes due between
-    // the declaration and a change of it would fire twice.
+    // Two hours of slots have passed. The row is stored before a worker starts: a slot that comes
+    // due between the declaration and a change of it would fire twice.
     let minute = "(extract(epoch from next_slot) / 60)::bigint";
     let store = format!(
         "insert into leasehold.schedule (name, cron, job_name, kwargs, missed, next_slot) \
@@ -119,6 +119,6 @@ async fn d3_d10_housekeepers_that_are_cut_off_again_and_again_fire_each_slot_onc
     }
     let slots = number(&client, &next).await - began;
     println!("cut off {cuts} times during {slots} slots");
-    // The slot of a minute that began during the stop may have nobody to run its job.
+    // The job of a slot that came due during the stop may still wait: no worker is left to run it.
     assert_eq!(completed(&client).await + jobs(&client).await, slots);
 }

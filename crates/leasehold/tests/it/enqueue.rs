@@ -1,8 +1,8 @@
-//! Enqueue: what is refused, with which words, and that nothing of it is stored.
+//! Enqueue: which jobs it refuses, with which error, and that it stores nothing of them.
 
 use crate::sql::{Sql, all, code, one, refused, run};
 
-/// What must not be stored, the code of the refusal and a word of its advice.
+/// Arguments that enqueue refuses, the error code, and words of the advice.
 const REFUSED: [(&str, &str, &str); 18] = [
     ("'note', '[]'", "LH002", "Wrap the value"),
     ("'note', '\"text\"'", "LH002", "Wrap the value"),
@@ -83,8 +83,8 @@ async fn h1_characters_that_postgres_cannot_store_are_refused() {
                 .await;
         assert_eq!(code, expected, "{arguments}");
     }
-    // A NUL in a parameter: in a name, and in the text of an error, where it must not keep a
-    // failure from being written. The text is the worker's to clean; here it must change nothing.
+    // A NUL in a parameter: in a name, and in an error text. The worker removes it from error texts,
+    // so that the failure can be recorded; here the refused call must change nothing.
     let (code, _) = refused(&sql.client, "select leasehold.enqueue($1)", &[&"a\0b"]).await;
     assert_eq!(code, "22021");
     assert_eq!(sql.count("job").await, 0);
@@ -185,8 +185,8 @@ async fn c17_c18_no_foreign_key_reaches_a_job_and_keys_do_not_depend_on_a_locale
         )
         .await;
     assert_eq!(foreign, 0);
-    // Every text column that an index sorts, but for the ids of worker processes, which nobody
-    // compares for order and which live a day.
+    // Every text column of an index, except the ids of worker processes: no query compares them for
+    // order, and they live for a day.
     let by_locale: Vec<String> = all(
         &sql.client,
         "select t.relname || '.' || a.attname from pg_index i \

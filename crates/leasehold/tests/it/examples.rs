@@ -8,10 +8,10 @@ use tokio_postgres::Client;
 use crate::scripts::{BOTH, Consumer, Language, produce, try_produce};
 use crate::support::{engine, until};
 
-/// Leases end when a test says so, not when the machine is slow.
+/// Long enough that a lease ends when a test expires it, and not because the machine is slow.
 const LEASE: &str = "1 hour";
 
-/// The job that the scripts know, as Rust knows it.
+/// The job of the scripts, as a Rust type.
 #[derive(Job, Serialize, Deserialize)]
 #[job(name = "letter.print", queue = "letters")]
 struct PrintLetter {
@@ -23,7 +23,7 @@ async fn print_letter(job: PrintLetter, tx: JobTx) -> JobResult {
     tx.complete().await
 }
 
-/// Does from Rust what the producers do.
+/// Stores letters and enqueues their jobs, as the producer scripts do.
 async fn produce_from_rust(database: &TestDatabase, first: i64, count: i64) {
     let mut client = database.connect().await;
     for letter in first..first + count {
@@ -34,7 +34,7 @@ async fn produce_from_rust(database: &TestDatabase, first: i64, count: i64) {
     }
 }
 
-/// Letters and by whom they were printed, in order.
+/// Returns the letters and who printed them, in order.
 async fn printed(client: &Client) -> Vec<(i64, String)> {
     let sql = "select letter, by from printed order by letter, by";
     let rows = client.query(sql, &[]).await.expect("printed");
@@ -45,7 +45,7 @@ async fn count(client: &Client, sql: &str) -> i64 {
     client.query_one(sql, &[]).await.expect(sql).get(0)
 }
 
-/// Waits until a consumer tries to print and cannot.
+/// Waits until a consumer blocks on its insert into `printed`.
 async fn until_blocked(client: &Client) {
     let sql = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' \
                and query like 'insert into printed%' and datname = current_database()";

@@ -1,4 +1,4 @@
-//! Expire: jobs of dead workers come back, counted; jobs past their time are set aside.
+//! Expiry: jobs of dead workers return with the loss counted; jobs past `expires_at` become dead.
 
 use crate::sql::{Sql, all, claim, one, run};
 
@@ -74,7 +74,7 @@ async fn a7_expiry_passes_by_a_job_that_is_being_finished() {
     run(&worker, "begin").await;
     let complete = "select leasehold.complete($1::bigint, $2)";
     assert!(one::<bool>(&worker, complete, &[&ids[0], &held.generation]).await);
-    // The worker's locks last longer than that.
+    // The worker holds its locks for longer than this timeout.
     sql.run("set lock_timeout = '30s'").await;
     assert_eq!(expire(&sql).await, (1, 0), "the other one, and without waiting");
     run(&worker, "commit").await;
@@ -138,8 +138,8 @@ async fn jobs_past_their_time_are_found_deep_in_the_backlog_and_never_run() {
     let sql = Sql::new().await;
     sql.run(
         "insert into leasehold.job (name, scheduled_at, expires_at) \
-         select 'note', case when i % 2 = 0 then now() + interval '1 day' else now() end, \
-                case when i in (2500, 9999, 20000) then now() - interval '1 second' else now() + interval '1 day' end \
+         select 'note', case when i in (2500, 9999, 20000) then now() - interval '1 minute' when i % 2 = 0 then now() + interval '1 day' else now() end, \
+                case when i in (2500, 9999, 20000) then now() - interval '1 second' else now() + interval '2 days' end \
            from generate_series(1, 20000) i",
     )
     .await;

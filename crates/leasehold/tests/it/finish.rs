@@ -2,7 +2,7 @@
 
 use crate::sql::{Sql, all, claim, refused};
 
-/// Every way to end or prolong an attempt, with the answer of someone who lost it.
+/// Every way to end or prolong an attempt, with the result for a holder that lost it.
 /// `$1` is the job, `$2` the generation.
 const VERBS: [(&str, &str, &str); 11] = [
     ("complete", "select leasehold.complete($1::bigint, $2)::text", "false"),
@@ -34,7 +34,8 @@ const VERBS: [(&str, &str, &str); 11] = [
     ("explain", "select e.state from leasehold.explain_finish(array[$1::bigint], $2) e", "lost"),
 ];
 
-/// What a stale verb must not change: the row, the lease of the new holder, everything filed.
+/// Returns what a stale verb must not change: the row, the lease of the new holder, all finished and
+/// dead jobs.
 async fn picture(sql: &Sql) -> String {
     sql.one(
         "select jsonb_build_object( \
@@ -53,7 +54,7 @@ async fn a2_every_finish_of_a_former_holder_is_refused() {
     let sql = Sql::new().await;
     let (id, old) = sql.running().await;
     sql.expire(old).await;
-    // Between the expiry and the next claim nobody holds the job, and the old holder least of all.
+    // Between the expiry and the next claim the job has no holder, and the old one is refused even then.
     for holders in ["nobody", "a successor"] {
         if holders == "a successor" {
             let new = claim(&sql.client, "second", 1).await;
@@ -102,7 +103,7 @@ async fn a2_a_former_holder_is_refused_after_the_job_is_over() {
             );
         }
         assert_eq!(picture(&sql).await, before);
-        // Only the last holder may say "it was me".
+        // Only the last holder learns that it finished the job.
         let explain = VERBS[10].1;
         assert_eq!(sql.one::<String>(explain, &[&id, &new.generation]).await, "finished");
     }
@@ -258,7 +259,7 @@ async fn g8_jobs_that_fail_in_the_same_moment_do_not_come_back_in_the_same_momen
     let held = claim(&sql.client, "w", 100).await;
     let fail = "select count(leasehold.fail(id, $2, 'down')) from unnest($1::bigint[]) as id";
     assert_eq!(sql.one::<i64>(fail, &[&held.ids, &held.generation]).await, 100);
-    // A fifth to either side: half a second in a second and more.
+    // The jitter is a fifth of the backoff to either side.
     let spread = "select count(distinct scheduled_at) > 50 \
                      and max(scheduled_at) - min(scheduled_at) > q.backoff_base * 0.2 \
                     from leasehold.job join leasehold.queue q on q.name = queue group by q.backoff_base";

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::sql::{Sql, all, blocked, claim, joined, one, pid, run};
 
-/// The partitions, but for the one that takes the rest.
+/// Returns the partitions, except the one that takes the rest.
 async fn partitions(sql: &Sql) -> Vec<String> {
     all(
         &sql.client,
@@ -97,7 +97,7 @@ async fn g9_old_days_are_dropped_and_younger_ones_stay() {
         ))
         .await;
     }
-    // What was filed without a partition goes too, by its own age.
+    // Rows that were filed without a partition are deleted too, by their own age.
     for age in ["20 days", "1 day"] {
         sql.run(&format!(
             "insert into leasehold.history values (now() - interval '{age}', 'completed', 'default', 1, 'w', \
@@ -143,7 +143,7 @@ async fn c14_making_partitions_does_not_stop_finishes() {
     .await;
     let (slow, slow_generation) = sql.running().await;
     let (quick, quick_generation) = sql.running().await;
-    // A handler whose transaction takes its time has filed its job, and keeps its lock on history.
+    // A handler with a long transaction has filed its job and keeps its lock on history.
     let handler = sql.actor().await;
     run(&handler, &format!("begin; select leasehold.complete({slow}::bigint, {slow_generation})"))
         .await;
@@ -151,7 +151,7 @@ async fn c14_making_partitions_does_not_stop_finishes() {
     let housekeeper_pid = pid(&housekeeper).await;
     let enough = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&enough);
-    // Again and again: one try waits for a second, and whoever looks may be slower.
+    // Repeated, because one try waits for a second at most and the test may be slower to see it blocked.
     let making = tokio::spawn(async move {
         while !told.load(Ordering::SeqCst) {
             drop(housekeeper.query("select leasehold.extend_history(2)", &[]).await);
@@ -160,7 +160,7 @@ async fn c14_making_partitions_does_not_stop_finishes() {
         housekeeper
     });
     blocked(&sql.client, housekeeper_pid).await;
-    // The others wait for the housekeeper's limit at most, not for the handler.
+    // Other finishes wait at most for the housekeeper's lock timeout, not for the handler.
     run(&sql.client, "set lock_timeout = '60s'").await;
     let done: bool =
         one(&sql.client, "select leasehold.complete($1::bigint, $2)", &[&quick, &quick_generation])

@@ -1,4 +1,4 @@
-//! A finish inside somebody's transaction, at every isolation level and after errors.
+//! A finish inside the caller's transaction, at every isolation level and after errors.
 
 use crate::sql::{Sql, blocked, claim, code, joined, one, pid, run};
 
@@ -90,10 +90,10 @@ async fn c8_the_finish_of_an_aborted_transaction_is_no_success() {
     let finish =
         handler.query("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await;
     assert_eq!(code(&finish.expect_err("the transaction is aborted")), "25P02");
-    // COMMIT does not fail, it rolls back: that is what a careless worker takes for success.
+    // COMMIT does not fail, it rolls back: a careless worker takes that for success.
     run(&handler, "commit").await;
     assert_eq!(sql.status(id).await, "processing");
-    // Work under a savepoint leaves the finish a transaction that it can commit.
+    // After work under a savepoint, the finish can still commit.
     run(&handler, "begin; savepoint work").await;
     assert!(
         handler

@@ -1,18 +1,18 @@
-//! Idempotency keys: one job a key, for as long as the job lives and the window lasts.
+//! Idempotency keys: one job per key, for as long as the job lives and the window lasts.
 
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Error};
 
 use crate::sql::{Sql, blocked, claim, code, joined, one, pid, refused, run};
 
-/// Enqueues with the key `k` and a window in seconds: the job and whether it is new.
+/// Enqueues with the key `k` and a window in seconds. Returns the job and whether it is new.
 async fn keyed(client: &Client, window: f64) -> Result<(i64, bool), Error> {
     let sql = "select job_id, inserted from leasehold.enqueue('note', '{\"n\": 1}', key => 'k', \
                key_for => make_interval(secs => $1))";
     client.query_one(sql, &[&window]).await.map(|row| (row.get(0), row.get(1)))
 }
 
-/// The same on a connection of its own, begun and not waited for.
+/// Starts the same enqueue on a connection of its own, and waits until it blocks.
 async fn keyed_meanwhile(sql: &Sql, window: f64) -> JoinHandle<Result<(i64, bool), Error>> {
     let client = sql.actor().await;
     let pid = pid(&client).await;
@@ -24,7 +24,11 @@ async fn keyed_meanwhile(sql: &Sql, window: f64) -> JoinHandle<Result<(i64, bool
 const DAY: f64 = 86_400.0;
 
 async fn window_over(sql: &Sql) {
-    sql.run("update leasehold.idempotency_key set holds_until = now() - interval '1 second'").await;
+    sql.run(
+        "update leasehold.idempotency_key \
+            set holds_until = now() - interval '1 second', look_again_at = null",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -90,7 +94,7 @@ async fn a_key_without_a_window_still_names_one_living_job() {
     let first = sql.actor().await;
     run(&first, "begin").await;
     let (id, _) = keyed(&first, 0.0).await.unwrap();
-    // The second began before the first job could be seen.
+    // The second enqueue began before it could see the first job.
     let second = keyed_meanwhile(&sql, 0.0).await;
     run(&first, "commit").await;
     assert_eq!(joined(second).await.unwrap(), (id, false));
@@ -184,6 +188,8 @@ async fn g9_prune_takes_keys_whose_window_and_job_are_over() {
     assert_eq!(sql.one::<i32>(prune, &[]).await, 0, "its job waits");
     let held = claim(&sql.client, "w", 1).await;
     sql.run(&format!("select leasehold.complete({id}::bigint, {})", held.generation)).await;
+    // Pruning would look at it again only a minute later.
+    window_over(&sql).await;
     assert_eq!(sql.one::<i32>(prune, &[]).await, 1);
     assert_eq!(sql.count("idempotency_key").await, 0);
 }

@@ -1,4 +1,4 @@
-//! What the engine promises, shown on real Postgres. Modules mirror `src/`.
+//! What the engine promises, shown on a real PostgreSQL. Modules mirror `src/`.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,35 +9,46 @@
 )]
 
 mod adapters;
+mod bounds;
 mod cancel_safety;
 mod claim;
+mod clocks;
 mod deadlock;
 mod election;
 mod enqueue;
+mod epoch;
+mod errors;
 mod examples;
 mod expire;
+mod expiry;
 mod faults;
 mod finish;
 mod history;
+mod housekeeping;
 mod interleave;
 mod isolation;
 mod keys;
 mod link;
+mod lost;
 mod migrate;
 mod mirror;
 mod once;
-mod people;
+mod operator;
+mod owner_rights;
 mod plain_sql;
 mod planner;
 mod postgres_faults;
 mod processes;
+mod releases;
 mod rig;
 mod roles;
 mod schedule;
+mod schema_change;
 mod scripts;
 mod sql;
 mod support;
 mod sweep;
+mod wake;
 mod walk;
 mod watch;
 mod worker;

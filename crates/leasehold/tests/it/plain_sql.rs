@@ -1,4 +1,4 @@
-//! Statements that people have written down for such a queue run here as they stand.
+//! Statements that were published for queues of this kind run here unchanged.
 
 use crate::sql::{Sql, all, claim, one, run};
 
@@ -81,14 +81,14 @@ async fn a_plain_insert_enqueues_and_a_plain_select_fetches() {
         .await;
     assert!(defaults);
 
-    // A slow machine must not come to that minute.
+    // On a slow machine that minute could pass during the test.
     let put_off = "update leasehold.job set scheduled_at = scheduled_at + interval '1 day' \
                     where scheduled_at = enqueued_at + interval '60 seconds'";
     assert_eq!(sql.client.execute(put_off, &[]).await.unwrap(), 1, "it is due in a minute");
     run(&app, "begin").await;
     let due: Vec<i64> = all(&app, FETCH.trim_end_matches(';'), &[]).await;
     assert_eq!(due.len(), 2, "the first is due later");
-    // Whoever fetches like this is left alone by everybody else until the transaction ends.
+    // No other claim takes rows that are fetched like this until the transaction ends.
     assert_eq!(claim(&sql.client, "w", 10).await.ids, [0_i64; 0]);
     run(&app, &format!("delete from job where id = any('{{{},{}}}')", due[0], due[1])).await;
     run(&app, "commit").await;
@@ -183,7 +183,7 @@ async fn the_inbox_says_where_every_job_is() {
     );
     assert_eq!(rows[2].get::<_, i64>(3), held.generation);
     assert_eq!((rows[2].get::<_, i32>(4), rows[2].get::<_, i32>(5)), (1, 25));
-    // The claim of an inbox, as far as a view goes.
+    // The claim of an inbox, as far as a view supports it.
     let pending: i64 = one(
         &sql.client,
         "SELECT id FROM leasehold.inbox WHERE status = 'pending' AND available_at <= now() \

@@ -11,7 +11,7 @@ use tokio_postgres::Client;
 
 use crate::support::wait_for;
 
-/// Nothing that a test waits for takes this long.
+/// The longest that a test waits for anything.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A worker that runs beside the test.
@@ -23,7 +23,11 @@ pub struct Running {
 
 /// Starts a worker that polls often, so that tests wait little.
 pub fn run<S: Send + Sync + 'static>(worker: WorkerBuilder<S>) -> Running {
-    let worker = worker.poll_every(Duration::from_millis(50));
+    run_as_is(worker.poll_every(Duration::from_millis(50)))
+}
+
+/// Starts a worker with its settings unchanged.
+pub fn run_as_is<S: Send + Sync + 'static>(worker: WorkerBuilder<S>) -> Running {
     let events = worker.events().subscribe();
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(worker.run_until(async { drop(stopped.await) }));
@@ -36,23 +40,23 @@ impl Running {
         ended(self.task).await.expect("a clean stop");
     }
 
-    /// Tells it to stop and hands over what is left to watch.
+    /// Asks the worker to stop, and returns its events and its task.
     pub fn ask_to_stop(self) -> (broadcast::Receiver<Event>, JoinHandle<Result<(), WorkerError>>) {
         drop(self.stop);
         (self.events, self.task)
     }
 
-    /// Waits for so many ends of attempts.
+    /// Waits for `count` ends of attempts.
     pub async fn finished(&mut self, count: usize) -> Vec<(JobId, Finished)> {
         crate::support::finished(&mut self.events, count).await
     }
 
-    /// How the next attempt ended.
+    /// Returns how the next attempt ended.
     pub async fn next_end(&mut self) -> Finished {
         self.finished(1).await[0].1
     }
 
-    /// How the attempt of this generation ended.
+    /// Returns how the attempt of this generation ended.
     pub async fn end_of(&mut self, wanted: Generation) -> Finished {
         wait_for(&mut self.events, |event| match event {
             Event::Finished { generation, outcome, .. } if *generation == wanted => Some(*outcome),
@@ -77,7 +81,7 @@ impl Running {
         .await
     }
 
-    /// Waits until leases were prolonged so often: each renewal comes a third of a lease later.
+    /// Waits for `times` renewals: each comes a third of a lease after the last.
     pub async fn renewed(&mut self, times: usize) {
         let mut seen = 0;
         wait_for(&mut self.events, |event| {
@@ -87,18 +91,18 @@ impl Running {
         .await;
     }
 
-    /// What happened so far, without waiting.
+    /// Returns the events so far, without waiting.
     pub fn seen(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.events.try_recv().ok()).collect()
     }
 }
 
-/// The result of a worker that is about to stop.
+/// Returns the result of a worker that is about to stop.
 pub async fn ended(task: JoinHandle<Result<(), WorkerError>>) -> Result<(), WorkerError> {
     tokio::time::timeout(LIMIT, task).await.expect("an end within a minute").expect("no panic")
 }
 
-/// Waits for something that only rows can tell.
+/// Polls until `holds` returns true, for conditions that only rows show.
 pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let looking = async {
         while !holds().await {
@@ -110,7 +114,7 @@ pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// Waits with the limit of every test.
+/// Waits for a future, up to the limit of every test.
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, what).await.expect("within a minute")
 }
@@ -119,7 +123,8 @@ pub async fn count(client: &Client, sql: &str) -> i64 {
     number(client, &format!("select ({sql})::bigint")).await
 }
 
-/// The first value of the first row. By the simple protocol: a pooler forgets prepared statements.
+/// Returns the first value of the first row. Uses the simple protocol: a pooler does not keep
+/// prepared statements.
 pub async fn number(client: &Client, sql: &str) -> i64 {
     let rows = client.simple_query(sql).await.expect(sql);
     let found = rows.iter().find_map(|message| match message {
@@ -133,7 +138,7 @@ pub async fn jobs(client: &Client) -> i64 {
     count(client, "select count(*) from leasehold.job").await
 }
 
-/// Completed attempts in history.
+/// Returns the number of completed jobs in history.
 pub async fn completed(client: &Client) -> i64 {
     let sql = "select coalesce(sum(cardinality(job_ids)), 0) from leasehold.history where outcome = 'completed'";
     count(client, sql).await
@@ -143,7 +148,7 @@ pub async fn sql(client: &Client, text: &str) {
     client.batch_execute(text).await.expect(text);
 }
 
-/// Settings of the queue `default`: `lease = '1 second'`.
+/// Changes settings of the queue `default`, such as `lease = '1 second'`.
 pub async fn queue_settings(client: &Client, settings: &str) {
     sql(client, "insert into leasehold.queue (name) values ('default') on conflict do nothing")
         .await;

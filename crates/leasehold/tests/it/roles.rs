@@ -79,7 +79,7 @@ async fn a_producer_enqueues_and_sees_nothing() {
 async fn a_producer_cannot_make_the_owner_run_its_code() {
     let sql = Sql::new().await;
     let producer = with_role(&sql, "producer").await;
-    // Whatever the functions look up by name, a caller may have made in its own session before.
+    // A caller may have created, in its own session, whatever the functions look up by name.
     for (table, columns) in [
         ("leasehold_enqueue_many", "place int, job_id bigint, inserted boolean"),
         ("job", "id bigint, name text"),

@@ -1,4 +1,4 @@
-//! Schedules: a slot fires once, whoever looks at it.
+//! Schedules: a slot fires once, however many housekeepers see it.
 
 use crate::sql::{Sql, blocked, joined, one, pid, run};
 

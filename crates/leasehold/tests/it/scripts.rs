@@ -1,4 +1,4 @@
-//! Runs the scripts in `examples/`. A runtime that is missing is a failure, never a skipped test.
+//! Runs the scripts in `examples/`. A missing runtime is a failure, never a skipped test.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -47,7 +47,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)
 }
 
-/// The Python that has the module of the example.
+/// Returns a Python that has the module of the example.
 fn python() -> &'static str {
     static FOUND: OnceLock<String> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -80,7 +80,7 @@ fn runs(program: &str, arguments: &[&str]) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Runs a producer; gives what it printed.
+/// Runs a producer, and returns what it printed.
 pub async fn produce(
     language: Language,
     database: &TestDatabase,
@@ -90,7 +90,7 @@ pub async fn produce(
     try_produce(language, database, first, count).await.expect("the producer succeeds")
 }
 
-/// The same; `Err` has what it said when it failed.
+/// Like `produce`, and returns what the producer printed to stderr as `Err` if it failed.
 pub async fn try_produce(
     language: Language,
     database: &TestDatabase,
@@ -130,7 +130,7 @@ impl Consumer {
         line.expect("readable").expect("the consumer goes on")
     }
 
-    /// Waits until so many jobs are done.
+    /// Waits until `jobs` jobs are done.
     pub async fn finishes(&mut self, jobs: usize) {
         for _ in 0..jobs {
             let line = self.next_line().await;
@@ -144,7 +144,7 @@ impl Consumer {
         assert!(asked.expect("kill runs").success());
     }
 
-    /// Waits for the end; gives what it said on the way.
+    /// Waits for the end, and returns the lines printed until then.
     pub async fn stopped(mut self) -> Vec<String> {
         let mut said = Vec::new();
         loop {

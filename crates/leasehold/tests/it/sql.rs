@@ -1,6 +1,6 @@
-//! The SQL contract, called as any client would: one connection an actor, plain statements.
+//! The SQL contract, called as any client would: one connection per actor, plain statements.
 //!
-//! Nothing here knows the Rust engine, so a test that fails here found its mistake in SQL.
+//! Nothing here uses the Rust engine, so a test that fails here has found a mistake in SQL.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 use tokio_postgres::{Client, Error};
 
-/// A database and a connection that looks on.
+/// A database and a connection to observe it.
 pub struct Sql {
     pub database: TestDatabase,
     pub client: Client,
@@ -28,13 +28,13 @@ impl Sql {
     pub async fn new() -> Self {
         let database = TestDatabase::new().await;
         let client = database.connect_directly().await;
-        // Leases end when a test says so, not when the machine is slow.
+        // Long enough that a lease ends when a test expires it, and not because the machine is slow.
         let long = "select leasehold.queue_settings('default'); update leasehold.queue set lease = '1 day'";
         run(&client, long).await;
         Self { database, client }
     }
 
-    /// One more connection: an actor of its own.
+    /// Opens one more connection: an actor of its own.
     pub async fn actor(&self) -> Client {
         self.database.connect_directly().await
     }
@@ -47,7 +47,7 @@ impl Sql {
         one(&self.client, sql, params).await
     }
 
-    /// Enqueues jobs of the name `note`; gives their ids.
+    /// Enqueues `count` jobs of the name `note`, and returns their ids.
     pub async fn enqueue(&self, count: usize) -> Vec<i64> {
         let mut ids = Vec::new();
         for n in 0..count {
@@ -57,7 +57,7 @@ impl Sql {
         ids
     }
 
-    /// Enqueues one job and claims it: its id and the generation.
+    /// Enqueues one job and claims it. Returns its id and the generation.
     pub async fn running(&self) -> (i64, i64) {
         let id = self.enqueue(1).await[0];
         let claim = claim(&self.client, "first", 1).await;
@@ -65,21 +65,21 @@ impl Sql {
         (id, claim.generation)
     }
 
-    /// Lets a lease run out, without anybody noticing yet.
+    /// Lets a lease run out, without returning its jobs yet.
     pub async fn overdue(&self, generation: i64) {
         let sql = "update leasehold.lease set lease_expires_at = now() - interval '1 second' \
                     where lease_generation = $1";
         assert_eq!(self.client.execute(sql, &[&generation]).await.unwrap(), 1);
     }
 
-    /// Lets a lease run out and takes its jobs away; waiting jobs are due at once.
+    /// Lets a lease run out and returns its jobs; waiting jobs are due at once.
     pub async fn expire(&self, generation: i64) {
         self.overdue(generation).await;
         self.run("select * from leasehold.expire_leases()").await;
         self.due().await;
     }
 
-    /// Every waiting job is due.
+    /// Makes every waiting job due.
     pub async fn due(&self) {
         self.run(
             "update leasehold.job set scheduled_at = now() - interval '1 second' where not held",
@@ -87,7 +87,7 @@ impl Sql {
         .await;
     }
 
-    /// Where a job is: the word of the inbox, or `gone`.
+    /// Returns where a job is: its status in the inbox, or `gone`.
     pub async fn status(&self, id: i64) -> String {
         let sql = "select coalesce(string_agg(status, ' and '), 'gone') from leasehold.inbox where id = $1";
         self.one(sql, &[&id]).await
@@ -104,7 +104,7 @@ pub async fn run(client: &Client, sql: &str) {
     }
 }
 
-/// The first column of the only row.
+/// Returns the first column of the only row.
 pub async fn one<T: FromSqlOwned>(client: &Client, sql: &str, params: Params<'_>) -> T {
     match client.query_one(sql, params).await {
         Ok(row) => row.get(0),
@@ -112,7 +112,7 @@ pub async fn one<T: FromSqlOwned>(client: &Client, sql: &str, params: Params<'_>
     }
 }
 
-/// The first column of every row.
+/// Returns the first column of every row.
 pub async fn all<T: FromSqlOwned>(client: &Client, sql: &str, params: Params<'_>) -> Vec<T> {
     match client.query(sql, params).await {
         Ok(rows) => rows.iter().map(|row| row.get(0)).collect(),
@@ -120,7 +120,7 @@ pub async fn all<T: FromSqlOwned>(client: &Client, sql: &str, params: Params<'_>
     }
 }
 
-/// Claims from the queue `default` as the SQL contract offers it to everybody.
+/// Claims from the queue `default` with the claim function of the SQL contract.
 pub async fn claim(client: &Client, worker: &str, batch: i32) -> Claim {
     try_claim(client, worker, batch).await.expect("a claim")
 }
@@ -135,7 +135,7 @@ pub async fn try_claim(client: &Client, worker: &str, batch: i32) -> Result<Clai
     Ok(Claim { generation, ids })
 }
 
-/// The code of the error that a statement must give, and what the server says.
+/// Returns the code and the text of the error that a statement must give.
 pub async fn refused(client: &Client, sql: &str, params: Params<'_>) -> (String, String) {
     match client.query(sql, params).await {
         Ok(_) => panic!("not refused: {sql}"),
@@ -147,7 +147,7 @@ pub fn code(error: &Error) -> String {
     error.code().map_or_else(|| "no code".to_owned(), |code| code.code().to_owned())
 }
 
-/// Message and hint.
+/// Returns message and hint.
 pub fn text(error: &Error) -> String {
     match error.as_db_error() {
         Some(error) => format!("{} {}", error.message(), error.hint().unwrap_or_default()),
@@ -160,7 +160,7 @@ pub async fn pid(client: &Client) -> i32 {
 }
 
 /// No wait in these tests may take longer.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Returns when a backend waits for a lock. Panics when it never does.
 pub async fn blocked(observer: &Client, pid: i32) {
@@ -169,16 +169,16 @@ pub async fn blocked(observer: &Client, pid: i32) {
     until(observer, sql, &[&pid]).await;
 }
 
-/// Returns when a query answers true.
+/// Returns when a query returns true. Panics when it never does.
 pub async fn until(observer: &Client, sql: &str, params: Params<'_>) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !one::<bool>(observer, sql, params).await {
         assert!(Instant::now() < deadline, "never true: {sql}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
 
-/// The answer of a task that must end.
+/// Returns the result of a task that must end.
 pub async fn joined<T>(task: JoinHandle<T>) -> T {
-    tokio::time::timeout(PATIENCE, task).await.expect("an end in time").expect("no panic")
+    tokio::time::timeout(TIMEOUT, task).await.expect("an end in time").expect("no panic")
 }

@@ -40,7 +40,7 @@ pub async fn wait_for<T>(
     tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("the event within a minute")
 }
 
-/// Waits until so many jobs have finished; gives their outcomes.
+/// Waits until `count` jobs have finished, and returns their outcomes.
 pub async fn finished(
     events: &mut broadcast::Receiver<Event>,
     count: usize,
@@ -56,7 +56,7 @@ pub async fn finished(
     seen
 }
 
-/// Asks until the answer is yes, with the time limit in one place.
+/// Polls until `holds` returns true, with the time limit in one place.
 pub async fn until(mut holds: impl AsyncFnMut() -> bool) {
     let asking = async {
         while !holds().await {

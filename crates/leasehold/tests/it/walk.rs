@@ -1,4 +1,4 @@
-//! The walk over all jobs: shared by housekeepers, and it frees what a hand has locked up.
+//! The walk over all jobs: housekeepers share it, and it frees jobs that a manual change left held.
 
 use crate::sql::Sql;
 
@@ -44,7 +44,7 @@ async fn d1_the_walk_goes_on_where_another_housekeeper_left_it() {
         found.push(client.query_one(piece, &[]).await.expect("a piece").get::<_, i32>(0));
     }
     assert_eq!(found, [10, 10, 5]);
-    // Within the pause nobody walks a second time.
+    // Within the pause no housekeeper walks a second time.
     let again = "select expired from leasehold.walk_jobs(every => '1 hour')";
     sql.enqueue(1).await;
     sql.run("update leasehold.job set expires_at = now() - interval '1 minute'").await;

@@ -1,4 +1,4 @@
-//! Many jobs at once: by COPY, and by arrays where a pooler stands in between.
+//! Many jobs at once: by COPY, or by arrays behind a pooler.
 
 use leasehold::queue::bulk::{enqueue_many, enqueue_many_by_array};
 use leasehold::{EnqueueError, Job};
@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 use super::jobs;
 use crate::support::engine;
 
-/// With everything that a kind can say about its rows.
+/// A job with every attribute that goes into its row.
 #[derive(Job, Serialize, Deserialize)]
 #[job(name = "import", queue = "bulk", priority = 9, max_attempts = 3)]
 struct Import {
@@ -32,7 +32,7 @@ async fn assert_stored(client: &Client, count: i64) {
 #[tokio::test]
 async fn a_copy_is_part_of_the_transaction() {
     let database = TestDatabase::new().await;
-    // Straight to the server: COPY needs a statement that a pooler forgets.
+    // Directly to the server: COPY needs a prepared statement, and a pooler does not keep it.
     let mut client = database.connect_directly().await;
     let tx = client.transaction().await.expect("a transaction");
     assert_eq!(enqueue_many(&tx, lines(2500), "csv").await.expect("stored"), 2500);

@@ -1,4 +1,4 @@
-//! Jobs that are not taken, and what the caller is told.
+//! Jobs that enqueue refuses, and the error that the caller gets.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::jobs;
 use crate::support::Note;
 
 fn draft() -> Draft {
-    Note { n: 1 }.with().expect("a draft")
+    Note { n: 1 }.draft().expect("a draft")
 }
 
 fn with_arguments(arguments: Value) -> Draft {
@@ -21,7 +21,8 @@ fn nested(levels: usize) -> Value {
     (0..levels).fold(json!(1), |inner, _| json!([inner]))
 }
 
-/// Refused before anything is sent, with words that the text must have.
+/// Drafts that the client refuses before it sends anything, each with the problem and the advice
+/// that the error text must contain.
 fn refused_here() -> Vec<(Draft, &'static str, &'static str)> {
     vec![
         (draft().queue("Mail"), "\"Mail\" is not allowed", "a-z"),
@@ -36,6 +37,14 @@ fn refused_here() -> Vec<(Draft, &'static str, &'static str)> {
         (draft().tag("t".repeat(201)), "tag", "0 to 200 bytes"),
         (Draft::untyped("", &json!({})).expect("JSON"), "name", "1 to 200 bytes"),
         (draft().max_attempts(0), "never runs", "at least 1"),
+        (draft().run_after(Duration::from_secs(u64::MAX / 4)), "out of range", "100,000 years"),
+        (draft().expire_after(Duration::MAX), "expires_in is 18446744073709551615 s", "at most"),
+        (draft().key("k").key_ttl(Duration::MAX), "key_for is 18446744073709551615 s", "at most"),
+        (
+            draft().run_at(jiff::Timestamp::MIN),
+            "cannot be scheduled at -009999",
+            "after the year 0",
+        ),
     ]
 }
 
@@ -61,9 +70,8 @@ async fn h2_what_only_the_server_can_measure_is_refused_by_the_server() {
     let client = database.connect_directly().await;
     for (draft, what, advice) in [
         (with_arguments(json!({ "a": "x".repeat(70_000) })), "64 KiB, these take 700", "reference"),
-        (draft().delay(Duration::from_secs(u64::MAX / 4)), "out of range", ""),
         (
-            draft().delay(Duration::from_secs(9_000 * 366 * 86_400)),
+            draft().run_after(Duration::from_secs(9_000 * 366 * 86_400)),
             "cannot be scheduled",
             "before the year 9999",
         ),
@@ -80,13 +88,13 @@ async fn h2_what_only_the_server_can_measure_is_refused_by_the_server() {
 async fn h13_a_key_that_belongs_to_another_payload_is_an_error_of_its_own() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
-    let keyed = |n| Note { n }.with().expect("a draft").key("order:7");
+    let keyed = |n| Note { n }.draft().expect("a draft").key("order:7");
     keyed(1).enqueue(&client).await.expect("enqueued");
     let error = keyed(2).enqueue(&client).await.expect_err("another payload");
     assert!(matches!(error, EnqueueError::KeyConflict(_)), "{error:?}");
     let text = error.to_string();
     assert!(text.contains("order:7") && text.contains("Use a new key"), "{text}");
-    // The same words in another queue are another key.
+    // The same text in another queue is another key.
     assert!(keyed(2).queue("other").enqueue(&client).await.expect("enqueued").is_new());
 }
 
@@ -105,12 +113,12 @@ async fn a_lost_answer_is_called_an_unknown_fate() {
     let client = database.connect_directly().await;
     let pid: i32 = client.query_one("select pg_backend_pid()", &[]).await.expect("a pid").get(0);
     let killer = database.connect_directly().await;
-    // The server ends the session without a word of its own to the statement.
+    // The server ends the session; the statement gets no reply of its own.
     let killed = killer.query_one("select pg_terminate_backend($1, 60000)", &[&pid]).await;
     assert!(killed.expect("an answer").get::<_, bool>(0));
     let error = loop {
         match draft().enqueue(&client).await {
-            // The first statement may meet the farewell of the server.
+            // The first statement may still receive the server's FATAL message.
             Err(EnqueueError::Database(error)) if error.as_db_error().is_some() => {}
             Err(error) => break error,
             Ok(_) => panic!("the session is gone"),

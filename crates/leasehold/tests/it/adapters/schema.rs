@@ -49,7 +49,7 @@ async fn a_schema_newer_than_the_program_is_refused() {
     let error = connect_error(&database).await;
     assert!(matches!(error, ConnectError::Schema(SchemaError::New { found: 99, .. })), "{error:?}");
     assert!(error.to_string().contains("upgrade this program"), "{error}");
-    // Nor does the program migrate what it does not know.
+    // Nor does the program migrate a schema that it does not know.
     assert!(Leasehold::connect_and_migrate(&database.direct_url()).await.is_err());
 }
 

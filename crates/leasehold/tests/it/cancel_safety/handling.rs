@@ -75,7 +75,7 @@ async fn drilled(job: Note, ctx: Ctx, State(drill): State<Drill>) -> JobResult {
         };
         effect(&ctx, job.n, drill.part, tx).await
     };
-    // The first attempt is dropped; those that follow come to their end.
+    // Only the first attempt is dropped; later attempts run to their end.
     if ctx.attempt() > 1 {
         return begin.await;
     }
@@ -85,7 +85,7 @@ async fn drilled(job: Note, ctx: Ctx, State(drill): State<Drill>) -> JobResult {
             ended
         }
         None => {
-            // At once: the server's own limits would tidy up in the end.
+            // Count immediately: the server's own timeouts would close open transactions later.
             drill
                 .left_open
                 .fetch_add(super::open_transactions(ctx.engine()).await, Ordering::SeqCst);

@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 
 use crate::rig::{count, sql};
 
-/// A database with one pooled connection at a time, so that whoever comes next meets what was left.
+/// A database with one pooled connection in use at a time, so that the next user gets what was left.
 struct Setup {
     engine: Leasehold,
     client: Client,
@@ -36,7 +36,7 @@ impl Setup {
     }
 }
 
-/// Takes every connection that the pool has and counts those that are not clean.
+/// Takes every idle connection of the pool and counts those that are inside a transaction.
 async fn open_transactions(engine: &Leasehold) -> usize {
     let pool = engine.pool();
     let mut taken = Vec::new();
@@ -45,7 +45,7 @@ async fn open_transactions(engine: &Leasehold) -> usize {
     }
     let mut open = 0;
     for connection in &taken {
-        // Inside a transaction the clock stands still, and a failed one answers nothing.
+        // Inside a transaction now() does not advance; inside a failed one every query is an error.
         let clock = "select extract(epoch from now()) * 1000000";
         let first = connection.simple_query(clock).await;
         let (Ok(first), Ok(second)) = (first, connection.simple_query(clock).await) else {

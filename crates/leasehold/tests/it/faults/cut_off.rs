@@ -1,4 +1,4 @@
-//! The database cannot be reached, or nobody says that it cannot.
+//! The database cannot be reached, with or without an error.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -37,7 +37,7 @@ async fn a15_a_result_is_kept_while_the_database_is_away_longer_than_the_lease()
     let tries = setup.proxy.fired(away) + 20;
     setup.proxy.wait_fired_times(away, tries).await.expect("many tries");
     setup.proxy.heal();
-    // Nobody took the job meanwhile: the work was not in vain.
+    // No other worker claimed the job meanwhile, so the result still counts.
     assert_eq!(worker.end_of(generation).await, Finished::Completed);
     worker.stop().await;
     let first_attempts = "select count(*) from leasehold.history, unnest(attempts) a where a = 1";
@@ -68,7 +68,7 @@ async fn a15_a_result_that_comes_too_late_is_dropped() {
     assert_eq!(completed(&setup.client).await, 1);
 }
 
-/// Whose handler was told to stop, why and when.
+/// The generation whose handler got the stop signal, why and when.
 type Told = (Generation, StopReason, SystemTime);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -85,8 +85,8 @@ async fn b8_a_worker_whose_renewal_hangs_stops_its_handlers_before_the_lease_end
     let hanging = setup
         .proxy
         .add(Rule::delay_statement("leasehold.renew(", Duration::from_secs(60)).times(u64::MAX));
-    // A keeper that waits for its renewal is late each time; a machine that stands still for a
-    // second makes any of them late.
+    // A keeper that waits for its renewal is late every time. A machine that stalls for a second
+    // makes one of them late, so a single stop in time is enough.
     for n in 0.. {
         assert!(n < 6, "each was told after the end of its lease");
         let hung = setup.proxy.fired(hanging);
@@ -106,15 +106,15 @@ async fn b8_a_worker_whose_renewal_hangs_stops_its_handlers_before_the_lease_end
     worker.stop().await;
 }
 
-/// Locks its job, then goes silent, when it is the first to try.
+/// Locks its job. The first attempt then hangs inside its transaction.
 async fn lock_and_wait(job: Note, ctx: Ctx, State(told): State<UnboundedSender<()>>) -> JobResult {
     let mut client = ctx.engine().pool().get().await?;
     let transaction = client.transaction().await?;
     ctx.check_lease_in(&transaction).await?;
     transaction.query_typed("insert into ledger values ($1)", &[(&job.n, Type::INT8)]).await?;
     if ctx.attempt() == 1 {
-        // The engine's own limit is 30 s: long for a test. The last statement, or a pause before it
-        // could end the session.
+        // The engine's own limit is 30 s, too long for a test. This is the last statement, because a
+        // pause before another one could end the session.
         let brief = "set local idle_in_transaction_session_timeout = '500ms'";
         transaction.batch_execute(brief).await?;
         let _ = told.send(());

@@ -1,10 +1,14 @@
 //! What happens when the network, the pool or the server fails under the engine.
 
 mod cut_off;
+mod failover;
+mod hosts;
+mod load;
 mod pool;
 mod pooler;
 mod replies;
 mod server;
+mod sessions;
 mod slow;
 mod wakeups;
 
@@ -15,11 +19,11 @@ use tokio_postgres::Client;
 
 use crate::rig::sql;
 
-/// Settings of a queue whose jobs come back soon, and are not buried for what a slow machine does.
+/// Short leases, so that jobs return soon; high limits, so that a slow machine buries none.
 const SHORT_LEASES: &str =
     "lease = '2 seconds', backoff_base = '1 millisecond', max_lost = 1000, max_attempts = 1000";
 
-/// A database, an engine that reaches it through a proxy, and a client that goes straight there.
+/// A database, an engine that reaches it through a proxy, and a client that connects directly.
 struct Setup {
     proxy: FaultProxy,
     engine: Leasehold,
@@ -37,7 +41,7 @@ impl Setup {
         Self { proxy, engine, client, database }
     }
 
-    /// An engine whose connections nothing disturbs.
+    /// Returns an engine that connects without the proxy.
     async fn undisturbed(&self) -> Leasehold {
         Leasehold::connect(&self.database.direct_url()).await.expect("an engine")
     }
@@ -46,7 +50,7 @@ impl Setup {
         crate::rig::count(&self.client, sql).await
     }
 
-    /// Each note once in the ledger, each job completed once, nothing left.
+    /// Asserts that each note is in the ledger once, each job completed once, and nothing is left.
     async fn assert_each_once(&self, jobs: i64) {
         assert_eq!(self.count("select count(*) from ledger").await, jobs);
         assert_eq!(self.count("select count(distinct n) from ledger").await, jobs);

@@ -13,7 +13,7 @@ use crate::support::Note;
 type Shared = (Arc<Semaphore>, Arc<AtomicUsize>);
 
 async fn hold_a_connection(_: Note, ctx: Ctx, State((gate, holding)): State<Shared>) -> JobResult {
-    // Those who wait for one are refused after a while, and the test may take longer.
+    // The pool refuses a caller that waits too long, and the test may take longer.
     let _connection = loop {
         if let Ok(connection) = ctx.engine().pool().get().await {
             break connection;
@@ -29,7 +29,7 @@ async fn b10_handlers_that_hold_every_connection_keep_no_lease_from_being_renewe
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
-    // A slow machine must not lose it.
+    // Long enough that a slow machine does not lose the lease.
     queue_settings(&client, "lease = '24 seconds'").await;
     engine.enqueue_many((0..50).map(|n| Note { n })).await.expect("enqueued");
     let (gate, holding) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));

@@ -1,4 +1,4 @@
-//! A pooler in transaction mode stands in between.
+//! A pooler in transaction mode between engine and server.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::support::Note;
 async fn into_ledger(job: Note, tx: JobTx, ctx: Ctx) -> JobResult {
     tx.query_typed("insert into ledger values ($1)", &[(&job.n, Type::INT8)]).await?;
     if job.n == 0 {
-        // A second session beside that of the transaction.
+        // Needs a second session beside that of the transaction.
         ctx.once_do("wait", async || Ok(())).await?;
     }
     tx.complete().await
@@ -28,7 +28,7 @@ async fn b11_through_a_transaction_pooler_everything_works_by_polling() {
     let pgbouncer = PgBouncer::start(&postgres, 6).expect("a pooler");
     let client = database.connect_directly().await;
     sql(&client, "create table ledger (n bigint)").await;
-    // A slow machine must not lose it.
+    // Long enough that a slow machine does not lose the lease.
     queue_settings(&client, "lease = '24 seconds'").await;
     let direct = Leasehold::connect(&database.direct_url()).await.expect("an engine");
     assert!(!direct.database().is_pooled());
@@ -41,7 +41,7 @@ async fn b11_through_a_transaction_pooler_everything_works_by_polling() {
     let mut worker = run(worker.handle(into_ledger).handle(slow));
     engine.enqueue_many((0..100).map(|n| Note { n })).await.expect("enqueued");
     for n in 100..120_i64 {
-        let draft = Note { n }.with().expect("a draft").key(format!("{n}"));
+        let draft = Note { n }.draft().expect("a draft").key(format!("{n}"));
         draft.clone().enqueue(&engine).await.expect("enqueued");
         assert!(!draft.enqueue(&engine).await.expect("enqueued").is_new());
     }
@@ -53,7 +53,7 @@ async fn b11_through_a_transaction_pooler_everything_works_by_polling() {
     assert_eq!(count(&client, "select count(*) from ledger").await, 120);
     assert!(!worker.seen().iter().any(|event| matches!(event, Event::LeaseLost { .. })));
     worker.stop().await;
-    // Nothing of ours stays with a session that belongs to others too.
+    // The engine leaves no LISTEN on a session that other clients share.
     let listening = "select count(*) from pg_stat_activity where query ilike 'listen%'";
     assert_eq!(count(&client, listening).await, 0);
 }

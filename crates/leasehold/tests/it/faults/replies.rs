@@ -1,4 +1,4 @@
-//! The server did it and the answer never came.
+//! The server executes a statement, and its reply is lost.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,10 +23,10 @@ async fn b1_enqueues_whose_replies_are_lost_make_one_job_each() {
             tokio::spawn(async move {
                 for n in producer * EACH..(producer + 1) * EACH {
                     setup.proxy.add(Rule::drop_reply_to("leasehold.enqueue("));
-                    let draft = Note { n }.with().expect("a draft").key(format!("note {n}"));
+                    let draft = Note { n }.draft().expect("a draft").key(format!("note {n}"));
                     let mut began = Instant::now();
                     while let Err(error) = draft.clone().enqueue(&setup.engine).await {
-                        // The engine itself repeats it for that long.
+                        // The engine itself retries for 10 s.
                         let early = began.elapsed() < Duration::from_secs(10);
                         assert!(!early, "given up after {:?}: {error}", began.elapsed());
                         began = Instant::now();
@@ -60,7 +60,7 @@ async fn b2_a_lost_commit_of_the_callers_transaction_is_repeated_with_its_key() 
         transaction
             .batch_execute("insert into ledger select 1 where not exists (select from ledger)")
             .await?;
-        let stored = Note { n: 1 }.with()?.key("order 1").enqueue(&transaction).await?;
+        let stored = Note { n: 1 }.draft()?.key("order 1").enqueue(&transaction).await?;
         transaction.commit().await?;
         Ok(stored)
     };
@@ -78,7 +78,7 @@ async fn b2_a_lost_commit_of_the_callers_transaction_is_repeated_with_its_key() 
 async fn b3_a_claim_whose_reply_was_lost_is_found_again_at_once() {
     let setup = Setup::new().await;
     setup.engine.enqueue_many((0..10).map(|n| Note { n })).await.expect("enqueued");
-    let lost = setup.proxy.add(Rule::drop_reply_to("leasehold.claim_lanes("));
+    let lost = setup.proxy.add(Rule::drop_reply_to("leasehold.claim_next("));
     let mut worker = run(setup.engine.worker().queue("default", 10).handle(async |_: Note| {}));
     let found = wait_for(&mut worker.events, |event| match event {
         Event::ClaimRecovered { jobs, .. } => Some(*jobs),
@@ -93,27 +93,54 @@ async fn b3_a_claim_whose_reply_was_lost_is_found_again_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b3_the_claim_of_a_job_whose_worker_died_is_found_again_too() {
+async fn b3_the_claim_of_a_job_on_its_last_chance_is_found_again_too() {
     let setup = Setup::new().await;
     Note { n: 1 }.enqueue(&setup.engine).await.expect("enqueued");
-    sql(&setup.client, "update leasehold.job set lost_count = 1, attempts = 1").await;
-    setup.proxy.add(Rule::drop_reply_to("leasehold.claim_lost("));
-    setup.proxy.add(Rule::drop_reply_to("leasehold.claim_lost(").skip(1));
+    sql(&setup.client, "update leasehold.job set lost_count = 2, attempts = 2").await;
+    setup.proxy.add(Rule::drop_reply_to("leasehold.claim_alone("));
     let mut worker = run(setup.engine.worker().queue("default", 10).handle(async |_: Note| {}));
     assert_eq!(worker.next_end().await, Finished::Completed);
     worker.stop().await;
-    let second = "select count(*) from leasehold.history, unnest(attempts) a where a = 2";
-    assert_eq!(setup.count(second).await, 1);
+    let third = "select count(*) from leasehold.history, unnest(attempts) a where a = 3";
+    assert_eq!(setup.count(third).await, 1);
 }
 
-/// One job for each way to end, and the statement that records it.
+#[tokio::test(flavor = "multi_thread")]
+async fn b3_a28_claim_of_several_leases_is_found_again_lease_by_lease() {
+    let setup = Setup::new().await;
+    setup.engine.enqueue_many((0..10).map(|n| Note { n })).await.expect("enqueued");
+    sql(
+        &setup.client,
+        "update leasehold.job set lost_count = 1, attempts = 1 where (kwargs ->> 'n')::int < 4",
+    )
+    .await;
+    let lost = setup.proxy.add(Rule::drop_reply_to("leasehold.claim_next("));
+    let mut worker = run(setup.engine.worker().queue("default", 10).handle(async |_: Note| {}));
+    let mut sizes = Vec::new();
+    wait_for(&mut worker.events, |event| {
+        if let Event::ClaimRecovered { jobs, .. } = event {
+            sizes.push(*jobs);
+        }
+        (sizes.iter().sum::<usize>() == 10).then_some(())
+    })
+    .await;
+    sizes.sort_unstable();
+    assert_eq!(sizes, [4, 6]);
+    until("all done", async || completed(&setup.client).await == 10).await;
+    worker.stop().await;
+    assert_eq!(setup.proxy.fired(lost), 1);
+    let first = "select count(*) from leasehold.history, unnest(attempts) a where a = 1";
+    assert_eq!(setup.count(first).await, 6, "no lease had to run out");
+}
+
+/// One job per way to end an attempt, and the statement that records it.
 const ENDS: [(i64, &str, Finished); 6] = [
     (0, "leasehold.complete_many(", Finished::Completed),
-    (1, "leasehold.fail(", Finished::Retried),
+    (1, "leasehold.record_failure(", Finished::Retried),
     (2, "leasehold.snooze(", Finished::Snoozed),
     (3, "leasehold.finish_cancelled(", Finished::Cancelled),
     (4, "leasehold.bury(", Finished::Buried),
-    (5, "leasehold.fail(", Finished::Retried),
+    (5, "leasehold.record_failure(", Finished::Retried),
 ];
 
 async fn end_as_told(job: Note) -> JobResult {
@@ -168,7 +195,7 @@ async fn into_ledger(job: Note, tx: JobTx) -> JobResult {
 #[tokio::test(flavor = "multi_thread")]
 async fn b4_the_lost_reply_to_a_handlers_commit_does_not_repeat_its_effect() {
     let setup = Setup::new().await;
-    // Housekeeping has transactions of its own.
+    // Housekeeping commits transactions of its own, which the rule would hit.
     let worker = setup.engine.worker().queue("default", 1).without_housekeeping();
     let mut worker = run(worker.handle(into_ledger));
     for n in 0..5 {
@@ -183,15 +210,27 @@ async fn b4_the_lost_reply_to_a_handlers_commit_does_not_repeat_its_effect() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn b5_a_commit_that_a_ghost_still_writes_is_waited_for() {
+    ghost_commits(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b4_commit_that_arrives_while_the_failure_has_no_reply_counts_as_completed() {
+    ghost_commits(true).await;
+}
+
+/// A handler's COMMIT outlives its connection, and the worker reports a failure. With `unanswered`,
+/// the reply to that report is lost as well, after the COMMIT.
+async fn ghost_commits(unanswered: bool) {
     let setup = Setup::new().await;
-    // COMMIT takes as long as we hold the lock, and who waits for it waits: the limits of the
-    // engine's sessions would end the ghost, or the second try, while the test looks on.
+    // COMMIT takes as long as the test holds the lock. The timeouts of the engine's sessions are
+    // off: they would end the ghost, or the second try, before the test is done.
     sql(
         &setup.client,
         "create function hold() returns trigger language plpgsql \
          set lock_timeout = 0 set client_connection_check_interval = 0 as \
          'begin perform pg_advisory_xact_lock(42); return null; end'; \
-         alter function leasehold.fail(bigint, bigint, text, interval) set lock_timeout = 0; \
+         alter function leasehold.record_failure(bigint, bigint, text, interval, boolean) \
+             set lock_timeout = 0; \
          create constraint trigger hold after insert on ledger deferrable initially deferred \
          for each row execute function hold(); \
          select pg_advisory_lock(42)",
@@ -213,15 +252,18 @@ async fn b5_a_commit_that_a_ghost_still_writes_is_waited_for() {
     };
     let committing = waiting("commit");
     until("the commit hangs", async || crate::rig::count(&watcher, &committing).await == 1).await;
-    // The worker loses its connections; the ghost goes on.
+    let lost =
+        unanswered.then(|| setup.proxy.add(Rule::drop_reply_to("leasehold.record_failure(")));
+    // The worker loses its connections; the server still runs the COMMIT.
     setup.proxy.reset_all();
-    let failing = waiting("leasehold.fail(");
+    let failing = waiting("leasehold.record_failure(");
     until("the second try waits for the first", async || {
         crate::rig::count(&watcher, &failing).await == 1
     })
     .await;
     sql(&setup.client, "select pg_advisory_unlock(42)").await;
     assert_eq!(worker.next_end().await, Finished::Completed);
+    assert!(lost.is_none_or(|lost| setup.proxy.fired(lost) == 1));
     worker.stop().await;
     setup.assert_each_once(1).await;
 }

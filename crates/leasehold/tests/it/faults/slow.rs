@@ -23,7 +23,7 @@ async fn b9_a_slow_network_loses_and_repeats_nothing() {
     setup.proxy.add(Rule::delay(Duration::from_millis(5)));
     let worker = run(setup.engine.worker().queue("default", 8).handle(into_ledger));
     for n in 0..30 {
-        let draft = Note { n }.with().expect("a draft").key(format!("{n}"));
+        let draft = Note { n }.draft().expect("a draft").key(format!("{n}"));
         draft.enqueue(&setup.engine).await.expect("enqueued");
     }
     until("all done", async || completed(&setup.client).await == 30).await;
@@ -41,9 +41,9 @@ async fn b9_connections_that_end_inside_an_answer_lose_and_repeat_nothing() {
     queue_settings(&setup.client, super::SHORT_LEASES).await;
     let worker = run(setup.engine.worker().queue("default", 8).handle(into_ledger));
     for n in 0..40_i64 {
-        // Each in the middle of another message of the server.
+        // Cut each time inside another message of the server.
         setup.proxy.add(Rule::cut_inside_server_message(n as u64 % 13 + 1));
-        let draft = Note { n }.with().expect("a draft").key(format!("{n}"));
+        let draft = Note { n }.draft().expect("a draft").key(format!("{n}"));
         while draft.clone().enqueue(&setup.engine).await.is_err() {}
     }
     setup.proxy.heal();
@@ -58,7 +58,7 @@ async fn b9_resets_at_any_time_lose_and_repeat_nothing() {
     queue_settings(&setup.client, super::SHORT_LEASES).await;
     let worker = run(setup.engine.worker().queue("default", 8).handle(into_ledger));
     for n in 0..60_i64 {
-        let draft = Note { n }.with().expect("a draft").key(format!("{n}"));
+        let draft = Note { n }.draft().expect("a draft").key(format!("{n}"));
         while draft.clone().enqueue(&setup.engine).await.is_err() {}
         if n % 4 == 0 {
             setup.proxy.reset_all();
@@ -72,11 +72,11 @@ async fn b9_resets_at_any_time_lose_and_repeat_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn b9_a_look_that_was_slow_once_puts_off_nothing_that_comes_due() {
     let setup = Setup::new().await;
-    // Nothing but its own clock tells the worker to look.
+    // Without wake-ups, only its own timer makes the worker poll.
     setup.proxy.add(Rule::cut_before("listen leasehold_wake").times(u64::MAX));
-    setup.proxy.add(Rule::delay_statement("leasehold.lanes", Duration::from_secs(3)));
+    setup.proxy.add(Rule::delay_statement("leasehold.claim_next(", Duration::from_secs(3)));
     for (n, due) in [(0, Duration::ZERO), (1, Duration::from_secs(4))] {
-        let draft = Note { n }.with().expect("a draft").delay(due);
+        let draft = Note { n }.draft().expect("a draft").run_after(due);
         draft.enqueue(&setup.engine).await.expect("enqueued");
     }
     let mut worker = run(setup.engine.worker().queue("default", 8).handle(into_ledger));

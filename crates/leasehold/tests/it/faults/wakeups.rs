@@ -9,7 +9,8 @@ use crate::rig::{jobs, number, run, sql, until};
 use crate::support::Note;
 
 const LISTENERS: &str = "select count(*) from pg_stat_activity where datname = current_database() \
-                         and query = 'listen leasehold_wake'";
+                         and pid <> pg_backend_pid() \
+                         and query ~ 'listen leasehold_wake|(begin|end)_idle'";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn c15_work_goes_on_when_the_listener_is_killed_and_it_listens_again() {
@@ -23,7 +24,7 @@ async fn c15_work_goes_on_when_the_listener_is_killed_and_it_listens_again() {
         sql(&client, &format!("select pg_terminate_backend({listener})")).await;
         Note { n }.enqueue(&engine).await.expect("enqueued");
         assert_eq!(worker.next_end().await, Finished::Completed);
-        // Or the next round might take it for the new one.
+        // Otherwise the next round could take the old session for the new one.
         let left = format!("{LISTENERS} and pid = {listener}");
         until("the old session is over", async || number(&client, &left).await == 0).await;
     }

@@ -1,7 +1,7 @@
-//! The judge: reads the trail of one run and says which invariant it breaks.
+//! The judge: reads the trail of one run and reports the invariants that it breaks.
 //!
-//! It knows the states of a job and who may move it from one to the next, and nothing of how the
-//! functions work.
+//! It knows the states of a job and which ops may move it from one to the next, and nothing of how
+//! the functions work.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,11 +21,12 @@ enum State {
     Pruned,
 }
 
-/// Those who may end an attempt, and only with its fence.
-const FINISHES: [&str; 6] = ["complete", "retry", "snooze", "finish cancelled", "bury", "release"];
-/// Those who may take a job from a lease that has run out. `claim` expires before it claims.
+/// The ops that may end an attempt, and only with its fence.
+const FINISHES: [&str; 7] =
+    ["complete", "complete each", "retry", "snooze", "finish cancelled", "bury", "release"];
+/// The ops that may take a job from a lease that has run out. `claim` expires before it claims.
 const EXPIRIES: [&str; 2] = ["expire", "claim"];
-/// What `claim` asks for.
+/// The most jobs that `claim` asks for.
 const BATCH: usize = 2;
 
 struct Judge {
@@ -34,11 +35,11 @@ struct Judge {
     /// Which transaction drew a generation, and for which jobs.
     claims: BTreeMap<i64, (i64, BTreeSet<i64>)>,
     wrong: Vec<String>,
-    /// Who changed a job, or prolonged a lease.
+    /// The ops that changed a job or prolonged a lease.
     doers: BTreeSet<String>,
 }
 
-/// What is wrong with the run that has just ended, and who changed anything in it.
+/// Returns what is wrong with the run that has just ended, and which ops changed anything in it.
 pub async fn judge(client: &Client) -> (Vec<String>, BTreeSet<String>) {
     let rows = client
         .query("select tx, actor, fence, place, action, before, after, overdue, due from public.trail order by seq", &[])
@@ -70,7 +71,7 @@ pub async fn judge(client: &Client) -> (Vec<String>, BTreeSet<String>) {
     (judge.wrong, judge.doers)
 }
 
-/// Whether what an op was told agrees with what it did: J9 and J12 from the caller's side.
+/// Checks that the result of an op agrees with what it did: J9 and J12 from the caller's side.
 pub fn told_the_truth(
     name: &str,
     told: Option<&str>,
@@ -80,7 +81,7 @@ pub fn told_the_truth(
         "complete" | "snooze" | "bury" | "finish cancelled" => told == Some("t"),
         "retry" => told != Some("lost"),
         "renew" => told == Some("renewed"),
-        // A job that someone cancelled is filed as such and not among the released.
+        // A cancelled job is filed as cancelled and is not among the released ones.
         "release" if told.is_none() => return Ok(()),
         "release" => told == Some("1"),
         _ => return Ok(()),
@@ -129,7 +130,7 @@ impl Judge {
         self.wrong.push(format!("{what} (by {})", entry.actor));
     }
 
-    /// Moves a job to its next state, if it comes from where it may.
+    /// Moves a job to its next state, and records a violation unless it comes from one of `from`.
     fn step(&mut self, entry: &Entry, job: i64, from: &[State], to: State, rule: &str) {
         let known = self.states.insert(job, to);
         if !known.is_some_and(|state| from.contains(&state)) {
@@ -192,7 +193,7 @@ impl Judge {
         }
     }
 
-    /// An attempt ends: by its holder, or because its lease had run out.
+    /// Checks that an attempt is ended by its holder, or because its lease had run out.
     fn let_go(&mut self, entry: &Entry, job: i64) {
         let generation = entry.before("lease_generation").as_i64();
         let actor = entry.actor.as_str();

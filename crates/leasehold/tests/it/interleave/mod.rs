@@ -1,7 +1,7 @@
-//! Every pair of things that can happen to a job, in every order that PostgreSQL allows.
+//! Every pair of operations on a job, in every order that PostgreSQL allows.
 //!
-//! The stepper runs the orders, `trail.sql` writes down what happened in each, `check.rs` judges it.
-//! `sabotage.rs` breaks the functions and insists that the judge notices.
+//! The stepper runs the orders, `trail.sql` records what happened in each, `check.rs` judges it.
+//! `sabotage.rs` breaks the functions and asserts that the judge notices.
 
 mod check;
 mod entry;
@@ -16,22 +16,25 @@ use ops::*;
 
 const TRAIL: &str = include_str!("trail.sql");
 
-/// The state in which job 1 is when a run begins; see `build_world`.
+/// The state of the jobs when a run begins; see `build_world`.
 #[derive(Clone, Copy)]
 enum World {
     Plain,
     LastAttempt,
     CancelAsked,
+    /// The waiting job has lost a worker: it shares no lease with a fresh one.
+    Lost,
 }
 
 impl World {
     fn sql(self) -> String {
-        let (last, asked) = match self {
-            World::Plain => (false, false),
-            World::LastAttempt => (true, false),
-            World::CancelAsked => (false, true),
+        let (last, asked, losses) = match self {
+            World::Plain => (false, false, 0),
+            World::LastAttempt => (true, false, 0),
+            World::CancelAsked => (false, true, 0),
+            World::Lost => (false, false, 1),
         };
-        format!("select public.build_world({last}, {asked})")
+        format!("select public.build_world({last}, {asked}, {losses}::smallint)")
     }
 }
 
@@ -43,7 +46,7 @@ async fn stage() -> Sql {
     sql
 }
 
-/// `asked`: scripts of one op each, whose answer is that of their step `step`.
+/// `asked` names scripts of one op each; the result of their step `step` is compared with the trail.
 async fn explore_asking(
     sql: &Sql,
     world: World,
@@ -77,9 +80,9 @@ async fn explore(sql: &Sql, world: World, scripts: impl Fn() -> Vec<Script>) -> 
     explore_asking(sql, world, 1, &[], scripts).await
 }
 
-/// Two ops in all their orders; gives the number of orders and of those in which one waited.
+/// Runs two ops in all their orders.
 async fn pair(sql: &Sql, world: World, one: Op, other: Op) -> Exploration {
-    // Two of one name cannot be told apart in the trail.
+    // The trail cannot tell two ops of the same name apart.
     let (asked, role): (&[&str], _) =
         if one == other { (&[], "other ") } else { (&[one.name, other.name], "") };
     let seen =
@@ -88,12 +91,12 @@ async fn pair(sql: &Sql, world: World, one: Op, other: Op) -> Exploration {
     seen
 }
 
-/// Three or more participants, each in two steps.
+/// Runs three or more scripts together, each in two steps.
 async fn together(sql: &Sql, world: World, scripts: impl Fn() -> Vec<Script>) {
     explore(sql, world, scripts).await.assert_all_held();
 }
 
-/// Every pair of these, with itself too, in two steps each.
+/// Runs every pair of these ops, each also with itself, in two steps each.
 async fn pairs(world: World, ops: &[Op]) {
     let sql = stage().await;
     let (mut orders, mut waited) = (0, 0);
@@ -112,10 +115,10 @@ async fn pairs(world: World, ops: &[Op]) {
     assert!(waited > 0, "ops that never wait for each other show little");
 }
 
-/// Those that are about the running job.
+/// The ops on the running job.
 const HOLDERS: [Op; 11] = [
     CLAIM,
-    CLAIM_LANES,
+    CLAIM_NEXT,
     RENEW,
     EXPIRE,
     COMPLETE,
@@ -140,6 +143,11 @@ async fn every_pair_keeps_the_invariants_on_the_last_attempt() {
 #[tokio::test]
 async fn every_pair_keeps_the_invariants_of_a_job_asked_to_stop() {
     pairs(World::CancelAsked, &HOLDERS).await;
+}
+
+#[tokio::test]
+async fn a28_every_pair_keeps_the_invariants_beside_a_job_that_lost_a_worker() {
+    pairs(World::Lost, &HOLDERS).await;
 }
 
 #[tokio::test]
@@ -189,7 +197,7 @@ async fn a21_a_redrive_meets_a_burial_and_a_claim_in_every_order() {
 async fn a22_a_prune_meets_a_redrive_and_a_claim_in_every_order() {
     let sql = stage().await;
     pair(&sql, World::Plain, REDRIVE, PRUNE).await;
-    for three in [[REDRIVE, PRUNE, CLAIM_LANES], [REDRIVE, PRUNE, CLAIM], [PRUNE, EXPIRE, COMPLETE]]
+    for three in [[REDRIVE, PRUNE, CLAIM_NEXT], [REDRIVE, PRUNE, CLAIM], [PRUNE, EXPIRE, COMPLETE]]
     {
         together(&sql, World::Plain, || three.map(|op| op.short_script("")).to_vec()).await;
     }
@@ -217,9 +225,9 @@ async fn three_at_a_time_keep_the_invariants_in_every_order() {
         [RENEW, CLAIM, RETRY],
         [REDRIVE, ENQUEUE_DEAD, PRUNE],
         [ENQUEUE, COMPLETE, CLAIM],
-        [SNOOZE, CLAIM_LANES, CANCEL],
-        [CLAIM_LANES, CLAIM, CANCEL_WAITING],
-        [REDRIVE, CLAIM_LANES, BURY],
+        [SNOOZE, CLAIM_NEXT, CANCEL],
+        [CLAIM_NEXT, CLAIM, CANCEL_WAITING],
+        [REDRIVE, CLAIM_NEXT, BURY],
     ] {
         together(&sql, World::Plain, || three.map(|op| op.short_script("")).to_vec()).await;
     }

@@ -1,11 +1,11 @@
-//! What may happen to a job, as scripts: begin, one call of the SQL contract, commit.
+//! The operations on a job, as scripts: begin, one call of the SQL contract, commit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use leasehold_testing::stepper::Script;
 
-/// One thing that somebody does to the world of `trail.sql`.
+/// One operation on the world of `trail.sql`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op {
     pub name: &'static str,
@@ -31,13 +31,13 @@ pub const ENQUEUE_DEAD: Op = op(
     "select job_id from leasehold.enqueue('note', '{\"n\": 3}', key => 'd', key_for => '0')",
 );
 pub const CLAIM: Op = op("claim", None, "select id from leasehold.claim('second', batch => 2)");
-/// What the engine's own workers call. Does not expire first, so it takes what waits: job 2, and job 1
-/// when its holder let go of it.
-pub const CLAIM_LANES: Op = op(
-    "claim lanes",
+/// What the engine's own workers call. It does not expire leases first, so it takes what waits: job
+/// 2, and job 1 when its holder let go of it.
+pub const CLAIM_NEXT: Op = op(
+    "claim next",
     None,
-    "select id from leasehold.claim_lanes('third', 'default', 2, null, null, \
-     array['note'], array[0], array[null::timestamptz], array[0::bigint])",
+    "select id from leasehold.claim_next('third', 'default', 2, null, null, null, null, \
+     -2147483648, 2147483647, true, '{}', '{}', '{}')",
 );
 pub const RENEW: Op = op("renew", HELD, "select state from leasehold.renew(array[1000::bigint])");
 pub const EXPIRE: Op = op("expire", None, "select returned from leasehold.expire_leases()");
@@ -62,7 +62,7 @@ pub const ALL: [Op; 16] = [
     ENQUEUE,
     ENQUEUE_DEAD,
     CLAIM,
-    CLAIM_LANES,
+    CLAIM_NEXT,
     RENEW,
     EXPIRE,
     COMPLETE,
@@ -83,13 +83,13 @@ impl Op {
         format!("begin; set local il.actor = '{}'; set local il.fence = '{fence}'", self.name)
     }
 
-    /// begin, call, commit. `role` tells two scripts of one op apart.
+    /// begin, call, commit. `role` distinguishes two scripts of the same op.
     pub fn script(&self, role: &str) -> Script {
         Script::new(format!("{role}{}", self.name)).sql(self.begin()).sql(self.call).sql("commit")
     }
 
     /// The same in two steps, for runs with many participants: an open transaction that has done
-    /// nothing yet sees and holds nothing, so where it begins makes no difference.
+    /// nothing yet sees and holds nothing, so it does not matter when it begins.
     pub fn short_script(&self, role: &str) -> Script {
         Script::new(format!("{role}{}", self.name))
             .sql(format!("{}; {}", self.begin(), self.call))

@@ -1,6 +1,6 @@
-//! Broken functions, each in the test's own database. A judge that never says no proves nothing.
+//! Broken functions, each in the test's own database: they prove that the judge can fail.
 //!
-//! The broken text is cut from the real one, so a sabotage that no longer fits fails here.
+//! The broken text is made from the real one, so a sabotage that no longer fits fails here.
 
 use leasehold::migrate::FUNCTIONS;
 use leasehold_testing::stepper::Script;
@@ -20,7 +20,7 @@ async fn install(sql: &Sql, file: &str, pieces: &[(&str, &str)]) {
     sql.run(&broken).await;
 }
 
-/// Explores with whatever is installed and insists on an accusation.
+/// Explores with the installed functions and asserts that the judge reports `rule`.
 async fn accused(sql: &Sql, world: World, rule: &str, scripts: impl Fn() -> Vec<Script>) {
     let seen = explore(sql, world, scripts).await;
     assert!(seen.orders > 1);
@@ -37,7 +37,9 @@ const FENCE: &str = "j.lease_generation = generation and j.held";
 #[tokio::test]
 async fn sabotage_finishes_that_go_by_the_id_alone_are_noticed() {
     let sql = stage().await;
-    install(&sql, "finish", &[(FENCE, "j.held")]).await;
+    for file in ["finish", "fail"] {
+        install(&sql, file, &[(FENCE, "j.held")]).await;
+    }
     for finish in [COMPLETE, RETRY, SNOOZE, RELEASE, BURY] {
         accused(&sql, World::Plain, "J4: ended the attempt", || {
             vec![finish.short_script(""), worker()]
@@ -50,7 +52,7 @@ async fn sabotage_finishes_that_go_by_the_id_alone_are_noticed() {
 async fn sabotage_attempts_as_a_fence_are_noticed() {
     let sql = stage().await;
     install(&sql, "finish", &[(FENCE, "j.attempts = 1 and j.held")]).await;
-    // Given back and claimed again, the job is in its first attempt once more.
+    // After a snooze and another claim, the job is in its first attempt once more.
     accused(&sql, World::Plain, "J4: ended the attempt", || {
         vec![SNOOZE.short_script(""), COMPLETE.short_script(""), worker()]
     })
@@ -100,13 +102,15 @@ async fn sabotage_a_claim_that_looks_first_and_writes_later_is_noticed() {
         &[
             ("               for update skip locked) due", "               ) due"),
             ("           for update skip locked\n", ""),
-            ("where j.ctid = any (array(select place from picked)) and not j.held",
-             "where j.id = any (array(select p.id from leasehold.job p where p.ctid = any (array(select place from picked))))"),
+            (
+                "where j.ctid = any (array(select p.place from picked p)) and not j.held",
+                "where j.id in (select o.id from leasehold.job o, picked p where o.ctid = p.place)",
+            ),
         ],
     )
     .await;
     accused(&sql, World::Plain, "J6: job 2 was taken from its holder", || {
-        vec![CLAIM_LANES.short_script(""), CLAIM_LANES.short_script("other ")]
+        vec![CLAIM_NEXT.short_script(""), CLAIM_NEXT.short_script("other ")]
     })
     .await;
 }
@@ -118,7 +122,7 @@ async fn sabotage_a_claim_that_does_not_wait_for_the_hour_is_noticed() {
     accused(&sql, World::Plain, "J11", || {
         let later = Script::new("later")
             .sql("update leasehold.job set scheduled_at = now() + interval '1 hour' where id = 2");
-        vec![later, CLAIM_LANES.short_script("")]
+        vec![later, CLAIM_NEXT.short_script("")]
     })
     .await;
 }
@@ -130,7 +134,7 @@ async fn sabotage_a_renewal_that_revives_is_noticed() {
         &sql,
         "renew",
         &[
-            (" and l.ended_at is null", ""),
+            ("coalesce(l.ended_at, 'infinity') = 'infinity'", "true"),
             (
                 "set lease_expires_at = statement_timestamp() + l.lease",
                 "set lease_expires_at = statement_timestamp() + l.lease, ended_at = null",
@@ -160,7 +164,7 @@ async fn sabotage_a_snooze_that_looks_before_it_locks_is_noticed() {
 #[tokio::test]
 async fn sabotage_a_key_judged_before_it_is_locked_is_noticed() {
     let sql = stage().await;
-    // The world's key is over; both enqueues see no job behind it.
+    // The window of the world's key is over; both enqueues see no job behind it.
     install(
         &sql,
         "enqueue",
@@ -176,7 +180,7 @@ async fn sabotage_a_key_judged_before_it_is_locked_is_noticed() {
 #[tokio::test]
 async fn sabotage_a_redrive_that_ignores_keys_is_noticed() {
     let sql = stage().await;
-    install(&sql, "people", &[("and (d.idempotency_key is null", "and (true")]).await;
+    install(&sql, "operator", &[("and (d.idempotency_key is null", "and (true")]).await;
     accused(&sql, World::Plain, "J3", || {
         vec![REDRIVE.short_script(""), ENQUEUE_DEAD.short_script("")]
     })
@@ -188,8 +192,8 @@ async fn sabotage_a_prune_of_living_leases_is_noticed() {
     let sql = stage().await;
     install(
         &sql,
-        "housekeeping",
-        &[("where e.ended_at < statement_timestamp() - ended_leases_for", "where true")],
+        "prune",
+        &[("and l.ended_at < statement_timestamp() - coalesce(keep, interval '2 minutes')", "")],
     )
     .await;
     accused(&sql, World::Plain, "L1", || vec![PRUNE.short_script(""), CLAIM.short_script("")])
@@ -200,12 +204,8 @@ async fn sabotage_a_prune_of_living_leases_is_noticed() {
 async fn sabotage_a_burial_that_forgets_to_file_is_noticed() {
     let sql = stage().await;
     let file = "      from dead d;\n    get diagnostics buried";
-    install(
-        &sql,
-        "finish",
-        &[(file, "      from dead d where false;\n    get diagnostics buried")],
-    )
-    .await;
+    install(&sql, "fail", &[(file, "      from dead d where false;\n    get diagnostics buried")])
+        .await;
     accused(&sql, World::Plain, "J1: job 1 left its table", || {
         vec![BURY.short_script(""), CLAIM.short_script("")]
     })

@@ -1,4 +1,4 @@
--- Everything that happens to jobs and leases, in order, with who did it and with which fence.
+-- Every change of jobs and leases, in order, with the op that made it and its fence.
 -- A transaction that is rolled back leaves nothing here, as it should.
 -- Writers of one row wait for each other, so the order of the entries of one job is the order in
 -- which their transactions committed.
@@ -44,9 +44,10 @@ create trigger trail after insert or update or delete on leasehold.lease
 create trigger trail after insert on leasehold.history
     for each row execute function public.note_trail('history');
 
--- The world of every run: job 1 runs under lease 1000, which has run out; job 2 waits and is due;
--- job 3 died nine days ago. The keys of 1 and 3 are theirs only as long as they live.
-create function public.build_world(last_attempt boolean, cancel_asked boolean)
+-- The world of every run: job 1 runs under lease 1000, which has run out; job 2 waits, is due and
+-- has lost `losses` workers; job 3 died nine days ago. The windows of the keys of 1 and 3 are over:
+-- the jobs own them only as long as they live.
+create function public.build_world(last_attempt boolean, cancel_asked boolean, losses smallint)
 returns void language plpgsql set session_replication_role = replica as $$
 begin
     delete from leasehold.job;
@@ -56,10 +57,10 @@ begin
     delete from leasehold.idempotency_key;
     insert into leasehold.queue (name) values ('default') on conflict do nothing;
     insert into leasehold.job (id, name, kwargs, held, lease_generation, attempts, max_attempts,
-                               cancel_requested, idempotency_key)
+                               cancel_requested, idempotency_key, lost_count)
     overriding system value values
-        (1, 'note', '{"n": 1}', true, 1000, 1, case when last_attempt then 1 end, cancel_asked, 'k'),
-        (2, 'note', '{"n": 2}', false, 0, 0, null, false, null);
+        (1, 'note', '{"n": 1}', true, 1000, 1, case when last_attempt then 1 end, cancel_asked, 'k', 0),
+        (2, 'note', '{"n": 2}', false, 0, 0, null, false, null, losses);
     insert into leasehold.lease (lease_generation, lease_expires_at, lease, keep_history, queue,
                                  claimed_by, job_ids)
     values (1000, now() - interval '1 second', interval '1 day', true, 'default', 'first', '{1}');
@@ -73,7 +74,7 @@ begin
     delete from public.trail;
 end $$;
 
--- What must never be true when everybody has committed.
+-- What must never be true when all transactions have committed.
 create function public.wrong_at_rest() returns setof text language sql as $$
     select format('J1 J7: job %s is in %s places: %s', id, count(*), string_agg(status, ', '))
       from leasehold.inbox group by id having count(*) > 1

@@ -1,4 +1,4 @@
-//! Stores that stop where a test wants something to happen.
+//! Stores that stop at a barrier, so that a test can act in between.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use leasehold::mirror::{
 use leasehold_testing::{ScriptedTarget, ScriptedTargets};
 use tokio::sync::Notify;
 
-/// A place where somebody stops until the test lets them go on.
+/// A point where a call stops until the test opens it.
 #[derive(Default)]
 pub struct Barrier {
     reached: Notify,
@@ -34,14 +34,14 @@ impl Barrier {
     }
 }
 
-/// What a store is asked.
+/// The calls that a store can stop at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Call {
     Held,
     Digest,
 }
 
-/// A store that stops before it answers such a call, the first time with number 0.
+/// A store that stops before it executes call number `at` of this kind, counted from 0.
 pub struct StopsAt {
     store: ScriptedTarget,
     call: Call,

@@ -1,4 +1,4 @@
-//! What a change leaves behind: one job a row, in the transaction of the change.
+//! What a change leaves behind: one job per row, in the transaction of the change.
 
 use super::notes::{Margin, bare};
 use crate::rig::until;
@@ -108,7 +108,7 @@ async fn a_job_is_due_after_the_time_that_the_direct_path_has() {
                   and priority = 1 and name = 'mirror.notes' and queue = 'notes'
                   and expires_at > now() + interval '29 days'";
     assert_eq!(margin.count(due).await, 1);
-    // Nobody writes so many directly.
+    // More than 100 rows are not written directly, so their jobs are due at once.
     margin.write_many(1, 101).await;
     let now = "select count(*) from leasehold.job where scheduled_at <= enqueued_at";
     assert_eq!(margin.count(now).await, 101);
@@ -146,7 +146,8 @@ async fn two_transactions_that_change_the_same_rows_in_two_orders_wait_only_for_
 async fn who_may_change_a_row_needs_no_right_of_ours() {
     let margin = Margin::new().await;
     let user = format!("scribe_{:08x}", rand::random::<u32>());
-    // A version above the clock: a row that comes back is above its deletion only if it asks for that one's.
+    // A version above the clock: a row that comes back is above its deletion only if the trigger
+    // reads the deletion's version.
     margin
         .sql(&format!(
             "create role {user} nologin; grant usage on schema margin to {user};

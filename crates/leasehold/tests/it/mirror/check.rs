@@ -1,4 +1,4 @@
-//! The check: everything is compared, whatever the changes said.
+//! The check: compares everything, whatever the changes reported.
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ async fn ghosts_without_end_are_listed_and_mended_so_many_at_a_time() {
     let margin = Margin::new().await;
     margin.write(&["a", "n", "zz"]).await;
     margin.pass().await;
-    // All of them in one gap between two rows.
+    // All ghosts are in one gap between two rows.
     for n in 0..12_000 {
         margin.target.tamper(&format!("n ghost {n:05}"), 3, Some(json!({})));
     }
@@ -111,10 +111,10 @@ async fn f9_what_is_saved_or_deleted_during_a_check_is_left_alone() {
     let margin = Margin::new().await;
     margin.write_many(1, 30).await;
     margin.pass().await;
-    // Between the first look at what differs and the second one, which may wait as long as the test does.
+    // Stops between the first and the second look at what differs, for as long as the test takes.
     let (store, barrier) = StopsAt::new(&margin.target, Call::Held, 1);
     let mirror = bare().limit(Duration::from_secs(600)).target(store);
-    // Saved and written, but the check looks through a store that shows nothing new yet.
+    // The rows are changed and written, but the check reads a store that shows nothing new yet.
     margin.target.faults(|faults| faults.lag = true);
     margin.write(&["during"]).await;
     margin.sql("delete from margin.note where id = 'n00007'").await;
@@ -139,7 +139,7 @@ async fn f9_rows_of_a_large_change_whose_jobs_wait_get_no_second_job() {
     margin.pass().await;
     margin.sql("update margin.note set body = 'second'").await;
     assert_eq!(margin.jobs().await, 300);
-    // One of them was lost: only this one has nobody on the way to it.
+    // One of the jobs is lost: only this row has no job on its way.
     margin.sql("delete from leasehold.job where kwargs ->> 'key' = 'n00042'").await;
     let report = margin.check().await;
     assert_eq!((report.differences, report.repairs), (300, 1), "{report:?}");
@@ -155,14 +155,16 @@ async fn differences_are_struck_off_within_their_range_alone() {
     let note = "insert into leasehold.mirror_difference (mirror, key, kind)
                 select 'notes', k, 'stale' from unnest(array['a', 'b', 'c', 'd', 'e']) k";
     for (range, left) in [
-        ("null, 'b'", "c,d,e"),
-        ("'a', 'c'", "a,d,e"),
-        ("'c', null", "a,b,c"),
-        ("null, null", ""),
+        ("null, 'b', '{}'", "c,d,e"),
+        ("'a', 'c', '{}'", "a,d,e"),
+        ("'c', null, '{}'", "a,b,c"),
+        ("null, null, '{}'", ""),
         ("'a', 'd', array['c', 'x']", "a,c,e"),
     ] {
         margin.sql(&format!("delete from leasehold.mirror_difference; {note}")).await;
-        margin.sql(&format!("select leasehold.mirror_equal('notes', {range})")).await;
+        margin
+            .sql(&format!("select leasehold.mirror_equal('notes', {range}, clock_timestamp())"))
+            .await;
         let sql = "select coalesce(string_agg(key, ',' order by key), '') \
                    from leasehold.mirror_difference";
         let row = margin.client.query_one(sql, &[]).await.expect("what is left");
@@ -214,7 +216,7 @@ async fn a_document_that_is_refused_for_good_stays_a_difference_and_does_not_pil
     margin.pass().await;
     for _ in 0..5 {
         assert_eq!(margin.check().await.differences, 1);
-        // Less than a minute ago, however slow this machine is.
+        // The repair counts as less than a minute ago, however slow this machine is.
         margin
             .sql("update leasehold.mirror_difference set repaired_at = now() + interval '1 hour'")
             .await;
@@ -240,11 +242,11 @@ async fn changes_since_the_round_began_are_no_differences() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
     margin.pass().await;
-    // Half-way through a round, somebody saves; the job waits for its time.
+    // A note is saved half-way through a round; its job is not due yet.
     margin.sql("update leasehold.mirror set check_after = 'Z', round_started_at = now() - interval '1 second'").await;
     margin.write(&["b"]).await;
     margin.sql("update leasehold.job set scheduled_at = now() + interval '1 hour'").await;
-    // The next round, to which it is a difference, is far away.
+    // The next round, which would find a difference, is far away.
     let mut worker = run(margin
         .engine
         .worker()

@@ -1,5 +1,5 @@
-//! What a process does that saves a note, and is killed before its store has it. It is a test of this
-//! program that returns at once, unless it was started as such a process.
+//! A process that saves a note and is killed before its store has it. It is a test of this program
+//! that returns at once, unless it was started as such a process.
 
 use std::io::Read;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const FOR_EVER: Duration = Duration::from_secs(3600);
 fn process_saver_main() {
     let Ok(kind) = std::env::var("LEASEHOLD_TEST_PROCESS") else { return };
     let url = std::env::var("LEASEHOLD_TEST_PROCESS_URL").expect("a database");
-    // The tests hold our input: when they are gone, so are we.
+    // The parent process holds stdin open: when it ends, this process ends, too.
     std::thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(9);
@@ -31,7 +31,7 @@ fn process_saver_main() {
     std::process::exit(0);
 }
 
-/// Saves a note that is called as the process is, and waits for a store that never answers.
+/// Saves a note named after the process kind, and waits for a store that never responds.
 async fn save(kind: &str, url: &str) {
     let engine = Leasehold::connect(url).await.expect("an engine");
     let target = ScriptedTarget::new();
@@ -49,7 +49,11 @@ async fn save(kind: &str, url: &str) {
     });
     if kind == "saves-and-works" {
         let worker = engine.worker().mirror(mirror).poll_every(Duration::from_millis(20));
-        worker.without_housekeeping().run_until(std::future::pending()).await.expect("a worker");
+        worker
+            .without_housekeeping()
+            .run_until(std::future::pending::<()>())
+            .await
+            .expect("a worker");
     }
     std::future::pending::<()>().await;
 }

@@ -1,4 +1,4 @@
-//! Saves and a pass over the same row, in every order that PostgreSQL allows: no change is swallowed.
+//! Saves and a pass over the same row, in every order that PostgreSQL allows: no change is lost.
 
 use leasehold_testing::stepper::{Exploration, Run, Script, Stepper};
 use tokio_postgres::Client;
@@ -8,7 +8,7 @@ use crate::rig::{count, sql};
 
 const FUNCTIONS: &str = include_str!("../../../functions/096_mirror.sql");
 
-/// One note whose job is due.
+/// A note whose job is due.
 const WORLD: &str = "
     truncate margin.note, leasehold.job, leasehold.lease, leasehold.idempotency_key,
         leasehold.mirror_gone, leasehold.history, margin.seen;
@@ -31,7 +31,7 @@ fn pass() -> Script {
         )
 }
 
-/// The last version was read by a pass whose jobs are over, or a job still waits.
+/// Checks that a pass whose jobs are over read the last version, or that a job still waits.
 async fn nothing_swallowed(client: &Client) -> Result<(), String> {
     let version = count(client, "select version from margin.note").await;
     let seen = count(client, "select coalesce(max(version), 0) from margin.seen").await;
@@ -63,7 +63,7 @@ async fn f4_no_order_of_saves_and_passes_swallows_a_change() {
 #[tokio::test]
 async fn f4_a_change_that_joined_a_running_job_would_be_found_missing() {
     let margin = Margin::new().await;
-    // What it would be without the look at `held`, and with a lock that waits.
+    // The function without its check of `held`, and with a lock that waits.
     let sabotaged = FUNCTIONS.replace(
         "where j.id = known and not j.held and j.lost_count = 0",
         "where j.id = known and j.lost_count = 0",

@@ -53,6 +53,10 @@ async fn a_worker_with_a_mirror_that_does_not_fit_does_not_start() {
     let twice = margin.engine.worker().mirror(margin.mirror()).mirror(margin.mirror());
     let error = twice.run_until(async {}).await.expect_err("refused");
     assert!(error.to_string().contains("named twice"), "{error}");
+    let name = margin.mirror().job_name().to_owned();
+    let taken = margin.engine.worker().handle_untyped(name, async |_| {}).mirror(margin.mirror());
+    let error = taken.run_until(async {}).await.expect_err("refused");
+    assert!(error.to_string().contains("two handlers"), "{error}");
 }
 
 #[tokio::test]
@@ -88,7 +92,7 @@ async fn a_mirror_works_with_the_rights_of_a_worker() {
     let mut config = margin.database.direct_config();
     config.user(&user);
     let database = leasehold::database::Database::from_config(config).expect("a config");
-    let engine = leasehold::Leasehold::on(database).await.expect("an engine");
+    let engine = leasehold::Leasehold::from_database(database).await.expect("an engine");
     let worker = run(engine.worker().without_housekeeping().mirror(margin.mirror()));
     until("all are there", async || margin.target.documents().len() == 5).await;
     until("no job is left", async || margin.jobs().await == 0).await;

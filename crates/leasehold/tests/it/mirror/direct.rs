@@ -1,4 +1,4 @@
-//! The direct path: sooner, and never in the way.
+//! The direct path: writes sooner than the jobs do, and never holds up a caller.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ async fn what_was_just_saved_changed_or_deleted_is_written_at_once() {
     until("both are followed", async || direct.written() == 4).await;
     margin.assert_equal().await;
     assert_eq!(direct.dropped(), 0);
-    // The jobs are still there, and only look.
+    // The jobs are still there, and only verify.
     assert_eq!(margin.pass().await.done, 2);
     assert_eq!(margin.target.history("a").len(), 2);
 }
@@ -35,11 +35,11 @@ async fn what_comes_in_a_crowd_is_written_together() {
     until("the first one is written at once", async || direct.written() == 1).await;
     for n in 1..=20 {
         direct.changed([format!("n{n:05}")]);
-        // Whoever does not wait for the others would take it now.
+        // A writer that does not wait for more keys would take it now.
         tokio::task::yield_now().await;
     }
     until("the others follow", async || direct.written() == 21).await;
-    // By one call more, or where this machine stood still by as many as there was time for.
+    // In one more call, or, if this machine stalled, in as many as there was time for.
     let calls = u32::try_from(margin.target.log().len()).unwrap();
     let passed = began.elapsed();
     assert!(every * (calls - 1) <= passed, "{calls} calls within {passed:?}");
@@ -61,8 +61,8 @@ async fn under_pressure_keys_are_dropped_and_counted_and_nobody_waits() {
     margin.assert_equal().await;
 }
 
-/// A key that a store which is down does not take, and another one in the second for which it is left alone
-/// then. False: that was over before the other one came, and says nothing.
+/// Sends a key to a store that is down, and another one within the second for which the store is then
+/// left alone. Returns false if that second was over before the other key came: then it proves nothing.
 async fn is_left_alone(margin: &Margin) -> bool {
     let direct = margin.mirror().direct_writer(&margin.engine);
     let mut before = Instant::now();

@@ -1,4 +1,4 @@
-//! Changes at the worst moment: behind the place of a round, between the proof and the swap.
+//! Changes at the worst moment: behind the cursor of a round, or between the proof and the swap.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ async fn f8_a_commit_behind_the_place_of_a_round_is_found_by_the_next_one() {
     let slow = margin.database.connect_directly().await;
     let insert = "begin; insert into margin.note (id) values ('n00005 and late')";
     slow.batch_execute(insert).await.expect("begun");
-    // Ten rows a range: the third one begins behind the last of them.
+    // Ten rows per range: the third range begins behind the last row.
     let (store, barrier) = StopsAt::new(&margin.target, Call::Digest, 2);
     // The range may wait as long as the test does.
     let mirror = bare().range(10).limit(Duration::from_secs(600)).target(store);
@@ -28,7 +28,7 @@ async fn f8_a_commit_behind_the_place_of_a_round_is_found_by_the_next_one() {
     barrier.reached().await;
     let before = margin.client.query_one("select clock_timestamp()", &[]).await.expect("a time");
     slow.batch_execute("commit").await.expect("committed");
-    // Nobody is on the way to it but the check.
+    // No job is on its way to the row; only the check can find it.
     margin.sql("delete from leasehold.job").await;
     barrier.open();
     let report = checking.await.expect("a check");
@@ -84,7 +84,7 @@ async fn f12_what_changes_between_the_proof_and_the_swap_is_in_the_new_set() {
 #[tokio::test]
 async fn f12_a_writer_that_knows_one_set_only_loses_what_changes_before_the_swap() {
     let (margin, store) = filled().await;
-    // What writing to both is for.
+    // This is why writers write to both sets.
     let one = bare().target(Arc::new(store.searched()));
     changed_before_the_swap(&margin, &store, &one).await;
     margin.assert_equals(&store.set("set-1").expect("kept")).await;

@@ -16,6 +16,7 @@ mod planner;
 mod rebuild;
 #[cfg(feature = "redis")]
 mod redis;
+mod saves;
 mod second;
 mod shares;
 mod stories;

@@ -1,4 +1,4 @@
-//! A table to mirror: notes in margins, each by somebody whose name stands in the document too.
+//! The table under test: notes, each with an author whose name is part of the document.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,12 +32,12 @@ pub const DOCUMENT: &str = "
       from margin.note n join margin.author a on a.id = n.author and not a.hidden
      where n.id = any($1)";
 
-/// Everything that is written is due at once, and nothing is waited for.
+/// Returns a mirror whose jobs and rechecks are due at once.
 pub fn notes(target: &ScriptedTarget) -> Mirror {
     bare().target(Arc::new(target.clone()))
 }
 
-/// Without a store.
+/// The same mirror without a store.
 pub fn bare() -> Mirror {
     Mirror::new("notes", "margin.note")
         .document(DOCUMENT)
@@ -46,8 +46,8 @@ pub fn bare() -> Mirror {
         .limit(Duration::from_secs(60))
 }
 
-/// Waits for what takes its time on a slow machine: thousands of rows, or a store that is left alone for half
-/// a minute.
+/// Waits for up to five minutes: thousands of rows take long on a slow machine, and a store that
+/// fails is left alone for half a minute.
 pub async fn in_the_end(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let looking = async {
         while !holds().await {
@@ -59,7 +59,7 @@ pub async fn in_the_end(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 }
 
 pub struct Margin {
-    // Before the database: it closes its connections first.
+    // Before the database, so that its connections close first.
     pub engine: Leasehold,
     pub client: Client,
     pub target: ScriptedTarget,
@@ -71,13 +71,13 @@ impl Margin {
         Self::with(&bare()).await
     }
 
-    /// With another declaration.
+    /// Like `new`, with another declaration.
     pub async fn with(mirror: &Mirror) -> Self {
         let database = TestDatabase::new().await;
         let mut client = database.connect_directly().await;
         sql(&client, TABLES).await;
         Mirror::install(mirror, &mut client).await.expect("installed");
-        // Leases end when a test says so, not when the machine is slow.
+        // Long enough that a lease ends when a test expires it, and not because the machine is slow.
         sql(&client, "update leasehold.queue set lease = '1 day'").await;
         let engine = support::engine(&database).await;
         Self { engine, client, target: ScriptedTarget::new(), database }
@@ -95,7 +95,7 @@ impl Margin {
         count(&self.client, text).await
     }
 
-    /// Notes of these names, one statement each.
+    /// Inserts notes with these ids, one statement each.
     pub async fn write(&self, keys: &[&str]) {
         for key in keys {
             self.sql(&format!("insert into margin.note (id, body) values ('{key}', 'first')"))
@@ -103,7 +103,7 @@ impl Margin {
         }
     }
 
-    /// So many notes by one statement: `n00001` and on.
+    /// Inserts `notes` notes by one statement, numbered from `first`: `n00001` and so on.
     pub async fn write_many(&self, first: i64, notes: i64) {
         let last = first + notes - 1;
         self.sql(&format!(
@@ -113,13 +113,13 @@ impl Margin {
         .await;
     }
 
-    /// Waiting jobs are due, however long they were put off.
+    /// Makes all waiting jobs due, however long they were snoozed or deferred.
     pub async fn due(&self) {
         self.sql("update leasehold.job set scheduled_at = now() where not held").await;
     }
 
-    /// What is put off stays so until the test says that it is due: a pass that takes longer than the
-    /// wait would meet it once more.
+    /// Makes snoozed and deferred jobs wait until the test makes them due: a pass that takes longer
+    /// than their wait would claim them once more.
     pub async fn keep_put_off(&self) {
         self.sql(
             "create function margin.much_later() returns trigger language plpgsql as $$
@@ -146,7 +146,7 @@ impl Margin {
         self.mirror().check_once(&self.engine).await.expect("a check")
     }
 
-    /// Every note stands in the store as it stands in the table, and nothing else does.
+    /// Asserts that the store holds every note as the table does, and nothing else.
     pub async fn assert_equal(&self) {
         self.assert_equals(&self.target).await;
     }

@@ -1,4 +1,4 @@
-//! A store that is away, slow, or has too much to do.
+//! A store that is down, slow or overloaded.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ async fn f11_when_the_store_is_back_what_was_put_off_is_due_at_once() {
     let worker = run(margin.engine.worker().mirror(margin.mirror()));
     let off = "select count(*) from leasehold.job where priority > 1000000";
     in_the_end("everything is put off", async || margin.count(off).await == 200).await;
-    // As after hours: nothing would come back by itself for a while.
+    // As after an outage of hours: no job would be due by itself for a while.
     margin
         .sql("update leasehold.job set scheduled_at = now() + interval '1 hour' where not held")
         .await;

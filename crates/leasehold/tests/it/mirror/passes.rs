@@ -1,4 +1,4 @@
-//! A pass: look, write, look again, and complete only what was seen.
+//! A pass: reads, writes, reads again, and completes only the jobs whose rows it saw in the store.
 
 use leasehold::mirror::{ItemError, Mirror};
 use leasehold_testing::ScriptedTarget;
@@ -76,7 +76,7 @@ async fn f5_what_was_written_and_not_seen_keeps_its_job_until_it_is_seen() {
 async fn f3_a_deletion_that_is_retried_after_the_row_came_back_deletes_nothing() {
     let margin = Margin::new().await;
     margin.keep_put_off().await;
-    // Above the clock, which alone would give the row that comes back a version that is high enough.
+    // Above the clock: otherwise the clock alone would give the returning row a high enough version.
     margin.sql("insert into margin.note (id, version) values ('a', 9000000000000000)").await;
     margin.pass().await;
     margin.target.faults(|faults| faults.down = true);
@@ -123,7 +123,7 @@ async fn f11_a_document_that_is_not_taken_now_waits_longer_each_time_and_never_r
     let mut waits = Vec::new();
     for _ in 0..30 {
         let tally = margin.pass().await;
-        // Once more, if the pass took longer than the wait.
+        // More than one snooze, if the pass took longer than the wait.
         assert!(tally.done == 0 && tally.snoozed >= 1, "{tally:?}");
         let wait = "select extract(epoch from scheduled_at - now()) from leasehold.job";
         waits.push(margin.count(wait).await);
@@ -176,7 +176,7 @@ async fn rows_that_the_document_leaves_out_are_gone_and_come_back() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
     margin.pass().await;
-    // Another table says so: no version grows.
+    // Another table decides it, so no version grows.
     margin.sql("update margin.author set hidden = true").await;
     margin.sql("select leasehold.mirror_reindex('notes', array['a'])").await;
     margin.pass().await;

@@ -9,7 +9,7 @@ use super::notes::Margin;
 async fn assert_plans(client: &Client, sql: &MirrorSql, when: &str) {
     let keys = "array['n00001', 'n00002', 'n00003', 'nothing']";
     let by_key = |node: &str| {
-        // A bitmap is made by the index of the key too: the pages tell.
+        // A bitmap scan uses the index of the key, too: the number of pages shows it.
         node.starts_with("Index Scan note_") || node == "Bitmap Heap Scan"
     };
     for (what, text, types, values) in [

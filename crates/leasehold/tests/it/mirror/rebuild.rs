@@ -1,4 +1,4 @@
-//! A rebuild: a second set is filled, proven equal and swapped in, while everybody goes on.
+//! A rebuild: fills a second set, proves it equal and swaps it in, while all other work continues.
 
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ async fn f12_a_set_that_refuses_what_is_searched_now_is_not_swapped_in() {
     assert!(text.contains("n00007") && text.contains("no such field"), "{text}");
     assert_eq!(margin.count(&format!("{PHASE} 'verifying'")).await, 1);
     margin.assert_equals(&store.searched()).await;
-    // The fields are mended; what neither set takes keeps nothing back.
+    // The fields are mended. A document that neither set takes does not prevent the swap.
     second.faults(|faults| faults.items.clear());
     store.searched().tamper("n00009", 1, None);
     refuse(&second, "n00009");
@@ -97,7 +97,7 @@ async fn f12_a_set_that_refuses_what_is_searched_now_is_not_swapped_in() {
 #[tokio::test]
 async fn f12_new_fields_that_refuse_everything_are_found_out_while_the_set_is_filled() {
     let (margin, store) = filled(120).await;
-    // As a process left it that died before it wrote anything.
+    // The state after a process that died before it wrote anything.
     margin.sql("select leasehold.begin_rebuild('notes', 'set-2')").await;
     leasehold::mirror::Targets::create(&store).await.expect("a set");
     let second = store.set("set-2").expect("made");
@@ -127,7 +127,7 @@ async fn f11_a_rebuild_outlives_an_outage_of_the_store_while_it_fills_and_compar
         async move { mirror.rebuild(&engine).await }
     });
     until("it was tried", async || !second.log().is_empty()).await;
-    // Now not even the question which set is searched has an answer.
+    // Now the store does not even return which set is searched.
     store.set_down(true);
     until("it was tried again", async || store.unanswered() > 0).await;
     store.refuse_swaps(true);
@@ -143,7 +143,7 @@ async fn f11_a_rebuild_outlives_an_outage_of_the_store_while_it_fills_and_compar
         async move { mirror.rebuild(&engine).await }
     });
     until("it was tried", async || second.log().len() > asked).await;
-    // Who writes to the searched set is not kept waiting.
+    // Writers to the searched set do not wait.
     second.faults(|faults| faults.down = false);
     margin.write(&["meanwhile"]).await;
     assert_eq!(mirror(&store).pass_once(&margin.engine).await.expect("a pass").done, 1);
@@ -156,7 +156,7 @@ async fn f11_an_order_outlives_an_outage_of_any_length() {
     let (margin, store) = filled(10).await;
     margin.keep_put_off().await;
     margin.sql("select leasehold.order_mirror('notes', 'rebuild', 'ann')").await;
-    // As after minutes of it, one attempt every ten seconds.
+    // As after minutes of an outage, with one attempt every ten seconds.
     margin.sql("update leasehold.job set attempts = 24").await;
     store.set_down(true);
     let tally = mirror(&store).pass_once(&margin.engine).await.expect("a pass");
@@ -174,7 +174,7 @@ async fn f12_a_roll_back_that_is_done_twice_goes_back_once() {
     let serves = "select count(*) from leasehold.mirror where serving =";
     mirror.rebuild(&margin.engine).await.expect("rebuilt");
     margin.sql("select leasehold.order_mirror('notes', 'rollback', 'ann')").await;
-    // As when a worker does it, and dies before it says so.
+    // As if a worker rolled back and died before it completed the order.
     margin
         .sql(
             "select leasehold.enqueue(j.name, j.kwargs, j.queue, scheduled_at => now() + interval '1 hour') \
@@ -188,11 +188,11 @@ async fn f12_a_roll_back_that_is_done_twice_goes_back_once() {
     }
     assert_eq!(margin.jobs().await, 0);
     margin.assert_equals(&store.searched()).await;
-    // Whoever asks again wants to go forth again.
+    // A second order swaps forward again.
     margin.sql("select leasehold.order_mirror('notes', 'rollback', 'ann')").await;
     assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").done, 1);
     assert_eq!(margin.count(&format!("{serves} 'set-2'")).await, 1);
-    // Without a former set there is nothing to go back to, whatever comes later.
+    // Without a former set there is nothing to roll back to, and the order dies.
     mirror.drop_second(&margin.engine).await.expect("dropped");
     margin.sql("select leasehold.order_mirror('notes', 'rollback', 'ann')").await;
     assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").dead, 1);
@@ -226,7 +226,7 @@ async fn f12_going_back_is_a_swap_because_the_former_set_was_written_on() {
 #[tokio::test]
 async fn a_rebuild_that_was_interrupted_goes_on_where_it_was() {
     let (margin, store) = filled(200).await;
-    // As a process left it that died in the middle.
+    // The state after a process that died in the middle.
     margin.sql("select leasehold.begin_rebuild('notes', 'set-2')").await;
     let made = leasehold::mirror::Targets::create(&store).await.expect("a set");
     assert_eq!(made, "set-2");

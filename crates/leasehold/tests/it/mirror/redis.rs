@@ -1,4 +1,4 @@
-//! A hash in Redis as the store of a mirror, with a real one.
+//! A hash in Redis as the store of a mirror, on a real server.
 
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ async fn a_redis_that_forgot_everything_is_filled_by_the_check() {
     margin.sql("update margin.note set body = 'meanwhile' where id < 'n00010'").await;
     assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").done, 0);
     server.restart().expect("Redis, empty");
-    // The connection that was lost is noticed by whoever asks next.
+    // The next call notices the lost connection.
     let mut report = mirror.check_once(&margin.engine).await;
     for _ in 0..5 {
         if report.is_err() {

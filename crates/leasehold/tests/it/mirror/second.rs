@@ -1,4 +1,4 @@
-//! The second set, when it does not do as it is told: nobody waits for it, and nothing about it is forgotten.
+//! A second set that fails: no writer waits for it, and no difference of it is forgotten.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use leasehold_testing::{ScriptedTarget, ScriptedTargets};
 use super::notes::{Margin, bare, in_the_end};
 use crate::rig::until;
 
-/// Ten notes in the set that is searched and in the former one.
+/// Returns a mirror with ten notes in the searched set and in the former one.
 async fn rebuilt(limit: Duration) -> (Margin, Mirror, ScriptedTarget, ScriptedTarget) {
     let (margin, store) = (Margin::new().await, ScriptedTargets::new());
     let mirror = bare().limit(limit).targets(Arc::new(store.clone()));
@@ -21,7 +21,7 @@ async fn rebuilt(limit: Duration) -> (Margin, Mirror, ScriptedTarget, ScriptedTa
     (margin, mirror, searched, former)
 }
 
-/// When it is well again, it gets what it missed, and the jobs end.
+/// Asserts that the set gets what it missed once it works again, and that the jobs end.
 async fn catches_up(margin: &Margin, mirror: &Mirror, former: &ScriptedTarget) {
     in_the_end("its jobs end", async || {
         margin.due().await;
@@ -35,7 +35,7 @@ async fn catches_up(margin: &Margin, mirror: &Mirror, former: &ScriptedTarget) {
 #[tokio::test]
 async fn f11_a_former_set_that_is_broken_does_not_stop_the_one_that_is_searched() {
     let (margin, mirror, searched, former) = rebuilt(Duration::from_secs(5)).await;
-    // However slow this machine is, each pass has only its own row.
+    // Each pass has only its own row, however slow this machine is.
     margin.keep_put_off().await;
     former.faults(|faults| faults.down = true);
     let direct = mirror.direct_writer(&margin.engine);
@@ -51,7 +51,7 @@ async fn f11_a_former_set_that_is_broken_does_not_stop_the_one_that_is_searched(
     direct.changed(["direct"]);
     until("it is there", async || searched.find("direct").is_some()).await;
     until("it was written", async || direct.written() == 1).await;
-    // What is searched is compared, and proven equal.
+    // The searched set is compared, and proven equal.
     searched.tamper("n00003", 1, None);
     assert_eq!(mirror.check_once(&margin.engine).await.expect("a check").differences, 1);
     margin.due().await;
@@ -77,7 +77,7 @@ async fn f11_a_former_set_that_hangs_is_asked_seldom_and_the_searched_one_is_wri
     margin.write(&["direct"]).await;
     direct.changed(["direct"]);
     until("it is there", async || searched.find("direct").is_some()).await;
-    // It is left alone for twice as long each time, up to half a minute.
+    // The set is left alone for twice as long each time, up to half a minute.
     let asked = (former.log().len() - before) as u64;
     let most = 7 + began.elapsed().as_secs() / 30;
     assert!((1..=most).contains(&asked), "{asked} calls to a set that hangs");

@@ -1,4 +1,4 @@
-//! Room for everybody: what fails again and again keeps nobody out, nor does a storm of other work.
+//! Fair shares: neither jobs that fail again and again nor a flood of other work keeps a job out.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::notes::{Margin, bare};
 use crate::rig::{run, until};
 use crate::support::wait_for;
 
-/// How many jobs were claimed before one of these, which is completed.
+/// Returns how many jobs were claimed before one of `wanted` was claimed and completed.
 async fn claimed_before(margin: &Margin, slots: usize, wanted: &[i64]) -> i64 {
     margin.sql("delete from leasehold.lease").await;
     let mut worker =
@@ -27,7 +27,7 @@ async fn claimed_before(margin: &Margin, slots: usize, wanted: &[i64]) -> i64 {
     })
     .await;
     worker.stop().await;
-    // A generation is new at every claim, and grows.
+    // Every claim draws a new and greater generation.
     let sql = "select coalesce(sum(cardinality(l.job_ids)), 0)::bigint from leasehold.lease l
                 where l.lease_generation < (select min(h.lease_generation) from leasehold.history h
                                              where h.job_ids && $1)";
@@ -85,7 +85,7 @@ async fn f10_a_re_index_of_everything_does_not_hold_up_what_is_saved_now() {
     assert!(before <= 200, "{before} of the others were claimed before it: one claim at most");
 }
 
-/// How many rows the store was asked about each time, the fewest first.
+/// Returns how many rows each call asked the store about, the fewest first.
 fn looked_at(margin: &Margin) -> Vec<usize> {
     let keys = |call| match call {
         Operation::Held(keys) => Some(keys),
@@ -103,14 +103,15 @@ async fn f10_what_people_change_is_not_looked_at_together_with_a_large_re_index(
     margin.sql("update leasehold.job set priority = 100, tag = 'rename'").await;
     margin.write(&["live"]).await;
     assert_eq!(margin.pass().await.done, 31);
-    // Each before it is written and afterwards.
+    // One call before the write and one after it.
     assert_eq!(looked_at(&margin), [1, 1, 30, 30]);
 }
 
 #[tokio::test]
 async fn f10_while_people_are_there_bulk_work_gathers_for_the_next_pass() {
     let margin = Margin::new().await;
-    // The first pass of bulk work takes until all is claimed. Two looks are those of the pass before.
+    // The first pass of bulk work waits until all jobs are claimed. Calls 0 and 1 belong to the pass
+    // before it.
     let (store, barrier) = StopsAt::new(&margin.target, Call::Held, 2);
     let limit = Duration::from_secs(600);
     let mirror = bare().limit(limit).without_check().target(store);

@@ -1,4 +1,4 @@
-//! The story that mirrors are for: the store is away for hours while people go on working.
+//! The purpose of mirrors: the store is down for hours while users keep working.
 
 use std::os::unix::process::ExitStatusExt as _;
 
@@ -60,7 +60,7 @@ async fn a13_21500_notes_saved_while_the_store_was_away_are_all_there_afterwards
 #[tokio::test]
 async fn f7_a_process_that_dies_between_the_commit_and_the_write_loses_nothing() {
     let margin = Margin::new().await;
-    // One that only saves, and one that has the job in its hands as well.
+    // One process only saves; the other one also holds the job.
     for (kind, held) in [("saves", 0), ("saves-and-works", 1)] {
         let mut victim = Process::run(child::MAIN, kind, &margin.database, &[]);
         let saved = format!("select count(*) from margin.note where id = '{kind}'");
@@ -74,7 +74,7 @@ async fn f7_a_process_that_dies_between_the_commit_and_the_write_loses_nothing()
         assert_eq!(margin.jobs().await, 1, "the job is there, as the row is");
         assert!(margin.target.find(kind).is_none());
         back_date_leases(&margin.client).await;
-        // It alone must do: no check finds what is missing.
+        // The job alone must do it: no check finds what is missing.
         let second = run(margin.engine.worker().mirror(margin.mirror().without_check()));
         until("it is there", async || margin.target.find(kind).is_some()).await;
         until("its job is over", async || margin.jobs().await == 0).await;
@@ -89,7 +89,7 @@ async fn f6_what_was_rolled_back_never_reaches_the_store() {
     let margin = Margin::new().await;
     let direct = margin.mirror().direct_writer(&margin.engine);
     margin.sql("begin; insert into margin.note (id) values ('a')").await;
-    // Told too early, by a mistake: it reads the rows itself.
+    // Called too early, by mistake: the writer reads the rows itself.
     direct.changed(["a"]);
     until("it looked", async || direct.written() == 1).await;
     margin.sql("rollback").await;

@@ -1,4 +1,4 @@
-//! Versions: what is newer stays, and they grow in the order of commits.
+//! Versions: the newer one stays, and they grow in the order of commits.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ async fn f2_a_deletion_outlives_writes_that_were_under_way_before_it() {
     margin.target.land(false);
     margin.assert_equal().await;
     assert!(matches!(margin.target.history("a")[..], [(_, true)]), "only the deletion was taken");
-    // A day must pass before anybody forgets it, and the store forgets first.
+    // The tombstone is kept for a day, and the store forgets it first.
     assert_eq!(margin.mirror().purge_once(&margin.engine).await.expect("a purge"), 0);
     assert_eq!(margin.target.deletions(), 1);
     margin.sql("update leasehold.mirror_gone set gone_at = now() - interval '25 hours'").await;
@@ -89,7 +89,7 @@ async fn f2_a_store_that_forgets_deletions_by_itself_is_mended_by_the_check() {
     margin.due().await;
     margin.pass().await;
     assert_eq!(margin.target.deletions(), 1);
-    // Its patience with deletions is over before the write that was under way arrives.
+    // The store forgets the deletion before the write that was under way arrives.
     margin.target.faults(|faults| faults.forget_after = Some(Duration::ZERO));
     margin.target.land(false);
     margin.target.faults(|faults| faults.forget_after = None);
@@ -115,7 +115,7 @@ async fn f13_versions_grow_in_the_order_of_commits() {
         writers.push(tokio::spawn(async move {
             let mut seen = Vec::new();
             for n in 0..25 {
-                // Whoever brings a version of its own is overruled.
+                // A version that the statement sets itself is overruled.
                 let sql = format!(
                     "update margin.note set body = '{writer} {n}', version = 1 where id = 'a' returning version"
                 );
@@ -141,7 +141,7 @@ async fn f13_versions_grow_in_the_order_of_commits() {
 #[tokio::test]
 async fn f13_a_row_that_comes_back_starts_above_its_deletion_even_if_it_had_to_wait_for_it() {
     let margin = Margin::new().await;
-    // Above the clock, which alone would give it a version that is high enough.
+    // Above the clock: otherwise the clock alone would give it a high enough version.
     margin.sql("insert into margin.note (id, version) values ('a', 9000000000000000)").await;
     margin.sql("update margin.note set body = 'x'").await;
     let other = margin.database.connect_directly().await;
@@ -172,7 +172,7 @@ async fn a_table_that_was_set_back_overtakes_the_store() {
     margin.write(&["a", "b", "c"]).await;
     margin.sql("update margin.note set body = 'x'; update margin.note set body = 'y'").await;
     margin.pass().await;
-    // As after a restore: versions fall, rows that were written since are gone, nobody was told.
+    // As after a restore: versions fall, rows that were written since are gone, and no trigger fires.
     margin
         .sql(
             "alter table margin.note disable trigger user;
@@ -198,7 +198,7 @@ async fn f13_what_is_written_after_the_table_was_set_back_is_above_all_that_was_
     margin.write(&["reused"]).await;
     margin.pass().await;
     margin.assert_equal().await;
-    // Back to what it was, as a restore does it; nobody was told.
+    // Back to the backup, as a restore does it: no trigger fires.
     margin
         .sql(
             "alter table margin.note disable trigger user;
@@ -219,7 +219,7 @@ async fn f13_what_is_written_after_the_table_was_set_back_is_above_all_that_was_
     assert_eq!(body("edited").as_deref(), Some("after it"));
     assert_eq!(body("reused").as_deref(), Some("other"));
     assert_eq!(body("deleted"), None);
-    // The rest is a matter of the check.
+    // The check finds the rest.
     assert_eq!(margin.check().await.differences, 1, "the row that the backup did not have");
     margin.pass().await;
     margin.assert_equal().await;

@@ -1,21 +1,31 @@
 //! Plans: what a claim reads, seen from inside the functions and counted in pages, not in time.
 
 mod explain;
+mod order;
+mod settings;
 
 use crate::sql::{Sql, all, one, run};
-use explain::{Explained, Plan};
+pub use explain::Explained;
+use explain::Plan;
 
-/// More than the lanes hold in most of these tests: the claim must know where to stop.
-const CLAIM: &str = "select id from leasehold.claim_lanes('w', 'default', 20, null, null, \
-    array['note', 'other'], array[0, 0], array[null, null]::timestamptz[], array[0, 0]::bigint[])";
+/// Asks for more jobs than there are in most of these tests: the claim must know where to stop.
+const CLAIM: &str = "select id from leasehold.claim_next('w', 'default', 20, null, null, \
+    array['note', 'other'], null, -2147483648, 2147483647, true, \
+    array[0], array['-infinity']::timestamptz[], array[0::bigint])";
 
 /// The statement inside of a claim.
-const PICK: &str = "with picked as materialized";
+const PICK: &str = "with recursive hop";
 
+/// Asserts how the hop, the pick and the write read the job table. The pick gets its rows one by one
+/// in the order of the index: nothing between the hop and the limit reads ahead.
 fn assert_reads_by_index(plan: &Plan, when: &str) {
     let mut nodes = plan.on_job.clone();
     nodes.sort();
-    assert_eq!(nodes, ["Index Scan job_claim_idx", "Tid Scan"], "{when}");
+    let hop = nodes.remove(0);
+    let hops = ["Index Only Scan job_order_idx", "Index Scan job_order_idx"];
+    assert!(hops.contains(&hop.as_str()), "{when}: {hop}");
+    assert_eq!(nodes, ["Index Scan job_order_idx", "Tid Scan"], "{when}");
+    assert_eq!(plan.to_locks, ["Limit", "Nested Loop", "LockRows", "Index Scan"], "{when}");
 }
 
 #[tokio::test]
@@ -28,7 +38,8 @@ async fn a13_g13_a_claim_reads_its_index_with_ten_rows_and_with_a_million() {
              from generate_series(1, 10)",
     )
     .await;
-    // Plans made for a table that is empty, or known to be tiny, are kept and used when it is not.
+    // A session keeps the plans that it made while the table was empty, or known to be tiny, and
+    // uses them later.
     assert_reads_by_index(&worker.plan(CLAIM, PICK).await, "ten rows, nothing known");
     sql.run(
         "delete from leasehold.job; insert into leasehold.job (name, scheduled_at) \
@@ -47,7 +58,7 @@ async fn a13_g13_a_claim_reads_its_index_with_ten_rows_and_with_a_million() {
     assert_reads_by_index(&unknown, "a million rows that nobody counted");
     sql.run("analyze leasehold.job").await;
     for (who, name) in [(&worker, "old"), (&fresh, "new")] {
-        // Past the five plans after which one is kept.
+        // More than the five executions after which the server may keep a plan.
         for _ in 0..8 {
             let plan = who.plan(CLAIM, PICK).await;
             assert_reads_by_index(&plan, &format!("a million rows, {name} session"));
@@ -56,7 +67,7 @@ async fn a13_g13_a_claim_reads_its_index_with_ten_rows_and_with_a_million() {
     }
 }
 
-/// Pages read by the pick alone, without the write and what hangs on it.
+/// Returns the pages that the pick alone reads, without the write and what depends on it.
 async fn pages(worker: &Explained, call: &str, part: &str) -> i64 {
     let mut least = i64::MAX;
     // The first run reads the catalogue too, and marks rows that were written just now.
@@ -69,7 +80,7 @@ async fn pages(worker: &Explained, call: &str, part: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn g13_jobs_of_tomorrow_and_of_strangers_cost_a_claim_nothing() {
+async fn g13_jobs_of_tomorrow_cost_a_claim_nothing() {
     let sql = Sql::new().await;
     sql.run(
         "insert into leasehold.job (name, scheduled_at) select 'note', now() - interval '1 minute' \
@@ -81,37 +92,38 @@ async fn g13_jobs_of_tomorrow_and_of_strangers_cost_a_claim_nothing() {
     let alone = pages(&worker, CLAIM, PICK).await;
     for crowd in [
         "select 'note', now() + interval '1 day', 0 from generate_series(1, 100000) i",
-        "select 'unknown ' || i, now() - interval '1 day', 0 from generate_series(1, 100000) i",
-        "select 'note', now() - interval '1 day', 5 from generate_series(1, 100000) i",
+        "select 'note', now() + interval '1 day', -5 from generate_series(1, 100000) i",
     ] {
         sql.run(&format!("insert into leasehold.job (name, scheduled_at, priority) {crowd}")).await;
         sql.run("vacuum analyze leasehold.job").await;
         let among = pages(&worker, CLAIM, PICK).await;
-        // A taller index has a page more on the way down, for each lane and each row written.
+        // A taller index has a page more on the way down, for each priority and each row written.
         assert!(among <= alone + 40, "{among} pages instead of {alone}: {crowd}");
     }
 }
 
 #[tokio::test]
-async fn g13_running_jobs_cost_a_worker_nothing_that_knows_its_place() {
+async fn g13_running_jobs_and_those_of_strangers_cost_nothing_behind_the_cursor() {
     let sql = Sql::new().await;
     sql.run(
         "insert into leasehold.job (name, scheduled_at, held, lease_generation) \
-             select 'note', now() - interval '1 hour', true, 7 from generate_series(1, 100000); \
+             select (array['note', 'unknown'])[1 + i % 2], now() - interval '1 hour', i % 2 = 0, 7 \
+               from generate_series(1, 100000) i; \
              insert into leasehold.job (name, scheduled_at) select 'note', now() - interval '1 minute' \
              from generate_series(1, 10)",
     )
     .await;
     sql.run("vacuum analyze leasehold.job").await;
     let worker = Explained::connect(&sql).await;
-    // Just before the first job that waits.
-    let after: i64 = sql.one("select max(id) from leasehold.job where held", &[]).await;
+    // Just before the first waiting job.
+    let after: i64 =
+        sql.one("select max(id) from leasehold.job where held or name = 'unknown'", &[]).await;
     let call = CLAIM
         .replace(
-            "array[null, null]::timestamptz[]",
-            "array[now() - interval '1 hour' + interval '1 minute', null]::timestamptz[]",
+            "array['-infinity']::timestamptz[]",
+            "array[now() - interval '1 hour' + interval '1 minute']",
         )
-        .replace("array[0, 0]::bigint[]", &format!("array[{after}, 0]::bigint[]"));
+        .replace("array[0::bigint]", &format!("array[{after}::bigint]"));
     let known = pages(&worker, &call, PICK).await;
     assert!(known < 500, "{known} pages");
     let from_the_start = pages(&worker, CLAIM, PICK).await;
@@ -119,34 +131,13 @@ async fn g13_running_jobs_cost_a_worker_nothing_that_knows_its_place() {
     assert_eq!(all::<i64>(&worker.client, &call, &[]).await.len(), 10);
 }
 
-#[tokio::test]
-async fn g13_finding_the_lanes_costs_no_more_than_the_names_one_knows() {
-    let sql = Sql::new().await;
-    sql.run("insert into leasehold.job (name, priority) select 'note', i % 3 from generate_series(1, 300) i")
-        .await;
-    sql.run("vacuum analyze leasehold.job").await;
-    let worker = Explained::connect(&sql).await;
-    let lanes = "select count(*) from leasehold.lanes('default', array['note', 'zebra'])";
-    assert_eq!(one::<i64>(&worker.client, lanes, &[]).await, 3);
-    let alone = pages(&worker, lanes, "recursive").await;
-    sql.run(
-        "insert into leasehold.job (name) select 'unknown ' || i from generate_series(1, 100000) i",
-    )
-    .await;
-    sql.run("vacuum analyze leasehold.job").await;
-    assert_eq!(one::<i64>(&worker.client, lanes, &[]).await, 3);
-    let among = pages(&worker, lanes, "recursive").await;
-    assert!(among <= alone + 60, "{among} pages instead of {alone}");
-    let every: i64 =
-        one(&worker.client, "select count(*) from leasehold.lanes('default')", &[]).await;
-    assert_eq!(every, 100_003);
-}
-
-/// What workers, housekeepers and people call, about job 7 and lease 7. Not what is planned anew with
-/// each call.
-const CALLS: [&str; 19] = [
+/// What workers, housekeepers and operators call, for job 7 and lease 7. Without the calls that are
+/// planned anew each time.
+const CALLS: [&str; 27] = [
     "select id from leasehold.claim('w', names => array['note'])",
-    "select id from leasehold.claim_lost('w', 'default', null, null, array['note'], null)",
+    "select id from leasehold.claim_alone('w', 'default', null, null, array['note'], 1)",
+    "select leasehold.lost_priority('default', array['note'])",
+    "select leasehold.next_due('default', array['note'], array[0], interval '1 minute')",
     CLAIM,
     "select leasehold.renew(array[7::bigint])",
     "select leasehold.check_lease(7, (select max(lease_generation) from leasehold.lease))",
@@ -155,6 +146,12 @@ const CALLS: [&str; 19] = [
     "select leasehold.complete_many(array[7::bigint], 7, false)",
     "select leasehold.settle(7)",
     "select leasehold.fail(7, 7, 'no')",
+    "select leasehold.record_failure(7, 7, 'no', '1 s', false)",
+    "select leasehold.put_off(array[7::bigint], 7, array[1], array['no'], array[true])",
+    "select leasehold.explain_finish(array[7::bigint], 7)",
+    "select leasehold.ended_as(7, 7)",
+    "select leasehold.complete_waiting(array[7::bigint])",
+    "select id from leasehold.recover_claim('w', '00000000-0000-0000-0000-000000000000')",
     "select leasehold.snooze(7, 7, '0')",
     "select leasehold.release(array[7::bigint], 7)",
     "select leasehold.bury(7, 7, 'no')",
@@ -168,11 +165,22 @@ const CALLS: [&str; 19] = [
 
 #[tokio::test]
 async fn g13_no_call_goes_on_reading_the_whole_table_because_it_was_empty_once() {
+    calls_read_a_part("insert into leasehold.job (name) values ('note')", "analyze").await;
+}
+
+#[tokio::test]
+async fn g13_no_call_goes_on_reading_a_whole_index_because_vacuum_left_only_empty_pages() {
+    // Vacuum gives pages back only when no other session wants the table at that moment.
+    let stored = "insert into leasehold.job (name) select 'note' from generate_series(1, 5000)";
+    calls_read_a_part(stored, "analyze, truncate false").await;
+}
+
+async fn calls_read_a_part(stored: &str, vacuum: &str) {
     let sql = Sql::new().await;
     let session = Explained::connect(&sql).await;
     // A quiet night: everything was finished and vacuumed, and every session has made its plans.
-    sql.run("insert into leasehold.job (name) values ('note'); delete from leasehold.job").await;
-    sql.run("vacuum analyze leasehold.job").await;
+    sql.run(&format!("{stored}; delete from leasehold.job")).await;
+    sql.run(&format!("vacuum ({vacuum}) leasehold.job")).await;
     sql.run("vacuum analyze leasehold.lease").await;
     for call in CALLS {
         for _ in 0..7 {
@@ -181,11 +189,11 @@ async fn g13_no_call_goes_on_reading_the_whole_table_because_it_was_empty_once()
             run(&session.client, "rollback").await;
         }
     }
-    // Then a burst, before anybody counts again. One lease is over, so that there is something to expire.
+    // Then a burst, before the next ANALYZE. One lease has run out, so that one can expire.
     sql.run("insert into leasehold.job (name, scheduled_at) select 'note', now() - interval '1 hour' from generate_series(1, 20000)").await;
     run(&sql.client, "update leasehold.job set lost_count = 1 where id % 7000 = 0").await;
     for batch in [5, 5] {
-        sql.run(&format!("select leasehold.claim_lanes('w', 'default', {batch}, null, null, array['note'], array[0], array[null::timestamptz], array[0::bigint])")).await;
+        sql.run(&CLAIM.replace("'default', 20", &format!("'default', {batch}"))).await;
     }
     sql.run(
         "update leasehold.lease set lease_expires_at = now() - interval '1 second' \
@@ -228,6 +236,64 @@ async fn g13_no_call_goes_on_reading_the_whole_table_because_it_was_empty_once()
         whole.len(),
         whole.join("\n")
     );
+}
+
+#[tokio::test]
+async fn g13_calls_for_many_jobs_compare_no_job_with_every_other() {
+    const JOBS: i64 = 2000;
+    let sql = Sql::new().await;
+    let session = Explained::connect(&sql).await;
+    let calls = [
+        "select leasehold.put_off(IDS, LEASE, array_fill(1::float8, array[2000]), \
+                                  array_fill('no'::text, array[2000]), array_fill(true, array[2000]))",
+        "select leasehold.complete_many(IDS, LEASE)",
+        "select leasehold.release(IDS, LEASE)",
+        "select leasehold.explain_finish(IDS, LEASE)",
+        "select leasehold.renew(LEASES)",
+        "select leasehold.return_strays(0, 1000000000)",
+    ];
+    let filled = |call: &str, ids: &str, lease: i64, leases: &str| {
+        call.replace("IDS", ids).replace("LEASES", leases).replace("LEASE", &lease.to_string())
+    };
+    // Plans are made while both tables are empty, and kept.
+    sql.run("insert into leasehold.job (name) values ('note'); delete from leasehold.job").await;
+    sql.run("vacuum analyze leasehold.job").await;
+    sql.run("vacuum analyze leasehold.lease").await;
+    for call in calls {
+        for _ in 0..7 {
+            run(&session.client, "begin").await;
+            let call = filled(call, "array_fill(7::bigint, array[2000])", 7, "array[7::bigint]");
+            drop(session.client.query(&call, &[]).await);
+            run(&session.client, "rollback").await;
+        }
+    }
+    // One lease with 2,000 jobs, 2,000 leases with one each, and 2,000 jobs whose lease does not exist.
+    sql.run(&format!(
+        "insert into leasehold.job (name, scheduled_at) \
+         select 'note', now() - interval '1 hour' from generate_series(1, {JOBS})"
+    ))
+    .await;
+    sql.run(&CLAIM.replace("'default', 20", &format!("'default', {JOBS}"))).await;
+    let lease: i64 = sql.one("select max(lease_generation) from leasehold.lease", &[]).await;
+    sql.run(&format!(
+        "insert into leasehold.lease (lease_generation, lease_expires_at, lease, keep_history, queue, claimed_by, job_ids) \
+         select {lease} + i, now() + interval '1 hour', '1 hour', true, 'default', 'w', array[-i] \
+           from generate_series(1, {JOBS}) i; \
+         insert into leasehold.job (name, held, lease_generation) \
+         select 'note', true, 5 from generate_series(1, {JOBS})"
+    ))
+    .await;
+    let ids = format!("(select job_ids from leasehold.lease where lease_generation = {lease})");
+    let leases = format!("(select array_agg({lease} + i) from generate_series(1, {JOBS}) i)");
+    for call in calls {
+        let call = filled(call, &ids, lease, &leases);
+        run(&session.client, "begin").await;
+        for plan in session.plans(&call).await {
+            assert!(plan.compared < 100.0 * JOBS as f64, "{} pairs: {}", plan.compared, plan.sql);
+            assert!(!plan.sql.contains("leasehold.job j") || plan.pages < 100 * JOBS, "{plan:?}");
+        }
+        run(&session.client, "rollback").await;
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,4 @@
-//! What a worker process does. It is a test of this program that returns at once, unless it was
-//! started as a worker.
+//! A worker process: a test of this program that returns at once, unless it was started as a worker.
 
 use std::io::Read;
 use std::sync::LazyLock;
@@ -13,8 +12,8 @@ use tokio_util::task::TaskTracker;
 
 use crate::support::Note;
 
-/// What handlers say when they are told to stop, in tasks of their own: a worker that ends does not
-/// wait long for its handlers.
+/// Tasks that record why a handler got the stop signal. They are separate tasks, because a worker
+/// that ends does not wait long for its handlers.
 static SAYING: LazyLock<TaskTracker> = LazyLock::new(TaskTracker::new);
 
 #[expect(clippy::exit, reason = "a worker process ends here, with the code that the test asks for")]
@@ -22,7 +21,7 @@ static SAYING: LazyLock<TaskTracker> = LazyLock::new(TaskTracker::new);
 fn process_worker_main() {
     let Ok(kind) = std::env::var("LEASEHOLD_TEST_PROCESS") else { return };
     let url = std::env::var("LEASEHOLD_TEST_PROCESS_URL").expect("a database");
-    // The tests hold our input: when they are gone, so are we.
+    // The parent process holds stdin open: when it ends, this process ends, too.
     std::thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(9);
@@ -56,13 +55,7 @@ async fn work(kind: &str, url: &str) -> i32 {
             }
         }
     });
-    let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-        .expect("a signal");
-    let ended = worker
-        .run_until(async move {
-            term.recv().await;
-        })
-        .await;
+    let ended = worker.run_until_signal().await;
     let code = match ended {
         Ok(()) => 0,
         Err(error) => {
@@ -86,7 +79,7 @@ async fn say(engine: &Leasehold, what: &str, job: i64, generation: i64) {
         .expect("said");
 }
 
-/// Holds its job until it is told to stop, and says why it was.
+/// Holds its job until the stop signal, and records the reason.
 async fn hold(_: Note, ctx: Ctx) -> JobResult {
     let reason = ctx.stopped().await;
     let (engine, job, generation) = (ctx.engine().clone(), ctx.id().0, ctx.generation().0);
@@ -94,7 +87,7 @@ async fn hold(_: Note, ctx: Ctx) -> JobResult {
     Err(JobError::retry("told to stop"))
 }
 
-/// Jobs below zero take their process with them.
+/// Jobs below zero kill their process.
 async fn poison(job: Note, ctx: Ctx) {
     if job.n < 0 {
         say(ctx.engine(), "dying", ctx.id().0, ctx.generation().0).await;
@@ -117,7 +110,7 @@ async fn crash_after_effect(job: Note, ctx: Ctx) -> JobResult {
     Ok(Outcome::Done)
 }
 
-/// Waits until the test opens the gate, then ends its job in the way the job's number says.
+/// Waits until the test opens the gate, then ends its job in the way that the job's number selects.
 async fn wait_for_gate(job: Note, ctx: Ctx) -> JobResult {
     if ctx.attempt() > 1 {
         return Ok(Outcome::Done);

@@ -1,4 +1,4 @@
-//! Processes that are killed with -9, and what is left of them.
+//! Processes killed with SIGKILL, and what they leave behind.
 
 use leasehold::Leasehold;
 use leasehold_testing::TestDatabase;
@@ -37,7 +37,7 @@ async fn a8_the_hundred_jobs_of_a_killed_worker_start_elsewhere_and_none_is_lost
     let second = "select count(*) from leasehold.history, unnest(attempts) a where a = 2";
     assert_eq!(count(&client, second).await, 100);
     assert_eq!(count(&client, "select sum(cardinality(lost_ids)) from leasehold.lease").await, 100);
-    // What the dead worker had on the wire arrives at last.
+    // Calls that the dead worker had sent arrive at last.
     for (id, generation) in old {
         let late = format!("select leasehold.complete({id}, {generation})::int");
         assert_eq!(count(&client, &late).await, 0);
@@ -65,9 +65,9 @@ async fn a8_a_worker_that_dies_between_its_claim_and_the_first_handler_costs_a_l
     worker.finished(10).await;
     worker.stop().await;
     assert_eq!(completed(&client).await, 10);
-    // Each alone under its lease after its loss.
-    let alone = "select count(*) from leasehold.lease where cardinality(job_ids) = 1";
-    assert_eq!(count(&client, alone).await, 10);
+    let lost = "select count(*) from leasehold.finished_job where attempts = 2 and errors @> \
+                '[{\"attempt\": 1, \"error\": \"the worker was lost: its lease ran out\"}]'";
+    assert_eq!(count(&client, lost).await, 10);
     assert_no_orphans(&client).await;
 }
 
@@ -101,7 +101,7 @@ async fn a18_a_worker_whose_keeper_dies_stops_its_handlers_and_ends_with_an_erro
     let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
     tables(&client).await;
     engine.enqueue_many((0..3).map(|n| Note { n })).await.expect("enqueued");
-    // At its first renewal: its handlers run by then.
+    // At its first renewal, because its handlers run by then.
     let mut worker = Process::start("hold", &database, "keeper.renew=panic");
     let status = worker.ended().await;
     assert_eq!(status.code(), Some(3), "{status:?}");
@@ -117,7 +117,7 @@ async fn a23_rolling_restarts_cost_no_attempt() {
     let client = database.connect_directly().await;
     let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
     tables(&client).await;
-    // Enough to be at work when it is told to stop.
+    // Enough jobs that the worker is busy when it gets the stop signal.
     let more = async || {
         engine.enqueue_many((0..500).map(|n| Note { n })).await.expect("enqueued");
     };

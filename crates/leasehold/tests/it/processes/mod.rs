@@ -1,4 +1,4 @@
-//! Workers as processes of their own: killed, stopped, crashed, told to end.
+//! Workers as separate processes: killed, stopped, crashed, terminated.
 
 mod child;
 mod killed;
@@ -13,7 +13,7 @@ use tokio_postgres::Client;
 
 use crate::rig::{count, sql, until};
 
-/// A worker process: this test program once more, running nothing but the worker.
+/// A worker process: this test program again, running only the worker.
 pub struct Process {
     child: Child,
     /// When it closes, the process ends: it must not outlive the tests.
@@ -22,7 +22,7 @@ pub struct Process {
 
 impl Process {
     /// Starts a worker of one kind; see [`child`].
-    fn start(kind: &str, database: &TestDatabase, chaos: &str) -> Self {
+    pub fn start(kind: &str, database: &TestDatabase, chaos: &str) -> Self {
         Self::run(
             "processes::child::process_worker_main",
             kind,
@@ -53,7 +53,7 @@ impl Process {
         kill_process(pid, signal).expect("signalled");
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and returns its status.
     pub async fn ended(&mut self) -> ExitStatus {
         let mut status = None;
         until("the process ends", async || {
@@ -71,14 +71,14 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Also a stopped one, which would not see its input close.
+        // Also kills a stopped process, which would not see its stdin close.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Where the processes say what they do: they share nothing with the test but the database.
-async fn tables(client: &Client) {
+/// Creates the tables in which processes record what they do: only the database is shared.
+pub async fn tables(client: &Client) {
     sql(
         client,
         "create table said (what text, job bigint, generation bigint, at timestamptz default clock_timestamp()); \
@@ -92,7 +92,7 @@ async fn said(client: &Client, what: &str) -> i64 {
     count(client, &format!("select count(*) from said where what = '{what}'")).await
 }
 
-/// Every held job has an open lease that names it, and every open lease holds a job.
+/// Asserts that every held job has an open lease that names it, and that every open lease holds a job.
 async fn assert_no_orphans(client: &Client) {
     let jobs = "select count(*) from leasehold.job j where j.held and not exists \
                 (select from leasehold.lease l where l.lease_generation = j.lease_generation \

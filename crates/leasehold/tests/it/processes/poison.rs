@@ -1,4 +1,4 @@
-//! Jobs that kill whoever runs them.
+//! Jobs that kill the process that runs them.
 
 use leasehold::{Enqueue, Leasehold};
 use leasehold_testing::TestDatabase;
@@ -8,13 +8,13 @@ use super::{Process, assert_no_orphans, said, tables};
 use crate::rig::{back_date_leases, completed, count, jobs, until};
 use crate::support::Note;
 
-/// Starts workers, one after the other, until no job is left. Answers how many died.
+/// Starts workers, one after the other, until no job is left. Returns how many died.
 async fn work_until_done(database: &TestDatabase, client: &Client) -> i64 {
     let mut deaths = 0;
     loop {
         let mut process = Process::start("poison", database, "");
         until("the process dies, or nothing is left", async || {
-            // Their back-off is over.
+            // Skip the backoff.
             let due = "update leasehold.job set scheduled_at = now() where not held and scheduled_at > now()";
             client.batch_execute(due).await.expect("moved");
             !process.is_alive() || jobs(client).await == 0
@@ -54,7 +54,7 @@ async fn g5_several_poison_jobs_bury_no_innocent() {
     let client = database.connect_directly().await;
     let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
     tables(&client).await;
-    // Every tenth kills.
+    // Every tenth job kills its process.
     engine
         .enqueue_many((0..40).map(|n| Note { n: if n % 10 == 5 { -n } else { n } }))
         .await

@@ -1,4 +1,4 @@
-//! Processes that are stopped (SIGSTOP) past their lease and go on (SIGCONT).
+//! Processes that are stopped (SIGSTOP) past their lease and then continue (SIGCONT).
 
 use leasehold::{Enqueue, Finished, Leasehold};
 use leasehold_testing::TestDatabase;
@@ -23,7 +23,7 @@ async fn a1_a2_a_process_stopped_past_its_lease_changes_nothing_whatever_it_repo
     }
     until("all run in the process", async || said(&client, "waiting").await == VERBS).await;
     sleeper.signal(Signal::STOP);
-    // Nobody renews its leases now.
+    // Nothing renews its leases now.
     back_date_leases(&client).await;
     let mut other = run(engine.worker().queue("default", 10).handle(async |_: Note| {}));
     let ends = other.finished(VERBS as usize).await;
@@ -74,7 +74,7 @@ async fn a1_a_process_that_wakes_during_the_second_run_does_not_disturb_it() {
     sql(&client, "insert into gate values (true)").await;
     sleeper.signal(Signal::CONT);
     until("it has reported everything", async || said(&client, "Lost").await == VERBS).await;
-    // The second run is as it was, and ends as it wants to.
+    // The second run is unchanged, and ends as it wants to.
     assert_eq!(
         count(&client, "select count(*) from leasehold.job where held and attempts = 2").await,
         VERBS

@@ -1,5 +1,4 @@
-//! What a sweeping process does. It is a test of this program that returns at once, unless it was
-//! started as a worker.
+//! A sweeping process: a test of this program that returns at once, unless it was started as a worker.
 
 use std::io::Read;
 use std::time::Duration;
@@ -17,7 +16,7 @@ pub const MAIN: &str = "sweep::child::process_sweeper_main";
 fn process_sweeper_main() {
     let Ok(kind) = std::env::var("LEASEHOLD_TEST_PROCESS") else { return };
     let url = std::env::var("LEASEHOLD_TEST_PROCESS_URL").expect("a database");
-    // The tests hold our input: when they are gone, so are we.
+    // The parent process holds stdin open: when it ends, this process ends, too.
     std::thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(9);
@@ -33,7 +32,7 @@ async fn sweep(kind: &str, url: &str) {
     let sweep = loans().batch(1000).when(When::continuous(Duration::from_millis(20)));
     let telling = engine.clone();
     let sweep = match kind {
-        // Ends 400 of its rows, and then hangs.
+        // Finishes 400 of its rows, and then hangs.
         "400-of-1000" => sweep.handle(move |batch| {
             let engine = telling.clone();
             async move {
@@ -63,7 +62,7 @@ async fn sweep(kind: &str, url: &str) {
             say(&telling, &format!("{event:?}")).await;
         }
     });
-    worker.without_housekeeping().run_until(std::future::pending()).await.expect("a worker");
+    worker.without_housekeeping().run_until(std::future::pending::<()>()).await.expect("a worker");
 }
 
 async fn wait_for_door(engine: Leasehold, _batch: Batch) -> Result<(), JobError> {

@@ -1,4 +1,4 @@
-//! Rows that fail: tried again, then set aside, and never in the way of the others.
+//! Rows that fail: retried, then set aside, and never in the way of the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ fn picky(broken: &Arc<AtomicBool>) -> Sweep {
     })
 }
 
-/// Lets every failed row's time come.
+/// Makes every failed row due for its retry.
 async fn due(shelf: &Shelf) {
     shelf
         .sql("update leasehold.sweep_failure set retry_at = now() where retry_at is not null")
@@ -46,7 +46,7 @@ async fn failed_rows_are_retried_and_finish_without_a_trace() {
     assert_eq!(count(&shelf.client, FAILED).await, 5);
     let why = "select count(*) from leasehold.sweep_failure where last_error = 'the shelf is locked\u{fffd}'";
     assert_eq!(count(&shelf.client, why).await, 5);
-    // Their claims are old, and still it is the failure that decides.
+    // Their claims are old, and still the failure decides when they return.
     shelf.sql("update leasehold.sweep_failure set retry_at = now() + interval '1 day'").await;
     shelf.age_claims("3 hours").await;
     let watched = sweep.watch_once(&shelf.engine).await.expect("a look");
@@ -135,7 +135,7 @@ async fn a_failure_that_comes_too_late_is_not_noted() {
     let sweep = loans().handle(move |batch| {
         let engine = engine.clone();
         async move {
-            // Somebody else has them by the time this handler fails.
+            // Another claim holds the rows by the time this handler fails.
             let client = engine.pool().get().await?;
             let steal = "update library.loans set taken_by = taken_by + 1";
             client.batch_execute(steal).await?;

@@ -1,4 +1,4 @@
-//! The fence: whoever lost a claim changes nothing.
+//! The fence: a claimer that lost its claim changes nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +33,7 @@ async fn a_claim_that_was_taken_back_finishes_nothing() {
         "update library.loans set state = 'out', taken_at = null, taken_by = null where id <= 4",
     );
     let report = sweep.run_once(&shelf.engine).await.expect("a pass");
-    // Lost, found waiting again, and finished by the next claim.
+    // Lost, waiting again, and finished by the next claim.
     assert_eq!((report.claimed, report.finished, report.lost), (14, 10, 4));
     assert_eq!(shelf.count("state = 'back'").await, 10);
     let out = count(&shelf.client, "select sum(out_on_loan) from library.books").await;

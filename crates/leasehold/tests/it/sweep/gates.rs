@@ -1,4 +1,4 @@
-//! Gates that grant to everybody, to nobody, or do not answer: none of them matters.
+//! Gates that grant every request, grant none, or do not respond: none of them matters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,14 +9,14 @@ use leasehold::sweep::{Answer, Asking, ClaimGate, Gate, Leaving, Sweep, SweepRep
 use super::shelf::{Shelf, loans};
 use crate::rig::{count, soon};
 
-/// Locks of gates in this test's own database: others run beside it on the same server.
+/// Counts the locks of gates in this test's own database: other tests use the same server.
 const HELD: &str = "select count(*) from pg_locks where locktype = 'advisory' and classid = 7306 \
      and database = (select oid from pg_database where datname = current_database())";
 
-/// A gate that says the same to everybody, and counts.
+/// A gate that always gives the same answer, and counts.
 #[derive(Default)]
 struct Stubborn {
-    /// None: it never answers.
+    /// With `None` it never answers.
     says: Option<Answer>,
     asked: AtomicUsize,
     left: AtomicUsize,
@@ -41,7 +41,7 @@ fn stubborn(says: Option<Answer>) -> Arc<Stubborn> {
     Arc::new(Stubborn { says, ..Default::default() })
 }
 
-/// So many cleaners at once, each a loop with a connection of its own.
+/// Runs `cleaners` passes at once, each with a connection of its own.
 async fn together(shelf: &Shelf, sweep: &Sweep, cleaners: usize) -> Vec<SweepReport> {
     let mut tasks = Vec::new();
     for _ in 0..cleaners {
@@ -89,7 +89,7 @@ async fn d6_a_gate_that_does_not_answer_is_soon_asked_no_more() {
         let sweep = loans().batch(50).gate(Gate::custom(gate.clone()));
         let began = Instant::now();
         together(&shelf, &sweep, 2).await;
-        // Forty claims and more; a few questions, all of them bounded, and one every 15 s.
+        // Forty claims and more, but only a few requests, each with a timeout, and one more every 15 s.
         let most = 6 + began.elapsed().as_secs() as usize / 15;
         shelf.assert_all_back(2000).await;
         let asked = gate.asked.load(Ordering::SeqCst);
@@ -101,7 +101,7 @@ async fn d6_a_gate_that_does_not_answer_is_soon_asked_no_more() {
 async fn d4_an_advisory_lock_that_somebody_else_holds_does_not_stop_a_sweep() {
     let shelf = Shelf::with(300).await;
     let sweep = loans().gate(Gate::advisory());
-    // Somebody's program uses the same numbers, and never lets go: all of our class.
+    // Another program uses the same lock keys, and never releases them.
     let stranger = shelf.database.connect_directly().await;
     let number = leasehold::testing::gate_key("loans.end");
     let take = format!("select pg_advisory_lock(7306, {number})");
@@ -119,7 +119,7 @@ async fn d3_the_advisory_gate_ends_with_the_claim_whatever_becomes_of_its_connec
         let engine = engine.clone();
         async move {
             let client = engine.pool().get().await?;
-            // Work goes on without it.
+            // The gate is free while rows are worked on.
             assert_eq!(count(&client, HELD).await, 0, "held while rows are worked on");
             Ok(())
         }

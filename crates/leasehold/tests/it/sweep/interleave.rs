@@ -25,8 +25,8 @@ fn fill(sql: &str, values: &[&str]) -> String {
     text
 }
 
-/// One statement as a transaction. In two steps: an open transaction that has done nothing yet sees
-/// and holds nothing, so where it begins makes no difference.
+/// One statement as a transaction, in two steps: an open transaction that has done nothing yet sees
+/// and holds nothing, so it does not matter when it begins.
 fn script(name: &str, sql: String) -> Script {
     Script::new(name).sql(format!("begin; {sql}")).sql("commit")
 }
@@ -138,7 +138,7 @@ async fn sabotage_a_finish_without_its_fence_is_noticed() {
     let shelf = Shelf::new().await;
     let sql = sweep_sql(&loans(), &shelf.engine).await.expect("a sweep");
     let both = "'{1,2}'::text[]";
-    // By the key alone: the row may wait again, or belong to the next claim, or be back.
+    // Matches the key alone: the row may wait again, belong to the next claim, or be finished.
     let fence =
         " and \"taken_by\" = $2 and case when \"state\" = 'coming' then true else false end";
     assert!(sql.finish.contains(fence), "the finish has changed: {}", sql.finish);
@@ -157,7 +157,7 @@ async fn sabotage_a_finish_without_its_fence_is_noticed() {
     .assert_all_held();
 }
 
-/// Claims what waits and ends it, with its effect.
+/// Claims what waits and finishes it, with its effect.
 fn next_owner(sql: &SweepSql) -> Script {
     Script::new("next").sql(fill(&sql.claim, &["10"])).sql(
         "with finished as (

@@ -1,4 +1,4 @@
-//! Sweeps: rows of a table that is not ours, each finished once.
+//! Sweeps: rows of a table that the engine does not own, each finished once.
 
 mod basics;
 mod child;
@@ -12,6 +12,8 @@ mod planner;
 mod redis;
 mod roles;
 mod runs;
-mod shelf;
+pub mod shelf;
+mod slow;
 mod stories;
+mod tables;
 mod watchdog;

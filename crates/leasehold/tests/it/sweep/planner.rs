@@ -46,7 +46,7 @@ async fn g13_a_sweep_reads_its_partial_indexes_with_ten_rows_and_with_a_hundred_
     assert_plans(&client, &sql, "a hundred thousand rows").await;
     // The night is over: statistics say that nothing waits. Then a new day's rows come.
     shelf.sql("update library.loans set state = 'back'").await;
-    // An analyze by autovacuum, of another table, has a snapshot that keeps dead rows for a while.
+    // An ANALYZE by autovacuum, of another table, has a snapshot that keeps dead rows for a while.
     until("dead rows are gone", async || {
         shelf.sql("vacuum analyze library.loans").await;
         plan(&client, &sql.claim, "bigint", "10").await.pages < 600

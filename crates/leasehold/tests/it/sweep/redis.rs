@@ -1,4 +1,4 @@
-//! The gate in Redis, with a real one: late, forgetful, dead, and given back by the wrong hands.
+//! The gate in Redis, on a real server: late, forgetful, dead, or released by a former holder.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,8 +25,8 @@ fn gate(server: &PrivateRedis) -> Gate {
     Gate::redis(&server.url()).expect("a gate")
 }
 
-/// Sweeps 300 rows. True: the lock was taken for three batches and two looks that found nothing, given
-/// back each time, and not there while rows were worked on.
+/// Sweeps 300 rows. Returns whether the lock was taken for three batches and two empty claims, given
+/// back each time, and free while rows were worked on.
 async fn takes_and_gives_back(shelf: &Shelf, server: &PrivateRedis) -> bool {
     let mut client = server.connect().await.expect("a connection");
     server.flush().await.expect("flushed");
@@ -56,7 +56,7 @@ async fn takes_and_gives_back(shelf: &Shelf, server: &PrivateRedis) -> bool {
 async fn the_gate_is_taken_while_rows_are_fetched_and_given_back_before_they_are_worked_on() {
     let (shelf, server) = (Shelf::new().await, PrivateRedis::start().expect("Redis"));
     let mut first = 1;
-    // A question that Redis does not answer within 150 ms is given up, and the pass shows nothing.
+    // A request that Redis does not answer within 150 ms times out, and then the pass proves nothing.
     until("a pass with every answer in time", async || {
         shelf.lend(first, 300).await;
         first += 300;
@@ -76,21 +76,21 @@ async fn d5_a_holder_frozen_past_the_life_of_its_lock_takes_no_row_of_the_next_o
     let more = [("LEASEHOLD_TEST_REDIS", url.as_str())];
     let sleeper = Process::run(MAIN, "claims-slowly", &shelf.database, &more);
     let waits = "select count(*) from pg_stat_activity where wait_event = 'advisory' and datname = current_database()";
-    // Without an answer in time it goes in without the lock; such a claim is given up, and the next
-    // one asks again.
+    // Without a reply in time it claims without the lock; such a claim is given up, and the next one
+    // asks again.
     until("it is inside, in the middle of its claim, and has the lock", async || {
         count(&shelf.client, waits).await == 1
             && redis.exists::<_, bool>(KEY).await.expect("an answer")
     })
     .await;
     sleeper.signal(Signal::STOP);
-    // Half a minute passes.
+    // As if half a minute had passed.
     redis.pexpire::<_, ()>(KEY, 1).await.expect("expired");
     until("the lock is gone", async || !redis.exists::<_, bool>(KEY).await.expect("an answer"))
         .await;
     let next = loans().gate(gate(&server)).run_once(&shelf.engine).await.expect("a pass");
     assert_eq!(next.finished, 1000, "the next one gets the lock and all the rows");
-    // The claim goes on in Postgres, and then the sleeper wakes.
+    // The claim ends in Postgres, and then the sleeper wakes.
     door.batch_execute("select pg_advisory_unlock(99)").await.expect("open");
     until("its claim has ended", async || count(&shelf.client, waits).await == 0).await;
     sleeper.signal(Signal::CONT);
@@ -124,7 +124,7 @@ async fn d9_a_late_release_leaves_the_next_holders_lock_alone() {
     });
     let mut redis = server.connect().await.expect("a connection");
     until("it is inside", async || redis.exists::<_, bool>(KEY).await.expect("an answer")).await;
-    // Its time is up, and the lock is somebody else's.
+    // Its time is up, and another holder has the lock.
     redis.set::<_, _, ()>(KEY, "somebody else").await.expect("set");
     door.batch_execute("select pg_advisory_unlock(99)").await.expect("open");
     let report = crate::rig::soon(claiming).await.expect("no panic");
@@ -138,10 +138,10 @@ async fn d6_d7_redis_is_flushed_killed_and_frozen_in_the_middle_of_a_night() {
     let (shelf, mut server) = (Shelf::with(600).await, PrivateRedis::start().expect("Redis"));
     let sweep =
         || loans().batch(50).gate(gate(&server)).when(When::continuous(Duration::from_millis(10)));
-    // Gates of their own, as in processes of their own.
+    // Each worker has its own gate, as separate processes would.
     let workers: Vec<_> = (0..3).map(|_| run(shelf.engine.worker().sweep(sweep()))).collect();
     let mut lent = 600;
-    // New rows, of which some are still on their way when this ends.
+    // Lends new rows, some of which are still on their way when this returns.
     let mut goes_on = async |during: &str| {
         shelf.lend(lent + 1, 600).await;
         lent += 600;

@@ -1,4 +1,4 @@
-//! When a sweep runs: once a night, for whoever is there, and again when someone asks.
+//! When a sweep runs: once per night, whichever workers are running, and again when an operator asks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::shelf::{Shelf, loans};
 use crate::rig::{Running, count, run, until};
 use crate::support::wait_for;
 
-/// Every midnight, on the side of the earth where none is near: it must not come by itself.
+/// A sweep at midnight, in a time zone where midnight is far away: it must not run by itself.
 async fn nightly(shelf: &Shelf) -> Sweep {
     let hour = "select extract(hour from now() at time zone 'Europe/Madrid')";
     let is_day = (6..18).contains(&count(&shelf.client, hour).await);
@@ -19,12 +19,12 @@ async fn nightly(shelf: &Shelf) -> Sweep {
     loans().when(When::nightly("00:00", zone).expect("a night"))
 }
 
-/// The sweep is at the next midnight of its zone, and nothing is under way.
+/// The sweep's next run is at the next midnight of its zone, and no run is under way.
 const AT_MIDNIGHT: &str = "select count(*) from leasehold.sweep
     where next_run_at > now() and next_run_at <= now() + interval '25 hours'
       and (next_run_at at time zone sweep.zone)::time = '00:00'";
 
-/// Last midnight comes again.
+/// Makes the last midnight due again.
 const NIGHT_FALLS: &str = "update leasehold.sweep set next_run_at = next_run_at - interval '1 day' where next_run_at > now()";
 
 async fn ended(worker: &mut Running) {
@@ -54,7 +54,7 @@ async fn a_night_runs_once_for_all_workers_and_the_next_one_is_a_day_later() {
     until("the night is over", async || count(&shelf.client, AT_MIDNIGHT).await == 1).await;
     let mut ends = 0;
     for worker in workers {
-        // An end is told after it is stored.
+        // The event of an end comes after it is stored.
         let (mut events, task) = worker.ask_to_stop();
         crate::rig::ended(task).await.expect("a clean stop");
         let seen = std::iter::from_fn(|| events.try_recv().ok());
@@ -125,7 +125,7 @@ async fn a_run_that_someone_asked_for_happens_now_even_if_one_is_about_to_end() 
     }
     worker.stop().await;
     assert_eq!(count(&shelf.client, AT_MIDNIGHT).await, 1, "the night stays where it is");
-    // The end of a run names the moment that it was due at.
+    // Closing a run names the time at which it was due.
     shelf.sql("update leasehold.sweep set next_run_at = now() - interval '1 minute'").await;
     let slot = "(select next_run_at from leasehold.sweep)";
     let stale = format!(
@@ -188,7 +188,7 @@ async fn a_paused_sweep_claims_nothing_and_goes_on_when_it_is_resumed() {
 async fn a_sweep_that_is_paused_in_the_middle_finishes_the_batch_in_hand_and_stops() {
     let shelf = Shelf::with(500).await;
     let engine = shelf.engine.clone();
-    // It looks before every claim.
+    // It checks for a pause before every claim.
     let sweep = loans().batch(100).count_every(Duration::ZERO).handle(move |_| {
         let engine = engine.clone();
         async move {

@@ -49,7 +49,7 @@ pub const GIVE_BACK: &str = "
      where b.id = f.book";
 
 pub struct Shelf {
-    // Before the database: it closes its connections first.
+    // Before the database, so that its connections close first.
     pub engine: Leasehold,
     pub client: Client,
     pub database: TestDatabase,
@@ -64,14 +64,14 @@ impl Shelf {
         Self { engine, client, database }
     }
 
-    /// A shelf with so many loans that are over.
+    /// Returns a shelf with `loans` loans that are over.
     pub async fn with(loans: i64) -> Self {
         let shelf = Self::new().await;
         shelf.lend(1, loans).await;
         shelf
     }
 
-    /// Loans that are over, from number `first` on.
+    /// Inserts `loans` loans that are over, numbered from `first`.
     pub async fn lend(&self, first: i64, loans: i64) {
         let last = first + loans - 1;
         sql(
@@ -99,7 +99,7 @@ impl Shelf {
         sql(&self.client, text).await;
     }
 
-    /// Every loan is back, each once, and every copy is on its shelf.
+    /// Asserts that every loan is back, each once, and every copy is on its shelf.
     pub async fn assert_all_back(&self, loans: i64) {
         assert_eq!(self.count("state = 'back'").await, loans, "every loan ends");
         assert_eq!(self.count("state <> 'back'").await, 0, "none is left");
@@ -108,7 +108,7 @@ impl Shelf {
         self.assert_each_finished_once().await;
     }
 
-    /// No loan came back twice, and none but the watchdog sent one out again.
+    /// Asserts that no loan came back twice, and that only the watchdog sent one out again.
     pub async fn assert_each_finished_once(&self) {
         let twice = "select count(*) from (select loan from library.trail where to_state = 'back'
                       group by loan having count(*) > 1) t";
@@ -119,7 +119,7 @@ impl Shelf {
         assert_eq!(count(&self.client, odd).await, 0, "only the watchdog goes back");
     }
 
-    /// Lets the claims look as old as this.
+    /// Makes the claims older by `time`.
     pub async fn age_claims(&self, time: &str) {
         self.sql(&format!(
             "update library.loans set taken_at = taken_at - interval '{time}' where state = 'coming'"
@@ -128,7 +128,7 @@ impl Shelf {
     }
 }
 
-/// The sweep of the loans, in small batches.
+/// Returns the sweep of the loans, in small batches.
 pub fn loans() -> Sweep {
     Sweep::new("loans.end", "library.loans")
         .due("ends_at < statement_timestamp()")

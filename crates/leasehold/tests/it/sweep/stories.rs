@@ -1,4 +1,4 @@
-//! The stories that sweeps are for, with processes that are killed and stopped.
+//! The purpose of sweeps, with processes that are killed and stopped.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::shelf::{Shelf, loans};
 use crate::processes::Process;
 use crate::rig::{count, number, until};
 
-/// Where processes say what they do, and a door that keeps them waiting.
+/// Tables in which processes record what they do, and a door that keeps them waiting.
 const PLACES: &str =
     "create table library.said (what text); create table library.door (is_open boolean)";
 
@@ -29,7 +29,7 @@ async fn a_worker_killed_after_400_of_1000_leaves_600_that_the_watchdog_brings_b
     victim.ended().await;
     assert_eq!(shelf.count("state = 'back'").await, 400);
     assert_eq!(shelf.count("state = 'coming'").await, 600, "stuck");
-    // Nobody touches them: neither a worker nor the watchdog, before its time.
+    // Neither a worker nor the watchdog touches them before their time.
     let sweep = loans();
     assert_eq!(sweep.run_once(&shelf.engine).await.expect("a pass").claimed, 0);
     assert_eq!(sweep.watch_once(&shelf.engine).await.expect("a look").reset, 0);
@@ -63,7 +63,7 @@ async fn d11_a_worker_stopped_for_longer_than_the_watchdog_waits_finishes_nothin
     shelf.age_claims("2 hours").await;
     let sweep = loans();
     assert_eq!(sweep.watch_once(&shelf.engine).await.expect("a look").reset, 1000);
-    // Half of them are finished by another worker, the others wait when the sleeper wakes.
+    // Another worker finishes half of them; the others wait when the sleeper wakes.
     let half = loans().due("ends_at < statement_timestamp() and id <= 500");
     assert_eq!(half.run_once(&shelf.engine).await.expect("a pass").finished, 500);
     let before = number(&shelf.client, "select sum(out_on_loan) from library.books").await;
@@ -74,7 +74,7 @@ async fn d11_a_worker_stopped_for_longer_than_the_watchdog_waits_finishes_nothin
     drop(sleeper);
     shelf.assert_each_finished_once().await;
     assert_eq!(before, 500);
-    // In one look: what it sent before it was killed may still be at work.
+    // In one statement: what the sleeper sent before it was killed may still run.
     let odd = "select (select sum(out_on_loan) from library.books)
                     - (select count(*) from library.loans where state <> 'back')";
     assert_eq!(number(&shelf.client, odd).await, 0, "each effect belongs to a row that is back");

@@ -1,4 +1,4 @@
-//! The watchdog: takes claims away, a bounded number at a time, and trusts nobody's death.
+//! The watchdog: takes claims away, a bounded number at a time, whether their holders are dead or not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use super::shelf::{Shelf, loans};
 use crate::rig::{count, run, soon, until};
 use crate::support::wait_for;
 
-/// Everything is claimed by somebody who went away three hours ago.
+/// Claims everything for a holder that went away three hours ago.
 const ABANDONED: &str = "update library.loans set state = 'coming', taken_by = 7,
      taken_at = now() - interval '3 hours'";
 
@@ -81,7 +81,7 @@ async fn d1_three_watchdogs_and_three_cleaners_at_once_do_nothing_twice() {
     assert_eq!(reset, 6000, "each row by one of them");
     let back = "select count(*) from library.trail where to_state = 'out'";
     assert_eq!(count(&shelf.client, back).await, 6000);
-    // Watchdogs of three workers beside their cleaners, with nobody elected.
+    // The watchdogs of three workers run beside their cleaners, without an election.
     let sweep = loans()
         .when(When::continuous(Duration::from_millis(10)))
         .watchdog_every(Duration::from_millis(1));
@@ -115,7 +115,7 @@ async fn d13_the_clock_jumps_under_living_workers_and_only_work_is_repeated() {
     let shelf = Shelf::with(300).await;
     let engine = shelf.engine.clone();
     let jumps = Arc::new(AtomicUsize::new(3));
-    // Everybody's claims look three hours old in the middle of their work, three times.
+    // All claims look three hours old in the middle of their work, three times.
     let jumped = loans().batch(300).handle(move |batch| {
         let (engine, jumps) = (engine.clone(), Arc::clone(&jumps));
         async move {
@@ -143,7 +143,7 @@ async fn d13_the_clock_jumps_under_living_workers_and_only_work_is_repeated() {
 async fn d13_a_watchdog_killed_half_way_leaves_whole_pieces_and_the_next_one_goes_on() {
     let shelf = Shelf::with(3000).await;
     shelf.sql(ABANDONED).await;
-    // The last piece cannot be written: somebody's trigger kills the watchdog there.
+    // The last piece cannot be written: a trigger kills the watchdog there.
     shelf
         .sql(
             "create function library.kill() returns trigger language plpgsql as $$ begin
@@ -212,7 +212,7 @@ async fn what_the_watchdog_brings_back_does_not_wait_for_the_next_night() {
         .when(When::nightly(&at, "UTC").expect("a night"))
         .watchdog_every(Duration::from_millis(10));
     let mut worker = run(shelf.engine.worker().sweep(sweep));
-    // The sweep may be through before the watchdog says what it did.
+    // The sweep may be done before the watchdog reports what it did.
     let (mut reset, mut is_over) = (0_u64, false);
     wait_for(&mut worker.events, |event| {
         match event {
@@ -232,7 +232,7 @@ async fn a_turn_of_the_watchdog_counts_the_rows_that_are_due() {
     let shelf = Shelf::with(30).await;
     let later = "update library.loans set ends_at = now() + interval '1 day' where id <= 10";
     shelf.sql(later).await;
-    // A count that takes too long is left to the next turn.
+    // A count that takes too long is left to the next turn of the watchdog.
     until("they are counted", async || {
         loans().watch_once(&shelf.engine).await.expect("a turn");
         let counted = "select count(*) from leasehold.sweep where due_counted_at is not null";
@@ -241,7 +241,37 @@ async fn a_turn_of_the_watchdog_counts_the_rows_that_are_due() {
     .await;
     let due = "select rows_due from leasehold.sweep";
     assert_eq!(count(&shelf.client, due).await, 20);
-    // Somebody who only brings rows back does not know what is due, and leaves the number alone.
-    leasehold::sweep::watch_by_name(&shelf.engine, "loans.end").await.expect("a turn");
+    // A caller that only resets rows does not know what is due, and leaves the number alone.
+    leasehold::sweep::watch_by_name(&shelf.engine, "loans.end", "ann").await.expect("a turn");
     assert_eq!(count(&shelf.client, due).await, 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_of_the_watchdog_counts_the_rows_that_are_claimed_and_stuck() {
+    let shelf = Shelf::with(30).await;
+    shelf
+        .sql(
+            "update library.loans set state = 'coming', taken_by = 7,
+                    taken_at = now() - interval '1 hour' where id <= 10;
+             update library.loans set taken_at = now() - interval '1 day' where id <= 4;
+             insert into leasehold.sweep_failure (sweep, key, claim, attempts, last_error, dead_at)
+             select 'loans.end', n::text, 7, 5, 'no', now() from generate_series(1, 2) n",
+        )
+        .await;
+    let counted = "select count(*) from leasehold.sweep where claims_counted_at is not null";
+    until("they are counted", async || {
+        // A watchdog resets no row that is locked.
+        let locked = shelf.database.connect_directly().await;
+        crate::rig::sql(&locked, "begin; select * from library.loans where id <= 4 for update")
+            .await;
+        loans().watch_once(&shelf.engine).await.expect("a turn");
+        count(&shelf.client, counted).await == 1
+    })
+    .await;
+    let numbers =
+        "select claimed_now * 10000 + unfailed_now * 100 + stuck_now from leasehold.sweep";
+    assert_eq!(count(&shelf.client, numbers).await, 10 * 10000 + 8 * 100 + 2);
+    let oldest =
+        "select count(*) from leasehold.sweep where oldest_claim_at < now() - interval '23 hours'";
+    assert_eq!(count(&shelf.client, oldest).await, 1);
 }

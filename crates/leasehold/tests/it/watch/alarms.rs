@@ -1,4 +1,4 @@
-//! What becomes of a finding: raised once, told once, silenced, acknowledged, cleared.
+//! What becomes of an alarm: raised once, notified once, silenced, acknowledged, cleared.
 
 use leasehold::alarm;
 
@@ -9,16 +9,16 @@ async fn receiver(sql: &Sql) {
     run(&sql.client, "select leasehold.declare_alarm_receiver('leasehold.alarm.webhook')").await;
 }
 
-/// What was sent: events in order.
+/// Returns the events of the notifications, in order.
 async fn told(sql: &Sql) -> Vec<String> {
     let text = "select kwargs ->> 'event' || ' ' || (kwargs ->> 'rule') from leasehold.job \
                  where queue = 'leasehold.alarms' and kwargs ->> 'subject' <> 'leasehold.alarms' order by id";
     all(&sql.client, text, &[]).await
 }
 
-/// One job that was not started in time.
+/// Adds one job that was not started in time.
 async fn an_expired_job(sql: &Sql) {
-    run(&sql.client, "insert into leasehold.job (name, expires_at) values ('late', now())").await;
+    run(&sql.client, "insert into leasehold.job (name, scheduled_at, expires_at) values ('late', now() - interval '1 minute', now())").await;
     run(&sql.client, "select leasehold.expire_jobs()").await;
 }
 
@@ -51,7 +51,7 @@ async fn a_word_is_tried_for_a_whole_week() {
     receiver(&sql).await;
     an_expired_job(&sql).await;
     a_minute_passes(&sql).await;
-    // Doublings from a second to an hour, each wait as short as jitter makes it.
+    // The backoff doubles from a second to an hour; each wait is as short as jitter can make it.
     let shortest: f64 = one(
         &sql.client,
         "select sum(least(power(2, n - 1), 3600) * 0.8)::float8 \
@@ -63,6 +63,34 @@ async fn a_word_is_tried_for_a_whole_week() {
     let over = "select extract(epoch from expires_at - enqueued_at)::float8 / 86400 from leasehold.job \
                  where queue = 'leasehold.alarms'";
     assert_eq!(one::<f64>(&sql.client, over, &[]).await.round(), 7.0);
+}
+
+#[tokio::test]
+async fn i12_alarm_counts_as_notified_only_when_a_receiver_is_there() {
+    let sql = Sql::new().await;
+    an_expired_job(&sql).await;
+    a_minute_passes(&sql).await;
+    let notified =
+        "select notified_at is not null, delivered_at is not null from leasehold.alarm_state";
+    let state = async || {
+        let row = sql.client.query_one(notified, &[]).await.expect("an alarm");
+        (row.get::<_, bool>(0), row.get::<_, bool>(1))
+    };
+    assert_eq!(state().await, (false, false), "no receiver");
+    receiver(&sql).await;
+    a_minute_passes(&sql).await;
+    assert_eq!(state().await, (true, false), "the receiver that came later hears of it");
+    assert_eq!(told(&sql).await, ["raised expired_jobs"]);
+    a_minute_passes(&sql).await;
+    assert_eq!(told(&sql).await, ["raised expired_jobs"], "once");
+    let alarm = the_alarm(&sql).await;
+    for by in ["leasehold.alarm.webhook", "leasehold.alarm.command"] {
+        let note = "select leasehold.note_alarm_delivery($1, $2)";
+        sql.client.execute(note, &[&alarm, &by]).await.expect("noted");
+    }
+    assert_eq!(state().await, (true, true));
+    let by: String = one(&sql.client, "select delivered_by from leasehold.alarm_state", &[]).await;
+    assert_eq!(by, "leasehold.alarm.webhook", "the first one counts");
 }
 
 #[tokio::test]
@@ -89,7 +117,7 @@ async fn a_silenced_alarm_tells_nobody_until_the_silence_ends() {
     let id = the_alarm(&sql).await;
     run(&sql.client, &format!("select leasehold.silence_alarm({id}, '1 hour', 'ann', 'known')"))
         .await;
-    // It goes and comes back: still silent.
+    // The alarm clears and comes back: it is still silenced.
     run(&sql.client, "delete from leasehold.dead_job").await;
     a_minute_passes(&sql).await;
     an_expired_job(&sql).await;
@@ -104,7 +132,7 @@ async fn a_silenced_alarm_tells_nobody_until_the_silence_ends() {
     age(&sql.client, "1 hour").await;
     a_minute_passes(&sql).await;
     assert_eq!(told(&sql).await.len(), 3);
-    // And one that nobody heard of ends in silence.
+    // The end of the alarm is notified, too.
     run(&sql.client, "delete from leasehold.dead_job").await;
     a_minute_passes(&sql).await;
     assert_eq!(told(&sql).await.len(), 4);

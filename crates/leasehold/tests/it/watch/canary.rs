@@ -40,7 +40,7 @@ async fn one_canary_waits_however_many_producers_there_are_and_however_long_nobo
     }
     assert_eq!(sent, 1);
     assert_eq!(sql.count("job").await, 1);
-    // When it was completed and its minute is over, the next one comes.
+    // Once it has completed and its minute is over, the next one is sent.
     run(&sql.client, "delete from leasehold.job").await;
     assert_eq!(other.canary(["default"]).send_once().await.unwrap(), 1);
     let tag: String = one(&sql.client, "select tag from leasehold.job", &[]).await;

@@ -1,12 +1,12 @@
-//! Time passes by moving rows.
+//! Makes time pass by moving rows.
 
 use tokio_postgres::Client;
 
-/// Makes everything older.
+/// Makes everything older by `by`.
 pub async fn age(client: &Client, by: &str) {
     let age = format!("interval '{by}'");
     for table in ["measure", "measure_hour"] {
-        // In two steps: in one the rows would meet each other on the way. Nobody sees them there.
+        // In two steps: in one, the rows would collide on the way. No reader sees them there.
         let there =
             format!("update leasehold.{table} set at = at - ({age} + interval '1000 days')");
         let back = format!("update leasehold.{table} set at = at + interval '1000 days'");

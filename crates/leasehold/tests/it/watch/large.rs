@@ -1,4 +1,4 @@
-//! A table of jobs that is too large to be read every minute. How large that is, is a parameter.
+//! A job table that is too large to be read every minute. The threshold is a parameter.
 
 use leasehold::alarm;
 
@@ -10,14 +10,14 @@ const MINUTE: &str = "date_trunc('minute', now()) - interval '1 minute'";
 
 async fn measured(sql: &Sql, subject: &str, metric: &str) -> f64 {
     let text = format!(
-        "select coalesce(max(value), 'NaN') from leasehold.measure \
-          where kind = 'queue' and subject = '{subject}' and metric = '{metric}'"
+        "select coalesce(max(value) filter (where kind = 'queue' and subject = '{subject}' and metric = '{metric}'), \
+                         0 * max(value) filter (where metric = 'sampled'), 'NaN') from leasehold.measure"
     );
     one(&sql.client, &text, &[]).await
 }
 
-/// Looks at about a hundred pages, as it would at a share of a very large table, and has all the time it
-/// needs. Gives how many queues were counted whole.
+/// Samples about a hundred pages, like a share of a very large table, without a time limit. Returns
+/// how many queues were counted in full.
 async fn measure(sql: &Sql) -> i32 {
     measure_by(sql, &format!("leasehold.recount_queues({MINUTE})")).await
 }
@@ -37,11 +37,11 @@ async fn measure_by(sql: &Sql, recount: &str) -> i32 {
     counted.get("recount_queues")
 }
 
-/// Alarms that are up after what was measured has been judged.
+/// Evaluates the last sample, and returns the alarms that are up.
 async fn judged(sql: &Sql) -> Vec<String> {
     let measured = "select at from leasehold.measure where metric = 'sampled'";
     let minute: jiff::Timestamp = one(&sql.client, measured, &[]).await;
-    // Only the last sample is judged.
+    // Only the last sample is evaluated.
     let last = "update leasehold.duty set ran_at = $1::timestamptz + interval '1 minute' where name = 'measure'";
     assert_eq!(sql.client.execute(last, &[&minute]).await.unwrap(), 1);
     alarm::evaluate(&sql.client, minute).await.unwrap();
@@ -76,7 +76,7 @@ async fn a_very_long_queue_is_estimated_and_short_ones_are_counted() {
 #[tokio::test]
 async fn an_alarm_about_the_length_of_a_queue_is_never_a_guess() {
     let sql = Sql::new().await;
-    // A few pages of each are looked at, and what those come to is anywhere around the limit.
+    // A few pages of each queue are sampled, and the estimate may be on either side of the limit.
     run(
         &sql.client,
         "select leasehold.watch_queue('below', 'ann', of_max_length => 2000); \
@@ -100,7 +100,7 @@ async fn an_alarm_about_the_length_of_a_queue_is_never_a_guess() {
 #[tokio::test]
 async fn a_queue_that_is_not_counted_in_time_raises_no_alarm() {
     let sql = Sql::new().await;
-    // The bulk work is met first, and the pages say that there are thousands of others.
+    // The count meets the bulk jobs first, and the sampled pages show thousands of other jobs.
     run(
         &sql.client,
         "select leasehold.watch_queue('notes', 'ann', of_max_length => 10); \
@@ -108,7 +108,8 @@ async fn a_queue_that_is_not_counted_in_time_raises_no_alarm() {
          insert into leasehold.job (queue, name, tag) select 'notes', 'b', 'api' from generate_series(1, 10000)",
     )
     .await;
-    // Its time is over when it begins. The statement itself has none: that is read when it starts.
+    // The function's time is over when it begins. The statement itself has no timeout: the server
+    // reads that setting when a statement starts.
     let late = format!(
         "set_config('statement_timeout', '1ms', true), pg_sleep(0.01), leasehold.recount_queues({MINUTE}), \
          set_config('statement_timeout', '0', true)"
@@ -159,8 +160,8 @@ async fn every_queue_with_an_expired_job_is_known() {
     let sql = Sql::new().await;
     run(
         &sql.client,
-        "insert into leasehold.job (queue, name, expires_at) select 'loud', 'note', now() from generate_series(1, 600); \
-         insert into leasehold.job (queue, name, expires_at) values ('quiet', 'note', now()); \
+        "insert into leasehold.job (queue, name, scheduled_at, expires_at) select 'loud', 'note', now() - interval '1 minute', now() from generate_series(1, 600); \
+         insert into leasehold.job (queue, name, scheduled_at, expires_at) values ('quiet', 'note', now() - interval '1 minute', now()); \
          select leasehold.expire_jobs(up_to => 10000)",
     )
     .await;

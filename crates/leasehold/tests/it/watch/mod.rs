@@ -8,6 +8,7 @@ mod others;
 mod pauses;
 mod sample;
 mod series;
+mod starved;
 mod sweeps;
 mod vacuum;
 
@@ -24,29 +25,29 @@ pub async fn a_minute_passes(sql: &Sql) -> Sampled {
     measure::sample(&sql.client).await.expect("a sample").expect("a minute has passed")
 }
 
-/// Alarms that are up, as `rule subject`.
+/// Returns the alarms that are up, as `rule subject`.
 pub async fn up(client: &Client) -> Vec<String> {
     let sql =
         "select rule || ' ' || subject from leasehold.alarm where cleared_at is null order by 1";
     all(client, sql, &[]).await
 }
 
-/// A value of the last sample; NaN when there is none.
+/// Returns a value of the last sample; NaN when there is none.
 pub async fn value(client: &Client, kind: &str, subject: &str, metric: &str) -> f64 {
     let sql = "select coalesce((select value from leasehold.latest() \
                where kind = $1 and subject = $2 and metric = $3), 'NaN')";
     one(client, sql, &[&kind, &subject, &metric]).await
 }
 
-/// How much of a flow was counted, in all minutes; NaN when there is none. Where the clock's minute turns
-/// between what happens and the sample, it is not in the last one.
+/// Returns how much of a flow was counted, in all minutes; NaN when there is none. The last sample
+/// does not have it if the clock's minute turned between the event and the sample.
 pub async fn happened(client: &Client, kind: &str, subject: &str, metric: &str) -> f64 {
     let sql = "select coalesce(sum(value), 'NaN') from leasehold.measure \
                where flow and kind = $1 and subject = $2 and metric = $3";
     one(client, sql, &[&kind, &subject, &metric]).await
 }
 
-/// A worker that is alive, however long the test takes.
+/// Registers a worker that counts as alive, however long the test takes.
 pub async fn a_worker(client: &Client, queue: &str) {
     let sql = format!(
         "select leasehold.register_worker('w/1', 'w', 'host', 1, '0', array['{queue}'], '{{}}', 1, 0, false); \

@@ -41,7 +41,7 @@ async fn dead_letters_that_grow_are_said_until_a_quarter_of_an_hour_without() {
     }
     let minute = a_minute_passes(&sql).await.minute;
     assert_eq!(up(&sql.client).await, ["dead_letters_growing default"]);
-    // The same sample as if they had died so many minutes before it, whatever the clock does meanwhile.
+    // Evaluates the same sample as if they had died `minutes` before it, whatever the clock does.
     let judged = async |minutes: i32| {
         run(&sql.client, "delete from leasehold.measure where metric = 'buried'").await;
         let text = "insert into leasehold.measure (at, kind, subject, metric, flow, value) values \
@@ -58,7 +58,7 @@ async fn dead_letters_that_grow_are_said_until_a_quarter_of_an_hour_without() {
 async fn a_queue_with_jobs_and_without_workers_is_said_after_five_minutes() {
     let sql = Sql::new().await;
     sql.enqueue(1).await;
-    // Of the last five. Where the clock's minute turns between two samples one of them is missing.
+    // Samples of the last five minutes. One is missing if the clock's minute turns between two samples.
     let seen = "select count(*) from leasehold.measure where metric = 'sampled' and at > \
         (select max(at) from leasehold.measure where metric = 'sampled') - interval '5 minutes'";
     let mut sampled = 0;
@@ -84,7 +84,7 @@ async fn workers_that_die_under_their_jobs_are_said() {
     run(&sql.client, "select leasehold.expire_leases()").await;
     a_minute_passes(&sql).await;
     assert_eq!(up(&sql.client).await, ["lease_losses default"]);
-    // The jobs get done; the losses grow old.
+    // The jobs complete; the losses grow old.
     run(&sql.client, "delete from leasehold.job").await;
     minutes(&sql, 15).await;
     assert_eq!(up(&sql.client).await, Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! Time in which nobody looked, or in which a queue was to stand still, is held against nobody.
+//! Minutes without a sample, or with a paused queue, do not count against a queue.
 
 use super::{a_minute_passes, age, up};
 use crate::sql::{Sql, run};
@@ -16,7 +16,7 @@ async fn watched(least: u32) -> Sql {
     sql
 }
 
-/// So many minutes with a completion in each.
+/// Lets `minutes` minutes pass, with a completion in each.
 async fn working(sql: &Sql, minutes: usize) {
     for _ in 0..minutes {
         let (id, generation) = sql.running().await;
@@ -35,12 +35,12 @@ async fn silent(sql: &Sql, minutes: usize) {
 async fn the_first_sample_after_a_stop_of_everything_raises_nothing() {
     let sql = watched(1).await;
     age(&sql.client, "30 minutes").await;
-    // Half of its ten minutes: the clock's minute may turn meanwhile, and makes it one more.
+    // Half of its ten minutes: the clock's minute may turn meanwhile and add one.
     silent(&sql, 5).await;
     assert_eq!(up(&sql.client).await, Vec::<String>::new(), "it has had five minutes");
     silent(&sql, 5).await;
     assert_eq!(up(&sql.client).await, [LOW]);
-    // One more stop is no reason to take it back.
+    // Another stop does not clear the alarm.
     age(&sql.client, "30 minutes").await;
     silent(&sql, 1).await;
     assert_eq!(up(&sql.client).await, [LOW]);
@@ -67,7 +67,7 @@ async fn a_queue_that_was_paused_has_its_time_to_fill_the_window_again() {
         working(&sql, 1).await;
         assert_eq!(up(&sql.client).await, Vec::<String>::new(), "minute {minute}");
     }
-    // And when nothing gets done then, it is said as ever.
+    // If nothing completes then, the alarm is raised as usual.
     silent(&sql, 7).await;
     assert_eq!(up(&sql.client).await, [LOW]);
 }

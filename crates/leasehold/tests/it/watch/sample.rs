@@ -1,4 +1,4 @@
-//! The sample of a minute: who takes it, what it holds, how long it is kept.
+//! The sample of a minute: which process takes it, what it holds, how long it is kept.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ async fn a_sampler_that_dies_leaves_the_minute_to_the_next() {
     let sql = Sql::new().await;
     let dying = sql.actor().await;
     run(&dying, "begin; select leasehold.take_sample()").await;
-    // Taken, so nobody waits for it.
+    // Another session takes the sample, so this one does not wait for it.
     assert_eq!(measure::sample(&sql.client).await.unwrap(), None);
     drop(dying);
     crate::sql::until(
@@ -78,7 +78,7 @@ async fn a_minute_holds_what_happened_in_it_by_queue_and_tag() {
     let (_, generation) = sql.running().await;
     sql.overdue(generation).await;
     run(&sql.client, "select leasehold.expire_leases()").await;
-    run(&sql.client, "insert into leasehold.job (name, expires_at) values ('late', now())").await;
+    run(&sql.client, "insert into leasehold.job (name, scheduled_at, expires_at) values ('late', now() - interval '1 minute', now())").await;
     run(&sql.client, "select leasehold.expire_jobs()").await;
     let id = sql.enqueue(1).await[0];
     run(&sql.client, &format!("select leasehold.cancel({id}, 'ann')")).await;
@@ -117,6 +117,33 @@ async fn a_minute_holds_what_happened_in_it_by_queue_and_tag() {
 }
 
 #[tokio::test]
+async fn h26_job_with_an_infinite_due_time_keeps_no_age_from_being_measured() {
+    let sql = Sql::new().await;
+    run(
+        &sql.client,
+        "insert into leasehold.job (name, queue, scheduled_at) values ('note', 'odd', '-infinity'), \
+         ('note', 'default', now() - interval '2 hours')",
+    )
+    .await;
+    run(&sql.client, "select leasehold.take_sample()").await;
+    let age = value(&sql.client, "queue", "default", "oldest_ready_age").await;
+    assert!((7200.0..9000.0).contains(&age), "{age}");
+    assert!(value(&sql.client, "queue", "odd", "oldest_ready_age").await > 9000.0);
+}
+
+#[tokio::test]
+async fn queue_without_a_ready_job_has_age_zero() {
+    let sql = Sql::new().await;
+    run(
+        &sql.client,
+        "insert into leasehold.job (name, queue, scheduled_at) values ('note', 'later', now() + interval '1 hour')",
+    )
+    .await;
+    let age = "select leasehold.oldest_ready_age('later')";
+    assert_eq!(one::<f64>(&sql.client, age, &[]).await, 0.0);
+}
+
+#[tokio::test]
 async fn completions_count_without_history_too() {
     let sql = Sql::new().await;
     run(&sql.client, "update leasehold.queue set keep_history = false").await;
@@ -143,7 +170,7 @@ async fn what_was_committed_late_is_counted_in_its_minute() {
     let sampled = a_minute_passes(&sql).await.minute;
     assert!(happened(&sql.client, "queue", "default", "completed").await.is_nan());
     run(&slow, "commit").await;
-    // Of the minute that was sampled.
+    // Finished in the minute that was sampled.
     let late = "update leasehold.history set finished_at = $1";
     assert_eq!(sql.client.execute(late, &[&sampled]).await.unwrap(), 1);
     a_minute_passes(&sql).await;
@@ -175,7 +202,7 @@ async fn a_minute_is_read_by_its_index_and_not_by_reading_a_day() {
     assert!(plan.contains("history_rest_finished_at_idx"), "{plan}");
     let pages: i64 =
         one(&sql.client, "select pg_relation_size('leasehold.history_rest') / 8192", &[]).await;
-    // Of the whole plan, found in memory or not.
+    // The pages of the whole plan, from memory or from disk.
     let buffers = plan.lines().find_map(|line| line.trim().strip_prefix("Buffers: shared "));
     let read: i64 = buffers
         .expect("buffers")

@@ -1,4 +1,4 @@
-//! What becomes of the minutes: hours, an end, and series for charts.
+//! What becomes of the minutes: they are rolled up to hours, pruned, and read as series for charts.
 
 use std::time::{Duration, Instant};
 
@@ -21,12 +21,14 @@ async fn hours_outlive_minutes_and_both_go_in_the_end() {
     assert_eq!(one::<f64>(&sql.client, rolled, &[]).await, 1.0);
     age(&sql.client, "25 hours").await;
     assert!(measure::sample(&sql.client).await.unwrap().is_some());
+    run(&sql.client, "select leasehold.prune_measures()").await;
     let old = "select count(*) from leasehold.measure where at < now() - interval '24 hours'";
     assert_eq!(one::<i64>(&sql.client, old, &[]).await, 0);
     assert_eq!(one::<f64>(&sql.client, rolled, &[]).await, 1.0);
     assert_eq!(sql.count("tally").await, 0);
     age(&sql.client, "91 days").await;
     assert!(measure::sample(&sql.client).await.unwrap().is_some());
+    run(&sql.client, "select leasehold.prune_measures()").await;
     assert_eq!(one::<f64>(&sql.client, rolled, &[]).await, 0.0);
 }
 
@@ -66,8 +68,8 @@ async fn a_series_of_more_than_a_day_is_made_of_hours() {
 #[tokio::test]
 async fn what_happened_while_nobody_measured_is_counted_once() {
     let sql = Sql::new().await;
-    // Measured until three hours ago. Of the last hour nothing was sampled; what happened in it was found
-    // later, and is in its minutes and in the hour.
+    // Sampled until three hours ago. Nothing was sampled in the last hour; its completions were
+    // found later, and are in its minutes and in the hour.
     run(
         &sql.client,
         "insert into leasehold.measure_hour (at, kind, subject, metric, flow, value, highest, minutes) values \
@@ -95,7 +97,7 @@ async fn what_is_past_its_time_goes_however_much_it_is() {
              select now() - interval '3 hours', 'lost', 1 from generate_series(1, 120)",
         )
         .await;
-        // More than goes at a time.
+        // More than one statement removes.
         let began = Instant::now();
         let removed: i64 = one(&sql.client, "select leasehold.prune_measures(100)", &[]).await;
         // After five seconds it leaves the rest for the next minute.
@@ -119,7 +121,7 @@ async fn a_series_has_a_gap_where_nobody_measured_and_zero_where_nothing_happene
                      where kind in ('queue', 'database') and metric = $1";
         all(&sql.client, text, &[&metric]).await
     };
-    // The clock's minute may turn at any time: which ones they are is asked, not reckoned.
+    // The clock's minute may turn at any time, so the test reads the minutes and does not compute them.
     let (happened, sampled) = (minutes_of("completed").await, minutes_of("sampled").await);
     assert_eq!((happened.len(), sampled.len()), (1, 2));
     let text =

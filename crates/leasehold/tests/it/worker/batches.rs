@@ -61,7 +61,7 @@ async fn each_job_of_a_batch_has_its_own_answer() {
 async fn jobs_that_a_batch_handler_does_not_answer_for_are_retried() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
-    // They do not come back while we look.
+    // Long enough that they do not return while the test looks.
     queue_settings(&client, "backoff_base = '1 hour'").await;
     engine.enqueue_many((0..3).map(|n| Note { n })).await.expect("enqueued");
     let handler = async |_: Vec<BatchItem<Note>>| -> Vec<JobResult> { vec![Ok(Outcome::Done)] };
@@ -74,7 +74,7 @@ async fn jobs_that_a_batch_handler_does_not_answer_for_are_retried() {
     worker.stop().await;
 }
 
-/// A job that does not come back while a test looks.
+/// A job that does not return while a test looks.
 #[derive(Job, Serialize, Deserialize)]
 #[job(name = "brittle", backoff = "1h..1h")]
 struct Brittle {

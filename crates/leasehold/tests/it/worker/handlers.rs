@@ -1,4 +1,4 @@
-//! What a handler is given, and what becomes of what it says.
+//! What a handler gets, and what becomes of its result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -48,7 +48,7 @@ async fn a_handler_gets_its_job_the_state_and_the_context() {
             assert_eq!(label.0, "ours");
             shop.sold.fetch_add(job.n, Ordering::SeqCst);
         };
-    let draft = Note { n: 7 }.with().expect("a draft").tag("shop").key("k7").max_attempts(4);
+    let draft = Note { n: 7 }.draft().expect("a draft").tag("shop").key("k7").max_attempts(4);
     let id = draft.enqueue(&engine).await.expect("enqueued").id();
     let mut worker = run(engine.worker_with(shop).queue("default", 2).handle(handler));
     assert_eq!(worker.finished(1).await, [(id, Finished::Completed)]);

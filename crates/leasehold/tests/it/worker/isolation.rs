@@ -1,7 +1,7 @@
 //! What one job cannot do to others.
 
 use leasehold::worker::BatchItem;
-use leasehold::{Draft, Enqueue, Finished, Job, JobError};
+use leasehold::{Draft, Enqueue, Finished, Job, JobError, Leasehold};
 use leasehold_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use crate::support::{Note, engine};
 async fn g6_a_panic_is_one_attempts_failure_and_nobody_elses() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
-    // It does not come back while others still run.
+    // Long enough that it does not return while others still run.
     queue_settings(&client, "backoff_base = '1 hour'").await;
     engine.enqueue_many((0..20).map(|n| Note { n })).await.expect("enqueued");
     let handler = async |job: Note| assert!(job.n != 7, "seven of {}", job.n);
@@ -77,7 +77,7 @@ async fn h15_a_hundred_thousand_jobs_of_unknown_names_are_no_hindrance() {
     );
 }
 
-/// What a newer release made of [`Note`].
+/// [`Note`] as a newer release changed it.
 #[derive(Job, Serialize, Deserialize)]
 #[job(name = "note")]
 struct NewNote {
@@ -85,11 +85,43 @@ struct NewNote {
     reader: String,
 }
 
+/// [`Note`] in a release that takes no field it does not know.
+#[derive(Job, Serialize, Deserialize)]
+#[job(name = "note")]
+#[serde(deny_unknown_fields)]
+struct StrictNote {
+    n: i64,
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn h16_arguments_that_do_not_fit_are_buried_and_others_run() {
+async fn h16_arguments_that_do_not_fit_are_retried_for_a_newer_worker() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
-    Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
+    NewNote { n: 1, reader: "you".into() }.enqueue(&engine).await.expect("enqueued");
+    // Fields of the next release are unknown here.
+    let mut former = run(engine.worker().queue("default", 1).handle(async |_: StrictNote| {}));
+    former.finished(1).await;
+    former.stop().await;
+    let waits = "select count(*) from leasehold.job where attempts = 1 \
+                 and last_error like 'the arguments do not fit note: %reader%'";
+    assert_eq!(count(&client, waits).await, 1);
+    sql(&client, "update leasehold.job set scheduled_at = now()").await;
+    let mut next = run(engine.worker().queue("default", 1).handle(async |_: NewNote| {}));
+    next.finished(1).await;
+    next.stop().await;
+    assert_eq!((completed(&client).await, jobs(&client).await), (1, 0));
+}
+
+async fn enqueue_last_attempt(engine: &Leasehold, note: Note) {
+    let draft = note.draft().expect("a draft").max_attempts(1);
+    draft.enqueue(engine).await.expect("enqueued");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn h16_arguments_that_never_fit_are_buried_and_others_run() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    enqueue_last_attempt(&engine, Note { n: 1 }).await;
     NewNote { n: 2, reader: "you".into() }.enqueue(&engine).await.expect("enqueued");
     let mut worker = run(engine.worker().queue("default", 4).handle(async |_: NewNote| {}));
     worker.finished(2).await;
@@ -105,7 +137,7 @@ async fn h16_one_misfit_does_not_spoil_its_batch() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     NewNote { n: 1, reader: "you".into() }.enqueue(&engine).await.expect("enqueued");
-    Note { n: 2 }.enqueue(&engine).await.expect("enqueued");
+    enqueue_last_attempt(&engine, Note { n: 2 }).await;
     NewNote { n: 3, reader: "me".into() }.enqueue(&engine).await.expect("enqueued");
     let handler = async |items: Vec<BatchItem<NewNote>>| {
         assert_eq!(items.len(), 2);

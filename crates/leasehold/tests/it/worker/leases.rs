@@ -1,4 +1,4 @@
-//! Leases: kept while the worker lives, lost when it must be, found out in time.
+//! Leases: kept while the worker lives, lost when they must be, and the loss noticed in time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use super::expire_leases;
 use crate::rig::{back_date_leases, completed, count, jobs, queue_settings, run, soon, sql, until};
 use crate::support::{Note, engine, wait_for};
 
-/// Waits for the gate; says when it begins.
+/// Waits for the gate.
 async fn gated(_: Note, State(gate): State<Arc<Semaphore>>) {
     let _ = gate.acquire().await;
 }
@@ -45,26 +45,6 @@ async fn a10_jobs_that_wait_for_the_only_slot_lose_no_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a10_claimed_jobs_that_wait_inside_the_worker_are_renewed_too() {
-    let database = TestDatabase::new().await;
-    let (engine, client) = (engine(&database).await, database.connect().await);
-    let gate = Arc::new(Semaphore::new(0));
-    // On its last chance, the first job runs alone: the others are claimed and wait for it.
-    Note { n: 0 }.enqueue(&engine).await.expect("enqueued");
-    sql(&client, "update leasehold.job set lost_count = 2, attempts = 2").await;
-    let worker = run(engine.worker_with(Arc::clone(&gate)).queue("default", 50).handle(gated));
-    until("it runs", async || count(&client, HELD).await == 1).await;
-    engine.enqueue_many((1..40).map(|n| Note { n })).await.expect("enqueued");
-    until("all are claimed", async || count(&client, HELD).await == 40).await;
-    until("all are renewed", async || count(&client, RENEWED).await == 40).await;
-    gate.add_permits(1000);
-    until("all done", async || completed(&client).await == 40).await;
-    worker.stop().await;
-    assert_eq!(count(&client, ALL_IN_ONE_ATTEMPT).await, 39);
-    assert_eq!(count(&client, LOSSES).await, 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a11_two_workers_of_one_name_do_not_share_leases() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
@@ -81,7 +61,7 @@ async fn a11_two_workers_of_one_name_do_not_share_leases() {
     let holders =
         "select count(distinct claimed_by) from leasehold.lease where claimed_by like 'pod-1/%'";
     assert_eq!(count(&client, holders).await, 2);
-    // What the old process still has on the wire, by any verb.
+    // A late call of the old process.
     let late = format!("select leasehold.complete({id}, {old_generation})::int");
     assert_eq!(count(&client, &late).await, 0);
     gate.add_permits(10);
@@ -107,7 +87,7 @@ async fn a16_handlers_that_spin_on_every_thread_lose_no_lease() {
     };
     let mut worker =
         run(engine.worker_with(Arc::clone(&enough)).queue("default", 4).handle(handler));
-    // No timer of this runtime can fire now; the keeper's own thread wakes us.
+    // No timer of this runtime can fire now; the keeper's own thread wakes the test.
     wait_for(&mut worker.events, |event| match event {
         Event::Renewed { .. } => Some(()),
         Event::LeaseLost { .. } => panic!("a lease was lost"),
@@ -152,7 +132,7 @@ async fn a5_a_handler_learns_that_its_lease_was_taken() {
         run(engine.worker_with(told).queue("default", 1).without_housekeeping().handle(handler));
     let id = Note { n: 1 }.enqueue(&engine).await.expect("enqueued").id();
     let generation = worker.started(id).await;
-    // Not by its age: by an expiry in the database, which the next renewal hears of.
+    // The lease is lost by an expiry in the database, not by its age; the next renewal learns of it.
     sql(&client, "update leasehold.queue set paused_at = now(), paused_by = 'test'").await;
     assert_eq!(expire_leases(&client).await, 1);
     assert_eq!(worker.lost_a_lease().await, generation);

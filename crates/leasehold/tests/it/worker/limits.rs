@@ -75,7 +75,7 @@ async fn stuck(_: Brief, ctx: Ctx, State((gate, late)): State<(Gate, Late)>) {
         return;
     }
     let _ = gate.lock().expect("one of us").recv();
-    // In a task that nobody aborts: the strongest a late result can be.
+    // In a task that the worker cannot abort: the strongest case of a late result.
     tokio::spawn(async move {
         let mut client = ctx.engine().pool().get().await.expect("a connection");
         let transaction = client.transaction().await.expect("a transaction");
@@ -107,7 +107,7 @@ async fn g7_a_handler_that_blocks_its_thread_is_given_up_and_its_late_result_ref
 struct Busy {
     now: AtomicUsize,
     most: AtomicUsize,
-    /// Passed by as many at a time as there are slots.
+    /// Opens when as many jobs wait as there are slots.
     full: Barrier,
 }
 

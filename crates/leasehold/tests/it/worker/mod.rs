@@ -1,6 +1,9 @@
 //! The claim → run → finish loop.
 
+mod alone;
 mod batches;
+mod connections;
+mod given_up;
 mod handlers;
 mod isolation;
 mod leases;
@@ -8,8 +11,11 @@ mod limits;
 mod once;
 mod order;
 mod paused;
+mod refused;
+mod returns;
 mod schedules;
 mod stopping;
+mod texts;
 mod transactions;
 
 use leasehold::{Enqueue, Finished};
@@ -21,7 +27,7 @@ use crate::rig::number;
 use crate::support::{Note, engine, finished};
 
 /// Takes the jobs of every open lease away, as if their workers had been silent for an hour. In one
-/// transaction: a renewal must not slip in between. Gives the number of jobs that went back.
+/// transaction: a renewal must not slip in between. Returns the number of jobs that went back.
 async fn expire_leases(client: &Client) -> i64 {
     let text = "update leasehold.lease set lease_expires_at = now() - interval '1 hour' \
                  where ended_at is null; \

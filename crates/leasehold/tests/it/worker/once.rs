@@ -71,7 +71,7 @@ async fn once_do_repeats_a_failed_effect_and_never_a_finished_one() {
     };
     let mut worker =
         run(engine.worker_with(Arc::clone(&effects)).queue("default", 1).handle(handler));
-    let draft = Note { n: 1 }.with().expect("a draft");
+    let draft = Note { n: 1 }.draft().expect("a draft");
     draft.enqueue(&engine).await.expect("enqueued");
     let ends: Vec<_> = worker.finished(4).await.into_iter().map(|end| end.1).collect();
     assert_eq!(
@@ -108,7 +108,7 @@ async fn jobs_about_one_thing_share_its_step() {
     worker.stop().await;
 }
 
-/// The effect and, beside it, a mark. Then the first attempt goes silent, as one whose worker died.
+/// Applies the effect together with a marker. Then the first attempt hangs, like one whose worker died.
 async fn effect_then_silence(
     job: Note,
     ctx: Ctx,

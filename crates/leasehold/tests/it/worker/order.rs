@@ -1,4 +1,4 @@
-//! What runs first, and what is found although it lies behind.
+//! What runs first, and which jobs a worker finds behind its cursor.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +13,11 @@ use crate::rig::{Running, completed, count, run, sql, until};
 use crate::support::{Note, engine, wait_for};
 
 async fn enqueue_with_priority(engine: &Leasehold, n: i64, priority: i32) -> JobId {
-    let draft = Note { n }.with().expect("a draft").priority(priority);
+    let draft = Note { n }.draft().expect("a draft").priority(priority);
     draft.enqueue(engine).await.expect("enqueued").id()
 }
 
-/// Waits until a job is done. By its row: a reader who falls behind a busy worker misses events.
+/// Waits until a job is done. Reads its row: a receiver that falls behind a busy worker misses events.
 async fn done(client: &Client, id: JobId) {
     let left = format!("select count(*) from leasehold.job where id = {id}");
     until("the job is done", async || count(client, &left).await == 0).await;
@@ -56,7 +56,7 @@ async fn lower_priority_numbers_run_first_and_equals_in_their_order() {
 async fn a_delayed_job_runs_when_its_time_has_come_and_not_before() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
-    let draft = Note { n: 1 }.with().expect("a draft").delay(Duration::from_secs(3600));
+    let draft = Note { n: 1 }.draft().expect("a draft").run_after(Duration::from_secs(3600));
     let delayed = draft.enqueue(&engine).await.expect("enqueued").id();
     let prompt = Note { n: 2 }.enqueue(&engine).await.expect("enqueued").id();
     let mut worker = run(engine.worker().queue("default", 4).handle(async |_: Note| {}));
@@ -67,14 +67,14 @@ async fn a_delayed_job_runs_when_its_time_has_come_and_not_before() {
     worker.stop().await;
 }
 
-/// Keeps a worker busy: each job enqueues the next, until told otherwise.
+/// Keeps a worker busy: each job enqueues the next, until the test ends the chain.
 async fn chain(job: Note, ctx: Ctx, State(go_on): State<Arc<AtomicBool>>) {
     if job.n == 0 && go_on.load(Ordering::SeqCst) {
         Note { n: 0 }.enqueue(ctx.engine()).await.expect("enqueued");
     }
 }
 
-/// A worker that always finds new work where it reads on.
+/// Starts a worker that always finds new work at its cursor.
 async fn busy_worker(engine: &Leasehold, chains: i64) -> (Running, Arc<AtomicBool>) {
     let go_on = Arc::new(AtomicBool::new(true));
     engine.enqueue_many((0..chains).map(|_| Note { n: 0 })).await.expect("enqueued");
@@ -88,7 +88,7 @@ async fn busy_worker(engine: &Leasehold, chains: i64) -> (Running, Arc<AtomicBoo
 async fn a_busy_worker_finds_the_job_of_a_producer_that_committed_late() {
     let database = TestDatabase::new().await;
     let engine = engine(&database).await;
-    // Its place in the order is taken before all others, its commit comes after them.
+    // It takes its place in the order before all others, and commits after them.
     let mut client = database.connect_directly().await;
     let transaction = client.transaction().await.expect("a transaction");
     let late = Note { n: 1 }.enqueue(&transaction).await.expect("enqueued").id();
@@ -103,13 +103,13 @@ async fn a_busy_worker_finds_the_job_of_a_producer_that_committed_late() {
 async fn a_busy_worker_finds_other_priorities_and_jobs_behind_its_place() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
-    // One slot is left: whatever is due later or less urgent has its turn.
+    // One slot is left, so that jobs that are due later or less urgent get their turn, too.
     let (worker, go_on) = busy_worker(&engine, 3).await;
     for priority in [-7, 7] {
         let id = enqueue_with_priority(&engine, 1, priority).await;
         done(&client, id).await;
     }
-    // As a job that another worker gave back: due since yesterday.
+    // Like a job that another worker released: due since yesterday.
     let given_back = "select (leasehold.enqueue('note', '{\"n\": 1}', scheduled_at => now() - interval '1 day')).job_id";
     let id = JobId(count(&client, given_back).await);
     done(&client, id).await;

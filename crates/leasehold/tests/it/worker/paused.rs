@@ -40,7 +40,7 @@ struct Sleeper {
     place: Place,
     asleep: UnboundedSender<()>,
     wake: Arc<Notify>,
-    /// Held by whoever wants the second run to wait.
+    /// The test holds it to make the second run wait.
     second: Arc<Semaphore>,
 }
 
@@ -83,7 +83,7 @@ async fn sleepy(job: Note, ctx: Ctx, State(sleeper): State<Sleeper>) -> JobResul
     Ok(Outcome::Done)
 }
 
-/// How one attempt ended. The ends of a lost attempt and of the next one are told in any order.
+/// Returns how one attempt ended. The events of a lost attempt and of the next one come in any order.
 async fn end_of(worker: &mut Running, wanted: Generation) -> Finished {
     wait_for(&mut worker.events, |event| match event {
         Event::Finished { generation, outcome, .. } if *generation == wanted => Some(*outcome),
@@ -92,7 +92,7 @@ async fn end_of(worker: &mut Running, wanted: Generation) -> Finished {
     .await
 }
 
-/// Runs one job through a sleep and a second run; gives how the sleeper's attempt ended.
+/// Runs one job through a sleep and a second run. Returns how the sleeper's attempt ended.
 async fn sleep_and_wake(
     engine: &Leasehold,
     client: &Client,
@@ -119,7 +119,7 @@ async fn sleep_and_wake(
     expire_leases(client).await;
     let mut helper: Option<Running> = None;
     let end = if place == Place::AfterTheCompletion {
-        // Its transaction holds the row: nobody can take the job, and its commit counts.
+        // Its transaction holds the row: no other worker can claim the job, and its commit counts.
         assert_eq!(count(client, "select lost_count from leasehold.job").await, 0);
         wake.notify_one();
         end_of(&mut first, attempt).await

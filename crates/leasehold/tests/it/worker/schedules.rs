@@ -1,4 +1,4 @@
-//! Jobs that the clock enqueues.
+//! Jobs that schedules enqueue.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use tokio_postgres::Client;
 use crate::rig::{completed, count, jobs, number, run, sql, until};
 use crate::support::{Note, engine};
 
-/// Jobs that were ever made, in one look: a job moves from one table to the other.
+/// Counts all jobs that were ever made, in one statement: a job moves from one table to the other.
 const MADE: &str = "select (select count(*) from leasehold.job) \
     + (select coalesce(sum(cardinality(job_ids)), 0) from leasehold.history)";
 
-/// A slot a day, about twelve hours away.
+/// Returns a cron text with one slot per day, about twelve hours away.
 async fn daily(client: &Client) -> String {
     let hour = "select extract(hour from now() at time zone 'UTC' + interval '12 hours')";
     format!("0 {} * * *", count(client, hour).await)
@@ -62,7 +62,7 @@ async fn d10_each_slot_fires_once_however_many_workers_watch_the_clock() {
         worker.stop().await;
     }
     let slots = number(&client, &format!("select {minute} from leasehold.schedule")).await - began;
-    // The job of a slot that came at the very end may have found nobody to run it.
+    // The job of a slot that came due at the very end may still wait: no worker is left to run it.
     assert_eq!(count(&client, MADE).await - before, slots);
 }
 
@@ -93,7 +93,7 @@ async fn a_schedule_with_missed_slots_runs_once_for_all_of_them() {
 async fn the_first_slot_is_the_next_by_the_databases_clock_and_not_by_the_workers() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
-    // The clock of this process is a year behind what its statements are told.
+    // The clock of this process is a year behind the time that its statements see.
     sql(
         &client,
         "create schema ahead;

@@ -9,7 +9,7 @@ use leasehold::{Ctx, Draft, Enqueue, Finished, JobError, JobResult, State};
 use leasehold_testing::TestDatabase;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::rig::{completed, count, ended, jobs, run, sql};
+use crate::rig::{completed, count, ended, jobs, run, sql, until};
 use crate::support::{Note, engine, finished, wait_for};
 
 const GIVEN_BACK: &str = "select count(*) from leasehold.job where not held and attempts = 0 \
@@ -54,27 +54,27 @@ async fn a23_a_handler_that_heeds_the_stop_is_not_charged() {
 async fn a23_claimed_jobs_that_did_not_start_are_given_back() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
-    // On its last chance: it runs alone, so that those claimed after it have to wait.
-    let alone = Note { n: 0 }.enqueue(&engine).await.expect("enqueued").id();
-    sql(&client, "update leasehold.job set lost_count = 2").await;
-    let handler = async |job: Note, ctx: Ctx| {
-        if job.n == 0 {
-            ctx.stopped().await;
-        }
-    };
-    let worker =
-        engine.worker().queue("default", 10).grace(Duration::from_millis(50)).handle(handler);
-    let mut worker = run(worker);
-    worker.started(alone).await;
-    engine.enqueue_many((1..6).map(|n| Note { n })).await.expect("enqueued");
-    crate::rig::until("all claimed", async || {
-        count(&client, "select count(*) from leasehold.job where held").await == 6
-    })
+    // The worker gets the stop signal while its claim is under way.
+    let watcher = database.connect_directly().await;
+    sql(
+        &watcher,
+        "create function public.stall() returns trigger language plpgsql as \
+         'begin if new.held then perform pg_advisory_xact_lock(41); end if; return new; end'; \
+         create trigger stall before update on leasehold.job for each row execute function public.stall(); \
+         select pg_advisory_lock(41)",
+    )
     .await;
-    worker.stop().await;
+    engine.enqueue_many((1..6).map(|n| Note { n })).await.expect("enqueued");
+    let worker = run(engine.worker().queue("default", 10).handle(async |_: Note| {}));
+    let claiming = "select count(*) from pg_stat_activity where datname = current_database() \
+                    and wait_event_type = 'Lock' and query like '%claim_next%'";
+    until("the claim waits", async || count(&watcher, claiming).await == 1).await;
+    let (mut events, task) = worker.ask_to_stop();
+    wait_for(&mut events, |event| (*event == Event::Draining).then_some(())).await;
+    sql(&watcher, "select pg_advisory_unlock(41)").await;
+    ended(task).await.expect("a clean stop");
     assert_eq!(count(&client, GIVEN_BACK).await, 5);
-    // The one that ran is done; if it was slow to hear of the stop, it is given back as well.
-    assert_eq!(completed(&client).await + jobs(&client).await, 6);
+    assert_eq!((completed(&client).await, jobs(&client).await), (0, 5));
     assert_eq!(count(&client, OPEN_LEASES).await, 0);
 }
 
@@ -93,7 +93,7 @@ async fn a23_leases_are_renewed_while_a_draining_worker_waits_for_its_handlers()
     let (mut events, task) = worker.ask_to_stop();
     wait_for(&mut events, |event| (*event == Event::Draining).then_some(())).await;
     wait_for(&mut events, |event| matches!(event, Event::Renewed { .. }).then_some(())).await;
-    // A worker that drains takes nothing new.
+    // A draining worker claims nothing new.
     Note { n: 2 }.enqueue(&engine).await.expect("enqueued");
     gate.add_permits(1);
     assert_eq!(finished(&mut events, 1).await, [(id, Finished::Completed)]);
@@ -113,7 +113,7 @@ async fn a23_a_second_request_cuts_the_grace_short() {
     let (stop, stopped) = oneshot::channel::<()>();
     let (hurry, hurried) = oneshot::channel::<()>();
     let running =
-        worker.run_until_or_hurry(async { drop(stopped.await) }, async { drop(hurried.await) });
+        worker.run_with_shutdown(async { drop(stopped.await) }, async { drop(hurried.await) });
     let task = tokio::spawn(running);
     wait_for(&mut events, |event| matches!(event, Event::Started { .. }).then_some(())).await;
     drop(stop);
@@ -143,7 +143,7 @@ async fn i6_a_paused_queue_gives_out_nothing_until_it_is_resumed() {
     worker.stop().await;
 }
 
-/// Runs a job, does something to its queue meanwhile, and lets it end after its lease was renewed.
+/// Runs a job, changes its queue meanwhile, and lets the job end after its lease was renewed.
 async fn ends_as_usual_after(change: &str) {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);

@@ -24,7 +24,7 @@ async fn ledger(database: &TestDatabase) -> tokio_postgres::Client {
     client
 }
 
-/// One attempt was lost, and the next one completed the job. They may be told in any order.
+/// Waits until one attempt is lost and the next one completes the job. The events come in any order.
 async fn lost_and_completed(worker: &mut Running) {
     let ends: Vec<_> = worker.finished(2).await.into_iter().map(|end| end.1).collect();
     assert!(ends.contains(&Finished::Lost) && ends.contains(&Finished::Completed), "{ends:?}");
@@ -73,7 +73,7 @@ async fn c8_a_handler_that_swallowed_an_sql_error_cannot_complete_its_job() {
            -> JobResult {
         tx.query_typed(INSERT, &[(&job.n, Type::INT8)]).await?;
         if ctx.attempt() == 1 {
-            // A unique violation that nobody looks at: the transaction is over.
+            // The handler ignores a unique violation: the transaction is aborted.
             let swallowed = tx.query_typed(INSERT, &[(&job.n, Type::INT8)]).await;
             assert_eq!(swallowed.expect_err("twice").code(), Some(&SqlState::UNIQUE_VIOLATION));
         }
@@ -99,7 +99,8 @@ async fn c8_a_commit_that_the_server_turns_into_a_rollback_is_no_success() {
         let transaction = connection.transaction().await?;
         transaction.query_typed(INSERT, &[(&job.n, Type::INT8)]).await?;
         let aborting = transaction.query_typed("select 1 / 0", &[]);
-        // Before or after the completion: swallowed both times, and COMMIT says "ok".
+        // The handler swallows the error before or after the completion, and COMMIT reports success
+        // each time.
         match ctx.attempt() {
             1 => {
                 let _ = aborting.await;
@@ -127,7 +128,7 @@ async fn c8_a_commit_that_the_server_turns_into_a_rollback_is_no_success() {
 
 type Gates = (UnboundedSender<()>, Arc<Semaphore>);
 
-/// Takes a snapshot, waits while somebody changes the job's row, then completes.
+/// Takes a snapshot, waits while the test changes the job's row, then completes.
 async fn in_isolation(job: Note, ctx: Ctx, State((told, gate)): State<Gates>) -> JobResult {
     let level = match job.n {
         1 => IsolationLevel::ReadCommitted,

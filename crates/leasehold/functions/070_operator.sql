@@ -1,0 +1,145 @@
+-- Actions of operators. Each one records its actor.
+
+-- Cancels a job: a waiting one at once; a running one gets a cancel request and ends as cancelled when
+-- its handler stops. Returns 'cancelled', 'requested' or 'gone'.
+create or replace function leasehold.cancel(job_id bigint, actor text, why text default null)
+returns text
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    answer text;
+begin
+    loop
+        if leasehold.cancel_rows(array[job_id], false, null, coalesce(why, 'cancelled by ' || actor)) > 0 then
+            answer := 'cancelled';
+        else
+            update leasehold.job j set cancel_requested = true where j.id = job_id and j.held;
+            if found then
+                answer := 'requested';
+            elsif exists (select from leasehold.job j where j.id = job_id) then
+                continue; -- released or claimed between the two statements: look again
+            else
+                return 'gone';
+            end if;
+        end if;
+        insert into leasehold.audit (actor, action, subject, detail)
+        values (actor, 'cancel', 'job ' || job_id, concat_ws(': ', answer, why));
+        return answer;
+    end loop;
+end $$;
+
+-- Makes waiting jobs due now, whatever their backoff. Returns the ids it moved.
+create or replace function leasehold.promote(ids bigint[], actor text)
+returns setof bigint
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    moved bigint[];
+begin
+    with due as (
+        update leasehold.job j set scheduled_at = statement_timestamp()
+         where j.id = any (array(
+                select w.id from leasehold.job w
+                 where w.id = any (ids) and not w.held
+                   -- `is true` keeps the planner from reading the whole index of due times.
+                   and (w.scheduled_at > statement_timestamp()) is true
+                 order by w.id for update))
+           and not j.held and (j.scheduled_at > statement_timestamp()) is true
+        returning j.id)
+    select coalesce(array_agg(id), '{}') into moved from due;
+    if moved <> '{}' then
+        perform leasehold.wake(q.queue)
+           from (select distinct j.queue from leasehold.job j where j.id = any (moved)) q;
+        insert into leasehold.audit (actor, action, subject, detail)
+        values (actor, 'promote', cardinality(moved) || ' jobs', left(moved::text, 1000));
+    end if;
+    return query select unnest(moved);
+end $$;
+
+-- Redrives dead jobs: attempts and losses start again, the generation keeps growing. A job takes its
+-- idempotency key again, and stays dead while the key belongs to a newer job. Returns the ids it moved.
+create or replace function leasehold.redrive(ids bigint[], actor text)
+returns setof bigint
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    moved bigint[];
+begin
+    perform from leasehold.dead_job d where d.id = any (ids) order by d.id for update;
+    -- Take their keys in the same order as every enqueue: insert the pruned ones and lock the others,
+    -- so that no enqueue takes a key while its old job comes back.
+    insert into leasehold.idempotency_key as k (queue, key, job_id, payload_hash, holds_until)
+    select distinct on (d.queue, d.idempotency_key) d.queue, d.idempotency_key, d.id,
+           leasehold.payload_hash(d.name, d.kwargs), statement_timestamp()
+      from leasehold.dead_job d
+     where d.id = any (ids) and d.idempotency_key is not null
+     order by d.queue, d.idempotency_key, d.id desc
+    on conflict on constraint idempotency_key_pkey do update set job_id = k.job_id;
+    -- Only a later statement sees the jobs of these keys. An expired key whose job has finished goes
+    -- back to the last of its dead jobs.
+    update leasehold.idempotency_key k
+       set job_id = d.id, payload_hash = leasehold.payload_hash(d.name, d.kwargs)
+      from (select distinct on (e.queue, e.idempotency_key) e.*
+              from leasehold.dead_job e
+             where e.id = any (ids) and e.idempotency_key is not null
+             order by e.queue, e.idempotency_key, e.id desc) d
+     where k.queue = d.queue and k.key = d.idempotency_key and k.job_id <> d.id
+       and k.holds_until <= statement_timestamp()
+       and not exists (select from leasehold.job j where j.id = k.job_id);
+    with back as (
+        delete from leasehold.dead_job d
+         where d.id = any (ids)
+           and (d.idempotency_key is null
+                or exists (select from leasehold.idempotency_key k
+                            where k.queue = d.queue and k.key = d.idempotency_key and k.job_id = d.id))
+        returning d.*
+    ), alive as (
+        insert into leasehold.job
+            (id, enqueued_at, scheduled_at, expires_at, lease_generation, priority, max_attempts,
+             queue, name, tag, kwargs, idempotency_key, last_error, trace_context, errors)
+        overriding system value
+        select b.id, b.enqueued_at, statement_timestamp(),
+               greatest(b.expires_at, statement_timestamp() + interval '30 days'),
+               b.lease_generation, b.priority, b.max_attempts, b.queue, b.name, b.tag, b.kwargs,
+               b.idempotency_key, b.last_error, b.trace_context, b.errors
+          from back b
+        returning id
+    )
+    select coalesce(array_agg(id), '{}') into moved from alive;
+    if moved <> '{}' then
+        insert into leasehold.audit (actor, action, subject, detail)
+        values (actor, 'redrive', cardinality(moved) || ' jobs', left(moved::text, 1000));
+    end if;
+    return query select unnest(moved);
+end $$;
+
+-- Stops claims from a queue; running jobs continue. Returns false if it was paused already.
+create or replace function leasehold.pause(of_queue text, actor text, why text default null)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    perform leasehold.queue_settings(of_queue);
+    update leasehold.queue set paused_at = statement_timestamp(), paused_by = actor, paused_why = why
+     where name = of_queue and paused_at is null;
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'pause', 'queue ' || of_queue, why);
+    return true;
+end $$;
+
+-- Resumes claims. Returns false if the queue was not paused.
+create or replace function leasehold.resume(of_queue text, actor text)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    update leasehold.queue set paused_at = null, paused_by = null, paused_why = null
+     where name = of_queue and paused_at is not null;
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject) values (actor, 'resume', 'queue ' || of_queue);
+    perform leasehold.wake(of_queue);
+    return true;
+end $$;

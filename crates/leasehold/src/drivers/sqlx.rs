@@ -1,0 +1,73 @@
+//! What the releases of sqlx have in common: everything but their types.
+//!
+//! # What is true
+//! - Statements have no name. sqlx names those it caches, whatever the size of its cache, and behind a
+//!   pooler in transaction mode the next client of the session finds the name taken.
+//!
+//! # What can go wrong
+//! - Outside a transaction, behind such a pooler: sqlx sends a statement in two parts, and they may
+//!   reach two sessions. Begin a transaction.
+
+/// Implements a driver for one release of sqlx: its crate, and its variant of the errors.
+macro_rules! sqlx_driver {
+    ($sqlx:ident, $variant:ident) => {
+        impl crate::queue::enqueue::EnqueueOn for &mut $sqlx::PgConnection {
+            async fn enqueue_one(
+                self,
+                draft: crate::queue::enqueue::Draft,
+            ) -> Result<crate::queue::enqueue::Enqueued, crate::error::EnqueueError> {
+                crate::drivers::enqueue(self, draft, crate::error::EnqueueError::$variant).await
+            }
+        }
+
+        impl crate::drivers::Driver for &mut $sqlx::PgConnection {
+            type Error = $sqlx::Error;
+
+            async fn enqueue_row(
+                self,
+                values: crate::drivers::Values<'_>,
+            ) -> Result<(i64, bool), Self::Error> {
+                $sqlx::query_as(crate::queue::enqueue::ENQUEUE)
+                    .bind(values.name)
+                    .bind(values.kwargs)
+                    .bind(values.queue)
+                    .bind(values.priority)
+                    .bind(values.delay)
+                    .bind(values.at)
+                    .bind(values.expires_in)
+                    .bind(values.tag)
+                    .bind(values.max_attempts)
+                    .bind(values.key)
+                    .bind(values.key_for)
+                    .bind(values.trace_context)
+                    .persistent(false)
+                    .fetch_one(self)
+                    .await
+            }
+
+            async fn gives_row(
+                self,
+                sql: &'static str,
+                ids: [i64; 1],
+                generation: i64,
+            ) -> Result<bool, Self::Error> {
+                let query = $sqlx::query(sql).bind(&ids[..]).bind(generation).persistent(false);
+                Ok(query.fetch_optional(self).await?.is_some())
+            }
+        }
+
+        impl crate::error::DriverError for $sqlx::Error {
+            fn reply(&self) -> Option<crate::error::Reply<'_>> {
+                let said = self.as_database_error()?;
+                let said = said.try_downcast_ref::<$sqlx::postgres::PgDatabaseError>()?;
+                Some(crate::error::Reply {
+                    code: said.code(),
+                    message: said.message(),
+                    hint: said.hint(),
+                })
+            }
+        }
+    };
+}
+
+pub(super) use sqlx_driver;

@@ -1,0 +1,222 @@
+//! Cursors: where a worker continues to read in each priority of a queue, and how far each read
+//! reaches.
+//!
+//! # What is true
+//! - A claim begins just after the last job that this worker claimed in a priority, so it never reads
+//!   past the dead rows of finished jobs again. That keeps claims fast while an old transaction keeps
+//!   vacuum from removing them. An idle worker begins a little before now instead: everything due
+//!   before that was examined.
+//! - Jobs may appear *before* a cursor: a producer committed late, a job was released, or a row was
+//!   locked when this worker passed it. A scan from the start finds them. A busy worker scans every
+//!   100 ms.
+//! - Scans that find nothing take at most 1 % of the time, and so do reads of priorities without a
+//!   cursor. Both wait at most a minute, because a slow read may have been an exception. Reads that find
+//!   jobs are not delayed.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::claim::ClaimedJob;
+use super::moment::Moment;
+
+/// Time between two scans while jobs are found.
+const SCAN_EVERY: Duration = Duration::from_millis(100);
+/// The longest wait for a scan, however slow the last one was.
+const SCAN_AFTER: Duration = Duration::from_secs(60);
+/// The pause after a read that found nothing, as a multiple of the time that it took the server.
+const SHARE: u32 = 100;
+/// Reads faster than this need no pause.
+const QUICK: Duration = Duration::from_millis(1);
+/// How far before now an idle worker begins. A scan finds jobs of producers that commit later than
+/// this.
+const LONGEST_LOOK_BACK: Duration = Duration::from_secs(10);
+const SHORTEST_LOOK_BACK: Duration = Duration::from_millis(100);
+/// The most priorities with a cursor. The others are found between them, and read from their start.
+const REMEMBERED: usize = 256;
+
+/// Deferred jobs have their priority plus this. See `leasehold.put_off`.
+pub(crate) const DEFERRED: i32 = 1_000_000;
+
+/// The position of a job in its priority.
+type Place = (Moment, i64);
+const START: Place = (Moment(i64::MIN), 0);
+
+/// How far a read reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reach {
+    /// After the cursors only.
+    Known,
+    /// After the cursors, and all of the priorities that have none.
+    Between,
+    /// Everything from the start.
+    Everything,
+}
+
+/// The result of one read, for the cursors.
+pub(crate) struct Read<'a> {
+    pub(crate) reach: Reach,
+    pub(crate) jobs: Vec<&'a ClaimedJob>,
+    /// Fewer jobs came than requested: everything due within reach was examined.
+    pub(crate) complete: bool,
+    /// The server's clock when it read; `None`: it did not read, because the queue is paused.
+    pub(crate) as_of: Option<Moment>,
+    /// How long the server took.
+    pub(crate) took: Duration,
+}
+
+#[derive(Debug)]
+struct Cursor {
+    after: Place,
+    /// It gave a job since the last scan began.
+    alive: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Cursors {
+    known: BTreeMap<i32, Cursor>,
+    look_back: Duration,
+    scan_at: Instant,
+    between_at: Instant,
+    /// How long a read took that found jobs. It is not part of the cost of a scan.
+    usual: Duration,
+    /// The poll interval of an idle worker.
+    poll: Duration,
+    /// Whether the last read that looked for deferred jobs found some.
+    pub(crate) put_off: bool,
+}
+
+impl Cursors {
+    pub(crate) fn new(poll: Duration) -> Self {
+        let now = Instant::now();
+        // Most jobs have priority 0: read it without looking for others.
+        let known = BTreeMap::from([(0, Cursor { after: START, alive: true })]);
+        Self {
+            known,
+            look_back: LONGEST_LOOK_BACK,
+            scan_at: now,
+            between_at: now,
+            usual: Duration::ZERO,
+            poll,
+            put_off: false,
+        }
+    }
+
+    /// Returns how far the next read may reach.
+    pub(crate) fn reach(&self, now: Instant) -> Reach {
+        if now >= self.scan_at {
+            Reach::Everything
+        } else if now >= self.between_at {
+            Reach::Between
+        } else {
+            Reach::Known
+        }
+    }
+
+    /// Returns the cursors of a read in the order of their priorities, from `first` on.
+    pub(crate) fn places(
+        &self,
+        reach: Reach,
+        first: i32,
+    ) -> impl Iterator<Item = (i32, Place)> + '_ {
+        let known = self.known.range(first..).filter(move |_| reach < Reach::Everything);
+        known.map(|(priority, cursor)| (*priority, cursor.after))
+    }
+
+    /// Returns how long to wait after a read that found nothing: until the next read that reaches
+    /// further, at most `idle`.
+    pub(crate) fn pause(&self, reach: Reach, now: Instant, idle: Duration) -> Duration {
+        let until = |at: Instant| at.saturating_duration_since(now);
+        match reach {
+            Reach::Everything => idle,
+            Reach::Between => idle.min(until(self.scan_at)),
+            Reach::Known => idle.min(until(self.scan_at)).min(until(self.between_at)),
+        }
+    }
+
+    /// Moves the cursors by the result of a read, and schedules the next scan.
+    pub(crate) fn took(&mut self, read: &Read<'_>) {
+        let now = Instant::now();
+        let cost = if read.jobs.is_empty() {
+            self.rest_after(read.reach, read.took, now);
+            read.took
+        } else {
+            read.took.saturating_sub(self.usual)
+        };
+        if read.reach == Reach::Everything {
+            self.scan_at = now + cost.saturating_mul(SHARE).clamp(SCAN_EVERY, SCAN_AFTER);
+            self.known.values_mut().for_each(|cursor| cursor.alive = false);
+        } else if !read.jobs.is_empty() {
+            self.usual = read.took;
+        }
+        self.advance(read);
+        if let (Some(as_of), true, true) = (read.as_of, read.complete, read.jobs.is_empty()) {
+            self.look_from(as_of);
+        }
+    }
+
+    /// Records a read without a reply. The next ones reach less far, so that the worker still claims if
+    /// a scan takes longer than a call may.
+    pub(crate) fn failed(&mut self, reach: Reach, took: Duration) {
+        let now = Instant::now();
+        self.rest_after(reach, took, now);
+        if reach == Reach::Everything {
+            self.scan_at = now + took.saturating_mul(SHARE).clamp(SCAN_EVERY, SCAN_AFTER);
+        }
+    }
+
+    /// Moves every cursor to a little before the server's clock.
+    pub(crate) fn look_from(&mut self, as_of: Moment) {
+        let back = i64::try_from(self.look_back.as_micros()).unwrap_or(i64::MAX);
+        let from = (Moment(as_of.0.saturating_sub(back)), 0);
+        self.known.values_mut().for_each(|cursor| cursor.after = from);
+    }
+
+    /// Delays reads beyond the cursors that find nothing, and shortens the look-back if even reads of
+    /// the cursors are slow.
+    fn rest_after(&mut self, reach: Reach, took: Duration, now: Instant) {
+        let slow = took > QUICK && took.saturating_mul(SHARE) > self.poll;
+        match reach {
+            Reach::Known if slow => {
+                self.look_back = (self.look_back / 2).max(SHORTEST_LOOK_BACK);
+            }
+            Reach::Known => self.look_back = (self.look_back * 2).min(LONGEST_LOOK_BACK),
+            Reach::Between if slow => {
+                self.between_at = now + took.saturating_mul(SHARE).min(SCAN_AFTER);
+            }
+            // The slow rows may be after the cursors. A read half-way to the next scan finds out.
+            Reach::Everything if slow => {
+                self.between_at = now + took.saturating_mul(SHARE / 2).min(SCAN_AFTER / 2);
+            }
+            Reach::Between | Reach::Everything => {
+                self.between_at = now;
+                self.look_back = (self.look_back * 2).min(LONGEST_LOOK_BACK);
+            }
+        }
+    }
+
+    /// Moves the cursor of each priority that gave jobs to its last one.
+    fn advance(&mut self, read: &Read<'_>) {
+        let mut last: BTreeMap<i32, Place> = BTreeMap::new();
+        for job in &read.jobs {
+            let place = (job.scheduled_at, job.id.0);
+            let furthest = last.entry(job.priority).or_insert(place);
+            *furthest = place.max(*furthest);
+        }
+        for (priority, place) in last {
+            let cursor = self.known.entry(priority).or_insert(Cursor { after: place, alive: true });
+            cursor.alive = true;
+            // A scan that hit its limit may have left jobs between its last one and the cursor.
+            let back = read.reach == Reach::Everything && !read.complete;
+            cursor.after = if back { place } else { place.max(cursor.after) };
+        }
+        while self.known.len() > REMEMBERED {
+            let idle = self.known.iter().rev().find(|(_, cursor)| !cursor.alive);
+            let Some((&priority, _)) = idle.or_else(|| self.known.last_key_value()) else { return };
+            self.known.remove(&priority);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "cursors_tests.rs"]
+mod tests;

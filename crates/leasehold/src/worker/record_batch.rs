@@ -1,0 +1,145 @@
+//! Records many ends of one lease in as few statements as the server allows.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Instant;
+
+use super::decisions::Decision;
+use super::finisher::{Finisher, Tries, intended};
+use crate::error::CallError;
+use crate::job::{Generation, JobId};
+use crate::queue::finish::{self, FinishState, Finished, Transition};
+
+/// Attempts of one generation that end the same way.
+struct Piece {
+    ends: Vec<Decision>,
+    /// Whether the server refused a batch with these before.
+    refused: bool,
+    /// Whether a try had no reply, so that a missing job may be one that this worker finished.
+    unsure: bool,
+}
+
+impl Finisher {
+    /// Completes or defers jobs of one generation, in as few statements as the server allows.
+    pub(super) async fn batch(&self, generation: Generation, ends: Vec<Decision>) {
+        let (count, began) = (ends.len(), Instant::now());
+        let completes = ends.first().is_some_and(|end| end.transition == Transition::Complete);
+        let mut tries = Tries::new();
+        let mut pieces = vec![Piece { ends, refused: false, unsure: false }];
+        while let Some(mut piece) = pieces.pop() {
+            let error = match self.send(generation, &piece.ends).await {
+                Ok(written) => {
+                    self.written(generation, piece, &written, &mut tries).await;
+                    continue;
+                }
+                Err(error) => error,
+            };
+            self.process.failed("finish", &error);
+            if error.is_permanent() {
+                match piece.ends.len() {
+                    0 | 1 if piece.refused => {
+                        for end in piece.ends {
+                            let why = end.transition.why().map(str::to_owned);
+                            self.fall_back(end, why.as_deref(), &error, &mut tries).await;
+                        }
+                        continue;
+                    }
+                    0 | 1 => piece.refused = true,
+                    many => {
+                        tracing::warn!(%error, %generation, jobs = many, "the server refused to record ends of attempts; trying fewer at a time");
+                        let rest = piece.ends.split_off(many / 2);
+                        let unsure = piece.unsure;
+                        pieces.push(Piece { ends: rest, refused: true, unsure });
+                        piece.refused = true;
+                    }
+                }
+                pieces.push(piece);
+            } else if error.was_refused() {
+                tracing::warn!(%error, %generation, jobs = piece.ends.len(), "ends of attempts could not be recorded; trying again");
+                match tries.again().await {
+                    true => pieces.push(piece),
+                    false => self.drop_ends(piece.ends, &error),
+                }
+            } else if let Some(held) =
+                self.after_no_reply(generation, piece, &error, &mut tries).await
+            {
+                pieces.push(held);
+            }
+        }
+        if completes {
+            self.process.completed(count, began.elapsed());
+        }
+    }
+
+    async fn send(&self, generation: Generation, ends: &[Decision]) -> Result<Vec<i64>, CallError> {
+        let off: Vec<finish::Off<'_>> = ends.iter().filter_map(off).collect();
+        if !off.is_empty() {
+            return finish::put_off(&self.link, &off, generation).await;
+        }
+        let ids: Vec<i64> = ends.iter().map(|end| end.attempt.job.id.0).collect();
+        finish::complete(&self.link, &ids, generation).await
+    }
+
+    /// Closes what one statement recorded. Jobs that it did not find were lost, unless an earlier try
+    /// without a reply has finished them.
+    async fn written(&self, generation: Generation, piece: Piece, done: &[i64], tries: &mut Tries) {
+        if done.len() == piece.ends.len() {
+            return self.close(piece.ends.into_iter().map(|end| {
+                let outcome = intended(&end.transition);
+                (end, outcome)
+            }));
+        }
+        let done: HashSet<i64> = done.iter().copied().collect();
+        let missing: Vec<i64> = piece
+            .ends
+            .iter()
+            .map(|end| end.attempt.job.id.0)
+            .filter(|id| !done.contains(id))
+            .collect();
+        let mut states = HashMap::new();
+        if piece.unsure {
+            states.extend(self.explain(&missing, generation, tries).await.unwrap_or_default());
+        }
+        self.close(piece.ends.into_iter().map(|end| {
+            let id = end.attempt.job.id;
+            let ours = done.contains(&id.0) || states.get(&id) == Some(&FinishState::Finished);
+            let outcome = if ours { intended(&end.transition) } else { Finished::Lost };
+            (end, outcome)
+        }));
+    }
+
+    /// Asks what became of a statement without a reply, and closes what it recorded. Returns the rest.
+    async fn after_no_reply(
+        &self,
+        generation: Generation,
+        piece: Piece,
+        error: &CallError,
+        tries: &mut Tries,
+    ) -> Option<Piece> {
+        let ids: Vec<i64> = piece.ends.iter().map(|end| end.attempt.job.id.0).collect();
+        tracing::warn!(%error, %generation, jobs = ids.len(), "a finish had no answer; asking what became of it");
+        let Some(states) = self.explain(&ids, generation, tries).await else {
+            self.drop_ends(piece.ends, error);
+            return None;
+        };
+        let states: HashMap<JobId, FinishState> = states.into_iter().collect();
+        let fate =
+            |end: &Decision| states.get(&end.attempt.job.id).copied().unwrap_or(FinishState::Lost);
+        let (held, over): (Vec<_>, Vec<_>) =
+            piece.ends.into_iter().partition(|end| fate(end) == FinishState::Held);
+        self.close(over.into_iter().map(|end| {
+            let ours = fate(&end) == FinishState::Finished;
+            let outcome = if ours { intended(&end.transition) } else { Finished::Lost };
+            (end, outcome)
+        }));
+        (!held.is_empty()).then_some(Piece { ends: held, refused: piece.refused, unsure: true })
+    }
+}
+
+fn off(end: &Decision) -> Option<finish::Off<'_>> {
+    match &end.transition {
+        Transition::Defer { wait, why, counted } => {
+            Some(finish::Off { id: end.attempt.job.id, wait: *wait, why, counted: *counted })
+        }
+        _ => None,
+    }
+}

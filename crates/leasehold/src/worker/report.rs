@@ -1,0 +1,84 @@
+//! The log lines about how attempts ended.
+
+use std::time::Duration;
+
+use super::context::Attempt;
+use super::run::span;
+use crate::error::CallError;
+use crate::error_text::one_line;
+use crate::job::{Generation, JobId};
+use crate::queue::finish::Finished;
+
+/// Logs that an attempt failed and what follows: a warning while attempts are left, an error at the
+/// end. `cause`: why the job is dead although attempts are left.
+pub(super) fn failed(
+    attempt: &Attempt,
+    outcome: Finished,
+    next_in: Option<Duration>,
+    cause: Option<&str>,
+    why: &str,
+) {
+    let (which, why) = (which_attempt(attempt), one_line(why));
+    span(attempt).in_scope(|| match outcome {
+        Finished::Retried => {
+            let wait = next_in.map_or_else(|| "a moment".to_owned(), length);
+            tracing::warn!("{which} failed, next in {wait}: {why}");
+        }
+        Finished::Buried => match cause {
+            Some(cause) => tracing::error!("{which}: {cause}, the job is dead: {why}"),
+            None => tracing::error!("{which} failed, the job is dead: {why}"),
+        },
+        Finished::Cancelled => tracing::info!("{which} ended, the job is cancelled: {why}"),
+        _ => {}
+    });
+}
+
+/// Logs that the result of a handler is lost because another worker may hold the job.
+pub(super) fn lost(job: JobId, generation: Generation) {
+    tracing::warn!(job.id = job.0, %generation, "the lease was lost; the result was dropped");
+}
+
+/// Logs that nothing about the end of an attempt could be stored.
+pub(super) fn dropped(attempt: &Attempt, error: &CallError) {
+    let error = one_line(&error.to_string());
+    span(attempt).in_scope(|| {
+        tracing::error!(
+            generation = %attempt.job.generation,
+            "the end of the attempt cannot be recorded and is dropped; the job comes back when its \
+             lease runs out: {error}"
+        );
+    });
+}
+
+fn which_attempt(attempt: &Attempt) -> String {
+    let (number, most) = (attempt.job.attempts, attempt.job.max_attempts);
+    // Deferred jobs have no last attempt.
+    if most == i32::MAX {
+        format!("attempt {number}")
+    } else {
+        format!("attempt {number} of {most}")
+    }
+}
+
+/// Formats a wait in its largest unit: `0.8 s`, `4 s`, `12 min`, `3 h`.
+fn length(wait: Duration) -> String {
+    let seconds = wait.as_secs_f64();
+    match seconds {
+        ..1.0 => format!("{seconds:.1} s"),
+        ..100.0 => format!("{seconds:.0} s"),
+        ..6000.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.0} h", seconds / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_shown_in_their_largest_unit() {
+        let shown = [0.25, 4.2, 99.0, 720.0, 10_800.0]
+            .map(|seconds| length(Duration::from_secs_f64(seconds)));
+        assert_eq!(shown, ["0.2 s", "4 s", "99 s", "12 min", "3 h"]);
+    }
+}

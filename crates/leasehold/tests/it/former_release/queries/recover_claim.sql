@@ -1,0 +1,5 @@
+-- Finds the jobs of a claim whose reply never came.
+select id, name, kwargs, priority, scheduled_at, attempts, max_attempts, lost_count, lease_generation,
+       tag, enqueued_at, idempotency_key, trace_context,
+       extract(epoch from run_limit)::float8, extract(epoch from lease)::float8, max_lost
+  from leasehold.recover_claim($1, $2)

@@ -1,0 +1,202 @@
+//! What operators do: cancel, promote, redrive, pause. And how that meets what workers do.
+
+use crate::sql::{Sql, all, blocked, claim, joined, one, pid, run};
+
+#[tokio::test]
+async fn cancel_ends_a_waiting_job_at_once_and_asks_a_running_one() {
+    let sql = Sql::new().await;
+    let ids = sql.enqueue(2).await;
+    let held = claim(&sql.client, "w", 1).await;
+    assert_eq!(held.ids, [ids[0]]);
+    let cancel = "select leasehold.cancel($1, 'ann', 'not wanted')";
+    assert_eq!(sql.one::<String>(cancel, &[&ids[1]]).await, "cancelled");
+    assert_eq!(sql.one::<String>(cancel, &[&ids[0]]).await, "requested");
+    assert_eq!(
+        (sql.status(ids[0]).await, sql.status(ids[1]).await),
+        ("processing".into(), "cancelled".into())
+    );
+    let asked: Vec<i64> = all(&sql.client, "select leasehold.cancel_requests($1)", &[&ids]).await;
+    assert_eq!(asked, [ids[0]]);
+    let ended = "select leasehold.finish_cancelled($1, $2, 'stopped half-way')";
+    assert!(sql.one::<bool>(ended, &[&ids[0], &held.generation]).await);
+    assert_eq!(sql.status(ids[0]).await, "cancelled");
+    assert_eq!(sql.one::<String>(cancel, &[&ids[0]]).await, "gone");
+    let notes: Vec<String> =
+        all(&sql.client, "select note from leasehold.finished_job order by id", &[]).await;
+    assert_eq!(notes, ["stopped half-way", "not wanted"]);
+    let audit: Vec<String> =
+        all(&sql.client, "select actor || ' ' || detail from leasehold.audit", &[]).await;
+    assert_eq!(audit, ["ann cancelled: not wanted", "ann requested: not wanted"]);
+}
+
+#[tokio::test]
+async fn a19_the_owner_of_a_job_decides_how_it_ends() {
+    let sql = Sql::new().await;
+    for (finish, end) in [
+        ("select leasehold.complete($1::bigint, $2)::text", "done"),
+        ("select leasehold.fail($1::bigint, $2, 'no')", "cancelled"),
+        ("select leasehold.snooze($1::bigint, $2, '1 day')::text", "cancelled"),
+        ("select leasehold.release(array[$1::bigint], $2)::text", "cancelled"),
+        ("select leasehold.finish_cancelled($1::bigint, $2)::text", "cancelled"),
+        ("select leasehold.bury($1::bigint, $2, 'useless')::text", "dead_letter"),
+    ] {
+        let (id, generation) = sql.running().await;
+        assert_eq!(
+            sql.one::<String>("select leasehold.cancel($1, 'ann')", &[&id]).await,
+            "requested"
+        );
+        sql.client.query(finish, &[&id, &generation]).await.unwrap();
+        assert_eq!(sql.status(id).await, end, "{finish}");
+        let live: i64 =
+            sql.one("select count(*) from leasehold.lease where ended_at is null", &[]).await;
+        assert_eq!(live, 0, "{finish}");
+    }
+}
+
+#[tokio::test]
+async fn a19_a_request_that_comes_during_a_snooze_is_not_forgotten() {
+    for finish in
+        ["select leasehold.snooze(%, '1 day')::text", "select leasehold.release(array[%])::text"]
+    {
+        let sql = Sql::new().await;
+        let (id, generation) = sql.running().await;
+        let (person, worker) = (sql.actor().await, sql.actor().await);
+        run(&person, "begin").await;
+        assert_eq!(
+            one::<String>(&person, "select leasehold.cancel($1, 'ann')", &[&id]).await,
+            "requested"
+        );
+        let pid = pid(&worker).await;
+        let finish = finish
+            .replace("array[%]", &format!("array[{id}::bigint], {generation}"))
+            .replace('%', &format!("{id}, {generation}"));
+        let finishing = tokio::spawn(async move { worker.query(&finish, &[]).await.is_ok() });
+        blocked(&sql.client, pid).await;
+        run(&person, "commit").await;
+        assert!(joined(finishing).await);
+        assert_eq!(
+            sql.status(id).await,
+            "cancelled",
+            "told that it was cancelled, it would have run again"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a21_redrive_moves_dead_jobs_and_no_others() {
+    let sql = Sql::new().await;
+    let (id, generation) = sql.running().await;
+    let redrive = "select count(*) from leasehold.redrive(array[$1::bigint], 'ann')";
+    assert_eq!(sql.one::<i64>(redrive, &[&id]).await, 0, "it runs");
+    assert_eq!(sql.status(id).await, "processing");
+    sql.run(&format!("select leasehold.bury({id}, {generation}, 'useless')")).await;
+    assert_eq!(sql.one::<i64>(redrive, &[&id]).await, 1);
+    assert_eq!(sql.one::<i64>(redrive, &[&id]).await, 0, "it waits");
+    assert_eq!(sql.status(id).await, "pending");
+    let life: bool = sql
+        .one(
+            "select attempts = 0 and lost_count = 0 and last_error = 'useless' from leasehold.job",
+            &[],
+        )
+        .await;
+    assert!(life, "a new life that remembers why it died");
+    let next = claim(&sql.client, "w", 1).await;
+    assert!(next.ids == [id] && next.generation > generation);
+    sql.run(&format!("select leasehold.complete({id}::bigint, {})", next.generation)).await;
+    assert_eq!(sql.one::<i64>(redrive, &[&id]).await, 0, "it is done");
+    let noted: i64 =
+        sql.one("select count(*) from leasehold.audit where action = 'redrive'", &[]).await;
+    assert_eq!(noted, 1);
+}
+
+#[tokio::test]
+async fn a22_prune_and_redrive_share_a_dead_job_without_losing_or_doubling_it() {
+    for prune_first in [true, false] {
+        let sql = Sql::new().await;
+        let (id, generation) = sql.running().await;
+        sql.run(&format!("select leasehold.bury({id}, {generation}, 'useless')")).await;
+        sql.run("update leasehold.dead_job set died_at = now() - interval '9 days'").await;
+        let prune = "select dead from leasehold.prune(dead_for => '7 days')";
+        let redrive = format!("select count(*) from leasehold.redrive(array[{id}::bigint], 'ann')");
+        let first = sql.actor().await;
+        run(&first, "begin").await;
+        if prune_first {
+            assert_eq!(one::<i32>(&first, prune, &[]).await, 1);
+            let second = sql.actor().await;
+            let pid = pid(&second).await;
+            let second = tokio::spawn(async move { one::<i64>(&second, &redrive, &[]).await });
+            blocked(&sql.client, pid).await;
+            run(&first, "commit").await;
+            assert_eq!(joined(second).await, 0, "gone, and it says so");
+            assert_eq!(sql.status(id).await, "gone");
+        } else {
+            assert_eq!(one::<i64>(&first, &redrive, &[]).await, 1);
+            assert_eq!(sql.one::<i32>(prune, &[]).await, 0, "prune leaves what someone works on");
+            run(&first, "commit").await;
+            assert_eq!(sql.status(id).await, "pending");
+        }
+        // A late finish from before the burial finds nothing in either case.
+        let late: bool =
+            sql.one("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await;
+        assert!(!late);
+    }
+}
+
+#[tokio::test]
+async fn a22_prune_keeps_the_leases_that_are_asked_about() {
+    let sql = Sql::new().await;
+    let (id, generation) = sql.running().await;
+    let (held, _) = sql.running().await;
+    assert!(
+        sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await
+    );
+    let prune = "select leases from leasehold.prune()";
+    let explain = "select state from leasehold.explain_finish(array[$1::bigint], $2)";
+    assert_eq!(sql.one::<i32>(prune, &[]).await, 0, "ended just now");
+    assert_eq!(sql.one::<String>(explain, &[&id, &generation]).await, "finished");
+    sql.run(
+        "update leasehold.lease set ended_at = ended_at - interval '3 minutes', \
+             lease_expires_at = lease_expires_at - interval '3 minutes'",
+    )
+    .await;
+    assert_eq!(sql.one::<i32>(prune, &[]).await, 1, "and never one that holds a job");
+    assert_eq!(
+        sql.one::<String>(explain, &[&id, &generation]).await,
+        "lost",
+        "nobody knows any more"
+    );
+    assert_eq!(sql.status(held).await, "processing");
+}
+
+#[tokio::test]
+async fn only_the_holder_is_told_that_its_finish_was_written() {
+    let sql = Sql::new().await;
+    let (id, generation) = sql.running().await;
+    let stranger = sql.running().await.1;
+    sql.run(&format!("select leasehold.complete({id}::bigint, {generation})")).await;
+    let explain = "select state from leasehold.explain_finish(array[$1::bigint], $2)";
+    assert_eq!(sql.one::<String>(explain, &[&id, &generation]).await, "finished");
+    assert_eq!(
+        sql.one::<String>(explain, &[&id, &stranger]).await,
+        "lost",
+        "its lease never held the job"
+    );
+}
+
+#[tokio::test]
+async fn promote_makes_waiting_jobs_due_and_touches_no_others() {
+    let sql = Sql::new().await;
+    let later: i64 = sql
+        .one("select job_id from leasehold.enqueue('note', scheduled_at => now() + interval '1 day')", &[])
+        .await;
+    let (running, _) = sql.running().await;
+    sql.run("update leasehold.job set scheduled_at = now() + interval '1 hour' where held").await;
+    let moved: Vec<i64> = all(
+        &sql.client,
+        "select leasehold.promote(array[$1, $2]::bigint[], 'ann')",
+        &[&later, &running],
+    )
+    .await;
+    assert_eq!(moved, [later]);
+    assert_eq!(claim(&sql.client, "w", 5).await.ids, [later]);
+}

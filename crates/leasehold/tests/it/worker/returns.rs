@@ -1,0 +1,143 @@
+//! What handlers may return: every usual result type, with `?` on every usual error.
+
+use std::error::Error;
+
+use leasehold::{Draft, Enqueue, JobResult, Outcome};
+use leasehold_testing::TestDatabase;
+use serde::{Deserialize, Serialize};
+
+use crate::rig::{count, run};
+use crate::support::engine;
+
+macro_rules! kinds {
+    ($($kind:ident $name:literal),*) => {
+        $(#[derive(Clone, Debug, leasehold::Job, Serialize, Deserialize)]
+        #[job(name = $name)]
+        struct $kind;)*
+    };
+}
+kinds!(Anyhow "anyhow", Eyre "eyre", Boxed "boxed", Own "own", Unit "unit", Says "says", Ours "ours", Text "text");
+
+#[derive(Debug, thiserror::Error)]
+#[error("the letter was not sent")]
+struct NotSent(#[source] std::io::Error);
+
+fn busy() -> std::io::Error {
+    std::io::Error::other("line busy")
+}
+
+async fn by_anyhow(_: Anyhow) -> anyhow::Result<()> {
+    Err(anyhow::Error::new(busy()).context("by anyhow"))
+}
+
+async fn by_eyre(_: Eyre) -> eyre::Result<()> {
+    Err(eyre::Report::new(busy()).wrap_err("by eyre"))
+}
+
+async fn by_box(_: Boxed) -> Result<(), Box<dyn Error + Send + Sync>> {
+    Err(busy())?
+}
+
+async fn by_own_error(_: Own) -> Result<(), NotSent> {
+    Err(NotSent(busy()))
+}
+
+async fn by_unit(_: Unit) {}
+
+async fn by_outcome(_: Says) -> Outcome {
+    Outcome::Cancel("not wanted".into())
+}
+
+/// `?` on each of them in one handler.
+async fn by_ours(_: Ours) -> JobResult {
+    by_own_error(Own).await.or(Ok::<(), NotSent>(()))?;
+    by_text(Text).await.or(Ok::<Outcome, String>(Outcome::Done))?;
+    by_eyre(Eyre).await.or(Ok::<(), eyre::Report>(()))?;
+    by_box(Boxed).await.or(Ok::<(), Box<dyn Error + Send + Sync>>(()))?;
+    by_anyhow(Anyhow).await?;
+    Ok(Outcome::Done)
+}
+
+async fn by_text(_: Text) -> Result<Outcome, String> {
+    Err("no letter".to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn handlers_return_every_usual_result_and_keep_the_causes_of_errors() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    let worker = engine
+        .worker()
+        .queue("default", 8)
+        .handle(by_anyhow)
+        .handle(by_eyre)
+        .handle(by_box)
+        .handle(by_own_error)
+        .handle(by_unit)
+        .handle(by_outcome)
+        .handle(by_ours)
+        .handle(by_text)
+        .handle_untyped("untyped", |_| by_anyhow(Anyhow));
+    let mut worker = run(worker);
+    Anyhow.enqueue(&engine).await.expect("enqueued");
+    Eyre.enqueue(&engine).await.expect("enqueued");
+    Boxed.enqueue(&engine).await.expect("enqueued");
+    Own.enqueue(&engine).await.expect("enqueued");
+    Unit.enqueue(&engine).await.expect("enqueued");
+    Says.enqueue(&engine).await.expect("enqueued");
+    Ours.enqueue(&engine).await.expect("enqueued");
+    Text.enqueue(&engine).await.expect("enqueued");
+    let untyped = Draft::untyped("untyped", &serde_json::json!({})).expect("a draft");
+    untyped.enqueue(&engine).await.expect("enqueued");
+    worker.finished(9).await;
+    worker.stop().await;
+    for (name, text) in [
+        ("anyhow", "by anyhow: line busy"),
+        ("eyre", "by eyre: line busy"),
+        ("boxed", "line busy"),
+        ("own", "the letter was not sent: line busy"),
+        ("ours", "by anyhow: line busy"),
+        ("text", "no letter"),
+        ("untyped", "by anyhow: line busy"),
+    ] {
+        let failed = format!(
+            "select count(*) from leasehold.job where name = '{name}' and last_error = '{text}'"
+        );
+        assert_eq!(count(&client, &failed).await, 1, "{name}");
+    }
+    let ended = "select count(*) from leasehold.finished_job \
+                 where (name, outcome) in (('unit', 'completed'), ('says', 'cancelled'))";
+    assert_eq!(count(&client, ended).await, 2);
+}
+
+#[tokio::test]
+async fn worker_with_two_handlers_for_a_name_does_not_start() {
+    let database = TestDatabase::new().await;
+    let engine = engine(&database).await;
+    let worker = engine.worker().queue("default", 1).handle(by_unit).handle(async |_: Unit| {});
+    let error = worker.run_until(async {}).await.expect_err("refused").to_string();
+    assert!(error.contains("\"unit\" has two handlers"), "{error}");
+}
+
+#[tokio::test]
+async fn future_of_a_worker_takes_little_of_its_callers_stack() {
+    let database = TestDatabase::new().await;
+    let engine = engine(&database).await;
+    let worker = || engine.worker().queue("default", 1).handle(by_unit);
+    let sizes = [
+        size_of_val(&worker().run_until(std::future::pending::<()>())),
+        size_of_val(&worker().run_until_signal()),
+        size_of_val(&worker().run_until_idle()),
+    ];
+    assert!(sizes.iter().all(|bytes| *bytes < 8192), "{sizes:?} bytes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn run_until_takes_a_stop_that_returns_a_result() {
+    let database = TestDatabase::new().await;
+    let engine = engine(&database).await;
+    let worker = engine.worker().queue("default", 1).handle(by_unit);
+    // As `tokio::signal::ctrl_c()` does.
+    let stop = async { Ok::<(), std::io::Error>(()) };
+    worker.run_until(stop).await.expect("a worker");
+}
