@@ -1,4 +1,4 @@
-//! Answers that every service gives.
+//! Responses that every service uses.
 
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -7,14 +7,14 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use crate::assets::{Asset, CACHE_CONTROL};
-use crate::failures::Failing;
+use crate::failures::IntoProblem;
 use crate::headers::{HTML, JSON, NO_STORE, PAGE_CSP, TEXT};
 
 fn answer(status: StatusCode, kind: HeaderValue, keep: HeaderValue, body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let map = response.headers_mut();
-    // A page has about as many in the end.
+    // A page ends up with about this many headers.
     map.reserve(12);
     map.insert(header::CONTENT_TYPE, kind);
     map.insert(header::CACHE_CONTROL, keep);
@@ -25,7 +25,7 @@ pub fn plain(text: impl Into<Body>) -> Response {
     answer(StatusCode::OK, TEXT, NO_STORE, text.into())
 }
 
-/// Nothing but a status.
+/// Returns a response with a status and no body.
 pub fn empty(status: StatusCode) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
@@ -33,14 +33,14 @@ pub fn empty(status: StatusCode) -> Response {
     response
 }
 
-/// Leads a browser elsewhere after a form.
+/// Redirects the browser after it sent a form (303).
 pub fn go_to(place: HeaderValue) -> Response {
     let mut response = empty(StatusCode::SEE_OTHER);
     response.headers_mut().insert(header::LOCATION, place);
     response
 }
 
-pub fn json<F: Failing>(status: StatusCode, value: &impl Serialize) -> Result<Response, F> {
+pub fn json<F: IntoProblem>(status: StatusCode, value: &impl Serialize) -> Result<Response, F> {
     let body = serde_json::to_vec(value).map_err(|error| {
         tracing::error!(%error, "an answer could not be written");
         F::broken()
@@ -48,14 +48,14 @@ pub fn json<F: Failing>(status: StatusCode, value: &impl Serialize) -> Result<Re
     Ok(answer(status, JSON, NO_STORE, Body::from(body)))
 }
 
-/// A page of our own, under its policy.
+/// Returns one of our own pages, under [`PAGE_CSP`].
 pub fn page(page: impl Into<Bytes>, keep: HeaderValue) -> Response {
     let mut response = answer(StatusCode::OK, HTML, keep, Body::from(page.into()));
     response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, PAGE_CSP);
     response
 }
 
-/// A file under a name that changes with its bytes.
+/// Returns a file whose name changes with its bytes, so that browsers may cache it for good.
 pub fn asset(asset: Asset) -> Response {
     let kind = HeaderValue::from_static(asset.content_type);
     let keep = HeaderValue::from_static(CACHE_CONTROL);
@@ -77,7 +77,7 @@ pub fn health(healthy: bool) -> Response {
     answer(status, TEXT, NO_STORE, Body::from(text))
 }
 
-/// `GET /robots.txt`: links are secrets, and search engines have no business with them.
+/// `GET /robots.txt`: links are secrets, so search engines must not index them.
 pub async fn robots() -> Response {
     plain("User-agent: *\nAllow: /$\nDisallow: /\n")
 }

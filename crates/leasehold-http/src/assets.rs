@@ -11,7 +11,7 @@
 
 use sha2::{Digest, Sha256};
 
-/// For answers that carry an asset.
+/// `Cache-Control` of a response that carries an asset.
 pub const CACHE_CONTROL: &str = "public, max-age=31536000, immutable";
 
 pub const CSS: &str = "text/css; charset=utf-8";
@@ -26,9 +26,9 @@ pub struct Asset {
 }
 
 struct Named {
-    /// As the sources call it: `paste.css`.
+    /// The name in the sources: `paste.css`.
     plain: &'static str,
-    /// As the pages call it: `/assets/paste.0123456789abcdef.css`.
+    /// The name in pages: `/assets/paste.0123456789abcdef.css`.
     href: String,
     asset: Asset,
 }
@@ -40,7 +40,7 @@ pub struct Assets {
 }
 
 impl Assets {
-    /// No files yet; they will be below `place`, such as `/assets/`.
+    /// Creates an empty set of files, served below `place`, such as `/assets/`.
     pub fn at(place: &'static str) -> Self {
         Self { place, files: Vec::new() }
     }
@@ -60,23 +60,23 @@ impl Assets {
         self
     }
 
-    /// The file with this hashed name: what follows the place in the URL.
+    /// Returns the file with this hashed name: the part of the URL after `place`.
     pub fn find(&self, name: &str) -> Option<Asset> {
         let found = self.files.iter().find(|a| a.href.strip_prefix(self.place) == Some(name))?;
         Some(found.asset)
     }
 
-    /// Where pages find the file that the sources call `name`. Empty when there is none.
+    /// Returns the URL of the file that the sources call `name`, or an empty string if there is none.
     pub fn href(&self, name: &str) -> &str {
         self.files.iter().find(|a| a.plain == name).map_or("", |a| a.href.as_str())
     }
 
-    /// Every file with the name that the sources call it.
+    /// Returns every file with its name in the sources.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, Asset)> {
         self.files.iter().map(|named| (named.plain, named.asset))
     }
 
-    /// The files that name another host, or that would fetch something by themselves. For tests: there
+    /// Returns the files that name another host or load something by themselves. For tests: there
     /// must be none.
     pub fn strangers(&self) -> Vec<&'static str> {
         let names_another = |asset: &Asset| {

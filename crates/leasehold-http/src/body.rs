@@ -1,19 +1,19 @@
-//! Receiving bodies: never more than the limit, never longer than allowed, never more at once than
+//! Receives bodies: never more than the limit, never longer than allowed, never more at once than
 //! fits into memory.
 //!
 //! # What is true
-//! - Bodies are counted while they arrive; what a header says about the length is only believed when
-//!   it is too much.
-//! - Nothing is unpacked: a compressed body is refused, so that a small one cannot become a large one.
+//! - Bodies are counted while they arrive. `Content-Length` is only used to refuse a body early.
+//! - Nothing is decompressed: a compressed body is refused, so that a small one cannot expand into a
+//!   large one.
 
 use std::error::Error;
-use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+pub use crate::budget::{Budget, Held, Share, keep};
 
 /// Why a body was not received.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ pub enum BodyError {
     /// It did not arrive in time.
     #[error("the body did not arrive in time")]
     TooSlow,
-    /// As much is being received as fits into memory.
+    /// The memory for bodies is used up.
     #[error("too much is being received at once")]
     Busy,
     #[error("the body is compressed")]
@@ -32,45 +32,26 @@ pub enum BodyError {
     Broken,
 }
 
-/// Memory is handed out in pieces of this size.
-const PIECE: usize = 16 * 1024;
-
-/// Memory for bodies that are being received, shared by all connections.
-#[derive(Clone)]
-pub struct Budget(Arc<Semaphore>);
-
-/// A body and the memory that it holds on to.
+/// A body and the memory that is reserved for it.
 pub struct Taken {
     pub bytes: Bytes,
     pub held: Held,
 }
 
-/// Goes back to the budget when it is dropped.
-#[derive(Default)]
-pub struct Held(Option<OwnedSemaphorePermit>);
-
 impl Budget {
-    pub fn new(bytes: usize) -> Self {
-        Self(Arc::new(Semaphore::new((bytes / PIECE).clamp(1, Semaphore::MAX_PERMITS))))
+    /// Receives a body of at most `limit` bytes without counting it against a client: for small
+    /// bodies.
+    pub async fn read(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+        limit: usize,
+    ) -> Result<Taken, BodyError> {
+        self.of(None).read(headers, body, limit).await
     }
+}
 
-    /// Makes sure that so many bytes are held.
-    fn grow(&self, held: &mut Held, bytes: usize) -> Result<(), BodyError> {
-        let has = held.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let missing = bytes.div_ceil(PIECE).saturating_sub(has);
-        if missing == 0 {
-            return Ok(());
-        }
-        let missing = u32::try_from(missing).map_err(|_| BodyError::Busy)?;
-        let more =
-            Arc::clone(&self.0).try_acquire_many_owned(missing).map_err(|_| BodyError::Busy)?;
-        match &mut held.0 {
-            Some(permit) => permit.merge(more),
-            none => *none = Some(more),
-        }
-        Ok(())
-    }
-
+impl Share {
     /// Receives a body of at most `limit` bytes.
     pub async fn read(
         &self,
@@ -121,7 +102,7 @@ fn refuse_packed(headers: &HeaderMap) -> Result<(), BodyError> {
     }
 }
 
-/// The body did not arrive in time; put into the error of a body by [`crate::server`].
+/// The error source that [`crate::server`] sets when a body does not arrive in time.
 #[derive(Debug, thiserror::Error)]
 #[error("the body did not arrive in time")]
 pub struct Late;
@@ -140,6 +121,7 @@ fn broken(error: &axum::Error) -> BodyError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::PIECE;
     use axum::http::HeaderValue;
 
     fn pieces(sizes: &[usize]) -> Body {

@@ -1,9 +1,9 @@
-//! Cookies and where a form came from: what a browser remembers for us, and for whom.
+//! Cookies, and which site a form came from.
 //!
 //! # What is true
 //! - Cookies are HttpOnly and SameSite=Strict: no script and no other site can use them.
-//! - A form counts only when our own page sent it. Browsers say where a request comes from in
-//!   `Sec-Fetch-Site`, and older ones in `Origin`.
+//! - A form is accepted only if our own page sent it. Browsers name the origin of a request in
+//!   `Sec-Fetch-Site`, older ones in `Origin`.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
@@ -11,12 +11,12 @@ use crate::headers::text;
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// The value of a cookie that the browser sent.
+/// Returns the value of a cookie that the browser sent.
 pub fn find<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     all(headers, name).next()
 }
 
-/// Every value that came by this name: another path may have written one, too.
+/// Returns every value of this name: a page under another path may have set one, too.
 pub fn all<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a str> {
     headers
         .get_all(header::COOKIE)
@@ -28,7 +28,7 @@ pub fn all<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a s
         .map(|(_, value)| value)
 }
 
-/// What `Set-Cookie` says.
+/// Returns the value of a `Set-Cookie` header.
 pub fn write(name: &str, value: &str, path: &str, seconds: u32, secure: bool) -> HeaderValue {
     let secure = if secure { "; Secure" } else { "" };
     text(&format!(
@@ -36,8 +36,8 @@ pub fn write(name: &str, value: &str, path: &str, seconds: u32, secure: bool) ->
     ))
 }
 
-/// False for a form that another site made the browser send. Programs send neither header and have
-/// no cookies that could be abused.
+/// Returns false for a form that another site made the browser send. Programs send neither header and
+/// have no cookies that could be abused.
 pub fn is_own_form(headers: &HeaderMap, base_url: &str) -> bool {
     if let Some(site) = headers.get(FETCH_SITE) {
         return matches!(site.as_bytes(), b"same-origin" | b"none");
@@ -48,11 +48,11 @@ pub fn is_own_form(headers: &HeaderMap, base_url: &str) -> bool {
     let named = origin.strip_prefix(b"https://").or(origin.strip_prefix(b"http://"));
     named.is_some() && named == host
         || origin == origin_of(base_url)
-        // Over plain http some browsers hide where they come from; what is left is SameSite.
+        // Over plain http some browsers send `null` as the origin; SameSite still protects.
         || origin == b"null" && !base_url.starts_with("https://")
 }
 
-/// Scheme and host of a URL.
+/// Returns the scheme and host of a URL.
 pub fn origin_of(url: &str) -> &[u8] {
     let start = url.find("://").map_or(0, |at| at + 3);
     let end = url.get(start..).and_then(|rest| rest.find('/')).map_or(url.len(), |at| start + at);

@@ -1,11 +1,11 @@
-//! Failures: each service has its own, and they are all told in the same way.
+//! Failures: each service has its own type, and all of them are reported in the same way.
 //!
 //! A handler returns its service's failure. It travels inside the response ([`carry`]) until
-//! [`crate::frame`] knows in which form the client reads, and [`answer`] writes it.
+//! [`crate::frame`] knows which format the client reads, and [`answer`] writes it.
 //!
 //! # What is true
 //! - Programs get problems as JSON, terminals plain text, browsers pages.
-//! - Clients are told what [`Failing::told`] says and nothing else; [`Failing::trouble`] is for the
+//! - Clients see what [`IntoProblem::told`] returns and nothing else; [`IntoProblem::trouble`] is for the
 //!   log.
 
 use std::borrow::Cow;
@@ -25,31 +25,31 @@ use crate::request::is_browser;
 
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// Why a request was not granted.
-pub trait Failing: Sized + Send + Sync + 'static {
-    /// The status and the words: one exhaustive match in each service.
-    fn told(&self) -> Told;
+/// Why a request failed.
+pub trait IntoProblem: Sized + Send + Sync + 'static {
+    /// Returns the status and the text: one exhaustive match per service.
+    fn problem(&self) -> ProblemDetails;
 
-    /// What people see.
-    fn page(told: &Told) -> Bytes;
+    /// Renders the page that browsers show.
+    fn page(told: &ProblemDetails) -> Bytes;
 
-    /// The answer took too long.
+    /// Returns the failure of a request that took too long.
     fn timed_out() -> Self;
 
-    /// A defect of ours; it was logged.
+    /// Returns the failure for a defect of ours, which was logged.
     fn broken() -> Self;
 
-    /// What operators are told and clients are not.
+    /// Returns details that operators find in the log and clients never see.
     fn trouble(&self) -> Option<&dyn Display> {
         None
     }
 
-    /// The form of an answer to this path, for a client with these headers.
-    fn face(path: &str, headers: &HeaderMap) -> Face {
-        Face::of(path, headers)
+    /// Returns the format of a response to this path, for a client with these headers.
+    fn format(path: &str, headers: &HeaderMap) -> ResponseFormat {
+        ResponseFormat::of(path, headers)
     }
 
-    /// Work that goes on when the client goes away: half of it must not be left behind.
+    /// Runs work to its end even if the client disconnects, so that it is never left half done.
     fn undisturbed<T, E>(
         work: impl Future<Output = Result<T, E>> + Send + 'static,
     ) -> impl Future<Output = Result<T, Self>> + Send
@@ -69,7 +69,7 @@ pub trait Failing: Sized + Send + Sync + 'static {
         }
     }
 
-    /// Writes the trouble into the log, if there is any.
+    /// Logs the trouble, if there is any.
     fn log(&self) {
         if let Some(error) = self.trouble() {
             tracing::warn!(%error, "a request was answered with 503");
@@ -77,20 +77,20 @@ pub trait Failing: Sized + Send + Sync + 'static {
     }
 }
 
-/// What the client is told.
+/// What the client sees of a failure.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct ProblemDetails {
     pub status: StatusCode,
-    /// A word for programs. It does not change.
+    /// An error code for programs. It never changes.
     pub code: &'static str,
-    /// A sentence for people: what is wrong, and what to do.
+    /// A sentence for users: what is wrong, and what to do.
     pub detail: Cow<'static, str>,
     pub retry_after: Option<Duration>,
-    /// The rest of the body is not wanted: the connection ends with the answer.
+    /// The rest of the body is not read: the connection closes after the response.
     pub closes: bool,
 }
 
-impl Told {
+impl ProblemDetails {
     pub fn new(
         status: StatusCode,
         code: &'static str,
@@ -99,7 +99,7 @@ impl Told {
         Self { status, code, detail: detail.into(), retry_after: None, closes: false }
     }
 
-    /// An error's own text, as a sentence.
+    /// Uses an error's own text, as a sentence.
     pub fn error(status: StatusCode, code: &'static str, error: &dyn Display) -> Self {
         Self::new(status, code, sentence(error))
     }
@@ -115,7 +115,7 @@ impl Told {
     }
 }
 
-/// An error's own text as a sentence: with a capital and a full stop.
+/// Returns an error's own text as a sentence: with a capital and a full stop.
 pub fn sentence(error: &dyn Display) -> String {
     let text = error.to_string();
     let mut characters = text.chars();
@@ -125,9 +125,9 @@ pub fn sentence(error: &dyn Display) -> String {
     }
 }
 
-/// In which form a client reads.
+/// The format in which a client reads failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Face {
+pub enum ResponseFormat {
     /// `application/problem+json`, under `/api`.
     Json,
     /// One line of plain text, for curl.
@@ -136,7 +136,7 @@ pub enum Face {
     Html,
 }
 
-impl Face {
+impl ResponseFormat {
     pub fn of(path: &str, headers: &HeaderMap) -> Self {
         if path.starts_with("/api/") || path == "/openapi.json" {
             Self::Json
@@ -161,7 +161,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    fn of(told: &Told) -> Self {
+    fn of(told: &ProblemDetails) -> Self {
         Self {
             r#type: "about:blank",
             title: told.status.canonical_reason().unwrap_or_default(),
@@ -181,37 +181,39 @@ impl<F> Clone for Travelling<F> {
     }
 }
 
-/// A response with the failure inside, for [`crate::frame`] to write.
-pub fn carry<F: Failing>(failure: F) -> Response {
+/// Returns a response that carries the failure, for [`crate::frame`] to write.
+pub fn carry<F: IntoProblem>(failure: F) -> Response {
     let mut response = Response::new(Body::empty());
-    *response.status_mut() = failure.told().status;
+    *response.status_mut() = failure.problem().status;
     response.extensions_mut().insert(Travelling(Arc::new(failure)));
     response
 }
 
 /// Takes the failure out of a response that carries one.
-pub(crate) fn carried<F: Failing>(response: &mut Response) -> Option<Arc<F>> {
+pub(crate) fn carried<F: IntoProblem>(response: &mut Response) -> Option<Arc<F>> {
     if response.status().is_success() {
         return None;
     }
     response.extensions_mut().remove::<Travelling<F>>().map(|travelling| travelling.0)
 }
 
-/// Writes a failure for whoever asked.
-pub(crate) fn answer<F: Failing>(failure: &F, face: Face) -> Response {
+/// Writes a failure in the client's format.
+pub(crate) fn answer<F: IntoProblem>(failure: &F, format: ResponseFormat) -> Response {
     failure.log();
-    let told = failure.told();
-    let (content_type, body) = match face {
-        Face::Json => (PROBLEM, serde_json::to_vec(&Problem::of(&told)).unwrap_or_default().into()),
-        Face::Text => (TEXT, Bytes::from(format!("{}\n", told.detail))),
-        Face::Html => (HTML, F::page(&told)),
+    let told = failure.problem();
+    let (content_type, body) = match format {
+        ResponseFormat::Json => {
+            (PROBLEM, serde_json::to_vec(&Problem::of(&told)).unwrap_or_default().into())
+        }
+        ResponseFormat::Text => (TEXT, Bytes::from(format!("{}\n", told.detail))),
+        ResponseFormat::Html => (HTML, F::page(&told)),
     };
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = told.status;
     let map = response.headers_mut();
     map.insert(header::CONTENT_TYPE, content_type);
     map.insert(header::CACHE_CONTROL, NO_STORE);
-    if face == Face::Html {
+    if format == ResponseFormat::Html {
         map.insert(header::CONTENT_SECURITY_POLICY, PAGE_CSP);
     }
     if let Some(after) = told.retry_after {
@@ -235,11 +237,11 @@ mod tests {
         let accepting =
             |value| HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static(value))]);
         let (browser, curl) = (accepting("text/html,application/xhtml+xml"), accepting("*/*"));
-        assert_eq!(Face::of("/x", &browser), Face::Html);
-        assert_eq!(Face::of("/x", &curl), Face::Text);
-        assert_eq!(Face::of("/x", &HeaderMap::new()), Face::Text);
-        assert_eq!(Face::of("/api/x", &browser), Face::Json);
-        assert_eq!(Face::of("/openapi.json", &browser), Face::Json);
+        assert_eq!(ResponseFormat::of("/x", &browser), ResponseFormat::Html);
+        assert_eq!(ResponseFormat::of("/x", &curl), ResponseFormat::Text);
+        assert_eq!(ResponseFormat::of("/x", &HeaderMap::new()), ResponseFormat::Text);
+        assert_eq!(ResponseFormat::of("/api/x", &browser), ResponseFormat::Json);
+        assert_eq!(ResponseFormat::of("/openapi.json", &browser), ResponseFormat::Json);
     }
 
     #[test]

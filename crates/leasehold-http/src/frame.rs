@@ -1,12 +1,12 @@
-//! What surrounds every answer: it comes in time, failures are in the form that the client reads, and
-//! a panic is a failure like any other.
+//! Wraps every request: it bounds the time, writes failures in the format that the client reads, and
+//! turns a panic into a failure.
 //!
 //! # What is true
-//! - A panic is a 500 for one request; the connection and the process go on.
-//! - [`crate::server`] says how long an answer may take; here is where it is said in the service's own
-//!   words that it took longer.
+//! - A panic becomes a 500 for one request; the connection and the process continue.
+//! - [`crate::server`] sets how long a response may take; this module reports the timeout as the
+//!   service's own failure.
 //!
-//! The guarding headers are the service's to add, last of all: see [`crate::headers::guard`].
+//! The service adds the security headers, last of all: see [`crate::headers::guard`].
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -16,19 +16,19 @@ use axum::middleware::Next;
 use axum::response::Response;
 use futures_util::FutureExt;
 
-use crate::failures::{Failing, answer, carried, carry};
+use crate::failures::{IntoProblem, answer, carried, carry};
 
-/// How long the answer to a request may take; [`crate::server`] puts it into every request.
+/// How long the response to a request may take; [`crate::server`] puts it into every request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience(pub Duration);
+pub(crate) struct RequestDeadline(pub Duration);
 
-/// The answer to a request, whatever becomes of it.
-pub async fn answered<F: Failing>(request: Request, next: Next) -> Response {
-    let face = F::face(request.uri().path(), request.headers());
-    let patience = request.extensions().get::<Patience>().copied();
+/// Returns the response to a request, even after a panic or a timeout.
+pub async fn answered<F: IntoProblem>(request: Request, next: Next) -> Response {
+    let format = F::format(request.uri().path(), request.headers());
+    let deadline = request.extensions().get::<RequestDeadline>().copied();
     let answering = AssertUnwindSafe(next.run(request)).catch_unwind();
-    let answered = match patience {
-        Some(Patience(time)) => tokio::time::timeout(time, answering).await,
+    let answered = match deadline {
+        Some(RequestDeadline(time)) => tokio::time::timeout(time, answering).await,
         None => Ok(answering.await),
     };
     let mut response = match answered {
@@ -41,8 +41,8 @@ pub async fn answered<F: Failing>(request: Request, next: Next) -> Response {
     };
     if let Some(failure) = carried::<F>(&mut response) {
         let said = std::mem::take(response.headers_mut());
-        response = answer(&*failure, face);
-        // Such as Allow.
+        response = answer(&*failure, format);
+        // Keep headers that the router set, such as Allow.
         for (name, value) in &said {
             response.headers_mut().entry(name).or_insert_with(|| value.clone());
         }

@@ -1,4 +1,4 @@
-//! Headers that guard: what a browser may do with an answer.
+//! Security headers: what a browser may do with a response.
 
 use std::time::Duration;
 
@@ -9,24 +9,25 @@ pub const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-
 pub const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 pub const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Our own pages: our own files, no other host, no frame around them.
+/// Policy of our own pages: our own files, no other host, no frame around them.
 pub const PAGE_CSP: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
      connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
 );
-/// Everything else.
+/// Policy of every other response.
 const NOTHING_CSP: HeaderValue =
     HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
 
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// Set to `true` on an answer that repeats an earlier one.
+/// Set to `true` on a response that repeats an earlier one.
 pub const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 const OPENER: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
-/// Who may load an answer; one that others may says so before [`guard`] sees it.
+/// Who may load a response. A response for other origins sets it before [`guard`] runs.
 pub const RESOURCE: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 const SAME_ORIGIN: HeaderValue = HeaderValue::from_static("same-origin");
 
-/// Every answer carries these. `secure`: people reach us by https, and shall not be led to http.
+/// Adds the headers of every response. `secure`: browsers reach us by https and must not fall back to
+/// http.
 pub fn guard(map: &mut HeaderMap, secure: bool) {
     if secure {
         let year = HeaderValue::from_static("max-age=31536000");
@@ -39,18 +40,18 @@ pub fn guard(map: &mut HeaderMap, secure: bool) {
     map.entry(header::CONTENT_SECURITY_POLICY).or_insert(NOTHING_CSP);
 }
 
-/// Whole seconds, rounded up, at least one.
+/// Returns whole seconds, rounded up, at least one.
 pub fn seconds_up(time: Duration) -> HeaderValue {
     let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
     HeaderValue::from(seconds.max(1))
 }
 
-/// A header of a text of our own. Characters that no header can hold make it empty.
+/// Returns a header value. Text with characters that no header can hold becomes empty.
 pub fn text(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static(""))
 }
 
-/// The media type of a body, without its parameters, in lower case.
+/// Returns the media type of a body, without its parameters, in lower case.
 pub fn media_type(headers: &HeaderMap) -> Option<String> {
     let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let kind = value.split(';').next().unwrap_or_default().trim();

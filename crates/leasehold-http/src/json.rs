@@ -4,27 +4,39 @@ use axum::body::Body;
 use axum::http::HeaderMap;
 use serde::de::DeserializeOwned;
 
-use crate::body::{BodyError, Budget, Held};
+use crate::body::{BodyError, Budget, Held, Share};
 use crate::headers::media_type;
 
-/// Characters of what the parser says.
+/// Most characters of the parser's message that the client sees.
 const LONGEST_REASON: usize = 400;
 
-/// Why a body of JSON was not taken.
+/// Why a body of JSON was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
     #[error("the body is not called JSON")]
     NotJson,
     #[error(transparent)]
     Body(#[from] BodyError),
-    /// A sentence for whoever sent it.
+    /// A sentence for the client.
     #[error("{0}")]
     Misfit(String),
 }
 
 impl Budget {
-    /// Receives an object of JSON, and the memory that it holds on to. Every body is flat, so that
-    /// depth is refused where it begins.
+    /// Receives a JSON object without counting it against a client: for small bodies.
+    pub async fn json<T: DeserializeOwned>(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+        limit: usize,
+    ) -> Result<(T, Held), JsonError> {
+        self.of(None).json(headers, body, limit).await
+    }
+}
+
+impl Share {
+    /// Receives a JSON object, and the memory that is reserved for it. Every body type is flat, so
+    /// nested JSON is refused at its first level.
     pub async fn json<T: DeserializeOwned>(
         &self,
         headers: &HeaderMap,
@@ -35,7 +47,7 @@ impl Budget {
             return Err(JsonError::NotJson);
         }
         let taken = self.read(headers, body, limit).await?;
-        // A list of the right length would be taken for the fields in their order.
+        // serde would read a list of the right length as the fields in their order.
         if taken.bytes.trim_ascii_start().first() != Some(&b'{') {
             return Err(misfit("send an object, {\"name\": value}"));
         }

@@ -1,21 +1,24 @@
-//! What the HTTP side of every service needs: none of it knows what the service is about.
+//! The HTTP side that all services share; it knows nothing about what a service does.
 //!
-//! In the order in which a request meets it:
-//! - [`server`] listens: connections are counted, and none of them can hold on for ever;
-//! - [`frame`] surrounds every answer: panics, slowness and [`failures`] are written for whoever asks;
-//! - [`limits`] counts requests for each client; [`request`] says what is asked, [`cookies`] whose
-//!   browser it is and whether a form is our own; [`body`] receives bodies within a budget, [`json`]
-//!   those of programs;
-//! - [`answers`] are those that every service gives, [`openapi`] describes them; [`headers`] guard
+//! In the order in which a request meets the modules:
+//! - [`server`] listens, counts connections, and closes those that stall;
+//! - [`frame`] wraps every request and writes panics, timeouts and [`failures`] in the client's
+//!   format;
+//! - [`limits`] counts requests per client; [`request`] reads path, query and token, [`cookies`] its
+//!   cookies and whether a form is our own; [`body`] receives bodies within a budget, [`json`] those
+//!   of programs;
+//! - [`answers`] are responses that every service uses, [`openapi`] describes them; [`headers`] limit
 //!   what a browser may do with one;
-//! - [`mod@page`] surrounds every page, [`look`] is how all of them look; [`assets`] are files inside
-//!   the executable.
+//! - [`mod@page`] wraps every page, [`look`] has the common styles; [`assets`] are files inside the
+//!   executable.
 
 #![forbid(unsafe_code)]
 
 pub mod answers;
 pub mod assets;
 pub mod body;
+mod budget;
+mod connections;
 pub mod cookies;
 pub mod failures;
 pub mod frame;
@@ -25,6 +28,6 @@ pub mod limits;
 pub mod look;
 pub mod openapi;
 pub mod page;
-mod patience;
 pub mod request;
 pub mod server;
+mod stall;

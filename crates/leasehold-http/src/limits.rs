@@ -1,16 +1,16 @@
-//! How much one client may ask for.
+//! Rate limits per client.
 //!
 //! # What is true
-//! - A client is an address: the peer's, or the one that our own proxies say. IPv6 clients are told
-//!   apart by their /64, because each of them has that many addresses for free.
-//! - Memory is bounded whatever comes: addresses fall into 2¹⁸ slots, and slots that have filled up
-//!   again are dropped from time to time. Two clients share a slot once in 262,144 pairs.
+//! - A client is an address: the peer's, or the one that our own proxies report. An IPv6 client is
+//!   its /64, because each client gets that many addresses for free.
+//! - Memory is bounded: addresses hash into 2¹⁸ slots, and slots whose quota has refilled are dropped
+//!   from time to time. One pair of clients in 262,144 shares a slot.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use axum::extract::ConnectInfo;
@@ -19,11 +19,11 @@ use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 
 const SLOTS: u64 = 1 << 18;
-/// Requests between two looks for slots that can go.
+/// Requests between two prunings of refilled slots.
 const PRUNE_EVERY: u32 = 1 << 16;
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// A client asks too often.
+/// A client sends too many requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many requests from one address")]
 pub struct TooMany {
@@ -31,11 +31,11 @@ pub struct TooMany {
     pub retry_after: Duration,
 }
 
-/// One kind of request, counted for each client.
+/// One kind of request, counted per client.
 pub struct Limit {
     limiter: Option<DefaultKeyedRateLimiter<u32>>,
     clock: DefaultClock,
-    /// Unknown outside, so that nobody can choose whose slot they share.
+    /// Random, so that a client cannot choose whose slot it shares.
     hasher: RandomState,
     seen: AtomicU32,
 }
@@ -55,7 +55,7 @@ impl Limit {
         }
     }
 
-    /// Counts a request, or refuses it and says when to come back.
+    /// Counts a request, or refuses it and returns how long to wait.
     pub fn admit(&self, client: Option<IpAddr>) -> Result<(), TooMany> {
         let (Some(limiter), Some(client)) = (&self.limiter, client) else { return Ok(()) };
         if self.seen.fetch_add(1, Ordering::Relaxed) % PRUNE_EVERY == PRUNE_EVERY - 1 {
@@ -74,8 +74,8 @@ impl Limit {
     }
 }
 
-/// The address that stands for a client.
-fn one_client(address: IpAddr) -> IpAddr {
+/// Returns the address that identifies a client: an IPv4 address, or an IPv6 /64.
+pub fn one_client(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         v4 @ IpAddr::V4(_) => v4,
         IpAddr::V6(v6) => {
@@ -85,18 +85,37 @@ fn one_client(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Whose request this is, behind so many proxies of ours. `None`: nobody knows, as in a test without
-/// a connection.
+/// Returns the client of a request behind `proxies` trusted proxies. `None`: unknown, as in a test
+/// without a connection.
 pub fn client(extensions: &Extensions, headers: &HeaderMap, proxies: usize) -> Option<IpAddr> {
     let peer = extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip());
     if proxies == 0 {
+        UNBELIEVED.see(headers);
         return peer;
     }
     forwarded(headers, proxies).or(peer)
 }
 
-/// Each proxy adds the address that it was called from at the end. Counted from the right, the
-/// address that our first proxy saw is the client's; what stands further left anybody can write.
+static UNBELIEVED: Unbelieved = Unbelieved(AtomicBool::new(false));
+
+/// Warns once when requests seem to come through a proxy that the settings do not name: all of its
+/// clients would share one client's limits.
+struct Unbelieved(AtomicBool);
+
+impl Unbelieved {
+    fn see(&self, headers: &HeaderMap) {
+        if headers.contains_key(FORWARDED_FOR) && !self.0.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "a request carries X-Forwarded-For, and trusted-proxies is 0: the header is \
+                 ignored. If a proxy of yours stands in front, all of its clients share the limits \
+                 of one address: set trusted-proxies to the number of proxies"
+            );
+        }
+    }
+}
+
+/// Each proxy appends the address that it was called from. Counted from the right, the address that
+/// our first proxy saw is the client's; a client can forge everything further left.
 fn forwarded(headers: &HeaderMap, proxies: usize) -> Option<IpAddr> {
     let mut found = None;
     let mut left = proxies;
@@ -175,6 +194,45 @@ mod tests {
             let _ = limit.admit(Some(IpAddr::from(number.to_be_bytes())));
         }
         assert!(limit.limiter.as_ref().is_some_and(|limiter| limiter.len() < 1000));
+    }
+
+    /// Counts log events.
+    struct Counting(std::sync::Arc<AtomicU32>);
+
+    impl tracing::Subscriber for Counting {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+        fn event(&self, _: &tracing::Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn enter(&self, _: &tracing::span::Id) {}
+
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    #[test]
+    fn h22_a_header_that_is_not_believed_is_warned_of_once() {
+        let (count, warning) = (std::sync::Arc::default(), Unbelieved(AtomicBool::new(false)));
+        let value = HeaderValue::from_static("192.0.2.7");
+        let headers = HeaderMap::from_iter([(FORWARDED_FOR, value)]);
+        tracing::subscriber::with_default(Counting(std::sync::Arc::clone(&count)), || {
+            warning.see(&HeaderMap::new());
+            assert_eq!(count.load(Ordering::Relaxed), 0);
+            warning.see(&headers);
+            warning.see(&headers);
+        });
+        assert_eq!(count.load(Ordering::Relaxed), 1);
     }
 
     #[test]

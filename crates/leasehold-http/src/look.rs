@@ -1,4 +1,4 @@
-//! How every page of ours looks: colours in pairs of light and dark, the frame, and the controls.
+//! The common look of our pages: colours in pairs of light and dark, the frame, and the controls.
 //!
 //! Services put these before their own rules and serve all of it as one file.
 
@@ -7,7 +7,7 @@ pub const FRAME_CSS: &str = include_str!("../assets/frame.css");
 /// Buttons, fields, boxes, dialogs.
 pub const CONTROLS_CSS: &str = include_str!("../assets/controls.css");
 
-/// The script that sets the theme that was chosen on the pages of this name, before anything is
+/// Returns the script that applies the theme chosen on the pages of this site, before anything is
 /// painted.
 pub fn theme_script(site: &str) -> String {
     include_str!("../assets/theme.js").replace("SITE", site)

@@ -1,12 +1,12 @@
-//! The description of an interface: what is added to what the types say.
+//! Adds to an OpenAPI document what the types cannot express.
 
 use serde_json::{Map, Value, json};
 
-/// What can go wrong with an operation (its path and method), beside 429 and 503, which every one can
-/// answer with.
+/// The error statuses of each operation (path and method), beside 429 and 503, which every operation
+/// can return.
 pub type Problems = [(&'static str, &'static str, &'static [u16])];
 
-/// Lists every status that an operation can answer with. `describe` has the words.
+/// Adds every error status that an operation can return. `describe` returns the text.
 pub fn add_problems(
     document: &mut Value,
     problems: &Problems,
@@ -26,7 +26,7 @@ pub fn add_problems(
     }
 }
 
-/// As [`crate::failures::Face`] has it for programs.
+/// The format that [`crate::failures::ResponseFormat`] has for programs.
 fn content(path: &str) -> Value {
     if !path.starts_with("/api/") {
         return json!({ "text/plain": { "schema": { "type": "string" } } });
@@ -34,14 +34,15 @@ fn content(path: &str) -> Value {
     json!({ "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } })
 }
 
-/// Bodies say everything: what is not known is refused.
+/// Declares that these bodies take no unknown fields: the services refuse them.
 pub fn close_bodies(document: &mut Value, names: &[&str]) {
     for name in names {
         document["components"]["schemas"][name]["additionalProperties"] = json!(false);
     }
 }
 
-/// What can be done with an answer, for programs that follow: operations that take its `name`.
+/// Returns links from a response to the operations that take its `name`, for programs that follow
+/// links.
 pub fn links(operations: &[&str], name: &str) -> Value {
     let link = |operation: &&str| {
         let parameters = json!({ name: format!("$response.body#/{name}") });
@@ -51,7 +52,7 @@ pub fn links(operations: &[&str], name: &str) -> Value {
     Value::Object(operations.iter().map(link).collect::<Map<_, _>>())
 }
 
-/// Operations that do not say what can go wrong, and problems of operations that are not there. For
+/// Returns operations that declare no problems, and problems of operations that do not exist. For
 /// tests: there must be none.
 pub fn gaps(document: &Value, problems: &Problems) -> Vec<String> {
     let mut gaps = Vec::new();

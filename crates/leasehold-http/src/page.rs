@@ -1,9 +1,9 @@
-//! What surrounds every page: its head, its header, and the parts that scripts wake up.
+//! What surrounds every page: its head, its header, and the controls that scripts activate.
 //!
 //! # What is true
 //! - Nothing is inline and nothing comes from another host: pages live under
 //!   [`PAGE_CSP`](crate::headers::PAGE_CSP) or a stricter policy.
-//! - What only a script can do is hidden until the script shows it.
+//! - Controls that need a script are hidden until the script shows them.
 
 use std::sync::LazyLock;
 
@@ -13,20 +13,20 @@ use crate::assets::Assets;
 
 /// The pages of one service.
 pub struct Site {
-    /// In every title, and beside the sign: `pastes`.
+    /// In every title, and beside the logo: `pastes`.
     pub name: &'static str,
-    /// Where the sign leads.
+    /// Where the logo leads.
     pub home: &'static str,
-    /// Has `theme.js`, `icon.svg`, and the two that follow.
+    /// Contains `theme.js`, `icon.svg`, and the two files below.
     pub assets: &'static LazyLock<Assets>,
     pub style: &'static str,
     pub script: &'static str,
-    /// Search engines may keep what they see.
+    /// Search engines may index the pages.
     pub listed: bool,
 }
 
 impl Site {
-    /// A whole page; `head` is what its head has beside the usual.
+    /// Renders a whole page; `head` is added to the usual head.
     pub fn page(&self, title: &str, head: &Markup, body: &Markup) -> Markup {
         let href = |name| self.assets.href(name);
         html! {
@@ -56,7 +56,7 @@ impl Site {
         }
     }
 
-    /// The sign and the navigation; `items` are entries of a list.
+    /// Renders the logo and the navigation; `items` are entries of a list.
     pub fn header(&self, items: &Markup) -> Markup {
         html! {
             header {
@@ -67,7 +67,7 @@ impl Site {
     }
 }
 
-/// Changes the theme; with a key on pages that have [`help`].
+/// Renders the theme button; with a shortcut on pages that have [`help`].
 pub fn theme_item(key: bool) -> Markup {
     let (key, does) = (key.then_some("t"), key.then_some("Change the theme"));
     html! {
@@ -80,7 +80,7 @@ pub fn theme_item(key: bool) -> Markup {
     }
 }
 
-/// Opens [`help`].
+/// Renders the button that opens [`help`].
 pub fn keys_item() -> Markup {
     html! {
         li {
@@ -93,8 +93,8 @@ pub fn keys_item() -> Markup {
     }
 }
 
-/// At the foot of a page: where the script speaks to people who do not see it change, and the
-/// shortcuts, filled and opened by the script, which knows what the page can do.
+/// Renders the foot of a page: a live region for screen readers, and the dialog of shortcuts. The
+/// script fills and opens the dialog, because it knows what the page can do.
 pub fn help(choices: &Markup) -> Markup {
     html! {
         p #say .visually-hidden role="status" aria-live="polite" {}

@@ -1,4 +1,4 @@
-//! What a request says: its path, its query, its token, and what its client reads.
+//! Reads a request: its path, its query, its token, and which formats its client accepts.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 use axum::extract::Request;
 use axum::http::{HeaderMap, header};
 
-/// The part of a path after `before` others, as it was sent.
+/// Returns the segment of a path after `before` others, still escaped.
 pub fn segment(path: &str, before: usize) -> Option<&str> {
     path.strip_prefix('/')?.split('/').nth(before)
 }
 
-/// `%61` is another way to write `a`. `None`: nobody writes like that, or it holds a NUL.
+/// Decodes percent escapes: `%61` is `a`. Returns `None` for a broken escape, invalid UTF-8 or a NUL.
 pub fn unescape(part: &str) -> Option<String> {
     let mut bytes = part.bytes();
     let mut plain = Vec::new();
@@ -27,14 +27,14 @@ pub fn unescape(part: &str) -> Option<String> {
     String::from_utf8(plain).ok().filter(|text| !text.contains('\0'))
 }
 
-/// A value of the query.
+/// Returns a value of the query.
 pub fn query(request: &Request, name: &str) -> Option<String> {
     url::form_urlencoded::parse(request.uri().query()?.as_bytes())
         .find(|(found, _)| found == name)
         .map(|(_, value)| value.into_owned())
 }
 
-/// `?limit=`, from 1 to `most`. The error says so.
+/// Reads `?limit=`, from 1 to `most`. The error names that range.
 pub fn limit<N>(request: &Request, usual: N, most: N) -> Result<N, String>
 where
     N: FromStr + PartialOrd + Display + From<u8>,
@@ -48,8 +48,8 @@ where
     }
 }
 
-/// `Authorization: Bearer …`. `None`: no such header; an odd one holds nothing, which is nobody's
-/// token.
+/// Reads `Authorization: Bearer …`. Returns `None` without such a header. A malformed one becomes an
+/// empty token, which matches none.
 pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?;
     let token = value.to_str().ok().and_then(|value| {
@@ -64,7 +64,7 @@ pub fn is_browser(headers: &HeaderMap) -> bool {
     accepts(headers, "text/html")
 }
 
-/// True when the client asks for this media type by name.
+/// Returns true if the client asks for this media type by name.
 pub fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
     headers.get_all(header::ACCEPT).iter().any(|value| {
         value.as_bytes().windows(media_type.len()).any(|part| part == media_type.as_bytes())

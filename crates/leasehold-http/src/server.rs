@@ -1,15 +1,18 @@
-//! Listening: connections are counted, and none of them can hold on for ever.
+//! Listens, counts connections, and closes those that stall.
 //!
 //! # What is true
-//! - A client has so long to send its request's head, so long for the body, and so long to take the
-//!   answer; a connection that does nothing is closed.
-//! - At most so many connections are open. Beyond that, clients wait in the system's own queue until
-//!   one of the others ends.
-//! - HTTP/1.1 only: streams that are opened and reset by the thousand do not exist here.
-//! - A stop lets running requests end, and takes no new ones.
+//! - A client has a time limit for its request's head, for the body, and for taking the response; an
+//!   idle connection is closed.
+//! - The number of open connections is limited. Beyond that, clients wait in the system's accept
+//!   queue until another connection ends. One address may have only some of them; further ones are
+//!   closed at once.
+//! - A client must take a response at a minimum speed, and whole within a time limit: see
+//!   [`ServerLimits`].
+//! - HTTP/1.1 only: a client cannot open and reset streams by the thousand.
+//! - A stop lets running requests end, and accepts no new ones.
 //!
 //! # What can go wrong
-//! - No file descriptor is left: accepting pauses and goes on.
+//! - No file descriptor is left: accepting pauses for 200 ms and tries again.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -31,52 +34,21 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 use crate::answers;
-use crate::frame::Patience;
-use crate::patience::{Stalling, Timed};
+use crate::connections::Connections;
+use crate::frame::RequestDeadline;
+use crate::stall::{Answers, Stalling, Timed};
 
-/// A router's own frame has so long to say that an answer is late, before the connection does.
+pub use crate::connections::ServerLimits;
+
+/// How long a router's own frame has to report a late response, before the connection does.
 const FRAME_FIRST: Duration = Duration::from_secs(1);
-
-/// What a connection may cost.
-#[derive(Clone, Debug)]
-pub struct ServerLimits {
-    /// From the first wait for a request to the end of its head; also how long a connection may idle.
-    /// Default: 10 s.
-    pub head: Duration,
-    /// From the end of the head to the end of the body. Default: 30 s.
-    pub body: Duration,
-    /// From the end of the head to the beginning of the answer. Default: 60 s.
-    pub request: Duration,
-    /// How long a client may take nothing of an answer. Default: 30 s.
-    pub stall: Duration,
-    /// How long running requests have after a stop. Default: 20 s.
-    pub grace: Duration,
-    /// Default: 1024.
-    pub connections: usize,
-    /// Bytes of a request's head. Default: 16 KiB.
-    pub head_bytes: usize,
-}
-
-impl Default for ServerLimits {
-    fn default() -> Self {
-        Self {
-            head: Duration::from_secs(10),
-            body: Duration::from_secs(30),
-            request: Duration::from_secs(60),
-            stall: Duration::from_secs(30),
-            grace: Duration::from_secs(20),
-            connections: 1024,
-            head_bytes: 16 * 1024,
-        }
-    }
-}
 
 /// Serves until `stop` is ready, then lets running requests end.
 pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
     serve_within(listener, router, ServerLimits::default(), stop).await;
 }
 
-/// The same with other limits.
+/// Like [`serve`], with other limits.
 pub async fn serve_within(
     listener: TcpListener,
     router: Router,
@@ -85,12 +57,13 @@ pub async fn serve_within(
 ) {
     let places = Arc::new(Semaphore::new(limits.connections.clamp(1, Semaphore::MAX_PERMITS)));
     let limits = Arc::new(limits);
+    let addresses = Arc::new(Connections::new(limits.connections_per_address));
     let graceful = GracefulShutdown::new();
     let http = connection(&limits);
     let mut stop = pin!(stop);
     loop {
         let accepted = async {
-            // A place first: what we cannot serve stays in the system's queue.
+            // A permit first: connections that we cannot serve stay in the system's queue.
             let place = Arc::clone(&places).acquire_owned().await.ok();
             (accept(&listener).await, place)
         };
@@ -98,17 +71,22 @@ pub async fn serve_within(
             () = &mut stop => break,
             accepted = accepted => accepted,
         };
-        let io = TokioIo::new(Stalling::new(stream, limits.stall));
+        // Dropped, and so closed: a response would cost us exactly what such a client wants us to
+        // spend.
+        let Some(entered) = addresses.enter(peer.ip()) else { continue };
+        let answers = Answers::default();
+        let io = TokioIo::new(Stalling::new(stream, &limits, answers.clone()));
         let service = Connection {
             router: TowerToHyperService::new(router.clone()),
             peer,
             limits: Arc::clone(&limits),
+            answers,
         };
         let connection = graceful.watch(http.serve_connection(io, service));
         tokio::spawn(async move {
-            // A client that breaks off is none of our troubles.
+            // A client that disconnects is no error of ours.
             let _ = connection.await;
-            drop(place);
+            drop((place, entered));
         });
     }
     drop(listener);
@@ -128,12 +106,13 @@ fn connection(limits: &ServerLimits) -> http1::Builder {
     http
 }
 
-/// Accepts, and rides out shortages.
+/// Accepts a connection, and waits while the system is short of resources.
 async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                // Without it small answers wait; a system that refuses is only slower.
+                // Without it small responses are delayed; if the system refuses, they are only
+                // slower.
                 let _ = stream.set_nodelay(true);
                 return (stream, peer);
             }
@@ -146,17 +125,18 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
-/// The client went away between its call and ours.
+/// Returns true if the client disconnected before we accepted it.
 fn gone_already(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// The router for one connection: it learns who calls, and how long that may take.
+/// The router for one connection: it adds the peer's address and the time limits to each request.
 struct Connection {
     router: TowerToHyperService<Router>,
     peer: SocketAddr,
     limits: Arc<ServerLimits>,
+    answers: Answers,
 }
 
 impl Service<hyper::Request<Incoming>> for Connection {
@@ -168,11 +148,14 @@ impl Service<hyper::Request<Incoming>> for Connection {
         let body_limit = self.limits.body;
         let mut request = request.map(|body| Timed::body(body, body_limit));
         request.extensions_mut().insert(ConnectInfo(self.peer));
-        request.extensions_mut().insert(Patience(self.limits.request));
+        request.extensions_mut().insert(RequestDeadline(self.limits.request));
         let answering = self.router.call(request);
-        let patience = self.limits.request + FRAME_FIRST;
+        let deadline = self.limits.request + FRAME_FIRST;
+        let answers = self.answers.clone();
         Box::pin(async move {
-            match tokio::time::timeout(patience, answering).await {
+            let answered = tokio::time::timeout(deadline, answering).await;
+            answers.begin();
+            match answered {
                 Ok(answered) => answered,
                 Err(_) => Ok(too_late()),
             }
@@ -180,7 +163,7 @@ impl Service<hyper::Request<Incoming>> for Connection {
     }
 }
 
-/// For routers without a [`crate::frame`], which would have said so in better words.
+/// For routers without a [`crate::frame`], which would report the service's own failure.
 fn too_late() -> Response {
     let mut response = answers::plain("the answer took too long\n");
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
@@ -191,7 +174,7 @@ fn too_late() -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failures::{self, Failing, Told};
+    use crate::failures::{self, IntoProblem, ProblemDetails};
     use crate::frame::answered;
     use axum::response::IntoResponse;
     use axum::routing::get;
@@ -208,17 +191,19 @@ mod tests {
         }
     }
 
-    impl Failing for Failure {
-        fn told(&self) -> Told {
+    impl IntoProblem for Failure {
+        fn problem(&self) -> ProblemDetails {
             match self {
                 Self::Late => {
-                    Told::new(StatusCode::SERVICE_UNAVAILABLE, "late", "Come back later.")
+                    ProblemDetails::new(StatusCode::SERVICE_UNAVAILABLE, "late", "Come back later.")
                 }
-                Self::Broken => Told::new(StatusCode::INTERNAL_SERVER_ERROR, "broken", "Noted."),
+                Self::Broken => {
+                    ProblemDetails::new(StatusCode::INTERNAL_SERVER_ERROR, "broken", "Noted.")
+                }
             }
         }
 
-        fn page(told: &Told) -> bytes::Bytes {
+        fn page(told: &ProblemDetails) -> bytes::Bytes {
             format!("<p>{}", told.detail).into()
         }
 
@@ -232,14 +217,14 @@ mod tests {
     }
 
     const SHORT: Duration = Duration::from_millis(10);
-    /// No slow machine gets there.
+    /// Longer than any slow machine needs.
     const LONG: Duration = Duration::from_secs(600);
 
-    /// What a service with this router says, which has so long to answer.
-    async fn hear(router: Router, request: &str, patience: Duration) -> String {
+    /// Returns the raw response of a server with this router and this time limit for requests.
+    async fn hear(router: Router, request: &str, deadline: Duration) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let limits = ServerLimits { head: LONG, request: patience, ..ServerLimits::default() };
+        let limits = ServerLimits { head: LONG, request: deadline, ..ServerLimits::default() };
         let serving = tokio::spawn(serve_within(listener, router, limits, std::future::pending()));
         let mut stream = TcpStream::connect(address).await.expect("a connection");
         let request = format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
