@@ -14,11 +14,13 @@ use jiff::Timestamp;
 use leasehold_http::answers;
 use leasehold_http::headers::NO_STORE;
 use pastes::assets::ASSETS;
+use pastes::highlight::Colours;
 use pastes::pages::*;
 use pastes::{highlight, qr};
 
 const BASE: &str = "https://paste.example";
 const CODE: &str = "k3vPq8sZtY1mXw7LbR2cDe";
+const PASTE: &str = "4e63b2ac8f3f4c1fb0a8bd3c0b6f7d11";
 const RUST: &str = include_str!("samples/app.rs.txt");
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -56,12 +58,14 @@ async fn sample(Path(name): Path<String>) -> Response {
 const SAMPLES: &[&str] = &[
     "create",
     "create-error",
+    "create-private",
     "paste",
     "created",
     "diff",
     "markdown",
     "yaml",
     "bidi",
+    "busy",
     "large",
     "binary",
     "burn",
@@ -78,30 +82,45 @@ const SAMPLES: &[&str] = &[
 ];
 
 fn render(name: &str) -> maud::Markup {
-    let created = Some(JustCreated { delete_token: "Hc0f1YdJ3m6w9aQ2rT5uX8zB4nE7gK0p".into() });
+    let created = JustCreated { delete_token: format!("{PASTE}c0f1da3369a25d8e4b7e7901ab2f6c55") };
     match name {
         "create" => create(&form(None)),
         "create-error" => create(&form(Some(FormError {
             field: Some(Field::Alias),
             message: "This name is taken. Choose another, or leave it empty.".into(),
         }))),
-        "paste" => paste(&view(RUST.as_bytes(), None, Some("rust"))),
-        "created" => paste(&view(RUST.as_bytes(), created, Some("rust"))),
-        "diff" => paste(&view(DIFF.as_bytes(), None, None)),
-        "markdown" => paste(&view(MARKDOWN.as_bytes(), None, Some("md"))),
-        "yaml" => paste(&view(YAML.as_bytes(), None, Some("yaml"))),
-        "bidi" => paste(&view(BIDI.as_bytes(), None, Some("c"))),
-        "large" => paste(&view(RUST.repeat(1200).as_bytes(), None, Some("rust"))),
-        "binary" => paste(&view(b"\x89PNG\0\0\0", None, None)),
+        "create-private" => create(&CreateForm {
+            private: true,
+            ..form(Some(FormError {
+                field: Some(Field::Token),
+                message: "This service is private: making a paste needs its token.".into(),
+            }))
+        }),
+        "paste" => paste(&view(RUST.as_bytes(), Some("rust"))),
+        "created" => {
+            let page = paste(&view(RUST.as_bytes(), Some("rust"))).into_string();
+            maud::PreEscaped(with_created(&page, &Links::of(BASE, CODE), &created))
+        }
+        "diff" => paste(&view(DIFF.as_bytes(), None)),
+        "markdown" => paste(&view(MARKDOWN.as_bytes(), Some("md"))),
+        "yaml" => paste(&view(YAML.as_bytes(), Some("yaml"))),
+        "bidi" => paste(&view(BIDI.as_bytes(), Some("c"))),
+        "busy" => {
+            let mut view = view(b"", Some("rust"));
+            view.content = highlight::render(RUST.as_bytes(), Some("rust"), Colours::NoneFree);
+            paste(&view)
+        }
+        "large" => paste(&view(RUST.repeat(1200).as_bytes(), Some("rust"))),
+        "binary" => paste(&view(b"\x89PNG\0\0\0", None)),
         "burn" => burn_confirm(&burn(None)),
-        "burn-created" => burn_confirm(&burn(created)),
+        "burn-created" => burn_confirm(&burn(Some(created))),
         "burnt" => burnt(&Burnt {
             code: CODE.into(),
-            content: highlight::highlight_whole(RUST, Some("rust")),
+            content: highlight::highlight_whole(RUST, Some("rust"), Colours::Wanted),
             size: RUST.len() as u64,
         }),
         "waiting" => waiting(&wait(None)),
-        "waiting-created" => waiting(&wait(created)),
+        "waiting-created" => waiting(&wait(Some(created))),
         "not-found" => not_found(),
         "mine" => mine(&Mine { pastes: own(), next: Some("/mine?after=x".into()) }),
         "mine-empty" => mine(&Mine { pastes: vec![], next: None }),
@@ -119,6 +138,7 @@ fn form(error: Option<FormError>) -> CreateForm {
         base_url: BASE.into(),
         expiries: expiry_choices(30 * DAY, 365 * DAY),
         max_size: 1 << 20,
+        private: false,
         typed: Typed { content, alias, expires: "30d".into(), ..Typed::default() },
         error,
     }
@@ -128,16 +148,16 @@ fn now() -> Timestamp {
     "2026-11-15T20:04:11Z".parse().unwrap()
 }
 
-fn view(bytes: &[u8], created: Option<JustCreated>, language: Option<&str>) -> PasteView {
+fn view(bytes: &[u8], language: Option<&str>) -> PasteView {
     PasteView {
         code: CODE.into(),
-        content: highlight::render(bytes, language),
+        paste_id: PASTE.into(),
+        content: highlight::render(bytes, language, Colours::Wanted),
         size: bytes.len() as u64,
         created_at: now(),
         expires_at: now() + 30 * DAY,
         life: 30 * DAY - Duration::from_secs(5),
         links: Links::of(BASE, CODE),
-        created,
     }
 }
 
@@ -166,6 +186,7 @@ fn own() -> Vec<MinePaste> {
     let states = [PasteState::Uploading, PasteState::Ready, PasteState::Failed, PasteState::Ready];
     let row = |(n, state)| MinePaste {
         code: if n == 1 { "meeting-notes".into() } else { format!("{n}3vPq8sZtY1mXw7LbR2cDe") },
+        paste_id: PASTE.into(),
         language: (n != 1).then(|| "rust".into()),
         size: Some(700 * (n as u64 + 1).pow(4)),
         created_at: now(),

@@ -1,5 +1,5 @@
--- Which moves a paste may make. The conditions stand in the triggers, so that a legal move costs
--- two comparisons and no call.
+-- The moves that a paste may make. The conditions are in the `when` of the triggers, so that a legal
+-- move costs two comparisons and no function call.
 create or replace function pastes.refuse_move()
 returns trigger language plpgsql as $$
 begin
@@ -15,7 +15,8 @@ create or replace trigger upload_moves before update of status on pastes.pastes
         and not (old.status = 'IN_PROGRESS' and new.status in ('PROCESSED', 'FAILED')))
     execute function pastes.refuse_move('status');
 
--- Only the watchdog goes back; the engine names the sweep whose watchdog is at work.
+-- Only the watchdog moves a paste back. The engine sets `leasehold.watchdog` to the sweep whose
+-- watchdog runs.
 create or replace trigger deletion_moves before update of deletion_status on pastes.pastes
     for each row when (
         old.deletion_status is distinct from new.deletion_status

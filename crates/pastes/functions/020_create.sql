@@ -1,18 +1,19 @@
--- Makes a paste: the row, its bytes and its upload job, or nothing.
+-- Creates a paste: the row, its bytes and its upload job, or nothing.
 --
--- Every paste takes the same way, whether its bytes are known here or not: it starts IN_PROGRESS,
--- stages its own bytes and has its own job. So neither the answer nor its time tells anybody what
--- others stored.
+-- Every paste takes the same path, whether its bytes are already stored or not: it starts IN_PROGRESS,
+-- stages its own bytes and has its own job. So neither the response nor its timing reveals what other
+-- users stored.
 create or replace function pastes.create_paste(
     code text,            -- the new code
-    alias boolean,        -- a person chose it
+    paste uuid,           -- the new identity
+    alias boolean,        -- the user chose the code
     owner bytea,          -- hash of the owner's token, or null
     hash text, content bytea, life interval, of_language text, burns boolean,
     request_key bytea, request_payload bytea,
     upload_after interval, attempts int
 )
-returns table (short_code text, expires_at timestamptz, status text, content_id bigint,
-               object_id uuid, job_id bigint, replayed boolean)
+returns table (short_code text, paste_id uuid, expires_at timestamptz, status text,
+               content_id bigint, object_id uuid, job_id bigint, replayed boolean)
 language plpgsql volatile
 set search_path = pastes, leasehold, pg_temp
 set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
@@ -25,20 +26,24 @@ declare
     kept record;
 begin
     if request_key is not null then
-        insert into pastes.requests (key_hash, payload_hash, short_code)
-        values (request_key, request_payload, code) on conflict (key_hash) do nothing;
+        insert into pastes.requests (key_hash, payload_hash, short_code, paste_id)
+        values (request_key, request_payload, code, paste) on conflict (key_hash) do nothing;
         if not found then
-            -- The request was seen before. If it is being answered right now, the insert waited.
+            -- The key was seen before. If its first request was still running, the insert waited for it.
             select * into known from pastes.requests r where r.key_hash = request_key;
             if known.payload_hash <> request_payload then
                 raise exception 'this key came with another paste' using errcode = 'PB002';
             end if;
+            -- Match the identity, too: the name may belong to another paste by now.
             return query
-            select p.short_code::text, p.expires_at, p.status::text, p.content_id, null::uuid,
-                   null::bigint, true
-              from pastes.pastes p where p.short_code = known.short_code;
+            select p.short_code::text, p.paste_id, p.expires_at, p.status::text, p.content_id,
+                   null::uuid, null::bigint, true
+              from pastes.pastes p
+             where p.short_code = known.short_code and p.paste_id = known.paste_id
+               and p.expires_at > now and p.deletion_status = 'NOT_EXPIRED'
+               and p.status in ('IN_PROGRESS', 'PROCESSED');
             if not found then
-                raise exception 'the paste of this key is gone' using errcode = 'PB002';
+                raise exception 'the paste of this key is over' using errcode = 'PB006';
             end if;
             return;
         end if;
@@ -50,14 +55,15 @@ begin
         end if;
     end if;
     if alias then
-        -- A name whose paste is over can be used again. The old row gets a name that no code has.
+        -- A name is free again once its paste has ended. The old row is renamed after its identity,
+        -- which no code and no other row can have as a name.
         delete from pastes.pastes p where p.short_code = code and p.deletion_status = 'DELETED';
         with over as (
-            update pastes.pastes p set short_code = code || '~' || p.content_id
+            update pastes.pastes p set short_code = '~' || p.paste_id
              where p.short_code = code and p.expires_at <= now
-            returning p.content_id
+            returning p.paste_id
         )
-        update pastes.staged s set short_code = code || '~' || o.content_id
+        update pastes.staged s set short_code = '~' || o.paste_id
           from over o where s.short_code = code;
         if exists (select from pastes.pastes p where p.short_code = code) then
             raise exception 'alias taken' using errcode = 'PB005';
@@ -68,24 +74,25 @@ begin
     on conflict (content_hash) where state in ('STAGED', 'LIVE')
        do update set ref_count = c.ref_count + 1
     returning c.content_id, c.object_id into kept;
-    -- Asked while the content is locked: a ban that came first is seen, one that comes later finds
-    -- this paste and ends it.
+    -- Checked while the content is locked: a ban that committed earlier is seen here, and a later one
+    -- finds this paste and ends it.
     if exists (select from pastes.banned b where b.content_hash = hash) then
         raise exception 'banned content' using errcode = 'PB004';
     end if;
     insert into pastes.pastes as p
-        (short_code, user_id, content_hash, content_id, created_at, expires_at, language, burn)
-    values (code, who, hash, kept.content_id, now, now + life, of_language, burns);
+        (short_code, paste_id, user_id, content_hash, content_id, created_at, expires_at, language,
+         burn)
+    values (code, paste, who, hash, kept.content_id, now, now + life, of_language, burns);
     insert into leasehold.job as j (name, queue, kwargs, scheduled_at, max_attempts, tag)
-    values ('pastes.upload', 'pastes', jsonb_build_object('code', code), now + upload_after,
-            attempts, 'pastes.create')
+    values ('pastes.upload', 'pastes', jsonb_build_object('code', code, 'paste', paste),
+            now + upload_after, attempts, 'pastes.create')
     returning j.id into job;
     insert into pastes.staged (short_code, content_id, job_id, size, bytes)
     values (code, kept.content_id, job, octet_length(content), content);
-    return query select code, now + life, 'IN_PROGRESS'::text, kept.content_id, kept.object_id, job,
-                        false;
+    return query select code, paste, now + life, 'IN_PROGRESS'::text, kept.content_id,
+                        kept.object_id, job, false;
 exception
-    -- Two people took one name in the same instant.
+    -- Two users chose one name at the same time.
     when unique_violation then
         if alias then
             raise exception 'alias taken' using errcode = 'PB005';
@@ -93,12 +100,12 @@ exception
         raise;
 end $$;
 
--- Makes many pastes in one statement: those that came without a name of their own, an owner or a
--- request key. All of them are made, or none.
+-- Creates many pastes in one statement: those without an alias, an owner or a request key. Creates all
+-- of them or none.
 --
--- Contents are locked in the order of their hashes, as everybody does who locks several.
+-- Contents are locked in the order of their hashes, as in every function that locks several.
 create or replace function pastes.create_many(
-    codes text[], hashes text[], contents bytea[], lives double precision[], languages text[],
+    codes text[], ids uuid[], hashes text[], contents bytea[], lives double precision[], languages text[],
     burns boolean[], upload_after interval, attempts int
 )
 returns table (short_code text, expires_at timestamptz, content_id bigint, object_id uuid)
@@ -111,10 +118,10 @@ declare
 begin
     return query
     with given as materialized (
-        select u.code, u.hash, u.content, now + make_interval(secs => u.life) as expires_at,
+        select u.code, u.id, u.hash, u.content, now + make_interval(secs => u.life) as expires_at,
                u.language, u.burn
-          from unnest(codes, hashes, contents, lives, languages, burns)
-               as u (code, hash, content, life, language, burn)
+          from unnest(codes, ids, hashes, contents, lives, languages, burns)
+               as u (code, id, hash, content, life, language, burn)
     ), kept as (
         insert into pastes.contents as c (content_hash, size, ref_count)
         select g.hash, min(octet_length(g.content)), count(*) from given g group by g.hash order by g.hash
@@ -123,14 +130,14 @@ begin
         returning c.content_id, c.content_hash, c.object_id
     ), queued as (
         insert into leasehold.job as j (name, queue, kwargs, scheduled_at, max_attempts, tag)
-        select 'pastes.upload', 'pastes', jsonb_build_object('code', g.code), now + upload_after,
-               attempts, 'pastes.create'
+        select 'pastes.upload', 'pastes', jsonb_build_object('code', g.code, 'paste', g.id),
+               now + upload_after, attempts, 'pastes.create'
           from given g
         returning j.id, j.kwargs ->> 'code' as code
     ), made as (
         insert into pastes.pastes
-            (short_code, content_hash, content_id, created_at, expires_at, language, burn)
-        select g.code, g.hash, k.content_id, now, g.expires_at, g.language, g.burn
+            (short_code, paste_id, content_hash, content_id, created_at, expires_at, language, burn)
+        select g.code, g.id, g.hash, k.content_id, now, g.expires_at, g.language, g.burn
           from given g join kept k on k.content_hash = g.hash
     ), staged as (
         insert into pastes.staged (short_code, content_id, job_id, size, bytes)
@@ -139,7 +146,7 @@ begin
     )
     select g.code, g.expires_at, k.content_id, k.object_id
       from given g join kept k on k.content_hash = g.hash;
-    -- Asked while the contents are locked; see create_paste.
+    -- Checked while the contents are locked; see create_paste.
     if exists (select from pastes.banned b where b.content_hash = any (hashes)) then
         raise exception 'banned content' using errcode = 'PB004';
     end if;

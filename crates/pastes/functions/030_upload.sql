@@ -1,9 +1,9 @@
--- The objects of these contents were seen in the store with the right bytes: every paste that waits
--- for them can be read, and its staged bytes and its job are done with. Answers which contents may
--- keep their object; for the others nobody refers to it any more.
+-- Records that the objects of these contents are in the store with the right bytes. Every paste that
+-- waits for them becomes readable; its staged bytes are deleted and its job completes. Returns the
+-- contents that keep their object; no paste refers to the others any more.
 --
--- Pastes are locked before contents, as the sweep does, and a paste that someone else is at work on
--- is left alone: it is being deleted, or being finished.
+-- Locks pastes before contents, as the sweep does. Skips a paste that another transaction holds: that
+-- one is deleting or finishing it.
 create or replace function pastes.finish_uploads(ids bigint[], urls text[])
 returns setof bigint
 language plpgsql volatile
@@ -42,20 +42,35 @@ begin
     return query select unnest(kept);
 end $$;
 
--- What an upload job has to do; no row: nothing any more.
-create or replace function pastes.to_upload(codes text[])
+-- Returns what an upload job has to do; no row means nothing is left. A null id matches whichever paste
+-- has the code: jobs from before pastes had an identity carry none.
+create or replace function pastes.to_upload(codes text[], ids uuid[])
 returns table (code text, content_id bigint, content_hash text, object_id uuid, state text, bytes bytea)
-language sql stable set search_path = pastes, pg_temp as $$
+language sql stable set search_path = pastes, pg_temp set enable_seqscan = off set jit = off as $$
     select s.short_code::text, c.content_id, c.content_hash::text, c.object_id, c.state::text, s.bytes
-      from pastes.staged s
-      join pastes.pastes p using (short_code)
+      from unnest(codes, ids) as u (code, id)
+      join pastes.staged s on s.short_code = u.code
+      join pastes.pastes p on p.short_code = u.code and p.paste_id = coalesce(u.id, p.paste_id)
       join pastes.contents c on c.content_id = p.content_id
      where s.short_code = any (codes) and p.status = 'IN_PROGRESS'
        and p.deletion_status = 'NOT_EXPIRED' and p.expires_at > statement_timestamp()
 $$;
 
--- An upload job was buried, for whatever cause and by whomever: its paste has failed, in the same
--- transaction. It goes after a day. The job's id is compared because a name can be used again.
+-- Returns the pastes among these that still wait for their upload. finish_uploads skips a paste that
+-- another transaction holds; if that transaction rolls back, the paste's own job must run again.
+create or replace function pastes.still_uploading(codes text[], ids uuid[])
+returns setof text
+language sql stable set search_path = pastes, pg_temp set enable_seqscan = off set jit = off as $$
+    select p.short_code::text
+      from unnest(codes, ids) as u (code, id)
+      join pastes.pastes p on p.short_code = u.code and p.paste_id = coalesce(u.id, p.paste_id)
+     where p.short_code = any (codes) and p.status = 'IN_PROGRESS'
+       and p.deletion_status = 'NOT_EXPIRED' and p.expires_at > statement_timestamp()
+$$;
+
+-- Marks the paste of a buried upload job FAILED, whatever buried the job and why, in the transaction
+-- that buries it. The paste expires within a day. Compares the job's id because a name can be used
+-- again.
 create or replace function pastes.upload_buried()
 returns trigger language plpgsql security definer set search_path = pastes, pg_temp as $$
 begin

@@ -1,9 +1,9 @@
--- Gives up one reference for each content named (a content may be named many times), in the
--- statement that makes its pastes DELETED. What nobody refers to any more is doomed, and one job is
--- made that deletes the objects of all of them.
+-- Gives up one reference for each content named (a content may be named many times), in the statement
+-- that makes its pastes DELETED. Dooms contents without a reference and enqueues the deletion of their
+-- objects.
 --
--- Contents are locked in the order of their hashes: sweepers and creators that share contents wait
--- for each other instead of deadlocking.
+-- Contents are locked in the order of their hashes: sweepers and creators that share contents wait for
+-- each other instead of deadlocking.
 create or replace function pastes.give_up(ids bigint[])
 returns int
 language plpgsql volatile
@@ -35,7 +35,7 @@ begin
     return coalesce(cardinality(doomed), 0);
 end $$;
 
--- Enqueues the deletion of objects, a thousand a job: what the store takes in one call.
+-- Enqueues the deletion of objects, 1,000 per job: the most that the store accepts in one call.
 create or replace function pastes.delete_objects(ids bigint[])
 returns void
 language sql volatile set search_path = pastes, leasehold, pg_temp as $$
@@ -46,10 +46,10 @@ language sql volatile set search_path = pastes, leasehold, pg_temp as $$
      group by (u.place - 1) / 1000
 $$;
 
--- The objects of these contents were deleted.
+-- Marks these contents GONE: their objects were deleted. Returns how many changed.
 --
--- `case` hides the state from the planner: it must find the rows by their numbers, not walk the
--- index of everything that was ever doomed.
+-- `case` hides the state from the planner: it must find the rows by their ids, not scan the index of
+-- everything that was ever doomed.
 create or replace function pastes.objects_gone(ids bigint[])
 returns int
 language plpgsql volatile
@@ -64,8 +64,9 @@ begin
     return gone;
 end $$;
 
--- Throws away what is over: tombstones, dead intents, bytes of pastes that are gone, old request
--- keys. At most `most` of each, oldest first; answers how many rows went.
+-- Deletes what is past its retention: tombstones, dead intents, staged bytes of pastes that have ended
+-- or were uploaded, old request keys. Deletes at most `most` of each, oldest first, and returns the
+-- number of rows deleted.
 create or replace function pastes.purge(most int, keep_tombstones interval, keep_intents interval)
 returns bigint
 language plpgsql volatile
@@ -90,7 +91,7 @@ begin
        and c.state = 'GONE';
     get diagnostics n = row_count;
     gone := gone + n;
-    -- Staged bytes stay for as long as their paste could still need them.
+    -- Staged bytes stay while their paste may still need them.
     delete from pastes.staged s where s.short_code = any (array(
         select t.short_code from pastes.staged t
          where not exists (
@@ -108,7 +109,8 @@ begin
     return gone + n;
 end $$;
 
--- Doomed contents whose job was lost to a person's hand get a new one.
+-- Enqueues a new deletion job for contents that have been DOOMED for longer than `older_than`: an
+-- operator may have removed theirs.
 create or replace function pastes.remind_of_doomed(older_than interval, most int)
 returns int
 language plpgsql volatile set search_path = pastes, pg_temp set enable_seqscan = off as $$

@@ -13,7 +13,7 @@ pub static ASSETS: LazyLock<Assets> = LazyLock::new(|| {
         .with("icon.svg", SVG, include_bytes!("../assets/icon.svg"))
 });
 
-// One request each: the files are for those who write them.
+// Served as one file each; they are split only for the developers.
 pub(crate) static STYLES: LazyLock<String> = LazyLock::new(|| {
     [
         FRAME_CSS,

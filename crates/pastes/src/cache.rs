@@ -1,12 +1,13 @@
-//! What was read lately, in memory: bytes by content, and answers by code.
+//! In-memory caches of recent reads: bytes by content, and lookup results by code.
 //!
 //! # What is true
 //! - Bytes never change: content is kept for as long as there is room.
-//! - An answer is repeated for `recheck` at most, and never past the paste's end. Both are counted on
-//!   this process's monotonic clock from before the database was asked; no wall clock is compared.
-//! - Pastes that burn are never kept.
-//! - Whoever reads an answer in the second half of its time asks again beside the reading, one reader
-//!   for all: what is read all the time never makes anybody wait for the database.
+//! - A lookup result is reused for `recheck` at most, and never past the paste's expiry. Both are
+//!   measured on this process's monotonic clock from before the query was sent; no wall clocks are
+//!   compared.
+//! - Pastes that burn are never cached.
+//! - The first reader in the second half of a result's lifetime refreshes it in the background, so that
+//!   readers of a busy paste never wait for the database.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,7 @@ use quick_cache::sync::Cache as QuickCache;
 use crate::code::ShortCode;
 use crate::model::Paste;
 
-/// An answer, and until when it may be repeated.
+/// A lookup result, and until when it may be reused.
 #[derive(Clone)]
 pub struct Kept {
     paste: Arc<Paste>,
@@ -28,10 +29,10 @@ pub struct Kept {
     asked: Arc<AtomicBool>,
 }
 
-/// An answer that may be repeated.
+/// A lookup result that may be reused.
 pub struct Known {
     pub paste: Arc<Paste>,
-    /// It will not last: this reader is the one to ask again.
+    /// It expires soon, and this reader has to refresh it.
     pub ask_again: bool,
 }
 

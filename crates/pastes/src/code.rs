@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 /// The longest code or alias.
 pub const LONGEST_CODE: usize = 32;
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/// Paths of the service's own; an alias must not hide them.
+/// The service's own paths; an alias must not shadow them.
 const RESERVED: [&str; 16] = [
     "api", "assets", "raw", "download", "qr", "mine", "healthz", "metrics", "console", "openapi",
     "robots", "favicon", "static", "admin", "login", "about",
@@ -26,7 +26,7 @@ pub struct ShortCode(Box<str>);
 pub struct BadCode;
 
 impl ShortCode {
-    /// A code that nobody can guess: 22 characters carry 131 bits.
+    /// Returns a random code. With 22 characters (131 bits) it cannot be guessed.
     pub fn random(length: usize) -> Self {
         let length = length.clamp(6, LONGEST_CODE);
         Self((0..length).map(|_| char::from(BASE62[rand::random_range(0..62)])).collect())
@@ -55,12 +55,12 @@ impl fmt::Display for ShortCode {
     }
 }
 
-/// A code that a person chose.
+/// A code that the user chose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alias(ShortCode);
 
 impl Alias {
-    /// `None`: not of the form, or one of the service's own paths.
+    /// Returns `None` if the text is malformed or is one of the service's own paths.
     pub fn parse(text: &str) -> Option<Self> {
         let code: ShortCode = text.parse().ok()?;
         let reserved = RESERVED.iter().any(|word| word.eq_ignore_ascii_case(text));
@@ -72,7 +72,7 @@ impl Alias {
     }
 }
 
-/// What a client shows to prove that something is theirs. Never printed.
+/// A token that a client sends to prove ownership. Never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Bearer(Box<str>);
 
@@ -87,7 +87,7 @@ impl Bearer {
         &self.0
     }
 
-    /// Equal in constant time.
+    /// Compares in constant time.
     pub fn is(&self, other: &str) -> bool {
         use subtle::ConstantTimeEq;
         self.0.as_bytes().ct_eq(other.as_bytes()).into()
@@ -100,12 +100,12 @@ impl fmt::Debug for Bearer {
     }
 }
 
-/// A person's token: pastes made with it can be listed and deleted with it. Stored as its hash.
+/// An owner's token: it lists and deletes the pastes that were made with it. Only its hash is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnerToken(Bearer);
 
 impl OwnerToken {
-    /// 256 random bits.
+    /// Returns a token of 256 random bits.
     pub fn random() -> Self {
         Self(Bearer((0..43).map(|_| char::from(BASE62[rand::random_range(0..62)])).collect()))
     }

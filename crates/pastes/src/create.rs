@@ -1,32 +1,33 @@
 //! Making a paste: checked, committed with its bytes and its upload job, then uploaded.
 
-use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hmac::{Hmac, KeyInit, Mac};
 use jiff::Timestamp;
 use leasehold::error::CallError;
 use sha2::{Digest, Sha256};
 use tokio_postgres::types::Type;
+use uuid::Uuid;
 
 use crate::code::{Alias, OwnerToken, ShortCode};
 use crate::database::refusal;
 use crate::error::{CreateError, Unavailable};
+use crate::highlight;
 use crate::model::{Created, NewPaste, Status};
-use crate::service::{Inner, Pastes};
+use crate::service::Pastes;
 use crate::settings::LEAST_EXPIRY;
 use crate::store::{ObjectKey, hash_of};
 use crate::upload::{ATTEMPTS, Task};
 use crate::writer::{Made, Plain};
 
 const CREATE: &str = "select * from pastes.create_paste(\
-    $1, $2, $3, $4, $5, make_interval(secs => $6), $7, $8, $9, $10, make_interval(secs => $11), $12)";
-/// Two random codes are the same once in the life of the universe, unless an operator made them
-/// short.
+    $1, $2, $3, $4, $5, $6, make_interval(secs => $7), $8, $9, $10, $11, make_interval(secs => $12), \
+    $13)";
+/// Two random codes of the default length practically never collide; short ones, set by an operator,
+/// can.
 const TRIES: usize = 8;
 
-/// A paste that was checked: what is left to go wrong is up to the database.
+/// A validated paste: only the database can still refuse it.
 struct Draft {
     new: NewPaste,
     alias: Option<ShortCode>,
@@ -36,23 +37,27 @@ struct Draft {
 }
 
 impl Pastes {
-    /// Makes a paste. When this answers, the paste and its bytes are committed.
+    /// Creates a paste. When this returns, the paste and its bytes are committed.
     pub async fn create(&self, new: NewPaste) -> Result<Created, CreateError> {
         let draft = self.check(new)?;
         if let Some(created) = self.store_with_others(&draft).await? {
+            self.note_stored(draft.new.content.len());
             return Ok(created);
         }
         for _ in 1..TRIES {
             match self.store_draft(&draft).await {
                 Err(CallError::Database(error)) if is_taken(&error) => {}
                 Err(error) => return Err(refused(error, &draft)),
-                Ok(created) => return Ok(created),
+                Ok(created) => {
+                    self.note_stored(draft.new.content.len());
+                    return Ok(created);
+                }
             }
         }
         Err(CreateError::Unavailable(Unavailable::Answer("no free code was found")))
     }
 
-    fn check(&self, new: NewPaste) -> Result<Draft, CreateError> {
+    fn check(&self, mut new: NewPaste) -> Result<Draft, CreateError> {
         let settings = self.settings();
         if new.content.is_empty() {
             return Err(CreateError::Empty);
@@ -65,8 +70,11 @@ impl Pastes {
         if life < LEAST_EXPIRY || life > settings.max_expiry {
             return Err(CreateError::BadExpiry { least: LEAST_EXPIRY, most: settings.max_expiry });
         }
-        if new.language.as_deref().is_some_and(|language| !is_language(language)) {
-            return Err(CreateError::BadLanguage);
+        if let Some(name) = new.language.take() {
+            match highlight::find(&name) {
+                Some(language) => new.language = Some(language.id.to_owned()),
+                None => return Err(CreateError::BadLanguage(name)),
+            }
         }
         let alias = match new.alias.as_deref() {
             None => None,
@@ -75,6 +83,7 @@ impl Pastes {
         if self.0.staged.load(Ordering::Relaxed) > settings.staging_quota {
             return Err(CreateError::StagingFull { retry_after: settings.retry_after });
         }
+        self.check_quota(new.content.len())?;
         let hash = hash_of(&new.content);
         let request = match new.idempotency_key.as_deref() {
             None => None,
@@ -84,14 +93,16 @@ impl Pastes {
         Ok(Draft { new, alias, hash, life, request })
     }
 
-    /// Makes the paste in a statement that it shares with others. `None`: it needs one of its own.
+    /// Creates the paste in a statement that it shares with others. Returns `None` if it needs a
+    /// statement of its own.
     async fn store_with_others(&self, draft: &Draft) -> Result<Option<Created>, CreateError> {
         if draft.alias.is_some() || draft.new.owner.is_some() || draft.request.is_some() {
             return Ok(None);
         }
-        let code = ShortCode::random(self.settings().code_length);
+        let (code, paste_id) = (ShortCode::random(self.settings().code_length), Uuid::new_v4());
         let plain = Plain {
             code: code.clone(),
+            paste_id,
             hash: draft.hash.clone(),
             content: draft.new.content.clone(),
             life: draft.life,
@@ -102,12 +113,13 @@ impl Pastes {
         let answer = answer.map_err(|_| Unavailable::Answer("the database did not answer"))?;
         let Some(Made { expires_at, key }) = answer else { return Ok(None) };
         self.upload_soon(key, draft);
-        let delete_token = self.delete_token(&code);
+        let delete_token = self.0.tokens.token(&code, paste_id);
         let status = Status::InProgress;
         Ok(Some(Created { code, delete_token, status, expires_at, replayed: false }))
     }
 
-    /// When there is no room the job does it, two seconds later.
+    /// Offers the bytes to the direct uploader. If that is full, the job uploads them two seconds
+    /// later.
     fn upload_soon(&self, key: ObjectKey, draft: &Draft) {
         if let Some(uploader) = &self.0.uploader {
             uploader.offer(Task { key, bytes: draft.new.content.clone() });
@@ -133,6 +145,7 @@ impl Pastes {
                 CREATE,
                 &[
                     (&code.as_str(), Type::TEXT),
+                    (&Uuid::new_v4(), Type::UUID),
                     (&draft.alias.is_some(), Type::BOOL),
                     (&owner, Type::BYTEA),
                     (&draft.hash, Type::TEXT),
@@ -148,61 +161,25 @@ impl Pastes {
             )
             .await?;
         let row = rows.first().ok_or(CallError::TimedOut(Duration::ZERO))?;
-        let (code, expires_at): (&str, Timestamp) = (row.get(0), row.get(1));
-        let (status, replayed): (&str, bool) = (row.get(2), row.get(6));
+        let (code, paste_id): (&str, Uuid) = (row.get(0), row.get(1));
+        let (expires_at, status, replayed): (Timestamp, &str, bool) =
+            (row.get(2), row.get(3), row.get(7));
         let code: ShortCode = code.parse().map_err(|_| CallError::TimedOut(Duration::ZERO))?;
         if !replayed {
             let content_hash = draft.hash.clone();
-            let key = ObjectKey { content_hash, content_id: row.get(3), object_id: row.get(4) };
+            let key = ObjectKey { content_hash, content_id: row.get(4), object_id: row.get(5) };
             self.upload_soon(key, draft);
         }
-        let delete_token = self.delete_token(&code);
+        let delete_token = self.0.tokens.token(&code, paste_id);
         Ok(Created { code, delete_token, status: Status::of(status), expires_at, replayed })
     }
-
-    /// The token that deletes a paste. It is computed, not stored.
-    pub(crate) fn delete_token(&self, code: &ShortCode) -> String {
-        use std::fmt::Write;
-        let mut mac = match Hmac::<Sha256>::new_from_slice(&self.0.secret) {
-            Ok(mac) => mac,
-            // HMAC takes keys of every length.
-            Err(_) => return String::new(),
-        };
-        mac.update(b"delete ");
-        mac.update(code.as_str().as_bytes());
-        let mut token = String::with_capacity(48);
-        for byte in mac.finalize().into_bytes().iter().take(24) {
-            let _ = write!(token, "{byte:02x}");
-        }
-        token
-    }
-}
-
-/// Counts the bytes that wait for their upload, every two seconds, until the service is gone.
-pub(crate) async fn watch_staging(service: Weak<Inner>) {
-    const COUNT: &str = "select coalesce(sum(size), 0)::bigint from pastes.staged";
-    loop {
-        let Some(inner) = service.upgrade() else { return };
-        // A count that fails leaves the last one standing.
-        if let Ok(rows) = inner.sessions.query(COUNT, &[]).await {
-            let bytes: i64 = rows.first().map_or(0, |row| row.get(0));
-            inner.staged.store(u64::try_from(bytes).unwrap_or(0), Ordering::Relaxed);
-        }
-        drop(inner);
-        tokio::time::sleep(Duration::from_secs(2)).await;
-    }
-}
-
-fn is_language(name: &str) -> bool {
-    (1..=40).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+#._- ".contains(&byte))
 }
 
 fn is_request_key(key: &str) -> bool {
     (1..=200).contains(&key.len()) && key.bytes().all(|byte| (0x20..0x7f).contains(&byte))
 }
 
-/// A key belongs to whoever sent it: strangers who chose the same word do not meet.
+/// Scopes a key to the client that sent it: two clients that choose the same key do not collide.
 fn request_key(key: &str, new: &NewPaste) -> Vec<u8> {
     let who = match (&new.owner, new.client) {
         (Some(owner), _) => format!("owner {:?}", owner.hash()),
@@ -224,6 +201,7 @@ fn is_taken(error: &tokio_postgres::Error) -> bool {
 fn refused(error: CallError, draft: &Draft) -> CreateError {
     match refusal(&error) {
         Some("PB002") => CreateError::KeyReused,
+        Some("PB006") => CreateError::Gone,
         Some("PB003") => CreateError::UnknownOwner,
         Some("PB004") => CreateError::Banned,
         Some("PB005") => CreateError::AliasTaken(

@@ -1,4 +1,4 @@
-//! How the service talks to Postgres: a few sessions that come back by themselves.
+//! Connections to Postgres: a few sessions that reconnect by themselves.
 
 use std::time::Duration;
 
@@ -12,24 +12,33 @@ use crate::error::Unavailable;
 /// The tables and functions of the service, migrated beside the engine's.
 pub const SCHEMA: Schema = Schema {
     name: "pastes",
-    migrations: &[Migration {
-        version: 1,
-        name: "tables",
-        sql: include_str!("../migrations/0001_tables.sql"),
-    }],
+    migrations: &[
+        Migration {
+            version: 1,
+            name: "tables",
+            sql: include_str!("../migrations/0001_tables.sql"),
+        },
+        Migration {
+            version: 2,
+            name: "identity",
+            sql: include_str!("../migrations/0002_identity.sql"),
+        },
+    ],
     functions: &[
         ("moves", include_str!("../functions/010_moves.sql")),
         ("create", include_str!("../functions/020_create.sql")),
         ("upload", include_str!("../functions/030_upload.sql")),
         ("expire", include_str!("../functions/040_expire.sql")),
         ("read", include_str!("../functions/050_read.sql")),
+        ("end", include_str!("../functions/060_end.sql")),
+        ("moderate", include_str!("../functions/070_moderate.sql")),
     ],
 };
 
 /// How long one statement may take before the request is answered with 503.
 const CALL_LIMIT: Duration = Duration::from_secs(10);
 
-/// Sessions that statements are spread over.
+/// Opens `count` sessions to spread statements over.
 pub fn sessions(database: &Database, count: usize) -> Links {
     Links::new(database, count, CALL_LIMIT)
 }
@@ -44,7 +53,7 @@ impl From<CallError> for Unavailable {
     }
 }
 
-/// The five-letter code with which our functions refuse something.
+/// Returns the SQLSTATE with which our functions refuse a request.
 pub fn refusal(error: &CallError) -> Option<&str> {
     match error {
         CallError::Database(error) => error.code().map(|code| code.code()),

@@ -1,4 +1,4 @@
-//! What can be wrong with a request, and with us. HTTP makes statuses of these in one place.
+//! Errors of requests and of the service. One place maps them to HTTP statuses.
 
 use std::time::Duration;
 
@@ -19,16 +19,21 @@ pub enum CreateError {
     AliasTaken(String),
     #[error("a paste lives between {least:?} and {most:?} here")]
     BadExpiry { least: Duration, most: Duration },
-    #[error("a language name has 1 to 40 letters, digits and + # . _ -")]
-    BadLanguage,
+    #[error("the language {0:?} is not known")]
+    BadLanguage(String),
     #[error("an idempotency key has 1 to 200 printable characters")]
     BadKey,
     #[error("this key came with another paste before; use a new key for a new paste")]
     KeyReused,
+    /// The request's key created a paste, and that paste has ended.
+    #[error("the paste of this key is over; use a new key for a new paste")]
+    Gone,
     #[error("this content was taken down and cannot be stored here")]
     Banned,
     #[error("uploads are waiting for the store; try again in {retry_after:?}")]
     StagingFull { retry_after: Duration },
+    #[error("the service stores {quota} bytes at most, and they are used up")]
+    QuotaFull { quota: u64 },
     #[error("the owner token is not known; ask for a new one")]
     UnknownOwner,
     #[error("the database does not answer")]
@@ -38,10 +43,10 @@ pub enum CreateError {
 /// Why there is nothing to show.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// Unknown, expired, deleted or failed: nobody learns which.
+    /// Unknown, expired, deleted or failed: the reader does not learn which.
     #[error("there is no such paste, or not any more")]
     NotFound,
-    /// The paste lives, but its bytes cannot be had just now.
+    /// The paste is live, but its bytes are not available right now.
     #[error("the store does not answer; try again in {retry_after:?}")]
     StoreDown { retry_after: Duration },
     #[error("the database does not answer")]
@@ -57,11 +62,14 @@ pub enum DeleteError {
     Unavailable(#[source] Unavailable),
 }
 
-/// Why an operator's order was not carried out.
+/// Why an operator's request was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum OperateError {
     #[error("there is no such paste, or not any more")]
     NotFound,
+    /// The name now belongs to another paste than the one that the operator means.
+    #[error("another paste has this name now; nothing was taken down")]
+    AnotherPaste,
     #[error("a content hash is 64 hexadecimal digits")]
     BadHash,
     #[error("the database does not answer")]
@@ -75,12 +83,24 @@ pub enum StartError {
     Settings(String),
     #[error("the store cannot be used: {0}")]
     Store(String),
+    /// The store does not have the id that this database expects.
+    #[error("{}", another_store(location, known.as_deref()))]
+    AnotherStore { location: String, known: Option<String> },
     #[error(
         "the tables of the paste service are not there; run: leasehold migrate up --service pastes"
     )]
     NotMigrated,
     #[error("the database does not answer")]
     Unavailable(#[source] Unavailable),
+}
+
+fn another_store(location: &str, known: Option<&str>) -> String {
+    match known {
+        Some(known) => format!(
+            "{location} is not the store of this database, which keeps its content in {known}"
+        ),
+        None => format!("{location} is the store of another database"),
+    }
 }
 
 impl From<ConnectError> for StartError {
@@ -93,7 +113,7 @@ impl From<ConnectError> for StartError {
     }
 }
 
-/// A database that cannot be reached or said no. Readers never see its words.
+/// The database is unreachable or returned an error. Readers never see its text.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
     #[error("no connection: {0}")]

@@ -1,15 +1,15 @@
-//! The end of pastes: a sweep makes them DELETED, a job deletes objects that nobody refers to, and
-//! two more tidy up.
+//! The end of pastes: a sweep makes expired pastes DELETED, and a job those that were ended early.
+//! Another job deletes objects without a reference, and two scheduled jobs clean up.
 //!
 //! # What is true
-//! - The database comes first: a paste is DELETED and its reference given up in one statement, which
-//!   also dooms what nobody refers to any more and enqueues the deletion of its object.
+//! - The database comes first: one statement makes a paste DELETED, gives up its reference, dooms
+//!   content without a reference and enqueues the deletion of its object.
 //! - An object is deleted only after its content was doomed, and no other content has its key.
-//! - The orphan check deletes only objects whose row says that they are dead. It concludes nothing
-//!   from what a listing lacks, nor from objects that it does not know.
+//! - The orphan check deletes only objects whose row says that they are dead. It concludes nothing from
+//!   objects that a listing lacks, nor from objects that it does not know.
 //!
 //! # What can go wrong
-//! - The store is down: the deletion job waits and tries again, for a month.
+//! - The store is down: the deletion job retries for a month.
 //! - A put lands after its object was deleted: the orphan check finds the dead object a day later.
 
 use std::collections::HashMap;
@@ -30,16 +30,16 @@ use crate::settings::{GateKind, When};
 use crate::store::ObjectKey;
 use crate::upload;
 
-/// Dead intents are kept this long after their object was deleted.
+/// How long dead intents are kept after their object was deleted.
 const KEEP_INTENTS: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// An object younger than this is never taken for an orphan: its upload may still be going on.
+/// An object younger than this is never taken for an orphan: its upload may still be running.
 const ORPHAN_AGE: Duration = Duration::from_secs(24 * 60 * 60);
-/// Rows of a kind that one round of purging removes.
+/// The most rows of each kind that one round of purging removes.
 const PURGE_BATCH: i32 = 10_000;
-/// Objects that are compared with the table at a time.
+/// How many objects are compared with the table at a time.
 const PAGE: usize = 1000;
 
-/// Deletes objects that nobody refers to, up to a thousand.
+/// Deletes up to 1,000 objects that no paste refers to.
 #[derive(Serialize, Deserialize)]
 pub struct DeleteObjects {
     pub contents: Vec<i64>,
@@ -55,7 +55,44 @@ impl Job for DeleteObjects {
     }
 }
 
-/// Throws away what is over.
+/// Makes pastes DELETED that were ended early, at once instead of at the next sweep.
+#[derive(Serialize, Deserialize)]
+pub struct EndPastes {
+    pub codes: Vec<String>,
+    pub ids: Vec<Uuid>,
+}
+
+impl Job for EndPastes {
+    const NAME: &'static str = "pastes.end";
+    const QUEUE: &'static str = "pastes.objects";
+
+    fn policy() -> Policy {
+        end_policy()
+    }
+}
+
+/// Ends pastes of banned bytes that were created while the ban was being committed.
+#[derive(Serialize, Deserialize)]
+pub struct EndBanned {
+    pub hash: String,
+}
+
+impl Job for EndBanned {
+    const NAME: &'static str = "pastes.end_banned";
+    const QUEUE: &'static str = "pastes.objects";
+
+    fn policy() -> Policy {
+        end_policy()
+    }
+}
+
+/// The next sweep handles whatever is left after the last attempt.
+fn end_policy() -> Policy {
+    let backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(3600));
+    Policy { max_attempts: Some(20), backoff: Some(backoff), ..Policy::default() }
+}
+
+/// Deletes rows that are past their retention.
 #[derive(Job, Serialize, Deserialize)]
 #[job(name = "pastes.purge", queue = "pastes.tidy", max_attempts = 3)]
 pub struct Purge {}
@@ -65,8 +102,8 @@ pub struct Purge {}
 #[job(name = "pastes.check_orphans", queue = "pastes.tidy", max_attempts = 3)]
 pub struct CheckOrphans {}
 
-/// Gives a worker everything that pastes need: uploads, the expiry sweep, the deletion of objects,
-/// and the schedules.
+/// Registers everything that pastes need with a worker: uploads, the expiry sweep, the deletion of
+/// objects, and the schedules.
 pub fn worker<S: Send + Sync + 'static>(
     pastes: &Pastes,
     builder: WorkerBuilder<S>,
@@ -80,12 +117,15 @@ pub fn worker<S: Send + Sync + 'static>(
     let orphans = Schedule::new("pastes.check_orphans", "23 4 * * *", &zone, &CheckOrphans {});
     let (uploading, deleting, purging, checking) =
         (pastes.clone(), pastes.clone(), pastes.clone(), pastes.clone());
+    let (ending, banning) = (pastes.clone(), pastes.clone());
     Ok(builder
         .queue("pastes", 256)
         .queue("pastes.objects", 4)
         .queue("pastes.tidy", 2)
         .handle_batch(upload::BATCH, move |items| upload::run(uploading.clone(), items))
         .handle(move |job: DeleteObjects, ctx: Ctx| delete_objects(deleting.clone(), job, ctx))
+        .handle(move |job: EndPastes| end_pastes(ending.clone(), job))
+        .handle(move |job: EndBanned| end_banned(banning.clone(), job))
         .handle(move |_: Purge| purge_all(purging.clone()))
         .handle(move |_: CheckOrphans| {
             let pastes = checking.clone();
@@ -97,7 +137,7 @@ pub fn worker<S: Send + Sync + 'static>(
 }
 
 impl Pastes {
-    /// The sweep that deletes expired pastes.
+    /// Returns the sweep that deletes expired pastes.
     pub fn expiry_sweep(&self) -> Result<Sweep, StartError> {
         let bad = |error: &dyn std::fmt::Display| StartError::Settings(error.to_string());
         let expiry = &self.settings().expiry;
@@ -149,7 +189,7 @@ impl Pastes {
             }
             self.compare(keys, &mut report).await?;
         }
-        // Deletions whose job somebody removed by hand.
+        // Deletions whose job an operator removed.
         let sql = "select pastes.remind_of_doomed(make_interval(days => 1), 10000)";
         self.0.sessions.query(sql, &[]).await?;
         if report.deleted + report.unknown > 0 {
@@ -177,7 +217,7 @@ impl Pastes {
         let mut dead = Vec::new();
         for (key, changed_at) in keys {
             match intents.get(&key.content_id) {
-                // Not from this database, or from a time before it was restored: not ours to judge.
+                // From another database, or from before this one was restored: do not touch it.
                 None => report.unknown += 1,
                 Some((object_id, ..)) if *object_id != key.object_id => report.unknown += 1,
                 Some((_, true, young)) if changed_at < *young => dead.push(key),
@@ -196,10 +236,23 @@ impl Pastes {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OrphanReport {
     pub seen: u64,
-    /// Objects that were dead and are gone now.
+    /// Dead objects that this check deleted.
     pub deleted: u64,
-    /// Objects that this database knows nothing of. They are left alone.
+    /// Objects that this database does not know. They are left alone.
     pub unknown: u64,
+}
+
+/// Safe to repeat: a DELETED paste stays DELETED.
+async fn end_pastes(pastes: Pastes, job: EndPastes) -> Result<(), JobError> {
+    let params = [(&job.codes as _, Type::TEXT_ARRAY), (&job.ids as _, Type::UUID_ARRAY)];
+    pastes.0.sessions.query("select pastes.end_pastes($1, $2)", &params).await?;
+    Ok(())
+}
+
+async fn end_banned(pastes: Pastes, job: EndBanned) -> Result<(), JobError> {
+    let sql = "select pastes.end_banned($1)";
+    pastes.0.sessions.query(sql, &[(&job.hash, Type::TEXT)]).await?;
+    Ok(())
 }
 
 async fn delete_objects(pastes: Pastes, job: DeleteObjects, ctx: Ctx) -> Result<(), JobError> {
@@ -233,7 +286,7 @@ async fn delete_objects(pastes: Pastes, job: DeleteObjects, ctx: Ctx) -> Result<
         .collect();
     match failure {
         None => {
-            // The last word and the end of the job are one transaction.
+            // Record the deletions and complete the job in one transaction.
             let mut client = ctx.engine().pool().get().await?;
             let transaction = client.transaction().await?;
             transaction
@@ -251,7 +304,7 @@ async fn delete_objects(pastes: Pastes, job: DeleteObjects, ctx: Ctx) -> Result<
     }
 }
 
-/// Purges in rounds until a round finds little.
+/// Purges in rounds until a round deletes fewer than `PURGE_BATCH` rows.
 async fn purge_all(pastes: Pastes) -> Result<(), JobError> {
     let tombstones = pastes.settings().tombstones.as_secs_f64();
     loop {

@@ -1,22 +1,23 @@
-//! Pastes: text that people share by a link, until it expires.
+//! Pastes: text that users share by a link, until it expires.
 //!
-//! The service stands on the engine: it contains no claim, lease, retry or watchdog of its own.
+//! The service is built on the engine: it contains no claim, lease, retry or watchdog of its own.
 //!
 //! In reading order:
 //! - [`Pastes::create`] commits the paste, its bytes and its upload job in one transaction;
 //! - `upload` puts the bytes into the object store, at once or by the job, and checks them there;
-//! - [`Pastes::read`] serves what is alive by the database's clock;
-//! - `expiry` declares the sweep that deletes, and the job that removes objects.
+//! - [`Pastes::read`] serves pastes that are live by the database's clock;
+//! - `expiry` declares the sweep that deletes pastes, and the job that deletes objects.
 //!
 //! # What is true
-//! - A paste that was answered is committed, with its bytes.
+//! - Once a create returns success, the paste is committed with its bytes.
 //! - `ref_count` changes only in the statement that creates a paste or makes it DELETED.
 //! - No object key is used twice: a late delete can only hit a dead object.
-//! - Nothing tells one person whether another stored the same bytes before.
+//! - No user can tell whether another user stored the same bytes before.
 
 #![forbid(unsafe_code)]
 
 pub mod assets;
+mod belonging;
 mod cache;
 mod code;
 mod create;
@@ -27,13 +28,17 @@ pub mod highlight;
 pub mod http;
 mod lookup;
 mod model;
+mod moderate;
 mod own;
 pub mod pages;
 pub mod qr;
+mod quota;
 mod read;
 mod service;
 mod settings;
+pub mod sql;
 pub mod store;
+mod token;
 mod upload;
 mod writer;
 
@@ -43,7 +48,8 @@ pub use error::{CreateError, DeleteError, OperateError, ReadError, StartError, U
 pub use expiry::{OrphanReport, worker};
 pub use http::router;
 pub use model::{
-    Ban, Created, Listed, NewPaste, Paste, Reading, Report, Reported, Status, TakenDown,
+    Act, Ban, Created, Cursor, Listed, Moderated, NewPaste, Paste, Reading, Report, Reported,
+    Status, TakenDown, Target,
 };
 pub use service::Pastes;
 pub use settings::{Expiry, GateKind, Limits, Settings, When};

@@ -1,4 +1,4 @@
-//! Finding pastes by code: readers that come while a question is on its way share the next one.
+//! Finding pastes by code: lookups that arrive while a query is in flight share the next one.
 
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,15 @@ use crate::error::Unavailable;
 use crate::model::Status;
 use crate::store::ObjectKey;
 
-/// The most codes of one question.
+/// The most codes per query.
 const MOST: usize = 256;
-/// Questions that may wait; beyond it readers are told to come back.
+/// How many lookups may wait; beyond it readers get an error and retry later.
 const WAITING: usize = 4096;
 
-/// A living paste, without its bytes.
+/// A live paste, without its bytes.
 #[derive(Clone, Debug)]
 pub struct Found {
+    pub paste_id: Uuid,
     pub status: Status,
     pub key: ObjectKey,
     pub size: usize,
@@ -29,9 +30,9 @@ pub struct Found {
     pub burn: bool,
     pub created_at: Timestamp,
     pub expires_at: Timestamp,
-    /// Taken before the question was sent, so that `life` is never counted from too late.
+    /// Taken before the query was sent, so that `life` is never measured from too late a start.
     pub asked: Instant,
-    /// How long it lives on, by the database's clock.
+    /// The time until it expires, by the database's clock.
     pub life: Duration,
 }
 
@@ -42,14 +43,14 @@ struct Question {
     reply: oneshot::Sender<Answer>,
 }
 
-/// Asks for many codes at once.
+/// Looks up many codes per query.
 pub struct Lookups {
     lanes: Vec<mpsc::Sender<Question>>,
     next: std::sync::atomic::AtomicUsize,
 }
 
 impl Lookups {
-    /// Starts `lanes` askers, each with a session of its own. They end with this handle.
+    /// Starts `lanes` tasks, each with a session of its own. They stop when this handle is dropped.
     pub fn start(database: &leasehold::database::Database, lanes: usize) -> Self {
         let lanes = (0..lanes.max(1))
             .map(|_| {
@@ -90,7 +91,7 @@ async fn ask(sessions: Links, mut questions: mpsc::Receiver<Question>) {
                     rows.iter().map(|row| (row.get(0), read(row, asked))).collect();
                 for question in batch.drain(..) {
                     let answer = found.get(question.code.as_str()).cloned();
-                    // A reader who has left does not mind.
+                    // Sending fails only if the reader has left.
                     let _ = question.reply.send(Ok(answer));
                 }
             }
@@ -105,17 +106,18 @@ async fn ask(sessions: Links, mut questions: mpsc::Receiver<Question>) {
 }
 
 fn read(row: &tokio_postgres::Row, asked: Instant) -> Found {
-    let (status, hash, size): (&str, String, i32) = (row.get(1), row.get(3), row.get(5));
-    let (content_id, object_id): (i64, Uuid) = (row.get(2), row.get(4));
-    let life: f64 = row.get(10);
+    let (status, hash, size): (&str, String, i32) = (row.get(2), row.get(4), row.get(6));
+    let (content_id, object_id): (i64, Uuid) = (row.get(3), row.get(5));
+    let life: f64 = row.get(11);
     Found {
+        paste_id: row.get(1),
         status: Status::of(status),
         key: ObjectKey { content_hash: hash, content_id, object_id },
         size: usize::try_from(size).unwrap_or(0),
-        language: row.get(6),
-        burn: row.get(7),
-        created_at: row.get(8),
-        expires_at: row.get(9),
+        language: row.get(7),
+        burn: row.get(8),
+        created_at: row.get(9),
+        expires_at: row.get(10),
         asked,
         life: Duration::try_from_secs_f64(life).unwrap_or(Duration::ZERO),
     }

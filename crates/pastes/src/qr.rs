@@ -1,11 +1,11 @@
-//! QR codes, so that a paste on a screen is a paste on a phone.
+//! QR codes, so that a reader can open a paste from a screen on a phone.
 
 use qrcode::QrCode;
 use qrcode::render::svg;
 
-/// An SVG image of `url`, dark on light in every theme: some readers cannot see the inverse.
+/// Returns an SVG image of `url`, dark on light in every theme: some scanners cannot read the inverse.
 ///
-/// `None` when the URL is longer than a QR code can hold (about 2900 bytes).
+/// Returns `None` if the URL is longer than a QR code can hold (about 2900 bytes).
 pub fn svg(url: &str) -> Option<String> {
     let code = QrCode::new(url).ok()?;
     Some(

@@ -1,4 +1,4 @@
-//! Reading: what is alive by the database's clock, byte for byte.
+//! Reading: pastes that are live by the database's clock, byte for byte.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::service::Pastes;
 use crate::store::StoreError;
 
 impl Pastes {
-    /// What a reader finds under a code.
+    /// Returns what a reader finds under a code.
     pub async fn read(&self, code: &ShortCode) -> Result<Reading, ReadError> {
         if let Some(Known { paste, ask_again }) = self.0.cache.answer(code, Instant::now()) {
             if ask_again {
@@ -26,11 +26,13 @@ impl Pastes {
         }
         let found = self.look(code).await?;
         if found.burn {
-            let Found { language, size, expires_at, .. } = found;
-            return Ok(Reading::Burns { language, size, expires_at });
+            let Found { paste_id, language, size, expires_at, .. } = found;
+            return Ok(Reading::Burns { paste_id, language, size, expires_at });
         }
+        let paste_id = found.paste_id;
         let Some((found, content)) = self.content(code, found).await? else {
-            return Ok(Reading::Uploading { retry_after: self.settings().retry_after });
+            let retry_after = self.settings().retry_after;
+            return Ok(Reading::Uploading { paste_id, retry_after });
         };
         let asked = found.asked;
         let paste = Arc::new(paste(code, found, content));
@@ -38,12 +40,12 @@ impl Pastes {
         Ok(Reading::Ready(paste))
     }
 
-    /// Renews a kept answer, or drops it when the paste is over. No answer from the database: the
-    /// kept one ends in its time.
+    /// Refreshes a cached lookup result, or drops it if the paste has ended. If the database does not
+    /// respond, the cached result expires as planned.
     async fn ask_again(&self, known: &Paste) {
         let Ok(found) = self.0.lookups.look(&known.code).await else { return };
         match found {
-            Some(found) if !found.burn && found.key.content_id == known.content_id => {
+            Some(found) if found.paste_id == known.paste_id => {
                 let (asked, content) = (found.asked, known.content.clone());
                 let paste = Arc::new(paste(&known.code, found, content));
                 self.0.cache.keep_answer(&paste, asked, self.settings().recheck);
@@ -52,8 +54,8 @@ impl Pastes {
         }
     }
 
-    /// Reads a paste that burns: of two readers one gets it. The bytes are fetched first, so that a
-    /// store that is down burns nothing.
+    /// Reads a paste that burns: of two concurrent readers, one gets it. Fetches the bytes first, so
+    /// that a failing store burns nothing.
     pub async fn burn(&self, code: &ShortCode) -> Result<Arc<Paste>, ReadError> {
         let found = self.look(code).await?;
         if !found.burn {
@@ -62,8 +64,10 @@ impl Pastes {
         let Some((found, content)) = self.content(code, found).await? else {
             return Err(ReadError::StoreDown { retry_after: self.settings().retry_after });
         };
-        let sql = "select pastes.burn($1)";
-        let rows = self.0.sessions.query(sql, &[(&code.as_str(), Type::TEXT)]).await;
+        // Pass the identity, too: if another paste has the name by now, it stays unread.
+        let sql = "select pastes.burn($1, $2)";
+        let params = [(&code.as_str() as _, Type::TEXT), (&found.paste_id as _, Type::UUID)];
+        let rows = self.0.sessions.query(sql, &params).await;
         let rows = rows.map_err(|error| ReadError::Unavailable(error.into()))?;
         if !rows.first().is_some_and(|row| row.get(0)) {
             return Err(ReadError::NotFound);
@@ -75,18 +79,18 @@ impl Pastes {
         self.0.lookups.look(code).await?.ok_or(ReadError::NotFound)
     }
 
-    /// The bytes; `None` while the upload goes on.
+    /// Returns the bytes, or `None` while the upload is in progress.
     async fn content(
         &self,
         code: &ShortCode,
         mut found: Found,
     ) -> Result<Option<(Found, Bytes)>, ReadError> {
-        // An object can be deleted between the question and the fetch: then the paste is over, or
-        // its upload has just ended. The second look tells; a third would only hide a fault.
+        // Bytes can disappear between the lookup and the fetch: then the paste has ended, or its upload
+        // has just finished. A second lookup tells which; a third would only hide a fault.
         for last in [false, true] {
             let content_id = found.key.content_id;
             if found.status == Status::InProgress {
-                match self.staged(code).await? {
+                match self.staged(code, content_id).await? {
                     Staged::Bytes(bytes) => return Ok(Some((found, bytes))),
                     Staged::NotServed => return Ok(None),
                     Staged::Gone if last => return Ok(None),
@@ -114,17 +118,24 @@ impl Pastes {
                     }
                 }
             }
+            let paste_id = found.paste_id;
             found = self.look(code).await?;
+            // Another paste has the name now. It may burn, and it is not the one that the caller looked
+            // up.
+            if found.paste_id != paste_id {
+                return Err(ReadError::NotFound);
+            }
         }
         Ok(None)
     }
 
-    async fn staged(&self, code: &ShortCode) -> Result<Staged, ReadError> {
+    async fn staged(&self, code: &ShortCode, content_id: i64) -> Result<Staged, ReadError> {
         if !self.settings().serve_staged {
             return Ok(Staged::NotServed);
         }
-        let sql = "select bytes from pastes.staged where short_code = $1";
-        let rows = self.0.sessions.query(sql, &[(&code.as_str(), Type::TEXT)]).await;
+        let sql = "select bytes from pastes.staged where short_code = $1 and content_id = $2";
+        let params = [(&code.as_str() as _, Type::TEXT), (&content_id as _, Type::INT8)];
+        let rows = self.0.sessions.query(sql, &params).await;
         let rows = rows.map_err(|error| ReadError::Unavailable(Unavailable::from(error)))?;
         Ok(match rows.first() {
             Some(row) => Staged::Bytes(Bytes::from(row.get::<_, Vec<u8>>(0))),
@@ -133,10 +144,10 @@ impl Pastes {
     }
 }
 
-/// What became of bytes that waited for their upload.
+/// The staged bytes of a paste.
 enum Staged {
     Bytes(Bytes),
-    /// The operator wants readers to wait.
+    /// `serve_staged` is off: readers wait for the upload.
     NotServed,
     Gone,
 }
@@ -144,6 +155,7 @@ enum Staged {
 fn paste(code: &ShortCode, found: Found, content: Bytes) -> Paste {
     Paste {
         code: code.clone(),
+        paste_id: found.paste_id,
         content,
         language: found.language,
         created_at: found.created_at,

@@ -1,4 +1,4 @@
-//! The handle that HTTP, workers and people hang on.
+//! The handle that HTTP handlers, workers and programs share.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -6,18 +6,20 @@ use std::sync::atomic::AtomicU64;
 use leasehold::Leasehold;
 use leasehold::link::Links;
 
+use crate::belonging;
 use crate::cache::Cache;
 use crate::database::{SCHEMA, sessions};
 use crate::error::StartError;
 use crate::lookup::Lookups;
 use crate::settings::Settings;
 use crate::store::Store;
+use crate::token::TokenKey;
 use crate::upload::Uploader;
 use crate::writer::Writer;
 
-/// Sessions for statements of their own.
+/// Sessions for single statements.
 const WRITING: usize = 4;
-/// Sessions for creates that share a statement: one is on its way while the next one fills.
+/// Sessions for creates that share a statement: one batch is in flight while the next fills.
 const CREATING: usize = 2;
 /// Sessions for finding pastes.
 const READING: usize = 2;
@@ -35,14 +37,15 @@ pub(crate) struct Inner {
     pub(crate) lookups: Lookups,
     pub(crate) cache: Cache,
     pub(crate) uploader: Option<Uploader>,
-    /// What delete tokens are made with.
-    pub(crate) secret: Vec<u8>,
+    pub(crate) tokens: TokenKey,
     /// Bytes that wait for their upload, as last counted.
     pub(crate) staged: AtomicU64,
+    /// Bytes of all content: as last counted, plus what this process stored since. Only with a quota.
+    pub(crate) stored: AtomicU64,
 }
 
 impl Pastes {
-    /// Starts the service. The schema must be there: see [`SCHEMA`].
+    /// Starts the service. The schema must exist: see [`SCHEMA`].
     pub async fn start(
         engine: Leasehold,
         store: Store,
@@ -53,6 +56,8 @@ impl Pastes {
         let session = SCHEMA.session(&database).await?;
         let rows = session.query_typed("select key from pastes.secret", &[]).await?;
         let secret = rows.first().map(|row| row.get(0)).ok_or(StartError::NotMigrated)?;
+        let tokens = TokenKey::new(secret).ok_or(StartError::NotMigrated)?;
+        belonging::settle(&database, &store).await?;
         let sessions = Arc::new(sessions(&database, WRITING));
         let uploader =
             settings.direct_upload.then(|| Uploader::start(store.clone(), Arc::clone(&sessions)));
@@ -61,14 +66,19 @@ impl Pastes {
             lookups: Lookups::start(&database, READING),
             cache: Cache::new(settings.cache_bytes),
             uploader,
-            secret,
+            tokens,
             staged: AtomicU64::new(0),
+            stored: AtomicU64::new(0),
             engine,
             settings,
             store,
             sessions,
         }));
-        tokio::spawn(crate::create::watch_staging(Arc::downgrade(&pastes.0)));
+        tokio::spawn(crate::quota::watch_staging(Arc::downgrade(&pastes.0)));
+        if pastes.settings().quota.is_some() {
+            pastes.count_stored().await?;
+            tokio::spawn(crate::quota::watch_stored(Arc::downgrade(&pastes.0)));
+        }
         Ok(pastes)
     }
 
@@ -84,7 +94,7 @@ impl Pastes {
         &self.0.store
     }
 
-    /// True when the database answers; for health checks.
+    /// Returns true if the database responds; for health checks.
     pub async fn is_healthy(&self) -> bool {
         self.0.sessions.query("select 1", &[]).await.is_ok()
     }

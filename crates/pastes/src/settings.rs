@@ -11,55 +11,63 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// How the service behaves.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What links begin with, without a slash at the end.
-    /// Default: `http://127.0.0.1:8080`.
+    /// The prefix of links: a scheme and a host, without a path. Default: `http://127.0.0.1:8080`.
     pub base_url: String,
-    /// How long a paste lives when its author does not say. Default: 30 days.
+    /// The lifetime of a paste whose author does not set one. Default: 30 days.
     pub default_expiry: Duration,
-    /// The longest life that an author may ask for. There is no "for ever". Default: 365 days.
+    /// The longest lifetime that an author may set. There is no "for ever". Default: 365 days.
     pub max_expiry: Duration,
     /// The largest paste. Default: 1 MiB.
     pub max_size: usize,
-    /// The length of codes. Shorter is nicer to type and easier to guess: 22 carry 131 bits, 10
-    /// carry 59, 6 carry 35. Default: 22.
+    /// The length of codes. Shorter ones are easier to type and to guess: 22 characters carry 131 bits,
+    /// 10 carry 59, 6 carry 35. Default: 22.
     pub code_length: usize,
-    /// Serves a paste from the bytes in Postgres while its upload goes on, instead of answering 503.
-    /// Default: off.
+    /// Serves a paste from the bytes in Postgres while its upload is in progress, instead of responding
+    /// with 503. Default: off.
     pub serve_staged: bool,
-    /// Uploads right after the commit, in the process that answered; the job is then only the safety
-    /// net. Default: on.
+    /// Uploads right after the commit, in the process that created the paste; the job is then only the
+    /// safety net. Default: on.
     pub direct_upload: bool,
-    /// What readers of a paste whose upload goes on are told to wait. Default: 30 s.
+    /// The Retry-After for readers of a paste whose upload is in progress. Default: 30 s.
     pub retry_after: Duration,
-    /// The most bytes that may wait for their upload; beyond it creates are answered with 503 rather
-    /// than filling the database. Default: 1 GiB.
+    /// The most bytes that may wait for their upload; beyond it the service responds to creates with
+    /// 503 rather than fill the database. Default: 1 GiB.
     pub staging_quota: u64,
-    /// Memory for content and pages that were read lately. Default: 64 MiB.
+    /// The most bytes that all content together may have; beyond it the service responds to creates
+    /// with 507. Each process counts them twice per minute, and in between adds only what it stores
+    /// itself. `None`: as much as the store holds. Default: `None`.
+    pub quota: Option<u64>,
+    /// Memory for recently read content and pages. Default: 64 MiB.
     pub cache_bytes: u64,
-    /// How long an answer may be repeated without asking the database again. It bounds how long a
-    /// deleted paste can still be seen. At most a second. Default: 500 ms.
+    /// How long a lookup result may be reused without asking the database again. It bounds how long a
+    /// deleted paste stays visible. At most one second. Default: 500 ms.
     pub recheck: Duration,
-    /// How long a deleted paste leaves its code taken, as a mark for audits. Default: 7 days.
+    /// How long the row of a deleted paste is kept, for audits. A random code is not reused meanwhile;
+    /// a name that a user chose is free as soon as its paste has ended. Default: 7 days.
     pub tombstones: Duration,
     pub limits: Limits,
-    /// Who shows it may see reports, take pastes down and ban content. Default: nobody.
+    /// The token that clients must send to create pastes; reading needs none. Default: none is needed.
+    pub create_token: Option<Bearer>,
+    /// The token with which an operator sees reports, takes pastes down and bans content. Default:
+    /// none, and these addresses return 404.
     pub operator_token: Option<Bearer>,
     pub expiry: Expiry,
 }
 
-/// How much one client may ask for.
+/// Rate limits per client.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Pastes a second from one address; 0: no limit. Default: 10.
+    /// Pastes per second from one address; 0: no limit. Default: 10.
     pub creates_per_second: u32,
     /// Default: 50.
     pub create_burst: u32,
-    /// Reads a second from one address; 0: no limit. Default: 60.
+    /// Reads per second from one address; 0: no limit. Default: 60.
     pub reads_per_second: u32,
     /// Default: 200.
     pub read_burst: u32,
-    /// How many proxies of yours stand in front. Each adds an address to X-Forwarded-For; with 0 the
-    /// header is ignored, because anybody can write it. Default: 0.
+    /// How many trusted proxies are in front of the service. Each adds an address to X-Forwarded-For;
+    /// with 0 the header is ignored, because every client can write it. Behind a proxy, 0 makes all
+    /// clients one: they share limits and idempotency keys. Default: 0.
     pub trusted_proxies: usize,
 }
 
@@ -68,14 +76,14 @@ pub struct Limits {
 pub struct Expiry {
     /// Default: every night from midnight, UTC.
     pub when: When,
-    /// What keeps workers from looking for the same rows at the same moment. Safety never depends on
-    /// it. Default: advisory.
+    /// What keeps workers from claiming the same rows at the same moment. Safety never depends on it.
+    /// Default: advisory.
     pub gate: GateKind,
-    /// Rows that one worker takes at a time. Default: 1000.
+    /// How many rows one claim takes. Default: 1000.
     pub batch: usize,
     /// Loops in one worker process. Default: 1.
     pub loops: usize,
-    /// A paste that has been DELETION_IN_PROGRESS for this long goes back. Default: 2 h.
+    /// The watchdog resets a paste that has been DELETION_IN_PROGRESS for this long. Default: 2 h.
     pub watchdog_after: Duration,
 }
 
@@ -84,11 +92,11 @@ pub struct Expiry {
 pub enum When {
     /// From this time of day on, such as `00:00`, in a zone such as `Europe/Madrid`.
     Nightly { at: String, zone: String },
-    /// All the time, looking again after a pause.
+    /// Continuously, with this pause after a pass that found nothing more.
     Continuous { every: Duration },
 }
 
-/// Which gate stands before the claim.
+/// Which gate a worker passes before it claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GateKind {
     None,
@@ -109,10 +117,12 @@ impl Default for Settings {
             direct_upload: true,
             retry_after: Duration::from_secs(30),
             staging_quota: 1024 * 1024 * 1024,
+            quota: None,
             cache_bytes: 64 * 1024 * 1024,
             recheck: Duration::from_millis(500),
             tombstones: 7 * DAY,
             limits: Limits::default(),
+            create_token: None,
             operator_token: None,
             expiry: Expiry::default(),
         }
@@ -143,25 +153,19 @@ impl Default for Expiry {
     }
 }
 
-/// The shortest life of a paste.
+/// The shortest lifetime of a paste.
 pub(crate) const LEAST_EXPIRY: Duration = Duration::from_secs(1);
 
 impl Settings {
-    /// How long an upload job leaves the direct upload alone.
+    /// How long an upload job waits for the direct upload.
     pub(crate) fn head_start(&self) -> Duration {
         if self.direct_upload { Duration::from_secs(2) } else { Duration::ZERO }
     }
 
-    /// Finds out whether the settings fit together, before anything starts.
+    /// Checks that the settings are valid and consistent, before anything starts.
     pub fn check(&self) -> Result<(), StartError> {
         let bad = |text: &str| Err(StartError::Settings(text.to_owned()));
-        let url = url::Url::parse(&self.base_url);
-        if !url.is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.host().is_some()) {
-            return Err(StartError::Settings(format!(
-                "base URL {:?} is not one; write it as https://paste.example.org",
-                self.base_url
-            )));
-        }
+        check_base_url(&self.base_url)?;
         if self.default_expiry < LEAST_EXPIRY || self.default_expiry > self.max_expiry {
             return bad("the default expiry must lie between 1 second and the maximum expiry");
         }
@@ -183,5 +187,27 @@ impl Settings {
             return bad("a batch of the expiry sweep has between 1 and 10000 rows");
         }
         Ok(())
+    }
+}
+
+/// Pages, forms and cookies are all at the root of their host, so links must be, too.
+fn check_base_url(text: &str) -> Result<(), StartError> {
+    let wrong = |why: &str| {
+        let text = format!("base URL {text:?} {why}; write it as https://paste.example.org");
+        Err(StartError::Settings(text))
+    };
+    match url::Url::parse(text) {
+        Ok(url) if !matches!(url.scheme(), "http" | "https") || url.host().is_none() => {
+            wrong("is not one")
+        }
+        Ok(url) if url.path() != "/" => {
+            wrong("has a path, and the service has to be at the root of its host")
+        }
+        Ok(url) if url.query().is_some() || url.fragment().is_some() => wrong("has a query"),
+        Ok(url) if !url.username().is_empty() || url.password().is_some() => {
+            wrong("has a name or a password")
+        }
+        Ok(_) => Ok(()),
+        Err(_) => wrong("is not one"),
     }
 }

@@ -1,14 +1,14 @@
-//! Uploads: from the bytes in Postgres to an object that was seen with the same bytes.
+//! Uploads: from the bytes in Postgres to an object that was verified to have the same bytes.
 //!
-//! Two ways lead there. Right after the commit the process that answered uploads the bytes that it
-//! still has in memory; if that does not work out, or there is no room, the paste's job does it, with
-//! the retries of the queue. Both end in `pastes.finish_uploads`, and either may come first.
+//! There are two paths. Right after the commit, the process that created the paste uploads the bytes
+//! that it still has in memory. If that fails, or there is no room, the paste's job uploads them, with
+//! the retries of the queue. Both end in `pastes.finish_uploads`, and either may be first.
 //!
 //! # What can go wrong
-//! - The process dies after the put: the job finds the object, checks it and goes on.
+//! - The process dies after the put: the job finds the object, checks it and continues.
 //! - The store fails for good: the job is buried after its last attempt, and in the same transaction
 //!   the paste becomes FAILED.
-//! - The paste ends meanwhile: nothing is made readable, and the object is deleted again.
+//! - The paste ends meanwhile: it does not become readable, and the object is deleted again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,13 +26,13 @@ use uuid::Uuid;
 use crate::service::Pastes;
 use crate::store::{ObjectKey, Store};
 
-/// One at once, then after 1, 2, 4, 8 and 16 seconds: about half a minute in all.
+/// The first at once, then after 1, 2, 4, 8 and 16 seconds: about half a minute in all.
 pub const ATTEMPTS: i32 = 6;
-/// The most uploads that are finished by one statement.
+/// The most uploads that one statement finishes.
 pub const BATCH: usize = 64;
-/// Batches on their way at a time.
+/// The most batches in flight.
 const BATCHES: usize = 4;
-/// How long a direct upload waits for company.
+/// How long a direct upload waits for others to share its batch.
 const GATHER: Duration = Duration::from_millis(5);
 /// Memory for bytes that wait for their direct upload.
 const ROOM: usize = 32 * 1024 * 1024;
@@ -41,6 +41,10 @@ const ROOM: usize = 32 * 1024 * 1024;
 #[derive(Serialize, Deserialize)]
 pub struct Upload {
     pub code: String,
+    /// The paste's identity: another paste may have the name by now. Absent in jobs from before pastes
+    /// had an identity.
+    #[serde(default)]
+    pub paste: Option<Uuid>,
 }
 
 impl Job for Upload {
@@ -58,7 +62,7 @@ impl Job for Upload {
     }
 }
 
-/// Bytes on their way to the store.
+/// Bytes to upload.
 pub struct Task {
     pub key: ObjectKey,
     pub bytes: Bytes,
@@ -71,14 +75,14 @@ pub struct Uploader {
 }
 
 impl Uploader {
-    /// Ends with the handle.
+    /// Starts the task that uploads. It stops when the handle is dropped.
     pub fn start(store: Store, sessions: Arc<Links>) -> Self {
         let (tasks, waiting) = mpsc::channel(4096);
         tokio::spawn(upload_all(store, sessions, waiting));
         Self { tasks, room: Arc::new(Semaphore::new(ROOM)) }
     }
 
-    /// Takes a task if there is room. Never waits.
+    /// Queues a task if there is room, and drops it otherwise. Never waits.
     pub fn offer(&self, task: Task) {
         let bytes = u32::try_from(task.bytes.len()).unwrap_or(u32::MAX);
         if let Ok(room) = Arc::clone(&self.room).try_acquire_many_owned(bytes) {
@@ -96,7 +100,7 @@ async fn upload_all(
     loop {
         let Ok(turn) = Arc::clone(&batches).acquire_owned().await else { return };
         let Some(first) = waiting.recv().await else { return };
-        // Others are about to come: together they cost one statement and one flush of the disk.
+        // Wait for others: together they cost one statement and one disk flush.
         tokio::time::sleep(GATHER).await;
         let mut batch = vec![first];
         while batch.len() < BATCH {
@@ -130,8 +134,8 @@ async fn put_all(store: &Store, tasks: &[Task]) -> Vec<Result<(), String>> {
     answers.into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect()
 }
 
-/// Makes every paste readable that waits for these objects. Objects that nothing refers to any more
-/// are deleted again.
+/// Makes every paste readable that waits for these objects. Enqueues the deletion of objects that no
+/// paste refers to any more.
 async fn finish(store: &Store, sessions: &Links, keys: &[ObjectKey]) -> Result<(), CallError> {
     if keys.is_empty() {
         return Ok(());
@@ -153,14 +157,24 @@ async fn finish(store: &Store, sessions: &Links, keys: &[ObjectKey]) -> Result<(
     Ok(())
 }
 
-/// The job: uploads what has not been uploaded yet.
+/// How long a job snoozes if another transaction holds its paste.
+const HELD_ELSEWHERE: Duration = Duration::from_secs(1);
+
+/// Runs the job: uploads what has not been uploaded yet.
 pub(crate) async fn run(pastes: Pastes, items: Vec<BatchItem<Upload>>) -> Vec<JobResult> {
     let codes: Vec<&str> = items.iter().map(|item| item.job.code.as_str()).collect();
-    match upload_codes(&pastes, &codes).await {
-        Ok(failures) => codes
+    let ids: Vec<Option<Uuid>> = items.iter().map(|item| item.job.paste).collect();
+    match upload_codes(&pastes, &codes, &ids).await {
+        Ok(Uploaded { failures, waiting }) => codes
             .iter()
             .map(|code| match failures.iter().find(|(failed, _)| failed == code) {
                 Some((_, why)) => Err(JobError::retry(why)),
+                // The object is stored, but another transaction held the paste, so it was not marked.
+                // That transaction may still roll back. A snooze costs no attempt, and stops at the
+                // latest when the paste ends.
+                None if waiting.iter().any(|left| left == code) => {
+                    Ok(Outcome::Snooze(HELD_ELSEWHERE))
+                }
                 None => Ok(Outcome::Done),
             })
             .collect(),
@@ -171,10 +185,24 @@ pub(crate) async fn run(pastes: Pastes, items: Vec<BatchItem<Upload>>) -> Vec<Jo
     }
 }
 
-async fn upload_codes(pastes: &Pastes, codes: &[&str]) -> Result<Vec<(String, String)>, CallError> {
+/// The result of a batch.
+struct Uploaded {
+    /// Codes whose bytes were not stored, and why.
+    failures: Vec<(String, String)>,
+    /// Codes that still wait for their upload.
+    waiting: Vec<String>,
+}
+
+async fn upload_codes(
+    pastes: &Pastes,
+    codes: &[&str],
+    ids: &[Option<Uuid>],
+) -> Result<Uploaded, CallError> {
     let sessions = &pastes.0.sessions;
-    let sql = "select code, content_id, content_hash, object_id, bytes from pastes.to_upload($1)";
-    let rows = sessions.query(sql, &[(&codes, Type::TEXT_ARRAY)]).await?;
+    let sql =
+        "select code, content_id, content_hash, object_id, bytes from pastes.to_upload($1, $2)";
+    let params = [(&codes as _, Type::TEXT_ARRAY), (&ids as _, Type::UUID_ARRAY)];
+    let rows = sessions.query(sql, &params).await?;
     let (mut named, mut tasks) = (Vec::new(), Vec::new());
     for row in &rows {
         let (code, object_id): (String, Uuid) = (row.get(0), row.get(3));
@@ -193,5 +221,6 @@ async fn upload_codes(pastes: &Pastes, codes: &[&str]) -> Result<Vec<(String, St
         }
     }
     finish(&pastes.0.store, sessions, &done).await?;
-    Ok(failures)
+    let waiting = sessions.query("select pastes.still_uploading($1, $2)", &params).await?;
+    Ok(Uploaded { failures, waiting: waiting.iter().map(|row| row.get(0)).collect() })
 }

@@ -1,7 +1,7 @@
-//! Many creates in one statement: those that come while one is on its way share the next.
+//! Many creates in one statement: those that arrive while one is in flight share the next.
 //!
-//! One commit, one flush of the disk and one round trip then serve them all. When the statement fails,
-//! each create is tried by itself and gets its own answer.
+//! They then share one commit, one disk flush and one round trip. If the statement fails, each create
+//! is retried by itself and gets its own result.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -21,17 +21,18 @@ use crate::store::ObjectKey;
 use crate::upload::ATTEMPTS;
 
 const CREATE_MANY: &str =
-    "select * from pastes.create_many($1, $2, $3, $4, $5, $6, make_interval(secs => $7), $8)";
-/// The most pastes of one statement.
+    "select * from pastes.create_many($1, $2, $3, $4, $5, $6, $7, make_interval(secs => $8), $9)";
+/// The most pastes per statement.
 const MOST: usize = 64;
-/// The most bytes of one statement, beyond its first paste.
+/// The most bytes per statement, beyond its first paste.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
-/// Creates that may wait; beyond it they are sent one by one, and the database's own limits hold.
+/// How many creates may wait; beyond it they are sent one by one, limited only by the database.
 const WAITING: usize = 256;
 
 /// A paste that can share a statement.
 pub struct Plain {
     pub code: ShortCode,
+    pub paste_id: Uuid,
     pub hash: String,
     pub content: Bytes,
     pub life: Duration,
@@ -39,13 +40,13 @@ pub struct Plain {
     pub burn: bool,
 }
 
-/// A paste as it was made.
+/// A created paste.
 pub struct Made {
     pub expires_at: Timestamp,
     pub key: ObjectKey,
 }
 
-/// What came of a shared create. `None`: the statement was refused; try it alone.
+/// The result of a shared create. `None`: the statement was refused; retry this create by itself.
 pub type Answer = Option<Made>;
 
 pub struct Writer {
@@ -54,7 +55,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts `lanes` writers, each with a session of its own. They end with this handle.
+    /// Starts `lanes` tasks, each with a session of its own. They stop when this handle is dropped.
     pub fn start(database: &Database, lanes: usize, upload_after: Duration) -> Self {
         let lanes = (0..lanes.max(1))
             .map(|_| {
@@ -66,7 +67,7 @@ impl Writer {
         Self { lanes, next: AtomicUsize::new(0) }
     }
 
-    /// Makes a paste together with others. `Err`: what became of it is unknown.
+    /// Creates a paste together with others. `Err`: the outcome is unknown.
     pub async fn create(&self, plain: Plain) -> Result<Answer, oneshot::error::RecvError> {
         let turn = self.next.fetch_add(1, Ordering::Relaxed) % self.lanes.len();
         let (reply, answer) = oneshot::channel();
@@ -95,7 +96,7 @@ async fn write(
         match create_all(&sessions, &batch, upload_after).await {
             Ok(mut made) => {
                 for (plain, reply) in batch.drain(..) {
-                    // A client who has left does not mind; its paste is there.
+                    // Sending fails only if the client has left; its paste is stored.
                     let _ = reply.send(made.remove(plain.code.as_str()));
                 }
             }
@@ -104,7 +105,7 @@ async fn write(
                     let _ = reply.send(None);
                 }
             }
-            // Perhaps they were made, perhaps not: nobody is told that they were.
+            // The outcome is unknown: drop the senders, so that no client gets a success.
             Err(error) => {
                 tracing::warn!(%error, pastes = batch.len(), "creates without an answer");
                 batch.clear();
@@ -120,6 +121,7 @@ async fn create_all(
 ) -> Result<std::collections::HashMap<String, Made>, CallError> {
     let of = |pick: fn(&Plain) -> &str| batch.iter().map(|(p, _)| pick(p)).collect::<Vec<&str>>();
     let (codes, hashes) = (of(|plain| plain.code.as_str()), of(|plain| &plain.hash));
+    let ids: Vec<Uuid> = batch.iter().map(|(plain, _)| plain.paste_id).collect();
     let contents: Vec<&[u8]> = batch.iter().map(|(plain, _)| &plain.content[..]).collect();
     let lives: Vec<f64> = batch.iter().map(|(plain, _)| plain.life.as_secs_f64()).collect();
     let languages: Vec<Option<&str>> =
@@ -130,6 +132,7 @@ async fn create_all(
             CREATE_MANY,
             &[
                 (&codes, Type::TEXT_ARRAY),
+                (&ids, Type::UUID_ARRAY),
                 (&hashes, Type::TEXT_ARRAY),
                 (&contents, Type::BYTEA_ARRAY),
                 (&lives, Type::FLOAT8_ARRAY),

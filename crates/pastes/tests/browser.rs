@@ -1,4 +1,4 @@
-//! What people see, seen with a real browser: starts the service and lets `browser/pages.mjs` use it.
+//! The pages in a real browser: starts the service and lets `browser/pages.mjs` use it.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,12 +29,12 @@ async fn h3_h10_people_can_use_every_page_with_a_real_browser() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
-    // Nothing uploads by itself: the script says when, and looks at the wait before.
+    // Nothing uploads by itself: the script triggers the upload, and first looks at the waiting page.
     let limits = Limits { creates_per_second: 0, reads_per_second: 0, ..Limits::default() };
     let settings = Settings { base_url: base.clone(), limits, ..rig::settings() };
     let rig = Arc::new(Rig::with(settings).await);
     let service = pastes::router(rig.pastes.clone());
-    // Not closed while the script thinks: what it sends next would be lost.
+    // Keep idle connections open: otherwise the script's next request could be lost.
     let limits = ServerLimits { head: Duration::from_secs(600), ..ServerLimits::default() };
     let forever = std::future::pending();
     let serving = tokio::spawn(pastes::http::serve_within(listener, service, limits, forever));

@@ -1,6 +1,6 @@
-//! From text to HTML.
+//! Escapes text as HTML.
 
-/// Appends `text` so that a browser's text content is `text` again. Returns whether it held
+/// Appends `text` so that a browser's text content is `text` again. Returns true if it contains
 /// characters that reorder what is shown.
 pub fn push(html: &mut String, text: &str) -> bool {
     let mut reorders = false;
@@ -15,7 +15,7 @@ pub fn push(html: &mut String, text: &str) -> bool {
             Some('>') => html.push_str("&gt;"),
             // A parser turns a bare CR into LF, and so would add a line to every CR LF.
             Some('\r') => html.push_str("&#13;"),
-            // There is no way to write NUL in HTML.
+            // HTML cannot express NUL.
             Some('\0') => html.push('\u{fffd}'),
             Some(c) => {
                 reorders = true;

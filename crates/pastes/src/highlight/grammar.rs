@@ -1,17 +1,17 @@
-//! Grammars of our own, for languages that the library does not bring.
+//! Our own grammars, for languages that the library lacks.
 //!
-//! Most of these languages differ in their words more than in their shape: comments, strings,
-//! numbers, names. One pattern with their words filled in is short, and its rules look at most one
-//! word ahead, so that its time does not explode on hostile text.
+//! Most of these languages differ in their words more than in their structure: comments, strings,
+//! numbers, names. One template with their words filled in is short, and its rules look at most one
+//! word ahead, so that its running time does not explode on hostile text.
 
 use std::fmt::Write;
 
 use syntect::parsing::SyntaxDefinition;
 
-/// What fills the pattern.
+/// The words that fill the template.
 struct Words {
     name: &'static str,
-    /// Regular expression of what begins a comment until the end of the line.
+    /// Regular expression for the start of a line comment.
     comment: &'static str,
     block_comments: bool,
     strings: &'static [Text],
@@ -165,14 +165,14 @@ const TABLE: &[Words] = &[
     },
 ];
 
-/// Grammars that have a shape of their own.
+/// Grammars that do not fit the template.
 const FILES: &[&str] = &[
     include_str!("../../assets/grammars/dockerfile.sublime-syntax"),
     include_str!("../../assets/grammars/ini.sublime-syntax"),
     include_str!("../../assets/grammars/toml.sublime-syntax"),
 ];
 
-/// All of them. One that cannot be read is left out; a test would tell.
+/// Returns all grammars. Leaves out one that cannot be parsed; a test would fail.
 pub fn all() -> impl Iterator<Item = SyntaxDefinition> {
     let filled = TABLE.iter().map(fill);
     filled
@@ -217,7 +217,7 @@ fn fill(words: &Words) -> String {
     rule("\\b[0-9][\\w.]*", "scope: constant.numeric");
     rule("\\b\\w+(?= ?\\()", "scope: variable.function");
     rule("\\b[A-Z]\\w*", "scope: support.type");
-    // Takes the whole word, so that its rest is not tried again.
+    // Match the whole word, so that its rest is not tried again.
     rule("\\w+", "scope: source.own");
     rule("[-+*/%=<>!&|^~?]+", "scope: keyword.operator");
     yaml

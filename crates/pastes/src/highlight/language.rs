@@ -1,4 +1,4 @@
-//! The languages that people can choose, and how a paste's own is found.
+//! The languages that users can choose, and the detection of a paste's language.
 
 use std::sync::LazyLock;
 
@@ -9,18 +9,18 @@ use super::grammar;
 /// A language that pastes can be shown in.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Language {
-    /// What is stored and what stands in URLs: `rust`.
+    /// The id in the database and in URLs: `rust`.
     pub id: &'static str,
-    /// What people read: `Rust`.
+    /// The name that users see: `Rust`.
     pub label: &'static str,
-    /// Other names that are understood, among them file extensions.
+    /// Other accepted names, among them file extensions.
     pub aliases: &'static [&'static str],
-    /// The name of its grammar; nothing is coloured without.
+    /// The name of its grammar. `None`: no highlighting.
     grammar: Option<&'static str>,
 }
 
 impl Language {
-    /// Its grammar and the set that the grammar belongs to.
+    /// Returns its grammar and the set that the grammar belongs to.
     pub(super) fn syntax(&self) -> Option<(&'static SyntaxReference, &'static SyntaxSet)> {
         let name = self.grammar?;
         let among = |set: &'static SyntaxSet| Some((set.find_syntax_by_name(name)?, set));
@@ -28,7 +28,7 @@ impl Language {
     }
 }
 
-// Two sets: adding to the library's would load all of its grammars, of which most are never used.
+// Two sets: adding to the library's set would load all of its grammars, most of which are never used.
 static SYNTAXES: LazyLock<SyntaxSet> = LazyLock::new(SyntaxSet::load_defaults_newlines);
 static OWN: LazyLock<SyntaxSet> = LazyLock::new(|| {
     let mut builder = SyntaxSetBuilder::new();
@@ -39,7 +39,7 @@ static OWN: LazyLock<SyntaxSet> = LazyLock::new(|| {
 static PLAIN: Language =
     Language { id: "text", label: "Plain text", aliases: &["txt", "plain", "log"], grammar: None };
 
-/// Text without any rules.
+/// Returns the language without any rules.
 pub fn plain() -> &'static Language {
     &PLAIN
 }
@@ -115,12 +115,12 @@ languages! {
     "zig" "Zig" "Zig" ["zon"]
 }
 
-/// Every language with rules, in the order of the menu. [`plain`] is not among them.
+/// Returns every language with rules, in the order of the menu. [`plain`] is not among them.
 pub fn languages() -> &'static [Language] {
     LANGUAGES
 }
 
-/// By id or alias, whatever the case.
+/// Finds a language by id or alias, ignoring case.
 pub fn find(name: &str) -> Option<&'static Language> {
     let name = name.trim();
     let is = |known: &str| known.eq_ignore_ascii_case(name);
@@ -128,7 +128,7 @@ pub fn find(name: &str) -> Option<&'static Language> {
     LANGUAGES.iter().find(named).or_else(|| Some(&PLAIN).filter(named))
 }
 
-/// File names that say their language without an extension.
+/// Names of files without an extension, and their languages.
 const FILES: &[(&str, &str)] = &[
     ("cargo.lock", "toml"),
     ("dockerfile", "dockerfile"),
@@ -145,7 +145,7 @@ const FILES: &[(&str, &str)] = &[
     ("pkgbuild", "shell"),
 ];
 
-/// How texts begin that say their language; the first that fits wins.
+/// Beginnings of texts that reveal the language; the first match wins.
 const BEGINNINGS: &[(&str, &str)] = &[
     ("<?php", "php"),
     ("<?xml", "xml"),
@@ -158,8 +158,8 @@ const BEGINNINGS: &[(&str, &str)] = &[
     ("\\documentclass", "latex"),
 ];
 
-/// Guesses from the name of the file, then from the first line. Guesses only what is near certain:
-/// a wrong colour is worse than none.
+/// Guesses the language from the file name, then from the first line. Guesses only what is nearly
+/// certain: wrong colours are worse than none.
 pub fn detect(file_name: Option<&str>, text: &str) -> Option<&'static Language> {
     file_name.and_then(by_file_name).or_else(|| by_first_line(text))
 }
@@ -183,7 +183,7 @@ fn by_first_line(text: &str) -> Option<&'static Language> {
     find(id)
 }
 
-/// `/usr/bin/env -S python3.12 -u` is Python.
+/// Finds the language of an interpreter: `/usr/bin/env -S python3.12 -u` is Python.
 fn by_interpreter(command: &str) -> Option<&'static Language> {
     let mut words = command.split_whitespace().map(|word| word.rsplit('/').next().unwrap_or(word));
     let mut program = words.next()?;

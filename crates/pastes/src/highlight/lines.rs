@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use syntect::parsing::{ParseState, ScopeStack, SyntaxSet};
 
-use super::{Highlighted, Language, Limits, Plain, escape, token};
+use super::{Colours, Highlighted, Language, Limits, Plain, escape, token};
 
-/// Lines as editors count them: a last line end begins no further line.
+/// Counts lines as editors do: a final newline does not start another line.
 pub fn count(text: &str) -> usize {
     text.split_inclusive('\n').count()
 }
@@ -40,7 +40,7 @@ pub fn render(text: &str, language: &'static Language, limits: &Limits) -> Highl
     Highlighted { html, language, lines, truncated, plain: painter.plain, reorders }
 }
 
-/// Everything in one element, for texts with so many lines that an element each is too much.
+/// Returns the whole text in one element, for texts with too many lines for one element per line.
 pub fn one_block(text: &str, language: &'static Language) -> Highlighted {
     let mut html = String::with_capacity(text.len() + 64);
     html.push_str("<span class=\"l\">");
@@ -56,14 +56,14 @@ pub fn one_block(text: &str, language: &'static Language) -> Highlighted {
     }
 }
 
-/// A grammar and where in it the last line ended.
+/// A grammar, and its state at the end of the last line.
 struct Rules {
     state: ParseState,
     scopes: ScopeStack,
     syntaxes: &'static SyntaxSet,
 }
 
-/// Colours line after line until a bound is met, then only escapes.
+/// Highlights line by line until a limit is reached, then only escapes.
 struct Painter<'l> {
     rules: Option<Rules>,
     limits: &'l Limits,
@@ -82,18 +82,21 @@ impl<'l> Painter<'l> {
         if rules.is_some() && text.len() > limits.coloured_bytes {
             rules = None;
             plain = Some(Plain::TooLarge);
+        } else if rules.is_some() && limits.colours == Colours::NoneFree {
+            rules = None;
+            plain = Some(Plain::Busy);
         }
         Self { rules, limits, started: Instant::now(), plain }
     }
 
-    /// Appends one line; says whether it held characters that reorder it.
+    /// Appends one line. Returns true if it contains characters that reorder it.
     fn line(&mut self, html: &mut String, line: &str) -> bool {
         if self.rules.is_some() && self.spent(html) {
             self.stop();
         }
         let Some(rules) = &mut self.rules else { return escape::push(html, line) };
         if too_long(line, self.limits.coloured_line) {
-            // Skipped, as if it were not there: what follows is more often right than wrong.
+            // Skip the line for the grammar: the lines after it are still more often right than wrong.
             self.plain = Some(Plain::LongLines);
             return escape::push(html, line);
         }
@@ -101,7 +104,7 @@ impl<'l> Painter<'l> {
         if let Some(reorders) = paint(html, line, rules) {
             return reorders;
         }
-        // The rules contradict themselves; what they said of this line is worth nothing.
+        // The grammar failed; discard what it produced for this line.
         html.truncate(before);
         self.stop();
         escape::push(html, line)
@@ -125,7 +128,7 @@ fn too_long(line: &str, limit: usize) -> bool {
 fn paint(html: &mut String, line: &str, rules: &mut Rules) -> Option<bool> {
     let Rules { state, scopes, syntaxes } = rules;
     let changes = state.parse_line(line, syntaxes).ok()?;
-    // The line end stays outside of the spans: a coloured ground ends with the text.
+    // Keep the newline outside of the spans, so that a background colour ends with the text.
     let (text, end) = line.strip_suffix('\n').map_or((line, ""), |text| (text, "\n"));
     let mut run = Run { html, class: None, reorders: false };
     let mut at = 0;
@@ -142,7 +145,7 @@ fn paint(html: &mut String, line: &str, rules: &mut Rules) -> Option<bool> {
     Some(run.reorders)
 }
 
-/// Joins neighbours of one class into one span.
+/// Joins adjacent pieces of the same class into one span.
 struct Run<'h> {
     html: &'h mut String,
     class: token::Class,

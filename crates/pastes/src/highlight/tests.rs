@@ -7,8 +7,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a browser makes of our HTML: tags dropped, references resolved. Panics on markup that is
-/// not ours, so every test that uses it is also a test for foreign tags.
+/// Returns the text content as a browser sees it: tags dropped, references resolved. Panics on markup
+/// that is not ours, so every test that uses it also tests for foreign tags.
 fn text_content(html: &str) -> String {
     let mut text = String::new();
     let mut rest = html;
@@ -58,7 +58,7 @@ fn is_ours(tag: &str) -> bool {
         .is_some_and(|code| code.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
-/// Patient enough that a slow machine changes nothing.
+/// Limits with so much time that a slow machine changes nothing.
 fn patient() -> Limits {
     Limits { budget: Duration::from_secs(3600), ..Limits::default() }
 }
@@ -67,7 +67,7 @@ fn every_language() -> impl Iterator<Item = &'static Language> {
     languages().iter().chain([language::plain()])
 }
 
-/// Things that try to become markup.
+/// Texts that try to become markup.
 const ATTACKS: &[&str] = &[
     "<script>alert(1)</script>",
     "</code></pre><script>alert(1)</script>",
@@ -96,7 +96,7 @@ fn h3_no_text_becomes_markup_in_any_language() {
                 "{}",
                 language.id
             );
-            let whole = highlight_whole(attack, Some(language.id));
+            let whole = highlight_whole(attack, Some(language.id), Colours::Wanted);
             assert_eq!(
                 text_content(&whole.html),
                 attack.replace('\0', "\u{fffd}"),
@@ -160,7 +160,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_text_or_not(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        match render(&bytes, None) {
+        match render(&bytes, None, Colours::Wanted) {
             Content::Text(text) => prop_assert_eq!(text_content(&text.html).into_bytes(), bytes),
             Content::Binary => prop_assert!(bytes.contains(&0) || std::str::from_utf8(&bytes).is_err()),
         }
@@ -170,10 +170,10 @@ proptest! {
 #[test]
 fn bytes_that_are_not_text_are_not_shown() {
     for bytes in [&b"\x89PNG\r\n"[..], b"caf\xe9", b"MZ\0\0", b"\xff\xfea\0"] {
-        assert_eq!(render(bytes, None), Content::Binary, "{bytes:?}");
+        assert_eq!(render(bytes, None, Colours::Wanted), Content::Binary, "{bytes:?}");
     }
-    assert!(matches!(render("caffè ☕".as_bytes(), None), Content::Text(_)));
-    assert!(matches!(render(b"", None), Content::Text(_)));
+    assert!(matches!(render("caffè ☕".as_bytes(), None, Colours::Wanted), Content::Text(_)));
+    assert!(matches!(render(b"", None, Colours::Wanted), Content::Text(_)));
 }
 
 #[test]
@@ -316,7 +316,7 @@ fn a_text_of_line_ends_stays_small_and_whole() {
     let shown = highlight(&text, None);
     assert!(shown.truncated && shown.lines == 100_000);
     assert_eq!(shown.html.matches("class=\"l\"").count(), 20_000);
-    let whole = highlight_whole(&text, None);
+    let whole = highlight_whole(&text, None, Colours::Wanted);
     assert_eq!(text_content(&whole.html), text);
     assert!(!whole.truncated);
 }

@@ -1,7 +1,7 @@
-//! From a grammar's scopes to the few kinds of text that our stylesheet knows.
+//! Maps a grammar's scopes to the few classes that our stylesheet knows.
 //!
-//! Grammars name thousands of scopes. A closed list of classes keeps the HTML small, and makes it
-//! possible to check the contrast of every colour there is.
+//! Grammars name thousands of scopes. A closed list of classes keeps the HTML small, and lets a test
+//! check the contrast of every colour.
 
 use std::sync::LazyLock;
 
@@ -10,8 +10,8 @@ use syntect::parsing::Scope;
 /// The class of a piece of text; `None` is plain.
 pub type Class = Option<&'static str>;
 
-/// The first rule that holds for the innermost scope wins; then the scope around it is asked.
-/// A `None` ends the search: code inside a string is code again.
+/// The first rule that matches the innermost scope wins; otherwise the scope around it is tried. A
+/// `None` ends the search: code inside a string is code again.
 const RULES: &[(&str, Class)] = &[
     ("comment", Some("t-com")),
     ("constant.character.escape", Some("t-esc")),
@@ -61,7 +61,7 @@ static PARSED: LazyLock<Vec<(Scope, Class)>> = LazyLock::new(|| {
     RULES.iter().filter_map(|(name, class)| Some((Scope::new(name).ok()?, *class))).collect()
 });
 
-/// The class for text inside these scopes, outermost first.
+/// Returns the class for text inside these scopes, outermost first.
 pub fn class(scopes: &[Scope]) -> Class {
     scopes
         .iter()
@@ -70,7 +70,7 @@ pub fn class(scopes: &[Scope]) -> Class {
         .and_then(|(_, class)| *class)
 }
 
-/// Every class that [`class`] can give, for the test that looks for their colours.
+/// Returns every class that [`class`] can return, for the test that looks for their colours.
 #[cfg(test)]
 pub fn classes() -> std::collections::BTreeSet<&'static str> {
     assert_eq!(PARSED.len(), RULES.len(), "every rule names a scope");

@@ -5,7 +5,7 @@ use axum::http::{StatusCode, header};
 use axum::response::Response;
 use leasehold_http::answers::empty;
 use leasehold_http::body::BodyError;
-use leasehold_http::failures::Failing;
+use leasehold_http::failures::IntoProblem;
 use leasehold_http::json::JsonError;
 use leasehold_http::request::{limit, query};
 use serde::Serialize;
@@ -15,17 +15,17 @@ use super::errors::Failure;
 use super::headers;
 use super::orders::ReportRequest;
 use super::read::{burn_now, ready};
-use super::web::{Shared, code_in, owner};
+use super::web::{Shared, code_in, create_token, owner};
 use super::wire::{CreateRequest, CreatedPaste, FullPaste, NewOwner, OwnPaste, OwnPastes};
 use crate::error::{CreateError, ReadError};
-use crate::model::{NewPaste, Report};
+use crate::model::{Cursor, NewPaste, Report};
 
 type Answer = Result<Response, Failure>;
 
-/// A letter of JSON text may be written as six: `\u0041`.
+/// JSON may escape one character as six: `\u0041`.
 const LONGEST_LETTER: usize = 6;
 const OVERHEAD: usize = 16 * 1024;
-/// The largest body of everything but a paste.
+/// The largest body of any request but a create.
 pub const SMALL: usize = 64 * 1024;
 const PAGE: u32 = 50;
 const LARGEST_PAGE: u32 = 200;
@@ -40,10 +40,11 @@ const LARGEST_PAGE: u32 = 200;
 pub async fn create(State(web): State<Shared>, request: Request) -> Answer {
     let client = web.client(&request);
     web.creates.admit(client)?;
+    web.admit_maker(create_token(request.headers()))?;
     let most = web.pastes.settings().max_size;
     let limit = most.saturating_mul(LONGEST_LETTER) + OVERHEAD;
     let (parts, body) = request.into_parts();
-    let received = web.budget.json::<CreateRequest>(&parts.headers, body, limit).await;
+    let received = web.budget.of(client).json::<CreateRequest>(&parts.headers, body, limit).await;
     let (new, held) = received.map_err(|error| match error {
         JsonError::Body(BodyError::TooLarge { .. }) => Failure::TooLarge { limit: most },
         error => error.into(),
@@ -99,7 +100,8 @@ pub async fn report(State(web): State<Shared>, request: Request) -> Answer {
     let (parts, body) = request.into_parts();
     let (report, _) = web.budget.json::<ReportRequest>(&parts.headers, body, SMALL).await?;
     let contact = report.contact.map(|contact| words(contact, "contact", 200)).transpose()?;
-    let report = Report { reason: words(report.reason, "reason", 2000)?, contact };
+    let reason = words(report.reason, "reason", 2000)?;
+    let report = Report { reason, contact, paste_id: None };
     let pastes = web.pastes.clone();
     Failure::undisturbed(async move { pastes.report(&code, report).await }).await?;
     Ok(empty(StatusCode::ACCEPTED))
@@ -110,6 +112,7 @@ pub async fn report(State(web): State<Shared>, request: Request) -> Answer {
     responses((status = 201, description = "A new owner", body = NewOwner)))]
 pub async fn new_owner(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_create(&request)?;
+    web.admit_maker(create_token(request.headers()))?;
     let owner = web.pastes.new_owner().await?;
     answer(StatusCode::CREATED, &NewOwner { owner_token: owner.as_str().to_owned() })
 }
@@ -118,22 +121,22 @@ pub async fn new_owner(State(web): State<Shared>, request: Request) -> Answer {
 #[utoipa::path(get, path = "/api/v1/pastes", tag = "owners", operation_id = "listPastes",
     params(
         ("limit" = Option<u32>, Query, description = "Default: 50", minimum = 1, maximum = 200),
-        ("before" = Option<String>, Query, description = "Only those made before this one", pattern = "^[A-Za-z0-9_-]{1,32}$")),
+        ("before" = Option<String>, Query, description = "The `next` of the page before", pattern = "^[0-9]{1,15}[.][A-Za-z0-9_-]{1,32}$")),
     responses((status = 200, description = "Some of the owner's pastes", body = OwnPastes)),
     security(("owner" = [])))]
 pub async fn list(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
     let owner = owner(request.headers())?.ok_or(Failure::NoToken)?;
     let limit = limit(&request, PAGE, LARGEST_PAGE).map_err(Failure::malformed)?;
-    let before = match query(&request, "before") {
-        Some(code) => {
-            Some(code.parse().map_err(|_| Failure::malformed("before is the code of a paste."))?)
-        }
+    let before: Option<Cursor> = match query(&request, "before") {
+        Some(place) => Some(place.parse().map_err(|_| {
+            Failure::malformed("before is the `next` of the page before, as it came.")
+        })?),
         None => None,
     };
     let listed = web.pastes.list(&owner, before.as_ref(), limit).await.map_err(unknown_owner)?;
     let full = u32::try_from(listed.len()).is_ok_and(|count| count == limit);
-    let next = listed.last().filter(|_| full).map(|paste| paste.code.to_string());
+    let next = listed.last().filter(|_| full).map(|paste| Cursor::after(paste).to_string());
     let pastes = listed.iter().map(|paste| OwnPaste::of(&web, paste)).collect();
     answer(StatusCode::OK, &OwnPastes { pastes, next })
 }
@@ -145,7 +148,7 @@ pub fn unknown_owner(error: ReadError) -> Failure {
     }
 }
 
-/// A text of somebody's own words.
+/// Checks a free text: 1 to `most` characters, and no NUL.
 pub fn words(text: String, name: &str, most: usize) -> Result<String, Failure> {
     if text.is_empty() || text.chars().count() > most || text.contains('\0') {
         return Err(Failure::malformed(format!("{name} has 1 to {most} characters, and no NUL.")));

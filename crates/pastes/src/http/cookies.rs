@@ -1,8 +1,8 @@
-//! Cookies and where a form came from: what a browser remembers for us, and for whom.
+//! Cookies, and the check that a form came from our own page.
 //!
 //! # What is true
 //! - Cookies are HttpOnly and SameSite=Strict: no script and no other site can use them.
-//! - A form counts only when our own page sent it. Browsers say where a request comes from in
+//! - A form is accepted only if our own page sent it. Browsers name the source of a request in
 //!   `Sec-Fetch-Site`, and older ones in `Origin`.
 
 use axum::http::{HeaderMap, HeaderValue};
@@ -11,12 +11,12 @@ use leasehold_http::cookies::{self, find};
 use super::errors::Failure;
 use crate::code::{OwnerToken, ShortCode};
 
-/// How long the person who made a paste has to see its delete token.
+/// How long the author of a paste has to see its delete token.
 const MADE_SECONDS: u32 = 600;
 const OWNER_SECONDS: u32 = 365 * 24 * 60 * 60;
 
-/// Names differ with the transport: browsers take `__Host-` only over https, and then guarantee that
-/// no other host and no path of this one wrote it.
+/// Names depend on the transport: browsers accept `__Host-` only over https, and then guarantee that no
+/// other host and no path of this one wrote the cookie.
 #[derive(Clone, Copy, Debug)]
 pub struct Cookies {
     secure: bool,
@@ -31,22 +31,25 @@ impl Cookies {
         if self.secure { "__Host-owner" } else { "owner" }
     }
 
-    /// Whose browser this is.
+    /// Returns the owner whose token the browser has.
     pub fn owner(self, headers: &HeaderMap) -> Option<OwnerToken> {
         find(headers, self.owner_name()).and_then(OwnerToken::parse)
+    }
+
+    pub fn forget_owner(self) -> HeaderValue {
+        self.write(self.owner_name(), "", "/", 0)
     }
 
     pub fn remember_owner(self, owner: &OwnerToken) -> HeaderValue {
         self.write(self.owner_name(), owner.as_str(), "/", OWNER_SECONDS)
     }
 
-    /// The delete token of the paste that this browser just made.
-    pub fn made(self, headers: &HeaderMap, code: &ShortCode) -> Option<String> {
-        // Most readers made nothing: look no further.
+    /// Returns what this browser claims is the delete token of the paste that it just created. Any
+    /// client can send it, so the caller must verify it.
+    pub fn made<'a>(self, headers: &'a HeaderMap, code: &ShortCode) -> Option<&'a str> {
+        // Most readers have no such cookie and return here.
         let value = find(headers, "made")?;
-        let (made, token) = value.split_once('.')?;
-        (made == code.as_str() && token.bytes().all(|byte| byte.is_ascii_alphanumeric()))
-            .then(|| token.to_owned())
+        value.split_once('.').filter(|(made, _)| *made == code.as_str()).map(|(_, token)| token)
     }
 
     pub fn remember_made(self, code: &ShortCode, token: &str) -> HeaderValue {
@@ -102,8 +105,7 @@ mod tests {
         let code: ShortCode = "abc".parse().expect("a code");
         let other: ShortCode = "abd".parse().expect("a code");
         let sent = headers(&[(header::COOKIE, "made=abc.T0ken")]);
-        assert_eq!(cookies.made(&sent, &code).as_deref(), Some("T0ken"));
+        assert_eq!(cookies.made(&sent, &code), Some("T0ken"));
         assert_eq!(cookies.made(&sent, &other), None);
-        assert_eq!(cookies.made(&headers(&[(header::COOKIE, "made=abc.<script>")]), &code), None);
     }
 }

@@ -1,8 +1,8 @@
-//! Making pastes: `curl --data-binary @file`, `curl -T file`, `curl -F file=@file`, and our page.
+//! Creating pastes: `curl --data-binary @file`, `curl -T file`, `curl -F file=@file`, and our page.
 //!
 //! # What is true
-//! - The answer to a program is the link and a line end, nothing else; the rest is in headers.
-//! - The answer to a person is a redirect to the paste, which shows its delete token once.
+//! - Programs get the link and a newline, nothing else; the rest is in headers.
+//! - Browsers are redirected to the paste, which shows its delete token once.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use leasehold_http::answers;
 use leasehold_http::body::{BodyError, Held};
-use leasehold_http::failures::Failing;
+use leasehold_http::failures::IntoProblem;
 use leasehold_http::headers::media_type;
 use leasehold_http::request::{is_browser, segment};
 
@@ -23,7 +23,8 @@ use super::headers::{self, DELETE_TOKEN, EXPIRES_AT, IDEMPOTENCY_KEY, NO_STORE, 
 use super::options::Options;
 use super::read::html;
 use super::view;
-use super::web::{Shared, Web, owner};
+use super::web::{Shared, Web, create_token, owner};
+use crate::code::OwnerToken;
 use crate::error::CreateError;
 use crate::highlight;
 use crate::model::{Created, NewPaste};
@@ -52,7 +53,7 @@ pub async fn put_file(State(web): State<Shared>, request: Request) -> Answer {
 enum Kind {
     Raw,
     Multipart,
-    /// A form that a browser sent. curl calls every body one, so the browser must show itself.
+    /// A form that a browser sent. curl gives every body this type, so the headers must show a browser.
     Urlencoded,
 }
 
@@ -73,15 +74,20 @@ async fn take(web: Shared, request: Request, file_name: Option<String>) -> Answe
     let options = Options::read(parts.uri.query(), &parts.headers)?;
     let most = web.pastes.settings().max_size;
     let kind = Kind::of(&parts.headers);
+    // A form may carry the token in a field; any other body must come with the token in a header,
+    // before anything is received.
+    if matches!(kind, Kind::Raw) {
+        web.admit_maker(create_token(&parts.headers))?;
+    }
     let limit = match kind {
         Kind::Raw => most,
         Kind::Multipart => most + form::OVERHEAD,
-        // Every byte may be written as three.
+        // Every byte may be escaped as three.
         Kind::Urlencoded => 3 * most + form::OVERHEAD,
     };
-    let received = web.budget.read(&parts.headers, body, limit).await;
+    let received = web.budget.of(client).read(&parts.headers, body, limit).await;
     let taken = received.map_err(|failure| match failure {
-        // The limit that people know is the paste's.
+        // Report the limit of the paste, which users know, not that of the encoded body.
         BodyError::TooLarge { .. } => Failure::TooLarge { limit: most },
         failure => failure.into(),
     })?;
@@ -92,18 +98,23 @@ async fn take(web: Shared, request: Request, file_name: Option<String>) -> Answe
     };
     filled.file_name = filled.file_name.or(file_name);
     guess_language(&mut filled);
+    let shown = create_token(&parts.headers).or(filled.create_token.as_deref());
+    let admitted = web.admit_maker(shown);
     let person = match kind {
         Kind::Raw => false,
         Kind::Multipart => filled.page || is_browser(&parts.headers),
         Kind::Urlencoded => true,
     };
     match person {
-        true => for_person(&web, &parts, filled, client, taken.held).await,
-        false => for_program(&web, &parts.headers, filled, client, taken.held).await,
+        true => for_person(&web, &parts, filled, client, (admitted, taken.held)).await,
+        false => {
+            admitted?;
+            for_program(&web, &parts.headers, filled, client, taken.held).await
+        }
     }
 }
 
-/// A file's name often says its language.
+/// Guesses the language from the file name.
 fn guess_language(filled: &mut Filled) {
     if filled.options.language.is_none() {
         let name = filled.file_name.as_deref();
@@ -134,12 +145,16 @@ async fn for_person(
     parts: &Parts,
     filled: Filled,
     client: Option<IpAddr>,
-    held: Held,
+    (admitted, held): (Result<(), Failure>, Held),
 ) -> Answer {
     web.cookies.own_form(&parts.headers, &web.base_url)?;
     let content = filled.content.clone();
     let typed = typed(&filled);
-    match make_for_person(web, parts, filled, client, held).await {
+    let made = match admitted {
+        Ok(()) => make_for_person(web, parts, filled, client, held).await,
+        refused => refused.and(Err(Failure::Private)),
+    };
+    match made {
         Ok(response) => Ok(response),
         Err(failure) => Ok(form_again(web, &failure, typed, &content)),
     }
@@ -153,11 +168,10 @@ async fn make_for_person(
     held: Held,
 ) -> Answer {
     let remember = filled.remember;
-    let known = web.cookies.owner(&parts.headers);
-    let owner = match (known, remember) {
-        (Some(owner), _) => Some(owner),
-        (None, true) => Some(web.pastes.new_owner().await?),
-        (None, false) => None,
+    let owner = match remember {
+        true => Some(owner_to_remember(web, &parts.headers).await?),
+        // Not listed, even if the browser has an owner: an owner links a user's pastes to each other.
+        false => None,
     };
     let mut new = new_paste(filled, client);
     new.owner = owner.clone();
@@ -165,10 +179,21 @@ async fn make_for_person(
     let mut response = answers::go_to(headers::text(&format!("/{}", created.code)));
     let map = response.headers_mut();
     map.append(header::SET_COOKIE, web.cookies.remember_made(&created.code, &created.delete_token));
-    if let Some(owner) = owner.filter(|_| remember) {
+    if let Some(owner) = owner {
         map.append(header::SET_COOKIE, web.cookies.remember_owner(&owner));
     }
     Ok(response)
+}
+
+/// Returns the owner that the browser has, or a new one. Ignores a cookie that another database or
+/// another program on this host wrote.
+async fn owner_to_remember(web: &Web, headers: &HeaderMap) -> Result<OwnerToken, Failure> {
+    if let Some(owner) = web.cookies.owner(headers)
+        && web.pastes.is_owner(&owner).await.map_err(CreateError::from)?
+    {
+        return Ok(owner);
+    }
+    Ok(web.pastes.new_owner().await?)
 }
 
 fn new_paste(filled: Filled, client: Option<IpAddr>) -> NewPaste {
@@ -185,7 +210,7 @@ fn new_paste(filled: Filled, client: Option<IpAddr>) -> NewPaste {
     }
 }
 
-/// Makes the paste, also when the client does not wait for the answer. The memory is held until then.
+/// Creates the paste even if the client disconnects. Holds the memory of the body until then.
 pub async fn make(web: &Web, new: NewPaste, held: Held) -> Result<Created, Failure> {
     let pastes = web.pastes.clone();
     Failure::undisturbed(async move {
@@ -207,7 +232,7 @@ pub fn key(headers: &HeaderMap) -> Result<Option<String>, Failure> {
     }
 }
 
-/// What programs find in the headers of a new paste.
+/// Sets the headers in which programs find the details of a new paste.
 pub fn describe(web: &Web, created: &Created, response: &mut Response) {
     let map = response.headers_mut();
     map.insert(header::LOCATION, headers::text(&format!("{}/{}", web.base_url, created.code)));
@@ -230,7 +255,8 @@ fn typed(filled: &Filled) -> Typed {
     }
 }
 
-/// The form comes back as it was typed, with what was wrong; nobody types a paste twice.
+/// Returns the form as the user filled it in, with the error, so that the user does not have to type
+/// the paste again.
 fn form_again(web: &Web, failure: &Failure, mut typed: Typed, content: &Bytes) -> Response {
     failure.log();
     let field = match failure {
@@ -239,10 +265,11 @@ fn form_again(web: &Web, failure: &Failure, mut typed: Typed, content: &Bytes) -
         ) => Some(Field::Content),
         Failure::Create(CreateError::BadAlias | CreateError::AliasTaken(_)) => Some(Field::Alias),
         Failure::Create(CreateError::BadExpiry { .. }) => Some(Field::Expires),
-        Failure::Create(CreateError::BadLanguage) => Some(Field::Language),
+        Failure::Create(CreateError::BadLanguage(_)) => Some(Field::Language),
+        Failure::Private | Failure::WrongToken => Some(Field::Token),
         _ => None,
     };
-    let told = failure.told();
+    let told = failure.problem();
     typed.content = highlight::text(content).unwrap_or_default().to_owned();
     let error = FormError { field, message: told.detail.into_owned() };
     let page = view::create(web.pastes.settings(), Some(typed), Some(error));

@@ -1,7 +1,7 @@
 //! What can go wrong with a request.
 //!
-//! Handlers return a [`Failure`]; [`leasehold_http::frame`] writes it in the form that the client
-//! reads. [`super::told`] has its status and its words.
+//! Handlers return a [`Failure`]; [`leasehold_http::frame`] writes it in the format that the client
+//! reads. [`super::told`] has its status and its text.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -15,20 +15,20 @@ use leasehold_http::limits::TooMany;
 use crate::code::ShortCode;
 use crate::error::{CreateError, DeleteError, OperateError, ReadError};
 
-/// Why a request was not granted.
+/// Why a request failed.
 #[derive(Debug)]
 pub enum Failure {
     Create(CreateError),
     Read(ReadError),
     Delete(DeleteError),
     Operate(OperateError),
-    /// The upload of the paste goes on.
+    /// The upload of the paste is in progress.
     Uploading {
         retry_after: Duration,
     },
-    /// The paste can be read once, and only by asking for it.
+    /// The paste can be read once, and only on an explicit request.
     Burns(ShortCode),
-    /// Asked to burn what can be read as often as one likes.
+    /// The client asked to burn a paste that does not burn.
     DoesNotBurn(ShortCode),
     /// The request cannot be understood; the text says what it should look like.
     Malformed(Cow<'static, str>),
@@ -37,24 +37,26 @@ pub enum Failure {
     },
     /// The body did not arrive in time.
     TooSlow,
-    /// The body is of a kind that is not taken here.
+    /// The body has a type that is not accepted here.
     WrongType(&'static str),
-    /// No token, where one is needed.
+    /// A token is required, and there was none.
     NoToken,
-    /// A token, but not the right one.
+    /// Creating pastes requires a token, and there was none.
+    Private,
+    /// The token is wrong.
     WrongToken,
     /// A form that another site made the browser send.
     CrossSite,
     TooMany {
         retry_after: Duration,
     },
-    /// As much is being received as fits into memory.
+    /// The memory for bodies is used up.
     Busy,
-    /// The answer took too long.
+    /// The request took too long.
     TimedOut,
     NoRoute,
     WrongMethod,
-    /// A defect of ours; it was logged.
+    /// A bug in the service; it was logged.
     Broken,
 }
 

@@ -1,11 +1,11 @@
 //! Forms: what browsers and `curl -F` send.
 //!
 //! # What can go wrong
-//! - A browser sends CR LF for every line end of a text box, whatever was pasted; that is undone.
-//! - A browser sends an empty file when none was chosen; that is no file.
+//! - A browser sends CR LF for every line end of a text box, whatever was pasted; we convert them back.
+//! - A browser sends an empty file if the user chose none; we ignore it.
 
 use axum::body::Body;
-use axum::extract::{FromRequest, Multipart, Request};
+use axum::extract::{DefaultBodyLimit, FromRequest, Multipart, Request};
 use axum::http::{HeaderMap, header};
 use bytes::Bytes;
 
@@ -15,11 +15,11 @@ use super::web::Web;
 use crate::pages::unix_lines;
 use leasehold_http::body::Taken;
 
-/// The most that the fields beside the content may have.
+/// The most bytes that the fields beside the content may have.
 pub const OVERHEAD: usize = 64 * 1024;
 const MOST_FIELDS: usize = 32;
 
-/// A form that makes a paste.
+/// A form that creates a paste.
 #[derive(Default)]
 pub struct Filled {
     pub content: Bytes,
@@ -27,7 +27,9 @@ pub struct Filled {
     pub options: Options,
     pub remember: bool,
     pub key: Option<String>,
-    /// A person sent it, from our page.
+    /// The token of a private service.
+    pub create_token: Option<String>,
+    /// A user sent it, from our page.
     pub page: bool,
 }
 
@@ -36,6 +38,7 @@ impl Filled {
         match name {
             "remember" => self.remember = !matches!(value, "" | "0" | "false"),
             "key" => self.key = Some(value.to_owned()).filter(|key| !key.is_empty()),
+            "create_token" => self.create_token = Some(value.to_owned()),
             "page" => self.page = true,
             name if self.options.set(name, value)? => {}
             name => {
@@ -59,7 +62,7 @@ impl Filled {
         Ok(())
     }
 
-    /// Undoes what the browser did to the line ends of its text box.
+    /// Converts the CR LF of a browser's text box back to LF.
     fn with_unix_lines(mut self) -> Self {
         if self.page
             && self.file_name.is_none()
@@ -72,7 +75,7 @@ impl Filled {
     }
 }
 
-/// `multipart/form-data`, all of it received already.
+/// Parses `multipart/form-data` that was received completely.
 pub async fn multipart(
     headers: &HeaderMap,
     taken: &Taken,
@@ -82,6 +85,8 @@ pub async fn multipart(
     if let Some(kind) = headers.get(header::CONTENT_TYPE) {
         request.headers_mut().insert(header::CONTENT_TYPE, kind.clone());
     }
+    // The body was already limited by the service's own setting; disable axum's limit.
+    DefaultBodyLimit::disable().apply(&mut request);
     let bad = || Failure::malformed("The form cannot be read; send it with: curl -F file=@name");
     let mut form = Multipart::from_request(request, &()).await.map_err(|_| bad())?;
     let mut filled = Filled { options, ..Filled::default() };
@@ -110,7 +115,7 @@ pub async fn multipart(
     Ok(filled.with_unix_lines())
 }
 
-/// `application/x-www-form-urlencoded`, sent by a browser.
+/// Parses `application/x-www-form-urlencoded` from a browser.
 pub fn urlencoded(taken: &Taken, options: Options) -> Result<Filled, Failure> {
     let mut filled = Filled { options, page: true, ..Filled::default() };
     for (name, value) in url::form_urlencoded::parse(&taken.bytes).take(MOST_FIELDS) {
@@ -122,7 +127,7 @@ pub fn urlencoded(taken: &Taken, options: Options) -> Result<Filled, Failure> {
     Ok(filled.with_unix_lines())
 }
 
-/// The fields of one of our small forms. No body is no fields.
+/// Returns the fields of one of our small forms. An empty body has no fields.
 pub async fn fields(
     web: &Web,
     headers: &HeaderMap,

@@ -1,7 +1,7 @@
-//! What surrounds every answer, see [`leasehold_http::frame`], and the headers that guard.
+//! The middleware around every response, see [`leasehold_http::frame`], and the security headers.
 //!
 //! # What is true
-//! - Nothing leaves without the guarding headers, whoever wrote the answer.
+//! - Every response has the security headers, whichever handler or layer wrote it.
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;

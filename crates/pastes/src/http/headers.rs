@@ -1,4 +1,4 @@
-//! Headers that are ours alone, and how long anyone may keep an answer. The others are in
+//! Headers of this service only, and how long clients may cache a response. The others are in
 //! [`leasehold_http::headers`].
 
 use std::time::Duration;
@@ -9,18 +9,19 @@ pub use leasehold_http::headers::{
     IDEMPOTENCY_KEY, NO_STORE, REPLAYED, TEXT, guard, seconds_up, text,
 };
 
-/// What someone pasted can do nothing, even when a browser is made to show it.
+/// Keeps pasted content inactive, even if a browser is made to render it.
 pub const RAW_CSP: HeaderValue = HeaderValue::from_static("sandbox; default-src 'none'");
 
 pub const DELETE_TOKEN: HeaderName = HeaderName::from_static("x-delete-token");
+pub const CREATE_TOKEN: HeaderName = HeaderName::from_static("x-create-token");
 pub const EXPIRES_AT: HeaderName = HeaderName::from_static("x-expires-at");
 
-/// The longest that a copy may be kept.
+/// The longest time that a client may cache a copy, in seconds.
 const KEEP: u64 = 60;
 
-/// How long a copy may be kept: never longer than the paste lives.
+/// Returns the Cache-Control of a copy: never longer than the paste lives.
 ///
-/// What was read may be a second old, so a second is taken off.
+/// The lookup may be a second old, so a second is subtracted.
 pub fn keep(life: Duration) -> HeaderValue {
     match life.as_secs().saturating_sub(1) {
         KEEP.. => HeaderValue::from_static("private, max-age=60"),

@@ -1,19 +1,19 @@
-//! HTTP: what programs, terminals and browsers see of the service.
+//! HTTP: the interface for programs, terminals and browsers.
 //!
 //! In reading order:
 //! - [`mod@create`] takes pastes as raw bytes, as a form, or (in [`api`]) as JSON;
-//! - [`read`] gives them back as a page, as bytes, as a download;
-//! - [`own`] lets people list and delete what is theirs, and report what is not right;
-//! - [`operator`] is for whoever runs the service;
-//! - [`frame`] surrounds every answer, [`errors`] and [`told`] say what went wrong;
-//! - [`leasehold_http`] listens, and bounds what a client can cost us.
+//! - [`read`] returns them as a page, as bytes, as a download;
+//! - [`own`] lets owners list and delete their pastes, and readers report one;
+//! - [`operator`] is for operators;
+//! - [`frame`] wraps every response, [`errors`] and [`told`] say what went wrong;
+//! - [`leasehold_http`] listens, and bounds what a client can cost the service.
 //!
 //! # What is true
-//! - Failed, expired, deleted, unknown and malformed codes get one answer, byte for byte.
-//! - What someone pasted is never active in our origin.
-//! - No answer changes anything on GET or HEAD.
-//! - Replays: a create that repeats its `Idempotency-Key` is answered 201 with the same code, link and
-//!   token, and `Idempotent-Replayed: true`.
+//! - Failed, expired, deleted, unknown and malformed codes get the same response, byte for byte.
+//! - Pasted content is never active in our origin.
+//! - GET and HEAD change nothing.
+//! - Replays: a create that repeats its `Idempotency-Key` gets 201 with the same code, link and token,
+//!   and `Idempotent-Replayed: true`; 410 if that paste has ended.
 
 mod api;
 mod cookies;
@@ -27,9 +27,10 @@ mod operator;
 mod options;
 mod orders;
 mod own;
+mod plain;
+mod problems;
 mod read;
 mod rendered;
-mod told;
 mod view;
 mod web;
 mod wire;
@@ -50,7 +51,7 @@ use crate::service::Pastes;
 
 pub use leasehold_http::server::{ServerLimits, serve, serve_within};
 
-/// Everything that the service answers.
+/// Returns the router with every route of the service.
 pub fn router(pastes: Pastes) -> Router {
     let document = openapi::document(pastes.settings());
     let web: Shared = Arc::new(Web::new(pastes));
@@ -71,6 +72,7 @@ pub fn router(pastes: Pastes) -> Router {
         .route("/api/v1/owners", post(api::new_owner))
         .route("/api/v1/reports", get(operator::reports))
         .route("/api/v1/takedowns", post(operator::takedown))
+        .route("/api/v1/moderation", get(operator::moderation))
         .route("/api/v1/bans", get(operator::bans))
         .route("/api/v1/bans/{hash}", put(operator::ban).merge(delete(operator::unban)))
         .route("/assets/{name}", get(asset))
@@ -90,7 +92,7 @@ async fn asset(request: Request) -> Result<Response, Failure> {
     Ok(answers::asset(ASSETS.find(name).ok_or(Failure::NoRoute)?))
 }
 
-/// `GET /healthz`: 200 when the database answers.
+/// `GET /healthz`: 200 if the database responds.
 async fn health(State(web): State<Shared>) -> Response {
     answers::health(web.is_healthy().await)
 }

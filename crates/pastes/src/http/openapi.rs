@@ -1,7 +1,7 @@
-//! The description of the interface, made from the types that are used.
+//! The OpenAPI document, generated from the types in use.
 //!
 //! # What is true
-//! - Every status that an operation can answer with is listed, and every limit is the one in force.
+//! - It lists every status that an operation can return, and every limit is the one in force.
 
 use bytes::Bytes;
 use leasehold_http::failures::Problem;
@@ -10,12 +10,8 @@ use serde_json::{Value, json};
 use utoipa::OpenApi;
 
 use super::options::EXPIRES_PATTERN;
-use super::{api, operator, own};
+use super::{api, operator, own, plain};
 use crate::settings::Settings;
-
-const CODE_PATTERN: &str = "^[A-Za-z0-9_-]{1,32}$";
-const ALIAS_PATTERN: &str = "^[A-Za-z0-9_-]{3,32}$";
-const LANGUAGE_PATTERN: &str = "^[A-Za-z0-9+#._ -]{1,40}$";
 
 #[derive(OpenApi)]
 #[openapi(
@@ -30,6 +26,7 @@ const LANGUAGE_PATTERN: &str = "^[A-Za-z0-9+#._ -]{1,40}$";
         api::list,
         operator::reports,
         operator::takedown,
+        operator::moderation,
         operator::bans,
         operator::ban,
         operator::unban,
@@ -38,98 +35,62 @@ const LANGUAGE_PATTERN: &str = "^[A-Za-z0-9+#._ -]{1,40}$";
 )]
 struct Document;
 
-/// What can go wrong with each operation, beside 429 and 503, which every one can answer with.
+/// The error statuses of each operation, beside 429 and 503, which every operation can return.
 const PROBLEMS: &Problems = &[
     ("/", "get", &[]),
-    ("/", "post", &[400, 401, 403, 408, 409, 413, 415, 422]),
-    ("/", "put", &[400, 401, 403, 408, 409, 413, 415, 422]),
+    ("/", "post", &[400, 401, 403, 408, 409, 410, 413, 415, 422, 507]),
+    ("/", "put", &[400, 401, 403, 408, 409, 410, 413, 415, 422, 507]),
+    ("/{code}", "get", &[404, 409]),
+    ("/{code}", "put", &[400, 401, 403, 408, 409, 410, 413, 415, 422, 507]),
+    ("/{code}", "delete", &[401, 403]),
+    ("/{code}/burn", "post", &[403, 404, 408, 409, 413, 415]),
+    ("/{code}/delete", "post", &[403, 408, 413, 415]),
+    ("/{code}/report", "post", &[400, 403, 404, 408, 413, 415]),
     ("/raw/{code}", "get", &[404, 409]),
-    ("/api/v1/pastes", "post", &[400, 401, 403, 408, 409, 413, 415, 422]),
+    ("/download/{code}", "get", &[404, 409]),
+    ("/qr/{code}", "get", &[404]),
+    ("/mine", "get", &[]),
+    ("/healthz", "get", &[]),
+    ("/openapi.json", "get", &[]),
+    ("/api/v1/pastes", "post", &[400, 401, 403, 408, 409, 410, 413, 415, 422, 507]),
     ("/api/v1/pastes", "get", &[400, 401]),
     ("/api/v1/pastes/{code}", "get", &[404, 409]),
     ("/api/v1/pastes/{code}", "delete", &[401, 403]),
     ("/api/v1/pastes/{code}/burn", "post", &[404, 409]),
     ("/api/v1/pastes/{code}/reports", "post", &[400, 404, 408, 413, 415]),
-    ("/api/v1/owners", "post", &[]),
+    ("/api/v1/owners", "post", &[401, 403]),
     ("/api/v1/reports", "get", &[400, 401, 403, 404]),
-    ("/api/v1/takedowns", "post", &[400, 401, 403, 404, 408, 413, 415]),
+    ("/api/v1/takedowns", "post", &[400, 401, 403, 404, 408, 409, 413, 415]),
+    ("/api/v1/moderation", "get", &[400, 401, 403, 404]),
     ("/api/v1/bans", "get", &[400, 401, 403, 404]),
     ("/api/v1/bans/{hash}", "put", &[400, 401, 403, 404, 408, 413, 415]),
     ("/api/v1/bans/{hash}", "delete", &[400, 401, 403, 404]),
 ];
 
-/// The document for a service with these settings.
+/// Returns the document for a service with these settings.
 pub fn document(settings: &Settings) -> Bytes {
     let mut document = serde_json::to_value(Document::openapi()).unwrap_or_default();
     document["servers"] = json!([{ "url": settings.base_url.trim_end_matches('/') }]);
     document["components"]["securitySchemes"] = json!({
         "owner": { "type": "http", "scheme": "bearer", "description": "An owner's token, from POST /api/v1/owners" },
         "deleteToken": { "type": "apiKey", "in": "header", "name": "X-Delete-Token", "description": "The token that came with the paste" },
+        "createToken": { "type": "apiKey", "in": "header", "name": "X-Create-Token", "description": "The token of a private service, which takes pastes from its holders only" },
         "operator": { "type": "http", "scheme": "bearer", "description": "The operator's token" },
     });
-    describe_plain(&mut document, settings);
+    if settings.create_token.is_some() {
+        make_private(&mut document);
+    }
+    plain::describe(&mut document, settings);
     add_problems(&mut document, PROBLEMS, problem);
     describe_create(&mut document, settings);
     document.to_string().into()
 }
 
-/// What curl uses: bytes in, a link out; and bytes out.
-fn describe_plain(document: &mut Value, settings: &Settings) {
-    let option = |name: &str, description: &str, schema: Value| json!({ "name": name, "in": "query", "description": description, "schema": schema });
-    // A value that is empty says nothing.
-    let given = |pattern: &str| json!({ "type": "string", "anyOf": [{ "pattern": pattern }, { "maxLength": 0 }] });
-    let created = &document["paths"]["/api/v1/pastes"]["post"];
-    let mut headers = created["responses"]["201"]["headers"].clone();
-    headers["Idempotent-Replayed"] = json!({ "schema": { "type": "string", "enum": ["true"] } });
-    let key = created["parameters"][0].clone();
-    let mut paste = json!({
-        "tags": ["plain"],
-        "operationId": "pasteBytes",
-        "summary": "Makes a paste of the body, whatever bytes it has. Forms are taken too: curl -F file=@name",
-        "parameters": [
-            option("expires", "How long it lives: 10m, 1d, 2 weeks, or seconds", given(EXPIRES_PATTERN)),
-            option("lang", "For colours", given(LANGUAGE_PATTERN)),
-            option("burn", "Readable once", json!({ "type": "string", "enum": ["", "1", "0", "true", "false", "yes", "no", "on", "off"] })),
-            option("alias", "A name of your own for the link", given(ALIAS_PATTERN)),
-            key,
-        ],
-        "requestBody": { "required": true, "content": { "application/octet-stream": {
-            "schema": { "type": "string", "format": "binary", "minLength": 1, "maxLength": settings.max_size } } } },
-        "responses": { "201": {
-            "description": "The link, and a line end",
-            "headers": headers,
-            "content": { "text/plain": { "schema": { "type": "string" } } } } },
-        "security": [{}, { "owner": [] }],
-    });
-    document["paths"]["/"]["post"] = paste.clone();
-    paste["operationId"] = json!("putBytes");
-    paste["summary"] = json!("The same, for curl -T -");
-    document["paths"]["/"]["put"] = paste;
-    document["paths"]["/"]["get"] = json!({
-        "tags": ["plain"],
-        "operationId": "createPage",
-        "summary": "The page on which people make pastes",
-        "responses": { "200": {
-            "description": "A page",
-            "content": { "text/html": { "schema": { "type": "string" } } } } },
-    });
-    document["paths"]["/raw/{code}"]["get"] = json!({
-        "tags": ["plain"],
-        "operationId": "readBytes",
-        "summary": "The bytes of a paste, as plain text in a sandbox",
-        "parameters": [
-            { "name": "code", "in": "path", "required": true, "schema": { "type": "string", "pattern": CODE_PATTERN } },
-            { "name": "If-None-Match", "in": "header", "schema": { "type": "string" } },
-        ],
-        "responses": {
-            "200": {
-                "description": "The bytes",
-                "headers": { "ETag": { "schema": { "type": "string" } } },
-                "content": { "text/plain": { "schema": { "type": "string" } } },
-            },
-            "304": { "description": "The copy that you have is good" },
-        },
-    });
+/// Adds the create token to the operations that create something, beside the token of an owner.
+fn make_private(document: &mut Value) {
+    document["paths"]["/api/v1/pastes"]["post"]["security"] =
+        json!([{ "createToken": [] }, { "createToken": [], "owner": [] }]);
+    document["paths"]["/api/v1/owners"]["post"]["security"] = json!([{ "createToken": [] }]);
 }
 
 fn describe_create(document: &mut Value, settings: &Settings) {
@@ -150,6 +111,12 @@ fn describe_create(document: &mut Value, settings: &Settings) {
     });
     document["paths"]["/api/v1/pastes"]["post"]["responses"]["201"]["links"] =
         links(&["readPaste", "deletePaste", "burnPaste", "reportPaste", "readBytes"], "code");
+    let only = |kind: &str| json!({ "type": kind });
+    document["components"]["schemas"]["TakedownRequest"]["oneOf"] = json!([
+        { "required": ["report"], "properties": {
+            "report": only("integer"), "code": only("null"), "contentHash": only("null") } },
+        { "required": ["code"], "properties": { "code": only("string"), "report": only("null") } },
+    ]);
     close_bodies(document, &["CreateRequest", "ReportRequest", "TakedownRequest", "BanRequest"]);
 }
 
@@ -160,10 +127,14 @@ fn problem(status: u16) -> &'static str {
         403 => "Not allowed: a wrong token, or banned content",
         404 => "There is no such paste, or not any more; for operators: no token is configured",
         408 => "The body did not arrive in time",
-        409 => "Taken; used before for something else; to be read once by POST; or not to be burnt",
+        409 => {
+            "Taken; used before for something else; to be read once by POST; not to be burnt; or another paste has the name"
+        }
+        410 => "The paste of this idempotency key is over",
         413 => "Too large",
         415 => "Not JSON, or compressed",
         422 => "Understood, but outside of what is allowed here",
+        507 => "All the bytes that the service may store are used up",
         429 => "Too many requests from one address",
         _ => "Not just now: the upload goes on, or the database or the store does not answer",
     }

@@ -1,27 +1,30 @@
-//! For whoever runs the service: reports, takedowns, bans.
+//! For operators: reports, takedowns, bans, and the log of what operators did.
 //!
 //! # What is true
 //! - Without a token in the settings these addresses do not exist.
-//! - The token is compared in constant time, and guesses are counted like any other request.
+//! - The token is compared in constant time, and guesses count toward the rate limit like any other
+//!   request.
+//! - Every list is paged: `next` of one page is `before` of the following one.
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use leasehold_http::answers::empty;
-use leasehold_http::failures::Failing;
-use leasehold_http::request::{limit, segment};
+use leasehold_http::failures::IntoProblem;
+use leasehold_http::request::{limit, query, segment};
 
 use super::api::{SMALL, answer, words};
 use super::errors::Failure;
-use super::orders::{BanRequest, Bans, Reports, TakedownDone, TakedownRequest};
+use super::orders::{BanRequest, Bans, Moderation, Reports, TakedownDone, TakedownRequest};
 use super::web::{Shared, Web, bearer};
-use crate::code::ShortCode;
 use crate::error::OperateError;
+use crate::model::{Act, Target};
 
 type Answer = Result<Response, Failure>;
 
 const PAGE: u32 = 100;
-const LARGEST_PAGE: u32 = 1000;
+/// A reason has up to 2100 characters: a page stays below 3 MiB.
+const LARGEST_PAGE: u32 = 200;
 
 /// Counts the request and checks the token.
 fn admit(web: &Web, request: &Request) -> Result<(), Failure> {
@@ -34,16 +37,52 @@ fn admit(web: &Web, request: &Request) -> Result<(), Failure> {
     }
 }
 
+/// Returns who acts, for the log: all operators share one token, so the address is all that we know.
+fn act(web: &Web, request: &Request) -> Act {
+    let address = web.client(request).map_or("an unknown address".to_owned(), |ip| ip.to_string());
+    Act { who: format!("operator token from {address}"), why: None }
+}
+
+/// The requested page of a list.
+struct Part {
+    before: Option<i64>,
+    limit: u32,
+}
+
+impl Part {
+    fn of(request: &Request) -> Result<Self, Failure> {
+        let limit = limit(request, PAGE, LARGEST_PAGE).map_err(Failure::malformed)?;
+        let before = match query(request, "before") {
+            Some(id) => match id.parse() {
+                Ok(id) if id > 0 => Some(id),
+                _ => return Err(Failure::malformed("before is the `next` of the page before.")),
+            },
+            None => None,
+        };
+        Ok(Self { before, limit })
+    }
+
+    /// Returns where the list continues, or `None` at its end.
+    fn next<T>(&self, rows: &[T], id: impl Fn(&T) -> i64) -> Option<i64> {
+        let full = u32::try_from(rows.len()).is_ok_and(|count| count == self.limit);
+        rows.last().filter(|_| full).map(id)
+    }
+}
+
 /// Lists reports, newest first.
 #[utoipa::path(get, path = "/api/v1/reports", tag = "operator", operation_id = "listReports",
-    params(("limit" = Option<u32>, Query, description = "Default: 100", minimum = 1, maximum = 1000)),
+    params(
+        ("limit" = Option<u32>, Query, description = "Default: 100", minimum = 1, maximum = 200),
+        ("before" = Option<i64>, Query, description = "The `next` of the page before", minimum = 1)),
     responses((status = 200, description = "Reports", body = Reports)),
     security(("operator" = [])))]
 pub async fn reports(State(web): State<Shared>, request: Request) -> Answer {
     admit(&web, &request)?;
-    let limit = limit(&request, PAGE, LARGEST_PAGE).map_err(Failure::malformed)?;
-    let reports = web.pastes.reports(limit).await?;
-    answer(StatusCode::OK, &Reports { reports: reports.into_iter().map(Into::into).collect() })
+    let part = Part::of(&request)?;
+    let reports = web.pastes.reports(part.before, part.limit).await?;
+    let next = part.next(&reports, |report| report.id);
+    let reports = reports.into_iter().map(Into::into).collect();
+    answer(StatusCode::OK, &Reports { reports, next })
 }
 
 /// Takes a paste down, and on request every copy of its bytes.
@@ -53,27 +92,54 @@ pub async fn reports(State(web): State<Shared>, request: Request) -> Answer {
     security(("operator" = [])))]
 pub async fn takedown(State(web): State<Shared>, request: Request) -> Answer {
     admit(&web, &request)?;
+    let mut act = act(&web, &request);
     let (parts, body) = request.into_parts();
     let (order, _) = web.budget.json::<TakedownRequest>(&parts.headers, body, SMALL).await?;
-    let code: ShortCode = order.code.parse().map_err(|_| Failure::NOT_FOUND)?;
-    let reason = words(order.reason, "reason", 2000)?;
+    let target = match (order.report, order.code, order.content_hash) {
+        (Some(report), None, None) => Target::Report(report),
+        (None, Some(code), content_hash) => {
+            Target::Code { code: code.parse().map_err(|_| Failure::NOT_FOUND)?, content_hash }
+        }
+        _ => {
+            let text = "Name either the report, or the code and, best, its contentHash.";
+            return Err(Failure::malformed(text));
+        }
+    };
+    act.why = Some(words(order.reason, "reason", 2000)?);
     let pastes = web.pastes.clone();
-    let done =
-        Failure::undisturbed(async move { pastes.takedown(&code, &reason, order.ban).await })
-            .await?;
-    answer(StatusCode::OK, &TakedownDone { pastes: done.pastes, banned: done.banned })
+    let done = Failure::undisturbed(async move { pastes.takedown(&target, order.ban, &act).await })
+        .await?;
+    answer(StatusCode::OK, &TakedownDone::from(done))
+}
+
+/// Lists what operators did, newest first: takedowns, bans and their ends.
+#[utoipa::path(get, path = "/api/v1/moderation", tag = "operator", operation_id = "listModeration",
+    params(
+        ("limit" = Option<u32>, Query, description = "Default: 100", minimum = 1, maximum = 200),
+        ("before" = Option<i64>, Query, description = "The `next` of the page before", minimum = 1)),
+    responses((status = 200, description = "Acts", body = Moderation)),
+    security(("operator" = [])))]
+pub async fn moderation(State(web): State<Shared>, request: Request) -> Answer {
+    admit(&web, &request)?;
+    let part = Part::of(&request)?;
+    let acts = web.pastes.moderation(part.before, part.limit).await?;
+    let next = part.next(&acts, |act| act.id);
+    answer(StatusCode::OK, &Moderation { acts: acts.into_iter().map(Into::into).collect(), next })
 }
 
 /// Lists banned content, newest first.
 #[utoipa::path(get, path = "/api/v1/bans", tag = "operator", operation_id = "listBans",
-    params(("limit" = Option<u32>, Query, description = "Default: 100", minimum = 1, maximum = 1000)),
+    params(
+        ("limit" = Option<u32>, Query, description = "Default: 100", minimum = 1, maximum = 200),
+        ("before" = Option<i64>, Query, description = "The `next` of the page before", minimum = 1)),
     responses((status = 200, description = "Bans", body = Bans)),
     security(("operator" = [])))]
 pub async fn bans(State(web): State<Shared>, request: Request) -> Answer {
     admit(&web, &request)?;
-    let limit = limit(&request, PAGE, LARGEST_PAGE).map_err(Failure::malformed)?;
-    let bans = web.pastes.bans(limit).await?;
-    answer(StatusCode::OK, &Bans { bans: bans.into_iter().map(Into::into).collect() })
+    let part = Part::of(&request)?;
+    let bans = web.pastes.bans(part.before, part.limit).await?;
+    let next = part.next(&bans, |ban| ban.id);
+    answer(StatusCode::OK, &Bans { bans: bans.into_iter().map(Into::into).collect(), next })
 }
 
 /// Refuses content from now on, by its SHA-256.
@@ -84,29 +150,32 @@ pub async fn bans(State(web): State<Shared>, request: Request) -> Answer {
     security(("operator" = [])))]
 pub async fn ban(State(web): State<Shared>, request: Request) -> Answer {
     admit(&web, &request)?;
-    let hash = hash_in(&request)?;
+    let (hash, mut act) = (hash_in(&request)?, act(&web, &request));
     let (parts, body) = request.into_parts();
     let (order, _) = web.budget.json::<BanRequest>(&parts.headers, body, SMALL).await?;
-    let reason = words(order.reason, "reason", 2000)?;
+    act.why = Some(words(order.reason, "reason", 2000)?);
     let pastes = web.pastes.clone();
-    Failure::undisturbed(async move { pastes.ban(&hash, &reason).await }).await?;
+    Failure::undisturbed(async move { pastes.ban(&hash, &act).await }).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
 /// Allows content again.
 #[utoipa::path(delete, path = "/api/v1/bans/{hash}", tag = "operator", operation_id = "unban",
-    params(("hash" = String, Path, pattern = "^[0-9a-f]{64}$")),
+    params(
+        ("hash" = String, Path, pattern = "^[0-9a-f]{64}$"),
+        ("reason" = Option<String>, Query, description = "For the records", min_length = 1, max_length = 2000, pattern = "^[^\\u0000]*$")),
     responses((status = 204, description = "Allowed")),
     security(("operator" = [])))]
 pub async fn unban(State(web): State<Shared>, request: Request) -> Answer {
     admit(&web, &request)?;
-    let hash = hash_in(&request)?;
+    let (hash, mut act) = (hash_in(&request)?, act(&web, &request));
+    act.why = query(&request, "reason").map(|why| words(why, "reason", 2000)).transpose()?;
     let pastes = web.pastes.clone();
-    Failure::undisturbed(async move { pastes.unban(&hash).await }).await?;
+    Failure::undisturbed(async move { pastes.unban(&hash, &act).await }).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
-/// Only a hash is a hash, whatever the path holds.
+/// Returns the hash in the path, or an error if it is not 64 lowercase hexadecimal digits.
 fn hash_in(request: &Request) -> Result<String, Failure> {
     let hash = segment(request.uri().path(), 3).unwrap_or_default();
     let fits = hash.len() == 64

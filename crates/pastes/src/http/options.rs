@@ -1,4 +1,4 @@
-//! What can be said about a new paste, by query, by header, by form field.
+//! The options of a new paste, from the query, headers or form fields.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, HeaderName};
 
 use super::errors::Failure;
 
-/// What a client asks for; nothing of it has been checked against the settings.
+/// What a client asks for; not yet checked against the settings.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Options {
     pub expires_in: Option<Duration>,
@@ -23,8 +23,8 @@ const HEADERS: [(HeaderName, &str); 4] = [
 ];
 
 impl Options {
-    /// `?expires=1d&lang=rust&burn=1&alias=x`, and the same as `X-Expires`, `X-Language`, `X-Burn` and
-    /// `X-Alias`.
+    /// Reads `?expires=1d&lang=rust&burn=1&alias=x`, and the same as `X-Expires`, `X-Language`,
+    /// `X-Burn` and `X-Alias`.
     pub fn read(query: Option<&str>, headers: &HeaderMap) -> Result<Self, Failure> {
         let mut options = Self::default();
         for (header, name) in &HEADERS {
@@ -48,7 +48,8 @@ impl Options {
         Ok(options)
     }
 
-    /// Takes one option. False: there is none of that name. An empty value says nothing.
+    /// Sets one option. Returns false if there is no option of that name. An empty value leaves expiry,
+    /// language and alias unchanged.
     pub fn set(&mut self, name: &str, value: &str) -> Result<bool, Failure> {
         let given = || (!value.is_empty()).then(|| value.to_owned());
         match name {
@@ -81,7 +82,7 @@ pub fn expires_in(text: &str) -> Result<Duration, Failure> {
     })
 }
 
-/// The lengths of time that are read, for the description of the interface.
+/// The accepted lengths of time, for the OpenAPI document.
 pub const EXPIRES_PATTERN: &str =
     "^([0-9]{1,9}|([0-9]{1,9} ?(s|seconds?|m|minutes?|h|hours?|d|days?|w|weeks?) ?){1,4})$";
 const MOST_PARTS: usize = 4;
@@ -120,7 +121,7 @@ fn unit_seconds(unit: &str) -> Option<u64> {
     })
 }
 
-/// So much of what a client wrote as an answer may repeat.
+/// Cuts client text to 60 characters, the most that a response repeats.
 pub fn shorten(text: &str) -> String {
     text.chars().take(60).collect()
 }

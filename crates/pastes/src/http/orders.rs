@@ -1,10 +1,11 @@
-//! What travels as JSON between readers who complain, operators, and us.
+//! The JSON of reports and of the operator's requests and responses.
 
 use jiff::Timestamp;
+use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::model::{Ban, Reported};
+use crate::model::{Ban, Moderated, Reported, TakenDown};
 
 /// What is wrong with a paste.
 #[derive(Deserialize, ToSchema)]
@@ -20,10 +21,21 @@ pub struct ReportRequest {
 
 /// A paste that must go.
 #[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TakedownRequest {
+    /// The report: takes down the paste that it is about, and none that got the name later.
+    #[serde(default, deserialize_with = "id")]
+    #[schema(minimum = 1)]
+    pub report: Option<i64>,
+    /// The code, instead of a report.
+    #[serde(default)]
     #[schema(pattern = "^[A-Za-z0-9_-]{1,32}$")]
-    pub code: String,
+    pub code: Option<String>,
+    /// With a code: the SHA-256 that the paste must have. Without it a name that was reported for
+    /// another paste is refused.
+    #[serde(default)]
+    #[schema(pattern = "^[0-9a-f]{64}$")]
+    pub content_hash: Option<String>,
     #[schema(min_length = 1, max_length = 2000, pattern = "^[^\\u0000]*$")]
     pub reason: String,
     /// Also takes down every copy of the same bytes, and refuses them from now on.
@@ -31,11 +43,31 @@ pub struct TakedownRequest {
     pub ban: bool,
 }
 
+/// 17.0 is a whole number in JSON.
+fn id<'de, D: Deserializer<'de>>(input: D) -> Result<Option<i64>, D::Error> {
+    /// From here on, a floating-point number cannot represent every whole number.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let Some(number) = Option::<serde_json::Number>::deserialize(input)? else { return Ok(None) };
+    let float = number.as_f64().filter(|n| n.fract() == 0.0 && n.abs() < EXACT);
+    let id = number.as_i64().or(float.map(|n| n as i64));
+    id.map(Some).ok_or_else(|| de::Error::custom("the id of a report is a whole number"))
+}
+
 /// What a takedown did.
 #[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct TakedownDone {
+    pub code: String,
+    pub content_hash: String,
+    /// Pastes that were ended.
     pub pastes: u64,
     pub banned: bool,
+}
+
+impl From<TakenDown> for TakedownDone {
+    fn from(TakenDown { code, content_hash, pastes, banned }: TakenDown) -> Self {
+        Self { code, content_hash, pastes, banned }
+    }
 }
 
 /// Why content is banned.
@@ -56,7 +88,7 @@ pub struct ReportEntry {
     pub contact: Option<String>,
     #[schema(value_type = String, format = DateTime)]
     pub reported_at: Timestamp,
-    /// The paste is still there.
+    /// The paste that was reported is still there. Another one of the same name does not count.
     pub alive: bool,
 }
 
@@ -70,6 +102,9 @@ impl From<Reported> for ReportEntry {
 #[derive(Serialize, ToSchema)]
 pub struct Reports {
     pub reports: Vec<ReportEntry>,
+    /// Give it as `before` to list older ones; absent when there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<i64>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -82,7 +117,7 @@ pub struct BanEntry {
 }
 
 impl From<Ban> for BanEntry {
-    fn from(Ban { content_hash, reason, banned_at }: Ban) -> Self {
+    fn from(Ban { content_hash, reason, banned_at, .. }: Ban) -> Self {
         Self { content_hash, reason, banned_at }
     }
 }
@@ -90,4 +125,51 @@ impl From<Ban> for BanEntry {
 #[derive(Serialize, ToSchema)]
 pub struct Bans {
     pub bans: Vec<BanEntry>,
+    /// Give it as `before` to list older ones; absent when there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<i64>,
+}
+
+/// Something that an operator did.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ActEntry {
+    /// `takedown`, `ban` or `unban`.
+    pub action: String,
+    pub code: Option<String>,
+    pub content_hash: String,
+    pub report: Option<i64>,
+    /// Pastes that were ended.
+    pub pastes: u64,
+    pub banned: bool,
+    pub who: String,
+    pub reason: Option<String>,
+    #[schema(value_type = String, format = DateTime)]
+    pub acted_at: Timestamp,
+}
+
+impl From<Moderated> for ActEntry {
+    fn from(act: Moderated) -> Self {
+        let Moderated {
+            action,
+            code,
+            content_hash,
+            report,
+            pastes,
+            banned,
+            who,
+            why,
+            acted_at,
+            ..
+        } = act;
+        Self { action, code, content_hash, report, pastes, banned, who, reason: why, acted_at }
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+pub struct Moderation {
+    pub acts: Vec<ActEntry>,
+    /// Give it as `before` to list older ones; absent when there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<i64>,
 }

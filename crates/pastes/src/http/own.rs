@@ -1,14 +1,15 @@
-//! What is one's own: listing it, deleting it; and telling the operator about what is not right.
+//! Listing and deleting one's own pastes, and reporting a paste to the operator.
 //!
 //! # What is true
-//! - A wrong token, a paste of somebody else's and a code that never was get one answer.
+//! - A wrong token, another owner's paste and a code that never existed get the same response.
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use leasehold_http::answers::empty;
-use leasehold_http::failures::Failing;
+use leasehold_http::failures::IntoProblem;
 use leasehold_http::request::query;
+use uuid::Uuid;
 
 use super::api;
 use super::errors::Failure;
@@ -19,7 +20,7 @@ use super::view;
 use super::web::{Shared, Web, bearer, code_in};
 use crate::code::{Bearer, ShortCode};
 use crate::error::{DeleteError, ReadError};
-use crate::model::Report;
+use crate::model::{Cursor, Report};
 use crate::pages::{self, Done};
 
 type Answer = Result<Response, Failure>;
@@ -48,7 +49,7 @@ async fn delete_at(web: Shared, request: Request, before: usize) -> Answer {
     web.admit_read(&request)?;
     let token = delete_token(request.headers())?;
     let code = code_in(&request, before).map_err(|_| DeleteError::NotYours)?;
-    carry_out(&web, code, token).await?;
+    carry_out(&web, code, token, None).await?;
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
@@ -62,12 +63,17 @@ fn delete_token(headers: &HeaderMap) -> Result<Bearer, Failure> {
     }
 }
 
-async fn carry_out(web: &Web, code: ShortCode, token: Bearer) -> Result<(), Failure> {
+async fn carry_out(
+    web: &Web,
+    code: ShortCode,
+    token: Bearer,
+    only: Option<Uuid>,
+) -> Result<(), Failure> {
     let pastes = web.pastes.clone();
-    Failure::undisturbed(async move { pastes.delete(&code, &token).await }).await
+    Failure::undisturbed(async move { pastes.delete(&code, &token, only).await }).await
 }
 
-/// `POST /{code}/delete`: the token is in the form, or the browser is the owner's.
+/// `POST /{code}/delete`: the token is in the form, or the browser has the owner's cookie.
 pub async fn delete_form(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
     web.cookies.own_form(request.headers(), &web.base_url)?;
@@ -79,9 +85,10 @@ pub async fn delete_form(State(web): State<Shared>, request: Request) -> Answer 
         Some(token) => token,
         None => web.cookies.owner(&parts.headers).and_then(|owner| Bearer::new(owner.as_str())),
     };
-    carry_out(&web, code, token.ok_or(DeleteError::NotYours)?).await?;
+    let only = seen(&fields).map_err(|_| DeleteError::NotYours)?;
+    carry_out(&web, code, token.ok_or(DeleteError::NotYours)?, only).await?;
     let mut response = html(pages::done(&Done::deleted()).into_string().into(), NO_STORE);
-    // Browsers keep pages for a minute: whoever deletes a paste must not see it right after.
+    // Browsers cache pages for a minute: a user who deletes a paste must not see it right after.
     let forget = axum::http::HeaderValue::from_static("\"cache\"");
     response.headers_mut().insert("clear-site-data", forget);
     Ok(response)
@@ -102,10 +109,17 @@ pub async fn report_form(State(web): State<Shared>, request: Request) -> Answer 
         contact: contact
             .map(|contact| api::words(contact.to_owned(), "contact", 200))
             .transpose()?,
+        paste_id: seen(&fields)?,
     };
     let pastes = web.pastes.clone();
     Failure::undisturbed(async move { pastes.report(&code, report).await }).await?;
     Ok(html(pages::done(&Done::reported()).into_string().into(), NO_STORE))
+}
+
+/// Returns the paste that the page with the form showed.
+fn seen(fields: &[(String, String)]) -> Result<Option<Uuid>, Failure> {
+    let paste = value(fields, "paste").map(Uuid::try_parse).transpose();
+    paste.map_err(|_| Failure::NOT_FOUND)
 }
 
 fn value<'a>(fields: &'a [(String, String)], name: &str) -> Option<&'a str> {
@@ -115,18 +129,22 @@ fn value<'a>(fields: &'a [(String, String)], name: &str) -> Option<&'a str> {
 /// `GET /mine`
 pub async fn mine(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
-    let before: Option<ShortCode> = query(&request, "before").and_then(|code| code.parse().ok());
-    let listed = match web.cookies.owner(request.headers()) {
+    let before: Option<Cursor> = query(&request, "before").and_then(|place| place.parse().ok());
+    let (listed, known) = match web.cookies.owner(request.headers()) {
         Some(owner) => match web.pastes.list(&owner, before.as_ref(), PAGE).await {
-            // An owner that we do not know has nothing here.
-            Err(ReadError::NotFound) => Vec::new(),
-            listed => listed?,
+            // An unknown owner has no pastes.
+            Err(ReadError::NotFound) => (Vec::new(), false),
+            listed => (listed?, true),
         },
-        None => Vec::new(),
+        None => (Vec::new(), true),
     };
     let full = listed.len() == PAGE as usize;
-    let next = listed.last().filter(|_| full).map(|last| format!("/mine?before={}", last.code));
+    let last = listed.last().filter(|_| full);
+    let next = last.map(|last| format!("/mine?before={}", Cursor::after(last)));
     let mut response = html(view::mine(&web.base_url, &listed, next).into(), NO_STORE);
     response.headers_mut().insert(header::VARY, axum::http::HeaderValue::from_static("cookie"));
+    if !known {
+        response.headers_mut().append(header::SET_COOKIE, web.cookies.forget_owner());
+    }
     Ok(response)
 }

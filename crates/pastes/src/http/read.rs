@@ -1,20 +1,21 @@
-//! Reading: the page, the bytes, the download, the QR code; and reading what can be read once.
+//! Reading: the page, the bytes, the download, the QR code; and pastes that can be read once.
 //!
 //! # What is true
-//! - Every answer asks the service first; nothing here remembers that a paste was alive.
+//! - Every handler asks the service first; nothing here remembers that a paste was live.
 //! - The bytes of a paste never become active: they are plain text in a sandbox, or a download.
-//! - Looking does not burn. Only a POST does, so that link previews destroy nothing.
+//! - A GET does not burn. Only a POST does, so that link previews destroy nothing.
 
 use std::fmt::Write;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use leasehold_http::answers;
-use leasehold_http::failures::Failing;
+use leasehold_http::failures::IntoProblem;
 use leasehold_http::request::{accepts, is_browser};
 
 use super::errors::Failure;
@@ -31,38 +32,45 @@ type Answer = Result<Response, Failure>;
 /// `GET /{code}`
 pub async fn page(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
-    let code = code_in(&request, 0)?;
+    let (code, client) = (code_in(&request, 0)?, web.client(&request));
+    let (Parts { headers: asked, .. }, _) = request.into_parts();
     let reading = web.pastes.read(&code).await?;
-    if wants_text(request.headers()) {
+    if wants_text(&asked) {
         let paste = ready(reading, &code)?;
-        let mut response = bytes_of(&paste, request.headers(), false);
+        let mut response = bytes_of(&paste, &asked, false);
         response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
         return Ok(response);
     }
-    let made = web.cookies.made(request.headers(), &code);
-    let just_made = made.is_some();
-    let mut response = match reading {
-        Reading::Ready(paste) if !just_made => {
-            let page = web.rendered.page(&web.base_url, &paste).await?;
-            return Ok(html(page, headers::keep(paste.life)));
-        }
+    // The token is trusted only if it belongs to exactly the paste that is shown.
+    let made = |paste| web.made(&asked, &code, paste);
+    let (mut response, just_made) = match reading {
         Reading::Ready(paste) => {
-            let base_url = web.base_url.clone();
-            let page = web.rendered.work(move || view::paste(&base_url, &paste, made)).await?;
-            html(page, NO_STORE)
+            let page = web.rendered.page(&web.base_url, &paste, client).await?;
+            match made(paste.paste_id) {
+                // Wraps the page that all readers get, so that the author's view costs no second
+                // rendering.
+                Some(token) => {
+                    let page = view::just_made(&web.base_url, &paste, &page, token);
+                    (html(page.into(), NO_STORE), true)
+                }
+                None => (html(page, headers::keep(paste.life)), false),
+            }
         }
-        Reading::Burns { language, size, expires_at } => {
+        Reading::Burns { paste_id, language, size, expires_at } => {
+            let made = made(paste_id);
+            let just_made = made.is_some();
             let page = view::burn_confirm(&web.base_url, &code, language, size, expires_at, made);
-            html(page.into(), NO_STORE)
+            (html(page.into(), NO_STORE), just_made)
         }
-        Reading::Uploading { retry_after } if !is_browser(request.headers()) => {
+        Reading::Uploading { retry_after, .. } if !is_browser(&asked) => {
             return Err(Failure::Uploading { retry_after });
         }
-        Reading::Uploading { retry_after } => {
+        Reading::Uploading { paste_id, retry_after } => {
+            let made = made(paste_id);
             let mut response = html(view::waiting(&web.base_url, &code, made).into(), NO_STORE);
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             response.headers_mut().insert(header::RETRY_AFTER, headers::seconds_up(retry_after));
-            // The token stays until the paste itself is shown: this page goes away by itself.
+            // Keep the token's cookie until the paste itself is shown: this page reloads by itself.
             return Ok(response);
         }
     };
@@ -92,7 +100,7 @@ pub async fn download(State(web): State<Shared>, request: Request) -> Answer {
 pub async fn qr(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
     let code = code_in(&request, 1)?;
-    // A picture of a link to nothing would be a second way to ask what is there.
+    // Without this check, the QR code would be a second way to probe which codes exist.
     let keep = match web.pastes.read(&code).await? {
         Reading::Ready(paste) => headers::keep(paste.life),
         Reading::Uploading { .. } | Reading::Burns { .. } => NO_STORE,
@@ -110,7 +118,7 @@ pub async fn burn(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
     let code = code_in(&request, 0)?;
     web.cookies.own_form(request.headers(), &web.base_url)?;
-    let for_people = is_browser(request.headers());
+    let (for_people, client) = (is_browser(request.headers()), web.client(&request));
     let (parts, body) = request.into_parts();
     let fields = super::form::fields(&web, &parts.headers, body, 4096).await?;
     let download = fields.iter().any(|(name, value)| name == "as" && value == "download");
@@ -119,15 +127,20 @@ pub async fn burn(State(web): State<Shared>, request: Request) -> Answer {
     if !shown {
         return Ok(last_copy(&paste, for_people));
     }
-    let page = web.rendered.work(move || view::burnt(&paste).unwrap_or_default()).await?;
-    Ok(html(page, NO_STORE))
+    let shown = Arc::clone(&paste);
+    let make = move |colours| view::burnt(&shown, colours).unwrap_or_default();
+    Ok(match web.rendered.work(client, make).await {
+        Ok((page, _)) => html(page, NO_STORE),
+        // It is burnt: even if the page cannot be rendered, the reader must get the bytes.
+        Err(_) => last_copy(&paste, true),
+    })
 }
 
-/// Burns a paste, also when the reader goes away meanwhile: half a burning would be a loss.
+/// Burns a paste even if the reader disconnects: an interrupted burn could lose the paste.
 pub async fn burn_now(web: &Web, code: ShortCode) -> Result<Arc<Paste>, Failure> {
     let (pastes, asked) = (web.pastes.clone(), code.clone());
     match Failure::undisturbed(async move { pastes.burn(&asked).await }).await {
-        // Perhaps it is there and does not burn; whoever looks can see that anyway.
+        // The paste may exist and not burn; a reader can find that out anyway.
         Err(Failure::Read(ReadError::NotFound)) => match web.pastes.read(&code).await? {
             Reading::Ready(_) => Err(Failure::DoesNotBurn(code)),
             Reading::Uploading { .. } | Reading::Burns { .. } => Err(Failure::NOT_FOUND),
@@ -136,11 +149,11 @@ pub async fn burn_now(web: &Web, code: ShortCode) -> Result<Arc<Paste>, Failure>
     }
 }
 
-/// The paste, when its bytes can be given to whoever asks.
+/// Returns the paste if its bytes can be served.
 pub fn ready(reading: Reading, code: &ShortCode) -> Result<Arc<Paste>, Failure> {
     match reading {
         Reading::Ready(paste) => Ok(paste),
-        Reading::Uploading { retry_after } => Err(Failure::Uploading { retry_after }),
+        Reading::Uploading { retry_after, .. } => Err(Failure::Uploading { retry_after }),
         Reading::Burns { .. } => Err(Failure::Burns(code.clone())),
     }
 }
@@ -151,12 +164,12 @@ pub fn html(page: Bytes, keep: HeaderValue) -> Response {
     response
 }
 
-/// True when the client asks for plain text by name and not for a page.
+/// Returns true if the client asks for plain text by name and not for a page.
 fn wants_text(headers: &HeaderMap) -> bool {
     !is_browser(headers) && accepts(headers, "text/plain")
 }
 
-/// The bytes as they are, or "you have them already".
+/// Returns the bytes as they are, or 304 if the client already has them.
 fn bytes_of(paste: &Paste, asked: &HeaderMap, download: bool) -> Response {
     let tag = entity_tag(paste);
     let known = asked
@@ -182,7 +195,7 @@ fn bytes_of(paste: &Paste, asked: &HeaderMap, download: bool) -> Response {
     response
 }
 
-/// The bytes of a paste that is gone.
+/// Returns the bytes of a paste that was burnt.
 fn last_copy(paste: &Paste, download: bool) -> Response {
     let mut response = Response::new(Body::from(paste.content.clone()));
     let map = response.headers_mut();
@@ -195,8 +208,8 @@ fn last_copy(paste: &Paste, download: bool) -> Response {
     response
 }
 
-/// A download is bytes, whatever they are. Its name is made of the code, which has plain characters
-/// only.
+/// Marks a download as bytes, whatever they are. Its name is made from the code, which has only plain
+/// characters.
 fn attach(map: &mut HeaderMap, paste: &Paste) {
     let ending = if highlight::text(&paste.content).is_some() { "txt" } else { "bin" };
     let name = format!("attachment; filename=\"{}.{ending}\"", paste.code);
@@ -204,8 +217,8 @@ fn attach(map: &mut HeaderMap, paste: &Paste) {
     map.insert(header::CONTENT_DISPOSITION, headers::text(&name));
 }
 
-/// A paste never changes, so the moment of its making names its bytes. Nothing of the content goes
-/// into it: that would tell whether two pastes have the same bytes.
+/// Returns the ETag. A paste never changes, so its creation time identifies its bytes. The tag contains
+/// nothing of the content: that would reveal whether two pastes have the same bytes.
 fn entity_tag(paste: &Paste) -> HeaderValue {
     let mut tag = String::with_capacity(20);
     // Writing to a string cannot fail.

@@ -1,14 +1,14 @@
-//! From answers of the service to what the pages show.
+//! Converts results of the service into what the pages show.
 
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use leasehold_http::failures::Told;
+use leasehold_http::failures::ProblemDetails;
 
 use crate::code::ShortCode;
-use crate::highlight;
+use crate::highlight::{self, Colours};
 use crate::model::{Listed, Paste, Status};
 use crate::pages::{
     self, BurnConfirm, Burnt, CreateForm, ErrorView, FormError, JustCreated, Links, Mine,
@@ -18,8 +18,8 @@ use crate::settings::Settings;
 
 static NOT_FOUND: LazyLock<Bytes> = LazyLock::new(|| pages::not_found().into_string().into());
 
-/// A failure, for people.
-pub fn failure(told: &Told) -> Bytes {
+/// Returns the page of a failure.
+pub fn failure(told: &ProblemDetails) -> Bytes {
     if told.status.as_u16() == 404 {
         return NOT_FOUND.clone();
     }
@@ -29,7 +29,9 @@ pub fn failure(told: &Told) -> Bytes {
         403 | 401 => "Not allowed",
         408 => "Too slow",
         409 => "That is not possible",
+        410 => "Gone",
         500 => "Something went wrong",
+        507 => "Full",
         503 => "Not available right now",
         _ => "That cannot be done",
     };
@@ -38,7 +40,7 @@ pub fn failure(told: &Told) -> Bytes {
     pages::error(&view).into_string().into()
 }
 
-/// Two lives with the same number are worded the same on a page.
+/// Returns a number that is equal for two lifetimes if and only if a page words them the same.
 pub fn wording(life: Duration) -> u64 {
     let (number, unit) = pages::span_words(life);
     let unit = match unit {
@@ -49,22 +51,29 @@ pub fn wording(life: Duration) -> u64 {
     number * 3 + unit
 }
 
-/// A paste, to read.
-pub fn paste(base_url: &str, paste: &Paste, delete_token: Option<String>) -> String {
+/// Returns the page of a paste.
+pub fn paste(base_url: &str, paste: &Paste, colours: Colours) -> String {
     let view = PasteView {
         code: paste.code.to_string(),
-        content: highlight::render(&paste.content, paste.language.as_deref()),
+        paste_id: paste.paste_id.simple().to_string(),
+        content: highlight::render(&paste.content, paste.language.as_deref(), colours),
         size: paste.content.len() as u64,
         created_at: paste.created_at,
         expires_at: paste.expires_at,
         life: paste.life,
         links: Links::of(base_url, paste.code.as_str()),
-        created: delete_token.map(|delete_token| JustCreated { delete_token }),
     };
     pages::paste(&view).into_string()
 }
 
-/// A paste that can be read once.
+/// Returns the page of a paste for its author, right after it was created.
+pub fn just_made(base_url: &str, paste: &Paste, page: &Bytes, delete_token: String) -> String {
+    let links = Links::of(base_url, paste.code.as_str());
+    let page = std::str::from_utf8(page).unwrap_or_default();
+    pages::with_created(page, &links, &JustCreated { delete_token })
+}
+
+/// Returns the page that asks before a paste is burnt.
 pub fn burn_confirm(
     base_url: &str,
     code: &ShortCode,
@@ -85,18 +94,18 @@ pub fn burn_confirm(
     pages::burn_confirm(&confirm).into_string()
 }
 
-/// What was in a paste that is gone now; `None`: it is not text.
-pub fn burnt(paste: &Paste) -> Option<String> {
+/// Returns the page of a paste that was just burnt, or `None` if it is not text.
+pub fn burnt(paste: &Paste, colours: Colours) -> Option<String> {
     let text = highlight::text(&paste.content)?;
     let burnt = Burnt {
         code: paste.code.to_string(),
-        content: highlight::highlight_whole(text, paste.language.as_deref()),
+        content: highlight::highlight_whole(text, paste.language.as_deref(), colours),
         size: paste.content.len() as u64,
     };
     Some(pages::burnt(&burnt).into_string())
 }
 
-/// A paste whose upload goes on.
+/// Returns the page of a paste whose upload is in progress.
 pub fn waiting(base_url: &str, code: &ShortCode, delete_token: Option<String>) -> String {
     let waiting = Waiting {
         code: code.to_string(),
@@ -107,25 +116,27 @@ pub fn waiting(base_url: &str, code: &ShortCode, delete_token: Option<String>) -
     pages::waiting(&waiting).into_string()
 }
 
-/// The page on which pastes are made; with an error, as it was typed.
+/// Returns the page with the form that creates pastes; after an error, as the user filled it in.
 pub fn create(settings: &Settings, typed: Option<Typed>, error: Option<FormError>) -> String {
     let default = expiry_value(settings.default_expiry);
     let form = CreateForm {
         base_url: settings.base_url.trim_end_matches('/').to_owned(),
         expiries: expiry_choices(settings.default_expiry, settings.max_expiry),
         max_size: settings.max_size as u64,
+        private: settings.create_token.is_some(),
         typed: typed.unwrap_or_else(|| Typed { expires: default, ..Typed::default() }),
         error,
     };
     pages::create(&form).into_string()
 }
 
-/// Somebody's own pastes.
+/// Returns the page of an owner's pastes.
 pub fn mine(base_url: &str, listed: &[Listed], next: Option<String>) -> String {
     let pastes = listed
         .iter()
         .map(|paste| MinePaste {
             code: paste.code.to_string(),
+            paste_id: paste.paste_id.simple().to_string(),
             language: paste.language.clone(),
             size: Some(paste.size as u64),
             created_at: paste.created_at,
@@ -143,7 +154,8 @@ pub fn mine(base_url: &str, listed: &[Listed], next: Option<String>) -> String {
     pages::mine(&Mine { pastes, next }).into_string()
 }
 
-/// Only for words on a page: what may be read is decided by the database's clock.
+/// Returns the time until a moment. Only for texts on a page: the database's clock decides what may be
+/// read.
 fn until(moment: Timestamp) -> Duration {
     moment.duration_since(Timestamp::now()).try_into().unwrap_or(Duration::ZERO)
 }
@@ -152,7 +164,7 @@ fn until(moment: Timestamp) -> Duration {
 mod tests {
     use super::*;
 
-    /// The words of a page for this life, found where a page says how long to wait.
+    /// Returns the wording for this lifetime, taken from a page that says how long to wait.
     fn words(life: u64) -> String {
         let mut view = ErrorView::new(1, "", "");
         view.retry_after = Some(Duration::from_secs(life));

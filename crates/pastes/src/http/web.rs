@@ -1,7 +1,8 @@
-//! What every handler has at hand.
+//! The state that every handler shares.
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::extract::Request;
@@ -10,17 +11,19 @@ use leasehold_http::body::Budget;
 use leasehold_http::limits::{self, Limit};
 use leasehold_http::request::{self, segment, unescape};
 use tokio::sync::Mutex;
+use uuid::Uuid;
 
 use super::cookies::Cookies;
 use super::errors::Failure;
+use super::headers::CREATE_TOKEN;
 use super::rendered::Rendered;
 use crate::code::{Bearer, OwnerToken, ShortCode};
 use crate::error::CreateError;
 use crate::service::Pastes;
 
-/// Memory for bodies that are being received, at least.
+/// The least memory for bodies that are being received.
 const RECEIVING: usize = 256 * 1024 * 1024;
-/// How long a look at the database's health counts.
+/// How long the result of a health check is reused.
 const HEALTH: Duration = Duration::from_secs(1);
 
 pub struct Web {
@@ -35,6 +38,8 @@ pub struct Web {
     /// Links begin with https.
     pub secure: bool,
     proxies: usize,
+    /// The warning about an untrusted X-Forwarded-For was logged.
+    forwarded: AtomicBool,
     health: Mutex<Option<(Instant, bool)>>,
 }
 
@@ -48,11 +53,16 @@ impl Web {
         Self {
             creates: Limit::new(limits.creates_per_second, limits.create_burst),
             reads: Limit::new(limits.reads_per_second, limits.read_burst),
-            budget: Budget::new(RECEIVING.max(settings.max_size.saturating_mul(16))),
+            budget: Budget::with_share(
+                RECEIVING.max(settings.max_size.saturating_mul(16)),
+                // JSON with every character escaped as six.
+                settings.max_size.saturating_mul(6).saturating_add(1 << 20),
+            ),
             cookies: Cookies::new(&base_url),
             rendered: Rendered::new(settings.cache_bytes / 2),
             secure: base_url.starts_with("https://"),
             proxies: limits.trusted_proxies,
+            forwarded: AtomicBool::new(false),
             health: Mutex::new(None),
             base_url,
             pastes,
@@ -60,7 +70,23 @@ impl Web {
     }
 
     pub fn client(&self, request: &Request) -> Option<IpAddr> {
+        if self.proxies == 0
+            && request.headers().contains_key("x-forwarded-for")
+            && !self.forwarded.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(
+                "a request has X-Forwarded-For, which is not believed: behind a proxy all clients \
+                 share one address, its limits and its idempotency keys; set \
+                 --pastes-trusted-proxies to the number of proxies"
+            );
+        }
         limits::client(request.extensions(), request.headers(), self.proxies)
+    }
+
+    /// Returns the delete token if this browser created exactly this paste.
+    pub fn made(&self, headers: &HeaderMap, code: &ShortCode, paste: Uuid) -> Option<String> {
+        let token = self.cookies.made(headers, code)?;
+        (self.pastes.0.tokens.paste(code, token)? == paste).then(|| token.to_owned())
     }
 
     /// Counts a request that reads.
@@ -73,7 +99,18 @@ impl Web {
         Ok(self.creates.admit(self.client(request))?)
     }
 
-    /// True when the database answers. Asked at most once a second, however often we are.
+    /// Refuses clients without the token of a private service.
+    pub fn admit_maker(&self, shown: Option<&str>) -> Result<(), Failure> {
+        let Some(wanted) = &self.pastes.settings().create_token else { return Ok(()) };
+        match shown.map(str::trim).filter(|shown| !shown.is_empty()) {
+            Some(shown) if wanted.is(shown) => Ok(()),
+            Some(_) => Err(Failure::WrongToken),
+            None => Err(Failure::Private),
+        }
+    }
+
+    /// Returns true if the database responds. Asks it at most once per second, however often this is
+    /// called.
     pub async fn is_healthy(&self) -> bool {
         let mut known = self.health.lock().await;
         if let Some((asked, healthy)) = *known
@@ -87,8 +124,8 @@ impl Web {
     }
 }
 
-/// The code in a path such as `/raw/{code}`: the segment after `before` others. Whatever is no code is
-/// no paste either.
+/// Returns the code in a path such as `/raw/{code}`: the segment after `before` others. A malformed
+/// code is not found.
 pub fn code_in(request: &Request, before: usize) -> Result<ShortCode, Failure> {
     let segment = segment(request.uri().path(), before).ok_or(Failure::NOT_FOUND)?;
     let code = match segment.contains('%') {
@@ -98,13 +135,14 @@ pub fn code_in(request: &Request, before: usize) -> Result<ShortCode, Failure> {
     code.ok_or(Failure::NOT_FOUND)
 }
 
-/// `Authorization: Bearer …`. `None`: no such header; an odd one is nobody's token.
+/// Reads `Authorization: Bearer …`. Returns `None` without such a header, and an error for a malformed
+/// one.
 pub fn bearer(headers: &HeaderMap) -> Result<Option<Bearer>, Failure> {
     let shown = request::bearer(headers).map(Bearer::new);
     shown.map(|bearer| bearer.ok_or(Failure::NoToken)).transpose()
 }
 
-/// The owner that a program acts for.
+/// Returns the owner that a program acts for.
 pub fn owner(headers: &HeaderMap) -> Result<Option<OwnerToken>, Failure> {
     match bearer(headers)? {
         Some(bearer) => match OwnerToken::parse(bearer.as_str()) {
@@ -113,6 +151,11 @@ pub fn owner(headers: &HeaderMap) -> Result<Option<OwnerToken>, Failure> {
         },
         None => Ok(None),
     }
+}
+
+/// `X-Create-Token`
+pub fn create_token(headers: &HeaderMap) -> Option<&str> {
+    headers.get(CREATE_TOKEN)?.to_str().ok()
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What travels as JSON. The description in [`super::openapi`] is made from these; reports and what
-//! operators send and get are in [`super::orders`].
+//! The types of the JSON API. The document in [`super::openapi`] is generated from them; reports and
+//! the operator's requests and responses are in [`super::orders`].
 
 use std::fmt;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct CreateRequest {
     #[serde(default)]
     #[schema(pattern = "^[A-Za-z0-9_-]{3,32}$")]
     pub alias: Option<String>,
-    /// For colours. Default: found out from the text.
+    /// For colours. Default: found out from the text. A language that is not known is refused.
     #[serde(default)]
     #[schema(pattern = "^[A-Za-z0-9+#._ -]{1,40}$")]
     pub language: Option<String>,
@@ -209,7 +209,7 @@ impl OwnPaste {
 #[derive(Serialize, ToSchema)]
 pub struct OwnPastes {
     pub pastes: Vec<OwnPaste>,
-    /// Give it as `before` to see older ones; absent when there are none.
+    /// Give it as `before` to list older ones; absent when there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Pastes that are gone once they were read.
+//! Pastes that can be read once.
 
 use maud::{Markup, html};
 
@@ -36,7 +36,7 @@ pub fn burn_confirm(confirm: &BurnConfirm) -> Markup {
     Page::new("Read once", main).render()
 }
 
-/// The text of a paste that is gone by now.
+/// Shows the text of a paste that was just burnt.
 pub fn burnt(burnt: &Burnt) -> Markup {
     let text = &burnt.content;
     let title = format!("Paste {}", burnt.code);

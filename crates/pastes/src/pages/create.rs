@@ -1,4 +1,4 @@
-//! The page on which pastes are made.
+//! The page with the form that creates pastes.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use super::model::{CreateForm, Field};
 use super::parts;
 use crate::highlight::{self, language};
 
-/// The create form, empty or as it was typed.
+/// Renders the create form, empty or as the user filled it in.
 pub fn create(form: &CreateForm) -> Markup {
     let main = html! {
         h1.visually-hidden { "New paste" }
@@ -28,7 +28,7 @@ pub fn create(form: &CreateForm) -> Markup {
                 }
             }
         }
-        (terminal(&form.base_url))
+        (terminal(&form.base_url, form.private))
     };
     Page::new("New paste", main).at(Place::New).wide().render()
 }
@@ -93,18 +93,29 @@ fn options(form: &CreateForm) -> Markup {
             }
             div.field {
                 label for="alias" { "Name in the link " span.aside { "(optional)" } }
-                input #alias type="text" name="alias" value=(typed.alias) maxlength="32"
-                    pattern="[A-Za-z0-9_\\-]{1,32}" title="Letters, digits, - and _, at most 32"
+                input #alias type="text" name="alias" value=(typed.alias) minlength="3" maxlength="32"
+                    pattern="[A-Za-z0-9_\\-]{3,32}" title="3 to 32 letters, digits, - and _"
                     spellcheck="false" autocapitalize="off" autocomplete="off"
                     autofocus[alias.is_some()]
                     aria-invalid=[alias.map(|_| "true")] aria-describedby=[alias];
+            }
+            @if form.private {
+                @let token = describes(form, Field::Token);
+                div.field {
+                    label for="create-token" { "Token of this service" }
+                    // A password field, so that the browser may store it and does not show it.
+                    input #create-token type="password" name="create_token" required
+                        maxlength="128" autocomplete="current-password"
+                        autofocus[token.is_some()]
+                        aria-invalid=[token.map(|_| "true")] aria-describedby=[token];
+                }
             }
             div.field.checks {
                 label.check {
                     input #burn type="checkbox" name="burn" value="1" checked[typed.burn];
                     span { "Gone after reading " span.aside { "(the first reader is the last)" } }
                 }
-                // Asked, not assumed: it ties a person's pastes together.
+                // Off by default: it links a user's pastes to each other.
                 label.check {
                     input #remember type="checkbox" name="remember" value="1"
                         checked[typed.remember];
@@ -115,26 +126,27 @@ fn options(form: &CreateForm) -> Markup {
     }
 }
 
-/// The id of the message, for the field that it is about.
+/// Returns the id of the error message if it is about this field.
 fn describes(form: &CreateForm, field: Field) -> Option<&'static str> {
     form.error.as_ref().filter(|e| e.field == Some(field)).map(|_| "form-error")
 }
 
-fn terminal(base_url: &str) -> Markup {
+fn terminal(base_url: &str, private: bool) -> Markup {
     html! {
         section.terminal aria-labelledby="terminal-title" {
             h2 #terminal-title { "From a terminal" }
             pre tabindex="0" role="region" aria-labelledby="terminal-title" {
                 code {
-                    "curl --data-binary @notes.txt " (base_url) "/\n"
-                    "make 2>&1 | curl --data-binary @- '" (base_url) "/?expires=1h&lang=text'"
+                    @let token = if private { "-H \"X-Create-Token: $TOKEN\" " } else { "" };
+                    "curl " (token) "--data-binary @notes.txt " (base_url) "/\n"
+                    "make 2>&1 | curl " (token) "--data-binary @- '" (base_url) "/?expires=1h&lang=text'"
                 }
             }
         }
     }
 }
 
-/// Undoes what browsers do to a text box: every line end arrives as CR LF.
+/// Converts CR LF to LF: browsers send CR LF for every line end of a text box.
 pub fn unix_lines(text: &str) -> Cow<'_, str> {
     if text.contains("\r\n") { text.replace("\r\n", "\n").into() } else { text.into() }
 }

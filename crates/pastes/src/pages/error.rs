@@ -1,4 +1,4 @@
-//! Pages that only say something.
+//! Pages that only show a message.
 
 use maud::{Markup, html};
 
@@ -6,7 +6,7 @@ use super::layout::Page;
 use super::model::{Done, ErrorView};
 use super::parts;
 
-/// Something did not work: what, and what to do next.
+/// Shows what failed, and what to do next.
 pub fn error(view: &ErrorView) -> Markup {
     let main = html! {
         section.panel aria-labelledby="error-title" {
@@ -22,7 +22,7 @@ pub fn error(view: &ErrorView) -> Markup {
     Page::new(&view.title, main).render()
 }
 
-/// Something was done.
+/// Shows that a request was carried out.
 pub fn done(view: &Done) -> Markup {
     let main = html! {
         section.panel aria-labelledby="done-title" {

@@ -1,4 +1,4 @@
-//! What surrounds every page.
+//! The frame of every page.
 
 use leasehold_http::page::{Site, help, keys_item, theme_item};
 use maud::{Markup, html};
@@ -14,7 +14,7 @@ static SITE: Site = Site {
     listed: false,
 };
 
-/// Where a page is, for the navigation.
+/// The navigation entry of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     New,
@@ -22,11 +22,11 @@ pub enum Place {
     Elsewhere,
 }
 
-/// A page that asks again by itself.
+/// How a page reloads itself.
 pub struct Refresh {
     pub seconds: u64,
-    /// Only where there are no scripts: the script asks more often, and looks first whether
-    /// somebody is busy on the page.
+    /// Only without scripts: the script polls more often, and first checks whether the user is busy on
+    /// the page.
     pub without_scripts: bool,
 }
 
@@ -44,9 +44,9 @@ impl Refresh {
 pub struct Page<'a> {
     pub title: &'a str,
     pub place: Place,
-    /// When the page asks again.
+    /// When the page reloads.
     pub refresh: Option<Refresh>,
-    /// Wide pages give code all the room there is.
+    /// Wide pages give code the full width.
     pub wide: bool,
     pub main: Markup,
 }

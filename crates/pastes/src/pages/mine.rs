@@ -1,4 +1,4 @@
-//! The pastes that were made with this browser.
+//! The pastes of this browser's owner.
 
 use maud::{Markup, html};
 
@@ -6,7 +6,7 @@ use super::layout::{Page, Place};
 use super::model::{Mine, MinePaste, PasteState};
 use super::parts;
 
-/// An owner's pastes, newest first, each with a way to delete it.
+/// Lists an owner's pastes, newest first, each with a form to delete it.
 pub fn mine(mine: &Mine) -> Markup {
     let main = html! {
         h1 { "My pastes" }
@@ -47,10 +47,11 @@ fn row(paste: &MinePaste) -> Markup {
                     ", ends in " (parts::span(paste.life))
                 }
             }
-            // Two steps, with or without scripts: there is no way back.
+            // Two steps, with or without scripts: a deletion cannot be undone.
             details {
                 summary { "Delete" span.visually-hidden { " " (paste.code) } }
                 form method="post" action=(paste.links.delete) {
+                    input type="hidden" name="paste" value=(paste.paste_id);
                     button.danger type="submit" {
                         "Delete for good" span.visually-hidden { ": " (paste.code) }
                     }

@@ -1,4 +1,4 @@
-//! What the pages show. Plain types, made by whoever answers the request.
+//! What the pages show: plain types, filled by the request handlers.
 
 use std::time::Duration;
 
@@ -6,27 +6,29 @@ use jiff::Timestamp;
 
 use crate::highlight::{Content, Highlighted};
 
-/// The page on which pastes are made.
+/// The page with the form that creates pastes.
 #[derive(Debug, Clone)]
 pub struct CreateForm {
     /// Shown in the example for the command line, without a slash at the end.
     pub base_url: String,
-    /// In the order in which they are offered; see [`expiry_choices`].
+    /// In the order of the menu; see [`expiry_choices`].
     pub expiries: Vec<Choice>,
-    /// Bytes that a paste may have.
+    /// The most bytes that a paste may have.
     pub max_size: u64,
-    /// What is in the fields: the defaults, or what was typed when the form comes back.
+    /// Saving needs a token.
+    pub private: bool,
+    /// The values of the fields: the defaults, or the user's input after an error.
     pub typed: Typed,
-    /// Why the form came back.
+    /// Why the form is shown again.
     pub error: Option<FormError>,
 }
 
 /// One line of a menu.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// What is sent: `1d`.
+    /// The value that the form sends: `1d`.
     pub value: String,
-    /// What people read: `1 day`.
+    /// The text that users see: `1 day`.
     pub label: String,
 }
 
@@ -40,11 +42,11 @@ pub struct Typed {
     pub expires: String,
     pub alias: String,
     pub burn: bool,
-    /// List it on [`Mine`]: the browser then gets a cookie that says whose it is.
+    /// List it on [`Mine`]: the browser then gets a cookie with its owner's token.
     pub remember: bool,
 }
 
-/// What was wrong, and where.
+/// What is wrong, and in which field.
 #[derive(Debug, Clone)]
 pub struct FormError {
     pub field: Option<Field>,
@@ -52,19 +54,21 @@ pub struct FormError {
     pub message: String,
 }
 
-/// Where the mistake is.
+/// A field of the form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field {
     Content,
     Language,
     Expires,
     Alias,
+    /// The token of a private service.
+    Token,
 }
 
-/// A paste's addresses. Absolute or relative, but of our own host.
+/// A paste's addresses: absolute or relative, but always on our own host.
 #[derive(Debug, Clone)]
 pub struct Links {
-    /// What people share: absolute.
+    /// The link that users share: absolute.
     pub page: String,
     pub raw: String,
     pub download: String,
@@ -78,7 +82,7 @@ pub struct Links {
 }
 
 impl Links {
-    /// The addresses of `code` below `base_url`.
+    /// Returns the addresses of `code` below `base_url`.
     pub fn of(base_url: &str, code: &str) -> Self {
         let base = base_url.trim_end_matches('/');
         Self {
@@ -93,7 +97,7 @@ impl Links {
     }
 }
 
-/// Shown to the person who just made the paste, and to nobody else.
+/// Shown only to the author, right after the paste was created.
 #[derive(Debug, Clone)]
 pub struct JustCreated {
     /// Lets its holder delete the paste.
@@ -104,17 +108,18 @@ pub struct JustCreated {
 #[derive(Debug, Clone)]
 pub struct PasteView {
     pub code: String,
+    /// The paste's identity: the name may be used again.
+    pub paste_id: String,
     pub content: Content,
     pub size: u64,
     pub created_at: Timestamp,
     pub expires_at: Timestamp,
-    /// What is left by the database's clock.
+    /// The time until it expires, by the database's clock.
     pub life: Duration,
     pub links: Links,
-    pub created: Option<JustCreated>,
 }
 
-/// A paste that is gone once it is opened: asks first.
+/// A paste that can be read once: the page asks first.
 #[derive(Debug, Clone)]
 pub struct BurnConfirm {
     pub code: String,
@@ -127,20 +132,20 @@ pub struct BurnConfirm {
     pub created: Option<JustCreated>,
 }
 
-/// What was in a paste that is gone now. Only text: answer with the download if it is not.
+/// The content of a paste that was just burnt. Only text: send other bytes as a download.
 #[derive(Debug, Clone)]
 pub struct Burnt {
     pub code: String,
-    /// Made by [`crate::highlight::highlight_whole`]: nobody can get the rest of it later.
+    /// Made by [`crate::highlight::highlight_whole`], because the reader cannot fetch the rest later.
     pub content: Highlighted,
     pub size: u64,
 }
 
-/// A paste whose bytes are on their way to storage.
+/// A paste whose upload is in progress.
 #[derive(Debug, Clone)]
 pub struct Waiting {
     pub code: String,
-    /// When the page asks again by itself without scripts. A few seconds; never 0.
+    /// After how long the page reloads without scripts. A few seconds; never 0.
     pub refresh: Duration,
     pub links: Links,
     pub created: Option<JustCreated>,
@@ -150,7 +155,7 @@ pub struct Waiting {
 #[derive(Debug, Clone)]
 pub struct Mine {
     pub pastes: Vec<MinePaste>,
-    /// Where the next ones are listed.
+    /// The address of the next page of the list.
     pub next: Option<String>,
 }
 
@@ -158,6 +163,7 @@ pub struct Mine {
 #[derive(Debug, Clone)]
 pub struct MinePaste {
     pub code: String,
+    pub paste_id: String,
     pub language: Option<String>,
     pub size: Option<u64>,
     pub created_at: Timestamp,
@@ -168,22 +174,22 @@ pub struct MinePaste {
     pub links: Links,
 }
 
-/// How far a paste is.
+/// The state of a paste's upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PasteState {
     Ready,
     Uploading,
-    /// Its bytes could not be stored; readers see that there is nothing.
+    /// Its bytes could not be stored; readers get "not found".
     Failed,
 }
 
-/// Something did not work.
+/// An error page.
 #[derive(Debug, Clone)]
 pub struct ErrorView {
     pub status: u16,
     /// A few words: "Too large".
     pub title: String,
-    /// What happened and what to do next.
+    /// What happened, and what to do next.
     pub message: String,
     pub retry_after: Option<Duration>,
 }
@@ -222,7 +228,7 @@ impl ErrorView {
         view
     }
 
-    /// 403: the token does not fit, or the request came from another site.
+    /// 403: the token is wrong, or the request came from another site.
     pub fn forbidden(message: &str) -> Self {
         Self::new(403, "Not allowed", message)
     }
@@ -238,7 +244,7 @@ impl ErrorView {
     }
 }
 
-/// Something was done, and there is nothing else to show.
+/// A request was carried out, and there is nothing else to show.
 #[derive(Debug, Clone)]
 pub struct Done {
     pub title: String,
@@ -247,10 +253,7 @@ pub struct Done {
 
 impl Done {
     pub fn deleted() -> Self {
-        Self {
-            title: "Deleted".into(),
-            message: "Nobody can read this paste any more, and its link stays empty.".into(),
-        }
+        Self { title: "Deleted".into(), message: "This paste can no longer be read.".into() }
     }
 
     pub fn reported() -> Self {
@@ -261,7 +264,7 @@ impl Done {
     }
 }
 
-/// The usual lifetimes up to `max`, with `default` and `max` among them.
+/// Returns the usual lifetimes up to `max`, with `default` and `max` among them.
 pub fn expiry_choices(default: Duration, max: Duration) -> Vec<Choice> {
     const MINUTE: u64 = 60;
     const DAY: u64 = 24 * 60 * MINUTE;
@@ -273,7 +276,7 @@ pub fn expiry_choices(default: Duration, max: Duration) -> Vec<Choice> {
     seconds.into_iter().map(choice).collect()
 }
 
-/// The value that stands for a lifetime in [`Choice::value`]: `90s`, `10m`, `1h`, `30d`.
+/// Returns the [`Choice::value`] of a lifetime: `90s`, `10m`, `1h`, `30d`.
 pub fn expiry_value(life: Duration) -> String {
     choice(life.as_secs()).value
 }

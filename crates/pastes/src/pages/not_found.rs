@@ -1,11 +1,10 @@
-//! The one page for everything that is not there.
+//! The one page for everything that does not exist.
 
 use maud::{Markup, html};
 
 use super::layout::Page;
 
-/// Takes nothing, so that a paste that ended, one that was deleted and one that never was look the
-/// same, byte for byte.
+/// Takes no arguments, so that expired, deleted and unknown pastes get the same page, byte for byte.
 pub fn not_found() -> Markup {
     let main = html! {
         section.panel aria-labelledby="not-found-title" {

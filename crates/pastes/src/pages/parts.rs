@@ -28,8 +28,9 @@ pub fn lines(n: usize) -> String {
     format!("{n} line{}", if n == 1 { "" } else { "s" })
 }
 
-/// `less than a minute`, `5 minutes`, `3 hours`, `12 days`: to the nearest, because a paste that
-/// was just saved for 30 days must not say 29. Where it matters the moment itself stands beside it.
+/// Returns `less than a minute`, `5 minutes`, `3 hours`, `12 days`: rounded to the nearest, because a
+/// paste that was just saved for 30 days must not say 29. Where precision matters, the page shows the
+/// exact time beside it.
 pub fn span(life: Duration) -> String {
     match span_words(life) {
         (0, _) => "less than a minute".into(),
@@ -38,7 +39,7 @@ pub fn span(life: Duration) -> String {
     }
 }
 
-/// The number and the unit that a page says for this time: equal pairs, equal words.
+/// Returns the number and the unit that a page shows for this time: equal pairs have equal texts.
 pub fn span_words(life: Duration) -> (u64, &'static str) {
     let nearest = |unit: u64| (life.as_secs() + unit / 2) / unit;
     match (life.as_secs(), nearest(60), nearest(3600)) {
@@ -49,27 +50,26 @@ pub fn span_words(life: Duration) -> (u64, &'static str) {
     }
 }
 
-/// A moment, for people and for machines.
+/// Renders a moment for users and for machines.
 pub fn moment(at: Timestamp) -> Markup {
     html! { time datetime=(at.strftime("%Y-%m-%dT%H:%M:%SZ")) { (at.strftime("%-d %b %Y, %H:%M UTC")) } }
 }
 
-/// When a paste ends.
+/// Renders when a paste expires.
 pub fn ends(life: Duration, at: Timestamp) -> Markup {
     html! { "in " (span(life)) " " span.aside { "(" (moment(at)) ")" } }
 }
 
-/// What people call the language with this id; ids of languages that we no longer know are shown
-/// as they are.
+/// Returns the label of the language with this id, or the id itself if we no longer know the language.
 pub fn language(id: &str) -> &str {
     highlight::find(id).map_or(id, |language| language.label)
 }
 
-/// For the person who just made the paste: where it is, and how to get rid of it.
+/// Shows the author of a new paste its link and how to delete it.
 pub fn created(links: &Links, created: &JustCreated) -> Markup {
     html! {
         section.panel.created aria-labelledby="created-title" {
-            // Not a heading: it stands before the page's own.
+            // Not a heading: it comes before the page's own.
             p.panel-title #created-title { "Saved. This is its link" }
             (copyable("link", "Link to share", &links.page, "Copy link"))
             details {
@@ -88,7 +88,7 @@ pub fn created(links: &Links, created: &JustCreated) -> Markup {
     }
 }
 
-/// A value in a field that can be selected, and copied by a button where there are scripts.
+/// Renders a value in a field that can be selected, and copied by a button if there are scripts.
 fn copyable(id: &str, label: &str, value: &str, action: &str) -> Markup {
     html! {
         div.copyable {

@@ -8,7 +8,7 @@ use maud::Markup;
 use super::*;
 use crate::highlight;
 
-/// Things that try to become markup, in text and inside attributes.
+/// Texts that try to become markup, in text and inside attributes.
 const ATTACKS: &[&str] = &[
     "<script>alert(1)</script>",
     "\"><script>alert(1)</script>",
@@ -35,6 +35,7 @@ fn attacked(text: &str) -> Vec<(&'static str, Markup)> {
         base_url: s(),
         expiries: vec![Choice { value: s(), label: s() }],
         max_size: 1024,
+        private: true,
         typed: Typed {
             content: s(),
             language: s(),
@@ -47,16 +48,17 @@ fn attacked(text: &str) -> Vec<(&'static str, Markup)> {
     };
     let view = |content| PasteView {
         code: s(),
+        paste_id: s(),
         content,
         size: 10,
         created_at: at,
         expires_at: at,
         life,
         links: links(),
-        created: created(),
     };
     let own = |state| MinePaste {
         code: s(),
+        paste_id: s(),
         language: Some(s()),
         size: Some(1),
         created_at: at,
@@ -72,9 +74,15 @@ fn attacked(text: &str) -> Vec<(&'static str, Markup)> {
         ("create content", create(&form(Some(Field::Content)))),
         ("create alias", create(&form(Some(Field::Alias)))),
         ("create language", create(&form(Some(Field::Language)))),
+        ("create token", create(&form(Some(Field::Token)))),
         ("create expires", create(&form(Some(Field::Expires)))),
-        // The content is given as one line of text here; its own tests are in `highlight`.
-        ("paste", paste(&view(highlight::render(b"text", None)))),
+        // The content is one line of text here; its own tests are in `highlight`.
+        ("paste", paste(&view(highlight::render(b"text", None, highlight::Colours::Wanted)))),
+        ("just made", {
+            let page = paste(&view(highlight::Content::Binary)).into_string();
+            let created = JustCreated { delete_token: s() };
+            maud::PreEscaped(with_created(&page, &links(), &created))
+        }),
         ("binary", paste(&view(highlight::Content::Binary))),
         ("burn", {
             burn_confirm(&BurnConfirm {
@@ -88,7 +96,8 @@ fn attacked(text: &str) -> Vec<(&'static str, Markup)> {
             })
         }),
         ("burnt", {
-            let content = highlight::highlight_whole("text", Some("text"));
+            let content =
+                highlight::highlight_whole("text", Some("text"), highlight::Colours::Wanted);
             burnt(&Burnt { code: s(), content, size: 1 })
         }),
         ("waiting", {
@@ -103,7 +112,7 @@ fn attacked(text: &str) -> Vec<(&'static str, Markup)> {
     ]
 }
 
-/// A tag and its attributes, as a parser sees them. Closing tags have a slash in front.
+/// A tag and its attributes, as a parser sees them. The name of a closing tag begins with a slash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Tag {
     name: String,
@@ -116,7 +125,7 @@ impl Tag {
     }
 }
 
-/// Splits markup into tags, with quotes as quotes: a quote that got out of an attribute shows.
+/// Splits markup into tags and respects quotes, so that a quote that escaped from an attribute shows.
 fn tags(html: &str) -> Vec<Tag> {
     let mut tags = Vec::new();
     let mut rest = html;
@@ -142,7 +151,7 @@ fn tags(html: &str) -> Vec<Tag> {
     tags
 }
 
-/// The shape of a page: what is left when all words are taken away.
+/// Returns the structure of a page: its tags and the names of their attributes, without any text.
 fn shape(html: &str) -> Vec<(String, Vec<String>)> {
     let names = |tag: Tag| (tag.name, tag.attributes.into_iter().map(|(name, _)| name).collect());
     tags(html).into_iter().map(names).collect()
@@ -216,6 +225,7 @@ fn what_was_typed_comes_back_with_the_mistake() {
         base_url: "https://paste.example".into(),
         expiries: expiry_choices(Duration::from_secs(86_400), Duration::from_secs(30 * 86_400)),
         max_size: 1024,
+        private: true,
         typed: Typed {
             content: "\nfirst line was empty\n".into(),
             language: "rs".into(),
@@ -227,7 +237,7 @@ fn what_was_typed_comes_back_with_the_mistake() {
         error: Some(FormError { field: Some(Field::Alias), message: "Taken.".into() }),
     };
     let html = create(&form).0;
-    // The first line end is dropped by parsers.
+    // Parsers drop the first newline.
     assert!(html.contains(">\n\nfirst line was empty\n</textarea>"), "{html}");
     let tags = tags(&html);
     let chosen: Vec<_> = tags.iter().filter(|t| t.get("selected").is_some()).collect();

@@ -1,17 +1,16 @@
-//! A paste, to read.
+//! The page of a paste.
 
 use maud::{Markup, PreEscaped, html};
 
 use super::layout::Page;
-use super::model::{Links, PasteView};
+use super::model::{JustCreated, Links, PasteView};
 use super::parts;
 use crate::highlight::{Content, Highlighted, Plain};
 
-/// A paste that can be read.
+/// Renders a paste.
 pub fn paste(view: &PasteView) -> Markup {
     let title = format!("Paste {}", view.code);
     let main = html! {
-        @if let Some(created) = &view.created { (parts::created(&view.links, created)) }
         div.paste-head {
             h1 { span.visually-hidden { "Paste " } (view.code) }
             (facts(view))
@@ -24,6 +23,15 @@ pub fn paste(view: &PasteView) -> Markup {
         (more(view))
     };
     Page::new(&title, main).wide().render()
+}
+
+/// Adds the author's panel to the page of a paste. The page itself is the same for all readers, and is
+/// rendered once.
+pub fn with_created(page: &str, links: &Links, created: &JustCreated) -> String {
+    let main = page.find("<main ").unwrap_or(page.len());
+    let inside = page.get(main..).and_then(|rest| rest.find('>')).map_or(0, |at| at + 1);
+    let (before, after) = page.split_at_checked(main + inside).unwrap_or((page, ""));
+    [before, &parts::created(links, created).into_string(), after].concat()
 }
 
 fn facts(view: &PasteView) -> Markup {
@@ -46,7 +54,7 @@ fn tools(view: &PasteView) -> Markup {
     html! {
         ul.tools aria-label="What you can do with this paste" {
             @if let Content::Text(text) = &view.content {
-                // A text that is not whole on the page is fetched when it is copied.
+                // A truncated text is fetched in full when the user copies it.
                 (copy_text(text.truncated.then_some(links.raw.as_str())))
                 li {
                     button.quiet #wrap type="button" hidden aria-pressed="false" data-key="w"
@@ -65,7 +73,7 @@ fn tools(view: &PasteView) -> Markup {
     }
 }
 
-/// The button that copies the text on the page.
+/// Renders the button that copies the text on the page.
 pub fn copy_text(from: Option<&str>) -> Markup {
     html! {
         li {
@@ -75,7 +83,7 @@ pub fn copy_text(from: Option<&str>) -> Markup {
     }
 }
 
-/// What a reader should know about what is shown.
+/// Renders what a reader should know about the text.
 pub fn notices(text: &Highlighted, links: Option<&Links>) -> Markup {
     html! {
         @if text.truncated {
@@ -95,14 +103,17 @@ pub fn notices(text: &Highlighted, links: Option<&Links>) -> Markup {
             Some(Plain::TooLarge) => p.notice { "Too large for colours." },
             Some(Plain::LongLines) => p.notice { "Very long lines have no colours." },
             Some(Plain::TooSlow) => p.notice { "Colours end where they took too long." },
+            Some(Plain::Busy) => p.notice {
+                "No colours: the service is colouring too many pages right now."
+            },
             None => {}
         }
     }
 }
 
-/// The text itself.
+/// Renders the text itself.
 pub fn code(text: &Highlighted) -> Markup {
-    // The numbers are as wide as the last one needs; classes, because styles cannot be inline.
+    // The numbers are as wide as the last one needs. Classes, because the CSP forbids inline styles.
     let digits = format!("digits-{}", text.lines.to_string().len().clamp(1, 6));
     html! {
         pre .code .(digits) #code tabindex="0" role="region" aria-label="Text of the paste" {
@@ -143,6 +154,9 @@ fn more(view: &PasteView) -> Markup {
             details {
                 summary { "Report" }
                 form method="post" action=(links.report) {
+                    // The paste that the reader saw: by the time of the report, another paste may have
+                    // the name.
+                    input type="hidden" name="paste" value=(view.paste_id);
                     label for="reason" { "What is wrong with it?" }
                     select #reason name="reason" {
                         option value="illegal" { "It is against the law" }

@@ -1,4 +1,4 @@
-//! A paste whose bytes are on their way.
+//! A paste whose upload is in progress.
 
 use maud::{Markup, html};
 
@@ -6,12 +6,12 @@ use super::layout::{Page, Refresh};
 use super::model::Waiting;
 use super::parts;
 
-/// Says what is happening, and asks again by itself.
+/// Shows that the upload is in progress, and polls until it is done.
 pub fn waiting(waiting: &Waiting) -> Markup {
     let main = html! {
         @if let Some(created) = &waiting.created { (parts::created(&waiting.links, created)) }
-        // The script asks for the bytes, not for the page: the page shows the delete token once,
-        // and a question of the script must not be that once.
+        // The script polls the bytes, not the page: the page shows the delete token once, and a poll
+        // must not use that up.
         section.panel.waiting data-wait=(waiting.links.raw) aria-labelledby="waiting-title" {
             h1 #waiting-title { "Almost there" }
             p {
@@ -23,7 +23,8 @@ pub fn waiting(waiting: &Waiting) -> Markup {
         }
     };
     let title = format!("Paste {}", waiting.code);
-    // Reloading under the hands of somebody who copies the delete token would be unkind.
+    // With the delete token on the page, reload only if there are no scripts: a reload would interrupt
+    // a user who copies the token.
     let without_scripts = waiting.created.is_some();
     let refresh = Refresh { seconds: waiting.refresh.as_secs().max(1), without_scripts };
     Page::new(&title, main).refresh(refresh).render()

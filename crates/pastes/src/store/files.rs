@@ -1,17 +1,39 @@
-//! A local store, many files at a time.
+//! A local store that writes many files per task: one task per file would cost more than the file.
 //!
-//! A task a file would cost more than the file. Nobody reads a key before its upload was recorded, so
-//! files are written in place; what a crash leaves half written is found and replaced by the next
-//! attempt.
+//! Files are written in place, because no reader uses a key before its upload was recorded. The next
+//! attempt finds and replaces a file that a crash left half written.
+//!
+//! Only this system user can read folders and files: pastes are protected by links that cannot be
+//! guessed, and other users of the machine have no link.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
+#[cfg(unix)]
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
 use super::{ObjectKey, StoreError, verified};
+
+/// Creates a folder and its parents where they are missing.
+pub fn make_folder(folder: &Path) -> io::Result<()> {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    builder.mode(0o700);
+    builder.create(folder)
+}
+
+/// Returns the options for creating a file that must not exist yet.
+fn new_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    options.mode(0o600);
+    options
+}
 
 /// Writes files, syncs them and their folders to disk, and reads them back.
 pub fn put(folder: &Path, objects: &[(ObjectKey, Bytes)]) -> Vec<Result<(), StoreError>> {
@@ -20,7 +42,7 @@ pub fn put(folder: &Path, objects: &[(ObjectKey, Bytes)]) -> Vec<Result<(), Stor
         .iter()
         .map(|(key, bytes)| create(&folder.join(key.to_string()), bytes, &mut folders))
         .collect();
-    // All are written before the first is synced: the file system then flushes many at once.
+    // Write all files before syncing the first: the file system then flushes many at once.
     let mut answers: Vec<Result<(), StoreError>> =
         written.into_iter().map(|file| sync(file).map_err(failed)).collect();
     if let Err(error) = folders.iter().try_for_each(|folder| File::open(folder)?.sync_all()) {
@@ -35,18 +57,16 @@ pub fn put(folder: &Path, objects: &[(ObjectKey, Bytes)]) -> Vec<Result<(), Stor
     answers
 }
 
-/// `None`: the file is there already.
+/// Creates a file. Returns `None` if it already exists.
 fn create(path: &Path, bytes: &Bytes, folders: &mut BTreeSet<PathBuf>) -> io::Result<Option<File>> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    let mut file = match options.open(path) {
+    let mut file = match new_file().open(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(None),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let parent = path.parent().ok_or(error)?;
-            fs::create_dir_all(parent)?;
-            // A folder that is new must be found again after a power cut.
+            make_folder(parent)?;
+            // Sync the parents, too, so that a new folder survives a power cut.
             folders.extend(parent.ancestors().skip(1).take(2).map(Path::to_owned));
-            options.open(path)?
+            new_file().open(path)?
         }
         opened => opened?,
     };
@@ -77,20 +97,29 @@ fn check_or_replace(path: &Path, key: &ObjectKey, bytes: &Bytes) -> Result<(), S
     }
 }
 
-/// Writes beside the file and puts the new one in its place.
+/// Writes the whole file, or leaves the old one.
+pub fn write_whole(path: &Path, bytes: &Bytes) -> Result<(), StoreError> {
+    replace(path, bytes).map_err(failed)
+}
+
+/// Writes a temporary file and renames it over the old one.
 fn replace(path: &Path, bytes: &Bytes) -> io::Result<()> {
     let beside = path.with_extension(format!("{}.new", uuid::Uuid::new_v4().simple()));
-    let mut file = OpenOptions::new().write(true).create_new(true).open(&beside)?;
+    let mut file = new_file().open(&beside)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&beside, path)?;
+    sync_folder_of(path)
+}
+
+fn sync_folder_of(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(parent) => File::open(parent)?.sync_all(),
         None => Ok(()),
     }
 }
 
-/// Removes files. One that is not there is removed already.
+/// Removes files. A missing file counts as removed.
 pub fn delete(folder: &Path, keys: &[ObjectKey]) -> Vec<Result<(), StoreError>> {
     keys.iter()
         .map(|key| match fs::remove_file(folder.join(key.to_string())) {

@@ -1,14 +1,14 @@
-//! Object keys: built from a hash, a row's number and a random id, and from nothing else.
+//! Object keys: built from a hash, a row's id and a random id, and from nothing else.
 
 use std::fmt;
 use std::str::FromStr;
 
 use uuid::Uuid;
 
-/// Where an object lies: `blobs/3fa/<sha-256>-<content>-<id>`.
+/// The key of an object: `blobs/3fa/<sha-256>-<content>-<id>`.
 ///
-/// The random id makes the key unique for ever, also when a restored database gives a number out
-/// twice. The number finds the row again when all that is left is the object.
+/// The random id keeps the key unique for ever, even if a restored database reuses a row's id. The
+/// row's id leads from an object back to its row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectKey {
     pub content_hash: String,
@@ -16,7 +16,7 @@ pub struct ObjectKey {
     pub object_id: Uuid,
 }
 
-/// What all keys begin with.
+/// The prefix of all keys.
 pub const PREFIX: &str = "blobs";
 
 impl fmt::Display for ObjectKey {
@@ -46,7 +46,7 @@ impl FromStr for ObjectKey {
             object_id: object.parse().map_err(|_| ())?,
         };
         let is_hash = hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
-        // Only a text that we would have written ourselves is a key of ours.
+        // Accept a key only if we would have written it exactly like this.
         if is_hash && key.to_string() == text { Ok(key) } else { Err(()) }
     }
 }

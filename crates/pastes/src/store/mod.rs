@@ -1,13 +1,13 @@
-//! Where the bytes of uploaded pastes lie: a local directory, or any server that speaks S3.
+//! Where the bytes of uploaded pastes are: a local directory, or any server that speaks S3.
 //!
 //! # What is true
 //! - Bytes count as stored only after they were read back with the right length and SHA-256.
-//! - Bytes with the wrong hash are never handed out.
-//! - Nothing here retries: the queue does, with its own waits and limits.
+//! - Bytes with the wrong hash are never served.
+//! - Nothing here retries: the queue does, with its own backoff and limits.
 //!
 //! # What can go wrong
-//! - A put was applied and its answer lost: the next attempt finds the object and checks it.
-//! - The store is down: reads stop asking for a while (see [`Breaker`]), uploads wait in the queue.
+//! - A put was applied and its response lost: the next attempt finds the object and checks it.
+//! - The store is down: reads fail fast for a while (see [`Breaker`]), uploads wait in the queue.
 
 mod files;
 mod key;
@@ -15,7 +15,8 @@ mod s3;
 
 use std::collections::HashSet;
 use std::path::{Path as FsPath, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -34,10 +35,14 @@ use crate::error::StartError;
 
 /// How long one call may take.
 const CALL_LIMIT: Duration = Duration::from_secs(15);
-/// Reads stop when half of the last ten failed, and one tries again after this.
+/// Reads stop if half of the last ten failed; after this time one read probes the store.
 const LEAVE_ALONE: Duration = Duration::from_secs(30);
-/// Puts at a time in one batch.
+/// How many puts of one batch run at once.
 const PUTS_AT_ONCE: usize = 16;
+/// The object that says which database the store belongs to.
+const ID_KEY: &str = "leasehold-pastes-store-id";
+/// The longest id that is read.
+const LONGEST_ID: usize = 200;
 
 /// The object store.
 #[derive(Clone)]
@@ -45,14 +50,25 @@ pub struct Store(Arc<Inner>);
 
 struct Inner {
     objects: Arc<dyn ObjectStore>,
-    /// What `s3_url` begins with.
+    /// The prefix of `s3_url`.
     url: String,
-    /// The folder of a local store: files are removed from it without a detour.
+    /// The folder of a local store: its files are written and removed directly.
     folder: Option<PathBuf>,
     breaker: Breaker,
+    /// Not used before it has been compared with the database: see [`crate::belonging`].
+    closed: AtomicBool,
 }
 
-/// Why the store did not do something.
+/// A weak handle, for tasks that must not keep the store alive.
+pub(crate) struct WeakStore(Weak<Inner>);
+
+impl WeakStore {
+    pub(crate) fn upgrade(&self) -> Option<Store> {
+        self.0.upgrade().map(Store)
+    }
+}
+
+/// Why a call to the store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("there is no such object")]
@@ -63,18 +79,20 @@ pub enum StoreError {
     Open(Duration),
     #[error("no answer within {CALL_LIMIT:?}")]
     TimedOut,
+    #[error("the store has not been compared with the database yet")]
+    NotCompared,
     #[error("{0}")]
     Failed(String),
 }
 
 impl Store {
-    /// Keeps objects as files below `folder`, which is made when missing. Files and their folders
-    /// are synced to disk before an upload counts.
+    /// Keeps objects as files below `folder`, which is created if missing. Only this system user can
+    /// read what is created here. Files and their folders are synced to disk before an upload counts.
     pub fn local(folder: &FsPath) -> Result<Self, StartError> {
         let bad = |error: &dyn std::fmt::Display| {
             StartError::Store(format!("folder {}: {error}", folder.display()))
         };
-        std::fs::create_dir_all(folder).map_err(|error| bad(&error))?;
+        files::make_folder(folder).map_err(|error| bad(&error))?;
         let folder = folder.canonicalize().map_err(|error| bad(&error))?;
         let objects = LocalFileSystem::new_with_prefix(&folder)
             .map_err(|error| bad(&error))?
@@ -83,23 +101,86 @@ impl Store {
         Ok(Self::new(Arc::new(objects), url, Some(folder)))
     }
 
-    /// Keeps objects wherever `objects` does; `url` is what their addresses begin with.
+    /// Keeps objects in `objects`; `url` is the prefix of their addresses.
     pub fn on(objects: Arc<dyn ObjectStore>, url: impl Into<String>) -> Self {
         Self::new(objects, url.into(), None)
     }
 
     fn new(objects: Arc<dyn ObjectStore>, url: String, folder: Option<PathBuf>) -> Self {
         let breaker = Breaker::new(5, 10, LEAVE_ALONE);
-        Self(Arc::new(Inner { objects, url, folder, breaker }))
+        let closed = AtomicBool::new(false);
+        Self(Arc::new(Inner { objects, url, folder, breaker, closed }))
     }
 
-    /// The address of an object, as it stands in `s3_url`.
+    /// Returns where the store is: the prefix of the addresses of its objects.
+    pub fn location(&self) -> &str {
+        &self.0.url
+    }
+
+    pub(crate) fn downgrade(&self) -> WeakStore {
+        WeakStore(Arc::downgrade(&self.0))
+    }
+
+    /// Refuses every call until [`Self::open`].
+    pub(crate) fn close(&self) {
+        self.0.closed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn open(&self) {
+        self.0.closed.store(false, Ordering::Release);
+    }
+
+    fn check_open(&self) -> Result<(), StoreError> {
+        match self.0.closed.load(Ordering::Acquire) {
+            true => Err(StoreError::NotCompared),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns the id of the database that the store belongs to, or `None` if no database has used it
+    /// yet.
+    pub(crate) async fn read_id(&self) -> Result<Option<String>, StoreError> {
+        match self.fetch(&Path::from(ID_KEY)).await {
+            Ok(bytes) => {
+                let id = bytes.get(..bytes.len().min(LONGEST_ID)).unwrap_or_default();
+                Ok(Some(String::from_utf8_lossy(id).trim().to_owned()))
+            }
+            Err(StoreError::Missing) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Assigns the store to a database. Read the id again afterwards: another database may have been
+    /// faster.
+    pub(crate) async fn write_id(&self, id: &str) -> Result<(), StoreError> {
+        let (path, bytes) = (Path::from(ID_KEY), Bytes::from(format!("{id}\n")));
+        if let Some(folder) = self.0.folder.clone() {
+            let write = move || vec![files::write_whole(&folder.join(ID_KEY), &bytes)];
+            return on_files(1, write).await.pop().unwrap_or(Ok(()));
+        }
+        let create = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        let payload = || PutPayload::from(bytes.clone());
+        match limited(self.0.objects.put_opts(&path, payload(), create)).await? {
+            Ok(_) | Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(()),
+            // A server without conditional writes.
+            Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) => {
+                limited(self.0.objects.put(&path, payload())).await?.map_err(failed)?;
+                Ok(())
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Returns the address of an object, as in `s3_url`.
     pub fn url(&self, key: &ObjectKey) -> String {
         format!("{}/{key}", self.0.url)
     }
 
-    /// Puts many objects there and reads them back. Answers for each in turn.
+    /// Stores many objects and reads them back. Returns one result per object, in order.
     pub async fn put_all(&self, objects: Vec<(ObjectKey, Bytes)>) -> Vec<Result<(), StoreError>> {
+        if self.check_open().is_err() {
+            return objects.iter().map(|_| Err(StoreError::NotCompared)).collect();
+        }
         if let Some(folder) = self.0.folder.clone() {
             return on_files(objects.len(), move || files::put(&folder, &objects)).await;
         }
@@ -113,9 +194,10 @@ impl Store {
         futures_util::stream::iter(puts).buffered(PUTS_AT_ONCE).collect().await
     }
 
-    /// Puts the bytes there and reads them back. An object that is there already is not written
-    /// again if it has the right bytes, so that a late repeat never touches what readers use.
+    /// Stores the bytes and reads them back. Does not overwrite an object that already has the right
+    /// bytes, so that a late retry never touches what readers use.
     pub async fn put_verified(&self, key: &ObjectKey, bytes: &Bytes) -> Result<(), StoreError> {
+        self.check_open()?;
         let path = Path::from(key.to_string());
         let payload = || PutPayload::from(bytes.clone());
         let create = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
@@ -139,7 +221,7 @@ impl Store {
         self.verify(&path, &key.content_hash, bytes.len()).await
     }
 
-    /// Makes sure that an object is there with the right bytes.
+    /// Checks that an object exists with the right bytes.
     pub async fn check(&self, key: &ObjectKey, size: usize) -> Result<(), StoreError> {
         self.verify(&Path::from(key.to_string()), &key.content_hash, size).await
     }
@@ -149,15 +231,16 @@ impl Store {
         verified(&bytes, hash, size)
     }
 
-    /// The bytes of an object, checked. Does not ask a store that keeps failing.
+    /// Returns the bytes of an object, checked. Does not call a store that keeps failing.
     pub async fn get(&self, key: &ObjectKey, size: usize) -> Result<Bytes, StoreError> {
+        self.check_open()?;
         let question = self.0.breaker.ask(Instant::now()).map_err(StoreError::Open)?;
         let path = Path::from(key.to_string());
         let answer = self.fetch(&path).await.and_then(|bytes| {
             verified(&bytes, &key.content_hash, size)?;
             Ok(bytes)
         });
-        // A missing object is an answer, not a failure.
+        // A missing object is a valid response, not a failure.
         let worked = matches!(answer, Ok(_) | Err(StoreError::Missing));
         if question.tell(worked, Instant::now()) {
             tracing::warn!("the store fails half of the reads; not asking it for a while");
@@ -174,9 +257,12 @@ impl Store {
         }
     }
 
-    /// Deletes objects, up to a thousand in one call. Answers for each in turn; one that is not there
-    /// is deleted already.
+    /// Deletes objects, up to 1,000 per call to the store. Returns one result per object, in order; a
+    /// missing object counts as deleted.
     pub async fn delete_many(&self, keys: Vec<ObjectKey>) -> Vec<Result<(), StoreError>> {
+        if self.check_open().is_err() {
+            return keys.iter().map(|_| Err(StoreError::NotCompared)).collect();
+        }
         match self.0.folder.clone() {
             Some(folder) => on_files(keys.len(), move || files::delete(&folder, &keys)).await,
             None => self.delete_objects(keys).await,
@@ -187,7 +273,7 @@ impl Store {
         let paths: Vec<Path> = keys.iter().map(|key| Path::from(key.to_string())).collect();
         let asked: Vec<_> = paths.iter().cloned().map(Ok).collect();
         let mut stream = self.0.objects.delete_stream(futures_util::stream::iter(asked).boxed());
-        // One error can stand for a whole call, so what counts is what was said to be deleted.
+        // One error can cover a whole call, so only objects that the store reports as deleted count.
         let (mut deleted, mut why) = (HashSet::new(), String::from("no word about it"));
         let deleting = async {
             while let Some(answer) = stream.next().await {
@@ -207,9 +293,12 @@ impl Store {
         paths.iter().map(answer).collect()
     }
 
-    /// Everything that lies there, in no order. A listing may be late or incomplete: nothing may be
-    /// concluded from what it lacks.
+    /// Lists all objects, in no order. A listing may be late or incomplete: callers must not conclude
+    /// anything from what it lacks.
     pub fn list(&self) -> BoxStream<'static, Result<Listing, StoreError>> {
+        if let Err(error) = self.check_open() {
+            return futures_util::stream::iter([Err(error)]).boxed();
+        }
         let stream = self.0.objects.list(Some(&Path::from(key::PREFIX)));
         let listing = stream.map(|entry| {
             let meta = entry.map_err(failed)?;
@@ -244,7 +333,7 @@ where
     })
 }
 
-/// The SHA-256 of bytes, in hex.
+/// Returns the SHA-256 of bytes, in hex.
 pub fn hash_of(bytes: &[u8]) -> String {
     use std::fmt::Write;
     let mut hex = String::with_capacity(64);
@@ -271,6 +360,6 @@ async fn limited<T>(call: impl Future<Output = T>) -> Result<T, StoreError> {
 }
 
 fn failed(error: Error) -> StoreError {
-    // The first words say what; what follows is the whole answer of the server.
+    // The beginning says what failed; the rest is the whole response of the server.
     StoreError::Failed(error.to_string().chars().take(500).collect())
 }

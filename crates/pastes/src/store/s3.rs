@@ -1,4 +1,4 @@
-//! A store in a bucket.
+//! A store in an S3 bucket.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,14 +23,14 @@ pub struct S3Settings {
 impl Store {
     /// Keeps objects in a bucket.
     pub fn s3(settings: &S3Settings) -> Result<Self, StartError> {
-        // Reading the system's certificates takes a while, and plain HTTP needs none of them.
+        // Loading the system's certificates takes a while, and plain HTTP needs none of them.
         let plain = settings.endpoint.as_ref().is_some_and(|url| url.starts_with("http://"));
         let limits = ClientOptions::new()
             .with_timeout(CALL_LIMIT)
             .with_connect_timeout(Duration::from_secs(5))
             .with_no_system_certificates(plain)
             .with_allow_http(true);
-        // The queue retries, with waits that people can see.
+        // The queue retries, with a backoff that operators can see.
         let once = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(&settings.bucket)

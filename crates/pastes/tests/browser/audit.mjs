@@ -1,5 +1,5 @@
-// What must hold on every page, whatever it shows. `audit` runs inside the page and returns
-// sentences about what is wrong; an empty list is a good page, and null one that is not whole yet.
+// What must be true on every page, whatever it shows. `audit` runs inside the page and returns one
+// sentence per defect; an empty list is a good page, and null one that has not loaded yet.
 
 export function audit() {
   if (document.readyState !== "complete") return null;

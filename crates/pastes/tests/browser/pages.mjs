@@ -1,7 +1,7 @@
-// Uses the paste service as people do, with a real browser: node pages.mjs BASE_URL CONTROL_URL
+// Uses the paste service as a user does, with a real browser: node pages.mjs BASE_URL CONTROL_URL
 //
-// The service uploads nothing by itself: `work()` makes it, so that both sides of the wait can be
-// looked at. SCREENSHOTS=folder keeps pictures of what was seen; a further argument runs only the
+// The service uploads nothing by itself: `work()` makes it, so that the checks see the page before and
+// after the upload. SCREENSHOTS=folder keeps pictures of the pages; a further argument runs only the
 // checks whose name contains it.
 import { launch } from "./browser.mjs";
 import * as reading from "./reading.mjs";

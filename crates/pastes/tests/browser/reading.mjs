@@ -79,7 +79,7 @@ export async function keys_do_what_they_say(check) {
   }
   await look(watched, "help");
   equal(await taken(page, "n"), false, "keys do nothing while the help is open");
-  // People who talk to their computer can switch single keys off.
+  // Users of voice control can switch single keys off.
   await page.locator("#single-keys").click();
   await page.keyboard.press("Escape");
   await page.waitForSelector("#help:not([open])");

@@ -27,7 +27,7 @@ export const shownText = (page) => page.$eval("#code code", (code) => code.textC
 export async function appears(page, selector) {
   const end = Date.now() + 90_000;
   while (Date.now() < end) {
-    // A page that is being replaced cannot be asked.
+    // A page that is being replaced cannot be evaluated.
     const there = await page
       .evaluate((it) => document.readyState === "complete" && document.querySelector(it) !== null, selector)
       .catch(() => false);

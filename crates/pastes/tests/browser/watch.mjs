@@ -26,7 +26,7 @@ export async function open(browser, base, { scripts = true } = {}) {
     const ours = url.origin === base || url.protocol === "data:" || url.protocol === "blob:";
     if (!ours) complain(`request to ${url.origin}`);
   });
-  // A status other than 200 is printed as an error, too; pages that have one are asked for it.
+  // Chromium logs a status other than 200 as an error, too; some checks request such pages on purpose.
   page.on("console", (message) => {
     const status = /the server responded with a status of (\d+)/.exec(message.text())?.[1];
     if (status && ["403", "404", "409", "413", "422", "503"].includes(status)) return;

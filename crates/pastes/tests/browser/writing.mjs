@@ -1,4 +1,4 @@
-// Making pastes.
+// Creating pastes.
 import { equal, holds, look } from "./watch.mjs";
 import { RUST, allowClipboard, appears, clipboard, paste, said, save, shownText } from "./steps.mjs";
 

@@ -1,4 +1,4 @@
-//! Making pastes.
+//! Creating pastes.
 
 use std::time::Duration;
 

@@ -110,15 +110,15 @@ async fn e12_staged_bytes_of_a_failed_paste_stay_for_a_day() {
 }
 
 #[tokio::test]
-async fn a_deleted_paste_takes_the_way_of_every_other_expiry() {
+async fn a_deleted_paste_is_gone_at_once_and_deleting_it_again_changes_nothing() {
     let rig = Rig::new().await;
     let created = rig.pastes.create(new("mine")).await.unwrap();
     rig.work().await;
     let token = pastes::Bearer::new(&created.delete_token).unwrap();
     let wrong = pastes::Bearer::new(&"0".repeat(48)).unwrap();
-    assert!(rig.pastes.delete(&created.code, &wrong).await.is_err());
-    rig.pastes.delete(&created.code, &token).await.unwrap();
-    rig.pastes.delete(&created.code, &token).await.unwrap();
+    assert!(rig.pastes.delete(&created.code, &wrong, None).await.is_err());
+    rig.pastes.delete(&created.code, &token, None).await.unwrap();
+    rig.pastes.delete(&created.code, &token, None).await.unwrap();
     assert!(matches!(rig.pastes.read(&created.code).await, Err(ReadError::NotFound)));
     rig.sweep().await;
     assert_eq!(rig.deletion_status(&created.code).await, "DELETED");

@@ -1,4 +1,4 @@
-//! What the paste service promises, shown on real Postgres and real stores.
+//! The guarantees of the paste service, tested on real Postgres and real stores.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,8 +10,11 @@
 mod create;
 mod expiry;
 mod http;
+mod locks;
 mod night;
 mod races;
 mod rig;
 mod s3;
 mod states;
+mod store;
+mod upgrade;

@@ -1,4 +1,4 @@
-//! What happens at night: killed, frozen and racing sweepers, and pastes that come meanwhile.
+//! The nightly sweep: killed, frozen and racing sweepers, and pastes that are created meanwhile.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use crate::rig::{Rig, new, settings, until};
 
-/// Expired pastes that are uploaded, `shared` of them with the same bytes.
+/// Creates expired, uploaded pastes, `shared` of them with the same bytes.
 async fn expired(rig: &Rig, count: i32, shared: i32) {
     let sql = format!(
         "with made as (insert into pastes.contents (content_hash, size, ref_count, state) \
@@ -45,13 +45,14 @@ async fn two_hours_later(rig: &Rig) {
     rig.client.batch_execute(sql).await.unwrap();
 }
 
-/// The other side of the next test: sweeps until it is killed. Returns at once otherwise.
+/// The child process of the next test: sweeps until it is killed. Returns at once if it is not the
+/// child.
 #[expect(clippy::exit, reason = "the process ends here")]
 #[test]
 fn process_sweeper_main() {
     let Ok(url) = std::env::var("PASTES_TEST_SWEEPER_URL") else { return };
     let folder = std::env::var("PASTES_TEST_SWEEPER_STORE").unwrap();
-    // The test holds our input: when it is gone, so are we.
+    // The test holds our stdin: when the test ends, this process exits.
     std::thread::spawn(|| {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(9);
@@ -214,7 +215,7 @@ async fn e10_one_hot_content_keeps_exact_count_under_many_creators() {
 async fn e11_an_upload_that_succeeds_after_its_burial_changes_nothing() {
     let rig = Rig::new().await;
     let code = rig.paste("late").await;
-    // A worker has put the object and is asleep; meanwhile the job is buried.
+    // A worker has put the object and sleeps; meanwhile the job is buried.
     let bury = "with gone as (delete from leasehold.job where name = 'pastes.upload' returning *) \
                 insert into leasehold.dead_job (id, enqueued_at, scheduled_at, expires_at, \
                     lease_generation, priority, attempts, max_attempts, lost_count, cause, queue, \
@@ -228,7 +229,7 @@ async fn e11_an_upload_that_succeeds_after_its_burial_changes_nothing() {
     rig.client.query(finish, &[]).await.unwrap();
     assert_eq!(rig.status(&code).await, "FAILED", "FAILED is final");
     assert_eq!(rig.count("select count(*) from pastes.staged").await, 1, "the bytes are kept");
-    // The bytes can be pasted again; the object that came late serves them.
+    // The bytes can be pasted again; the late object serves them.
     let again = rig.paste("late").await;
     rig.work().await;
     assert_eq!(rig.bytes(&again).await, b"late");
@@ -269,7 +270,8 @@ async fn e6_an_object_is_not_protected_by_its_etag_but_by_its_key() {
     rig.work().await;
     rig.expire(&first).await;
     sweep(&rig.pastes).run_once(&rig.engine).await.unwrap();
-    // Same bytes before the old object is deleted: another key, so the late delete cannot hit it.
+    // The same bytes before the old object is deleted: they get another key, so the late delete cannot
+    // hit it.
     let second = rig.paste("same bytes, same etag").await;
     rig.work().await;
     rig.work().await;

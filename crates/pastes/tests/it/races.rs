@@ -1,8 +1,8 @@
-//! Creating, uploading, sweeping and deleting the same content in every order that chance finds.
+//! Creating, uploading, sweeping and deleting the same content in random orders.
 //!
-//! Each action of a process is one statement or one call to the store, and any of them may come late,
-//! in another order, or never, because its process died. The store is a set of keys here: what is shown
-//! is the protocol, with the service's own SQL on real Postgres.
+//! Each action of a process is one statement or one call to the store. Any of them may be late, out of
+//! order, or never happen because its process died. The store is a set of keys here: the test covers
+//! the protocol, with the service's own SQL on real Postgres.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 
 use crate::rig::Rig;
 
-/// What chance can do next.
+/// A random next step.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Create {
@@ -26,11 +26,11 @@ enum Action {
     TakeDeleteJob {
         which: u8,
     },
-    /// Something that was on its way happens.
+    /// A pending action happens.
     Land {
         which: u8,
     },
-    /// A process dies: something that was on its way never happens.
+    /// A process dies: a pending action never happens.
     Die {
         which: u8,
     },
@@ -49,7 +49,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
     prop::collection::vec(action, 10..80)
 }
 
-/// What a process has yet to do.
+/// What a process still has to do.
 #[derive(Debug)]
 enum Pending {
     Put { content: i64 },
@@ -70,7 +70,7 @@ struct World<'a> {
 
 const KEY: &str =
     "select content_id || ' ' || object_id from pastes.contents where content_id = any ($1)";
-const CREATE: &str = "select content_id from pastes.create_paste($1, false, null, \
+const CREATE: &str = "select content_id from pastes.create_paste($1, gen_random_uuid(), false, null, \
     encode(sha256($2), 'hex'), $2, interval '1 day', null, false, null, null, interval '0', 6)";
 const CLAIM: &str = "update pastes.pastes set deletion_status = 'DELETION_IN_PROGRESS', \
     deletion_initiated_at = now(), deletion_claim = $1 where short_code in (\
@@ -169,7 +169,7 @@ impl World<'_> {
         self.client.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect()
     }
 
-    /// Holds after every step.
+    /// Checks the invariants after every step.
     async fn check(&self) {
         let sql = "select c.content_id, c.ref_count, c.state::text, \
                           (select count(*) from pastes.pastes p where p.content_id = c.content_id \
@@ -189,7 +189,8 @@ impl World<'_> {
         }
     }
 
-    /// Nothing fails any more: what is left over ends, and everything agrees.
+    /// Finishes everything that is pending, without failures, and checks that the store and the tables
+    /// agree.
     async fn heal(&mut self) {
         while let Some(next) = self.pending.pop() {
             self.land(next).await;
@@ -225,8 +226,8 @@ impl World<'_> {
             }
         }
         for key in &self.objects {
-            // A put that landed after the deletion leaves an orphan, which the orphan check knows to
-            // be dead. Anything else would be lost from view.
+            // A put that landed after the deletion leaves an orphan, which the orphan check knows to be
+            // dead. Any other leftover would go unnoticed.
             assert!(matches!(states[key].as_str(), "LIVE" | "GONE"), "{key} is nobody's");
         }
     }

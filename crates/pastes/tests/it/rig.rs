@@ -1,4 +1,4 @@
-//! A service of its own for each test: a migrated database, a store in a folder, a worker on demand.
+//! One service per test: a migrated database, a store in a folder, a worker on demand.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub struct Rig {
     pub database: TestDatabase,
 }
 
-/// Settings that fit tests: nothing uploads unless a test lets it.
+/// Settings for tests: nothing uploads unless the test runs a worker.
 pub fn settings() -> Settings {
     Settings { direct_upload: false, ..Settings::default() }
 }
@@ -41,7 +41,7 @@ impl Rig {
         Self { pastes, engine, client, folder, database }
     }
 
-    /// Makes a paste of a text.
+    /// Creates a paste of a text.
     pub async fn paste(&self, text: &str) -> ShortCode {
         self.pastes.create(new(text)).await.unwrap().code
     }
@@ -54,7 +54,7 @@ impl Rig {
         self.client.query_one(sql, &[&code.as_str()]).await.unwrap().get(0)
     }
 
-    /// The bytes that a reader gets.
+    /// Returns the bytes that a reader gets.
     pub async fn bytes(&self, code: &ShortCode) -> Vec<u8> {
         match self.pastes.read(code).await.unwrap() {
             Reading::Ready(paste) => paste.content.to_vec(),
@@ -62,7 +62,7 @@ impl Rig {
         }
     }
 
-    /// Moves a paste's end into the past.
+    /// Moves a paste's expiry into the past.
     pub async fn expire(&self, code: &ShortCode) {
         let sql = "update pastes.pastes set expires_at = statement_timestamp() - interval '1 second' \
                    where short_code = $1";
@@ -75,7 +75,7 @@ impl Rig {
         worker.run_until_idle().await.unwrap();
     }
 
-    /// Runs the expiry sweep until nothing is due, then the jobs that it made.
+    /// Runs the expiry sweep until nothing is due, then the jobs that it enqueued.
     pub async fn sweep(&self) {
         self.pastes.expiry_sweep().unwrap().run_once(&self.engine).await.unwrap();
         self.work().await;
@@ -86,12 +86,12 @@ impl Rig {
             .await
     }
 
-    /// A number from the database.
+    /// Returns a number from the database.
     pub async fn count(&self, sql: &str) -> i64 {
         self.client.query_one(sql, &[]).await.unwrap().get(0)
     }
 
-    /// References and pastes agree, for every content.
+    /// Asserts that the reference count of every content matches its pastes.
     pub async fn assert_ref_counts(&self) {
         let wrong = "select count(*) from pastes.contents c where c.ref_count <> (\
                      select count(*) from pastes.pastes p where p.content_id = c.content_id \
@@ -99,7 +99,7 @@ impl Rig {
         assert_eq!(self.count(wrong).await, 0, "ref_count differs from the pastes");
     }
 
-    /// Objects that lie in the folder.
+    /// Returns the number of objects in the folder.
     pub fn objects(&self) -> usize {
         fn count(folder: &std::path::Path) -> usize {
             let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
@@ -108,7 +108,7 @@ impl Rig {
                 .map(|entry| if entry.path().is_dir() { count(&entry.path()) } else { 1 })
                 .sum()
         }
-        count(&self.folder)
+        count(&self.folder.join("blobs"))
     }
 }
 
@@ -122,7 +122,7 @@ pub fn new(text: &str) -> NewPaste {
     NewPaste { content: text.as_bytes().to_vec().into(), ..NewPaste::default() }
 }
 
-/// Waits until something holds.
+/// Waits until `holds` returns true.
 pub async fn until(mut holds: impl AsyncFnMut() -> bool) {
     let asking = async {
         while !holds().await {

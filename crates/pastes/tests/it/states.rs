@@ -1,4 +1,4 @@
-//! The moves that pastes and contents can make are those that docs/states.md draws.
+//! Pastes and contents can make exactly the moves that docs/states.md draws.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use crate::rig::Rig;
 
 const STATES: &str = include_str!("../../../../docs/states.md");
 
-/// The arrows between named states in the drawing under a heading.
+/// Returns the arrows between named states in the drawing under a heading.
 fn drawn(heading: &str) -> BTreeSet<(String, String)> {
     let section = STATES.split("\n## ").find(|part| part.starts_with(heading)).unwrap();
     let drawing = section.split("```").nth(1).unwrap();
@@ -19,7 +19,7 @@ fn drawn(heading: &str) -> BTreeSet<(String, String)> {
         .collect()
 }
 
-/// The words that a CHECK of the table allows.
+/// Returns the states that a CHECK of the table allows.
 async fn words(rig: &Rig, table: &str, column: &str) -> Vec<String> {
     let sql = "select pg_get_constraintdef(c.oid) from pg_constraint c \
                where c.conrelid = $1::text::regclass and c.contype = 'c' \
@@ -29,7 +29,7 @@ async fn words(rig: &Rig, table: &str, column: &str) -> Vec<String> {
     text.split('\'').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Tries every move between two states of a fresh row; the moves that were let through.
+/// Tries every move between two states of a fresh row. Returns the moves that succeeded.
 async fn allowed(
     rig: &Rig,
     table: &str,

@@ -1,4 +1,4 @@
-//! How long anybody may keep a copy.
+//! How long clients may cache a copy.
 
 use reqwest::{Method, StatusCode};
 
@@ -16,7 +16,7 @@ async fn e16_no_copy_may_be_kept_longer_than_the_paste_lives() {
     let sql = "update pastes.pastes set expires_at = statement_timestamp() + interval '30 seconds' \
                where short_code = $1";
     for prefix in ["/raw/", "/", "/api/v1/pastes/", "/download/", "/qr/"] {
-        // However slow the others were, it is still alive.
+        // Renew its lifetime, however slow the other requests were.
         assert_eq!(site.rig.client.execute(sql, &[&short.as_str()]).await.unwrap(), 1);
         let kept = async |code: &pastes::ShortCode| {
             let request = site.get(&format!("{prefix}{code}")).header("accept", BROWSER);
@@ -33,12 +33,12 @@ async fn e15_the_end_comes_by_the_clock_of_the_database() {
     let code = site.ready("?expires=1h", "x").await;
     let raw = async || site.get(&format!("/raw/{code}")).send().await.unwrap();
     assert_eq!(raw().await.status(), StatusCode::OK);
-    // By every other clock it has an hour left; its end is where the database says.
+    // By every other clock it has an hour left; the database's clock decides.
     site.rig.expire(&code).await;
     until(async || raw().await.status() == StatusCode::NOT_FOUND).await;
     let page = site.get(&format!("/{code}")).send().await.unwrap();
     assert_eq!(page.status(), StatusCode::NOT_FOUND, "the page that was made before is not shown");
-    // And the other way round: over by this process's clock, alive by the database's.
+    // The other way round: expired by this process's clock, live by the database's.
     let late = site.ready("?expires=1h", "y").await;
     let sql = "update pastes.pastes set created_at = created_at - interval '2 hours' where short_code = $1";
     site.rig.client.execute(sql, &[&late.as_str()]).await.unwrap();

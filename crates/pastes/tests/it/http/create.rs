@@ -1,9 +1,9 @@
-//! Making pastes, in every form that is taken.
+//! Creating pastes, in every accepted form.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::{Site, header, patient, settings};
+use super::{BROWSER, Site, header, patient, settings};
 
 #[tokio::test]
 async fn the_answer_to_curl_is_the_link_and_nothing_else() {
@@ -16,7 +16,7 @@ async fn the_answer_to_curl_is_the_link_and_nothing_else() {
     assert_eq!(text, format!("{}\n", site.url(&format!("/{code}"))));
     assert_eq!(header(&headers, "location"), text.trim_end());
     assert_eq!(header(&headers, "content-type"), "text/plain; charset=utf-8");
-    assert_eq!(header(&headers, "x-delete-token").len(), 48);
+    assert_eq!(header(&headers, "x-delete-token").len(), 64);
     header(&headers, "x-expires-at").parse::<jiff::Timestamp>().unwrap();
     assert_eq!(header(&headers, "cache-control"), "no-store");
 }
@@ -66,7 +66,7 @@ async fn json_makes_a_paste_with_every_option() {
     assert_eq!(made["url"], site.url("/my-notes"));
     assert_eq!(made["rawUrl"], site.url("/raw/my-notes"));
     assert_eq!(made["state"], "IN_PROGRESS");
-    assert_eq!(made["deleteToken"].as_str().unwrap().len(), 48);
+    assert_eq!(made["deleteToken"].as_str().unwrap().len(), 64);
     let row = site
         .rig
         .client
@@ -108,6 +108,8 @@ async fn refusals_have_their_status_and_say_what_to_do() {
         ("?alias=api", 422, "our own paths"),
         ("?alias=taken", 409, "taken"),
         ("?lang=%3Cscript%3E", 422, "language"),
+        ("?lang=klingon", 422, "\"klingon\" is not known"),
+        ("?lang=klingon", 422, "choose one: text, batch, c,"),
     ];
     for (query, status, words) in cases {
         let answer = site.post(&format!("/{query}")).body("x").send().await.unwrap();
@@ -159,7 +161,7 @@ async fn e21_empty_one_byte_the_most_and_one_more() {
     for (size, status) in [(0, 400), (1, 201), (most, 201), (most + 1, 413), (100 * most, 413)] {
         let raw = site.post("/").body(vec![b'x'; size]).send().await.unwrap();
         assert_eq!(raw.status().as_u16(), status, "raw {size}");
-        // Every letter as an escape of six.
+        // Every character escaped as six.
         let escaped = format!(r#"{{"content":"{}"}}"#, r"\u0001".repeat(size));
         let api = site
             .post("/api/v1/pastes")
@@ -169,7 +171,7 @@ async fn e21_empty_one_byte_the_most_and_one_more() {
             .await
             .unwrap();
         assert_eq!(api.status().as_u16(), status, "json {size}");
-        // Whoever still sends when the server stops listening may miss the words.
+        // A client that is still sending when the server stops reading may miss the response body.
         if size == most + 1 {
             let problem: Value = api.json().await.unwrap();
             let words = format!("at most {most} bytes");
@@ -230,4 +232,129 @@ async fn an_owner_lists_and_deletes_what_was_made_with_the_token() {
     let unknown = "unknown-token-that-is-long-enough";
     let refused = site.post("/").bearer_auth(unknown).body("x").send().await.unwrap();
     assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn private_service_takes_pastes_from_holders_of_its_token_only() {
+    let token = "c4nary-create-token-0123456789";
+    let create_token = pastes::Bearer::new(token);
+    let site = Site::with(pastes::Settings { create_token, ..settings() }, patient()).await;
+    let form = "--b\r\nContent-Disposition: form-data; name=\"content\"\r\n\r\nx\r\n--b--\r\n";
+    let kind = "multipart/form-data; boundary=b";
+    let requests = || {
+        [
+            site.post("/").body("x"),
+            site.request(Method::PUT, "/notes.rs").body("x"),
+            site.post("/").header("content-type", kind).body(form),
+            site.post("/api/v1/pastes").json(&json!({ "content": "x" })),
+            site.post("/api/v1/owners"),
+        ]
+    };
+    for (shown, status) in [
+        (None, StatusCode::UNAUTHORIZED),
+        (Some("c4nary-create-token-0123456788"), StatusCode::FORBIDDEN),
+        (Some(token), StatusCode::CREATED),
+    ] {
+        for request in requests() {
+            let request = match shown {
+                Some(shown) => request.header("x-create-token", shown),
+                None => request,
+            };
+            assert_eq!(request.send().await.unwrap().status(), status, "{shown:?}");
+        }
+    }
+    assert_eq!(site.rig.count("select count(*) from pastes.pastes").await, 4);
+    // The page asks for the token, and shows the form again if it is missing.
+    let page = site.get("/").header("accept", BROWSER).send().await.unwrap().text().await.unwrap();
+    assert!(page.contains("name=\"create_token\"") && page.contains("X-Create-Token"));
+    for (field, status) in [("", StatusCode::UNAUTHORIZED), (token, StatusCode::SEE_OTHER)] {
+        let body = format!("content=kept&page=1&create_token={field}");
+        let request = site.post("/").header("accept", BROWSER).body(body);
+        let kind = "application/x-www-form-urlencoded";
+        let answer = request.header("content-type", kind).send().await.unwrap();
+        assert_eq!(answer.status(), status);
+        let text = answer.text().await.unwrap();
+        assert!(status != StatusCode::UNAUTHORIZED || text.contains("kept"), "{text}");
+        assert!(!text.contains(token));
+    }
+    // Reading needs no token.
+    let code = "select short_code::text from pastes.pastes limit 1";
+    let code: String = site.rig.client.query_one(code, &[]).await.unwrap().get(0);
+    site.rig.work().await;
+    assert_eq!(site.get(&format!("/raw/{code}")).send().await.unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn service_whose_quota_is_used_up_stores_nothing_more() {
+    let site = Site::with(pastes::Settings { quota: Some(100), ..settings() }, patient()).await;
+    site.make("", "x".repeat(60)).await;
+    let full = site.post("/").body("y".repeat(60)).send().await.unwrap();
+    assert_eq!(full.status(), StatusCode::INSUFFICIENT_STORAGE);
+    assert!(full.text().await.unwrap().contains("100 bytes at most"));
+    let json = json!({ "content": "y".repeat(60) });
+    let full = site.post("/api/v1/pastes").json(&json).send().await.unwrap();
+    assert_eq!(full.json::<Value>().await.unwrap()["code"], "quota_full");
+    site.make("", "z".repeat(40)).await;
+    assert_eq!(site.rig.count("select count(*) from pastes.pastes").await, 2);
+    // Existing content counts from the start.
+    let store = site.rig.pastes.store().clone();
+    let settings = pastes::Settings { quota: Some(120), ..settings() };
+    let again = pastes::Pastes::start(site.rig.engine.clone(), store, settings).await.unwrap();
+    let refused = again.create(crate::rig::new(&"w".repeat(30))).await;
+    assert!(matches!(refused, Err(pastes::CreateError::QuotaFull { quota: 120 })), "{refused:?}");
+    assert!(again.create(crate::rig::new(&"w".repeat(20))).await.is_ok());
+}
+
+/// Every route of the service, as in the router.
+const ROUTES: &[&str] = &[
+    "get /",
+    "post /",
+    "put /",
+    "get /{code}",
+    "put /{code}",
+    "delete /{code}",
+    "post /{code}/burn",
+    "post /{code}/delete",
+    "post /{code}/report",
+    "get /raw/{code}",
+    "get /download/{code}",
+    "get /qr/{code}",
+    "get /mine",
+    "post /api/v1/pastes",
+    "get /api/v1/pastes",
+    "get /api/v1/pastes/{code}",
+    "delete /api/v1/pastes/{code}",
+    "post /api/v1/pastes/{code}/burn",
+    "post /api/v1/pastes/{code}/reports",
+    "post /api/v1/owners",
+    "get /api/v1/reports",
+    "post /api/v1/takedowns",
+    "get /api/v1/moderation",
+    "get /api/v1/bans",
+    "put /api/v1/bans/{hash}",
+    "delete /api/v1/bans/{hash}",
+    "get /openapi.json",
+    "get /healthz",
+];
+
+#[tokio::test]
+async fn description_has_every_operation_and_none_that_is_not_there() {
+    let site = Site::new().await;
+    let document: Value = site.get("/openapi.json").send().await.unwrap().json().await.unwrap();
+    let mut described: Vec<String> = Vec::new();
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        let methods = operations.as_object().unwrap().keys();
+        described.extend(methods.map(|method| format!("{method} {path}")));
+    }
+    let mut routes: Vec<String> = ROUTES.iter().map(|route| (*route).to_owned()).collect();
+    described.sort();
+    routes.sort();
+    assert_eq!(described, routes);
+    for route in routes {
+        let (method, path) = route.split_once(' ').unwrap();
+        let path = path.replace("{code}", "abc").replace("{hash}", "abc");
+        let method: Method = method.to_uppercase().parse().unwrap();
+        let answer = site.request(method, &path).send().await.unwrap();
+        assert_ne!(answer.status(), StatusCode::METHOD_NOT_ALLOWED, "{route}");
+    }
 }

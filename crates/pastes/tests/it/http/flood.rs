@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{Site, listen, patient, settings};
 
-/// Limits that a test can wait for.
+/// Limits short enough for a test to wait for.
 fn short() -> ServerLimits {
     ServerLimits {
         head: Duration::from_millis(300),
@@ -18,12 +18,12 @@ fn short() -> ServerLimits {
     }
 }
 
-/// The same for what comes after a head, which may take its time.
+/// The same limits, except that the head of a request may take long.
 fn short_after_the_head() -> ServerLimits {
     ServerLimits { head: patient().head, ..short() }
 }
 
-/// Everything in here ends by itself, or the test does.
+/// Fails the test if `work` takes longer than two minutes.
 async fn ends<T>(what: &str, work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(120), work)
         .await
@@ -61,7 +61,7 @@ async fn h11_idle_connections_are_closed_and_do_not_keep_others_out() {
     for _ in 0..12 {
         idle.push(site.connect().await);
     }
-    // Behind all of them: served as soon as they are closed, unless it is slow itself.
+    // Queued behind all of them: served as soon as they are closed, unless it is slow itself.
     crate::rig::until(async || {
         let answer = ends("waiting", site.get("/healthz").send()).await;
         answer.is_ok_and(|answer| answer.status() == StatusCode::OK)
@@ -72,7 +72,8 @@ async fn h11_idle_connections_are_closed_and_do_not_keep_others_out() {
     }
 }
 
-/// Connections that the system has taken and the server has not, from the kernel's own table.
+/// Returns the number of connections that the kernel has accepted and the server has not, from the
+/// kernel's own table.
 #[cfg(target_os = "linux")]
 fn in_the_queue(address: std::net::SocketAddr) -> Option<u64> {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
@@ -199,7 +200,7 @@ async fn h11_a_client_that_does_not_take_its_answer_is_cut_off() {
     let mut stream = site.connect().await;
     let request = format!("GET /raw/{code} HTTP/1.1\r\nHost: x\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
-    // It reads nothing, and holds the only place. Somebody else is served all the same.
+    // It reads nothing, and holds the only slot. Another client is served all the same.
     let answer = ends("a stalled answer", site.get("/healthz").send()).await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
     drop(stream);
@@ -211,7 +212,7 @@ async fn a_stop_lets_running_requests_end_and_takes_no_new_ones() {
     let mut running = site.connect().await;
     let head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhel";
     running.write_all(head).await.unwrap();
-    // The request has begun when another one on a later connection was answered.
+    // The request has begun once a later connection got its response.
     assert_eq!(site.get("/healthz").send().await.unwrap().status(), StatusCode::OK);
     site.stop();
     crate::rig::until(async || tokio::net::TcpStream::connect(site.address).await.is_err()).await;

@@ -1,10 +1,10 @@
-//! What people do in a browser.
+//! What users do in a browser.
 
 use reqwest::{Method, StatusCode};
 
 use super::{BROWSER, Site, header, whole};
 
-/// A form of our own create page, as a browser sends it.
+/// Submits the form of our create page, as a browser sends it.
 async fn submit(site: &Site, fields: &[(&str, &str)], cookie: &str) -> reqwest::Response {
     let mut body = String::new();
     for (name, value) in fields {
@@ -49,7 +49,8 @@ async fn a_person_is_sent_to_the_paste_and_sees_its_delete_token_once() {
     let made = cookie(&answer, "made").unwrap();
     let token = made.rsplit('.').next().unwrap().to_owned();
 
-    // While the upload goes on the token is shown and kept: the page goes away by itself.
+    // While the upload is in progress the token is shown and its cookie kept: the page reloads by
+    // itself.
     let waiting = look(&site, &path, &made).await;
     assert_eq!(waiting.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert!(cookie(&waiting, "made").is_none());
@@ -77,7 +78,8 @@ async fn pastes_that_a_browser_remembers_are_listed_and_deleted_there() {
     let answer = submit(&site, &fields, "").await;
     let owner = cookie(&answer, "owner").unwrap();
     let first = header(answer.headers(), "location").to_owned();
-    let second = submit(&site, &[("page", "1"), ("content", "mine, too")], &owner).await;
+    let fields = [("page", "1"), ("content", "mine, too"), ("remember", "1")];
+    let second = submit(&site, &fields, &owner).await;
     let second = header(second.headers(), "location").to_owned();
     let forgotten = submit(&site, &[("page", "1"), ("content", "nobody's")], "").await;
     assert!(cookie(&forgotten, "owner").is_none());
@@ -101,6 +103,38 @@ async fn pastes_that_a_browser_remembers_are_listed_and_deleted_there() {
     assert_eq!(delete(&first, &owner).await, StatusCode::OK);
     let mine = look(&site, "/mine", &owner).await.text().await.unwrap();
     assert!(!mine.contains(&site.url(&first)) && mine.contains(&site.url(&second)));
+}
+
+#[tokio::test]
+async fn e33_cookie_of_an_unknown_owner_is_no_owner() {
+    let site = Site::new().await;
+    let stranger = "owner=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+    let saved = submit(&site, &[("page", "1"), ("content", "a")], stranger).await;
+    assert_eq!(saved.status(), StatusCode::SEE_OTHER);
+    let listed =
+        submit(&site, &[("page", "1"), ("content", "b"), ("remember", "1")], stranger).await;
+    assert_eq!(listed.status(), StatusCode::SEE_OTHER);
+    let owner = cookie(&listed, "owner").unwrap();
+    assert_ne!(owner, stranger, "a new owner takes its place");
+    let mine = look(&site, "/mine", &owner).await;
+    assert!(cookie(&mine, "owner").is_none());
+    assert!(mine.text().await.unwrap().contains(header(listed.headers(), "location")));
+    let mine = look(&site, "/mine", stranger).await;
+    assert_eq!(cookie(&mine, "owner").as_deref(), Some("owner="), "the browser forgets it");
+    assert!(mine.text().await.unwrap().contains("Nothing here yet"));
+}
+
+#[tokio::test]
+async fn e34_paste_is_listed_only_when_that_is_ticked() {
+    let site = Site::new().await;
+    let ticked = submit(&site, &[("page", "1"), ("content", "a"), ("remember", "1")], "").await;
+    let owner = cookie(&ticked, "owner").unwrap();
+    let plain = submit(&site, &[("page", "1"), ("content", "b")], &owner).await;
+    let mine = look(&site, "/mine", &owner).await.text().await.unwrap();
+    assert!(mine.contains(&site.url(header(ticked.headers(), "location"))));
+    assert!(!mine.contains(&site.url(header(plain.headers(), "location"))));
+    let owned = "select count(*) from pastes.pastes where user_id is not null";
+    assert_eq!(site.rig.count(owned).await, 1);
 }
 
 #[tokio::test]
@@ -200,7 +234,7 @@ async fn a_report_reaches_the_operator() {
         .unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
     assert!(answer.text().await.unwrap().contains("Thank you"));
-    let reports = site.rig.pastes.reports(10).await.unwrap();
+    let reports = site.rig.pastes.reports(None, 10).await.unwrap();
     assert_eq!(reports[0].reason, "spam: it sells things");
     let nothing = site
         .post("/0123456789012345678901/report")

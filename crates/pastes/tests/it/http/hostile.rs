@@ -1,4 +1,4 @@
-//! Input that means harm.
+//! Malicious input.
 
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
@@ -53,7 +53,7 @@ async fn h1_h2_odd_json_is_a_400_and_never_a_500() {
         let text = answer.text().await.unwrap();
         assert!(text.len() < 1000, "an answer repeats little: {shown}");
     }
-    // A NUL that JSON can write is a byte like any other.
+    // A NUL that JSON escapes is a byte like any other.
     let request = site.post("/api/v1/pastes").header("content-type", "application/json");
     let answer = request.body(r#"{"content":"a\u0000b"}"#).send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::CREATED);
@@ -191,7 +191,7 @@ async fn h4_h5_odd_paths_find_nothing_and_break_nothing() {
         ["/", "/raw/", "/download/", "/qr/", "/assets/", "/api/v1/pastes/", "/api/v1/bans/"]
     {
         for path in odd {
-            // By hand: clients tidy such paths up.
+            // Written by hand: HTTP clients normalize such paths.
             let request =
                 format!("GET {prefix}{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
             let answer = site.speak(request.as_bytes()).await;
@@ -221,7 +221,7 @@ async fn h5_sql_in_every_field_is_text() {
     let owner =
         site.post("/").bearer_auth("';drop-table-pastes;--").body("x").send().await.unwrap();
     assert_eq!(owner.status(), StatusCode::UNAUTHORIZED);
-    assert_eq!(site.rig.pastes.reports(1).await.unwrap()[0].contact.as_deref(), Some(sql));
+    assert_eq!(site.rig.pastes.reports(None, 1).await.unwrap()[0].contact.as_deref(), Some(sql));
     assert_eq!(site.rig.count("select count(*) from pastes.pastes").await, 2);
 }
 

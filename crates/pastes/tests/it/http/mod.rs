@@ -1,4 +1,4 @@
-//! The service as clients meet it: a real listener, real requests.
+//! The service as clients see it: a real listener, real requests.
 
 mod cache;
 mod create;
@@ -6,7 +6,10 @@ mod files;
 mod flood;
 mod forms;
 mod hostile;
+mod moderation;
+mod names;
 mod operator;
+mod pages;
 mod read;
 mod replay;
 mod schema;
@@ -27,7 +30,7 @@ use crate::rig::{self, Rig};
 
 pub use leasehold_testing::http::whole;
 
-/// A browser says what it wants.
+/// The Accept header of a browser.
 pub const BROWSER: &str = "text/html,application/xhtml+xml,*/*;q=0.8";
 
 /// A service that listens.
@@ -38,13 +41,13 @@ pub struct Site {
     pub serving: Option<JoinHandle<()>>,
 }
 
-/// Nobody is slowed down, and nothing uploads unless a test lets it.
+/// Settings without rate limits; nothing uploads unless the test runs a worker.
 pub fn settings() -> Settings {
     let limits = Limits { creates_per_second: 0, reads_per_second: 0, ..Limits::default() };
     Settings { limits, ..rig::settings() }
 }
 
-/// Limits that no slow machine meets.
+/// Limits that even a slow machine does not reach.
 pub fn patient() -> ServerLimits {
     let long = Duration::from_secs(600);
     ServerLimits {
@@ -83,27 +86,27 @@ impl Site {
         Self { rig, visitor: Visitor::to(address), stop: Some(stop), serving: Some(serving) }
     }
 
-    /// Makes a paste as curl does, and gives its code.
+    /// Creates a paste as curl does, and returns its code.
     pub async fn make(&self, query: &str, content: impl Into<reqwest::Body>) -> ShortCode {
         let response = self.post(&format!("/{query}")).body(content).send().await.unwrap();
         assert_eq!(response.status(), StatusCode::CREATED);
         self.code_of(&response.text().await.unwrap())
     }
 
-    /// The same, and waits until readers can have it.
+    /// Like `make`, and uploads the paste.
     pub async fn ready(&self, query: &str, content: impl Into<reqwest::Body>) -> ShortCode {
         let code = self.make(query, content).await;
         self.rig.work().await;
         code
     }
 
-    /// The code in an answer of `URL\n`.
+    /// Returns the code in a response of `URL\n`.
     pub fn code_of(&self, answer: &str) -> ShortCode {
         let code = answer.strip_prefix(&self.url("/")).unwrap().strip_suffix('\n').unwrap();
         code.parse().unwrap()
     }
 
-    /// A connection without any client's help.
+    /// Opens a raw TCP connection.
     pub async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.address).await.unwrap()
     }
@@ -120,7 +123,7 @@ impl Site {
     }
 }
 
-/// Reads until the other side closes. A reset is an end, too.
+/// Reads until the other side closes or resets the connection.
 pub async fn listen(stream: &mut TcpStream) -> String {
     let (mut heard, mut piece) = (Vec::new(), [0; 4096]);
     while let Ok(length @ 1..) = stream.read(&mut piece).await {

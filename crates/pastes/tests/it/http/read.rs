@@ -1,4 +1,4 @@
-//! Reading pastes, and not reading them.
+//! Reading pastes, and pastes that cannot be read.
 
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
@@ -39,7 +39,8 @@ async fn h9_whatever_is_not_there_looks_the_same() {
     site.rig.expire(&expired).await;
     let sql = "update pastes.pastes set status = 'FAILED' where short_code = $1";
     site.rig.client.execute(sql, &[&failed.as_str()]).await.unwrap();
-    let sql = "select pastes.end_now($1)";
+    let sql =
+        "select pastes.end_now(short_code, paste_id) from pastes.pastes where short_code = $1";
     site.rig.client.query(sql, &[&deleted.as_str()]).await.unwrap();
     let never = "0123456789012345678901";
     let malformed = ["a.b", "%2e%2e%2fx", "%ff", "a%2Fb", &"x".repeat(33), "a'--", "%00"];
@@ -127,7 +128,8 @@ async fn of_two_readers_one_burns_also_when_the_later_one_was_faster() {
     let asked = code.to_string();
     // Its statement begins first and reaches the paste last.
     let waiting = tokio::spawn(async move {
-        let sql = "select pg_advisory_lock(1), pastes.burn($1)";
+        let sql = "select pg_advisory_lock(1), pastes.burn(short_code, paste_id) \
+                   from pastes.pastes where short_code = $1";
         early.query_one(sql, &[&asked]).await.unwrap().get::<_, bool>(1)
     });
     crate::rig::until(async || {
@@ -278,7 +280,7 @@ async fn h9_readers_and_makers_that_ask_too_often_wait() {
     for _ in 0..3 {
         assert_eq!(read("192.0.2.1".to_owned()).await.status(), StatusCode::NOT_FOUND);
     }
-    // Each second gives one back, so a few more may pass on a slow machine.
+    // The limit allows one more read per second, so a few more may pass on a slow machine.
     let refused = async |from: &dyn Fn(u32) -> String| {
         for n in 0..100 {
             let answer = read(from(n)).await;
@@ -291,7 +293,7 @@ async fn h9_readers_and_makers_that_ask_too_often_wait() {
     };
     let waits = refused(&|_| "192.0.2.1".to_owned()).await;
     assert!(header(waits.headers(), "retry-after").parse::<u32>().unwrap() >= 1);
-    // What a client writes itself stands further left and is not believed.
+    // What a client writes itself is further left and is not trusted.
     refused(&|n| format!("203.0.113.{n}, 192.0.2.1")).await;
     let other = read("198.51.100.1".to_owned()).await;
     assert_eq!(other.status(), StatusCode::NOT_FOUND, "others are served");

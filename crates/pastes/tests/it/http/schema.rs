@@ -1,4 +1,4 @@
-//! The description of the interface, held against the service by a machine that makes up requests.
+//! The OpenAPI document, checked against the service by generated requests.
 
 use leasehold_testing::http::schemathesis::Checks;
 use pastes::{Bearer, Settings};
@@ -10,7 +10,8 @@ const OPERATOR: &str = "operator-token-0123456789";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn h2_made_up_requests_find_no_defect_and_no_answer_that_is_not_described() {
-    // While an upload goes on the answer is 503, which is described but looks like a defect.
+    // While an upload is in progress the response is 503, which is documented but looks like a defect;
+    // so serve staged bytes.
     let operator_token = Bearer::new(OPERATOR);
     let settings = Settings { operator_token, serve_staged: true, max_size: 500, ..settings() };
     let site = Site::with(settings, patient()).await;

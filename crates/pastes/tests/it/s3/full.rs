@@ -1,4 +1,4 @@
-//! One suite, three stores: ours, a folder, and a whole server by somebody else.
+//! One suite, three stores: our test server, a folder, and a full third-party S3 server.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::rig::{Rig, settings};
 
 #[tokio::test]
 async fn a_folder_passes_the_suite() {
-    // In memory, if there is a place: a busy disk may take longer than the store waits.
+    // In memory if possible: a busy disk may take longer than the store's timeout.
     let memory = Path::new("/dev/shm");
     let place = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
     let folder = place.join(format!("pastes-{}", uuid::Uuid::new_v4().simple()));

@@ -1,4 +1,4 @@
-//! A process that is killed between the put and its record.
+//! A process that is killed between the put and recording it.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -10,13 +10,13 @@ use pastes::Pastes;
 use super::{S3Rig, store_of};
 use crate::rig::settings;
 
-/// The other side of the tests: uploads until it is killed. Returns at once otherwise.
+/// The child process of the tests: uploads until it is killed. Returns at once if it is not the child.
 #[expect(clippy::exit, reason = "the process ends here")]
 #[test]
 fn process_uploader_main() {
     let Ok(url) = std::env::var("PASTES_TEST_UPLOADER_URL") else { return };
     let endpoint = std::env::var("PASTES_TEST_UPLOADER_S3").unwrap();
-    // The test holds our input: when it is gone, so are we.
+    // The test holds our stdin: when the test ends, this process exits.
     std::thread::spawn(|| {
         let _ = std::io::Read::read_to_end(&mut std::io::stdin(), &mut Vec::new());
         std::process::exit(9);
@@ -40,7 +40,7 @@ fn uploader(rig: &S3Rig) -> Child {
         .unwrap()
 }
 
-/// A paste whose uploader was killed when the object was there and nothing of it was written down.
+/// Returns a paste whose uploader was killed after the put and before recording anything.
 async fn killed_after_the_put(rig: &S3Rig) -> pastes::ShortCode {
     let code = rig.paste("half done").await;
     let held = rig.s3.add(Rule::on(Op::Put).hold_reply());
@@ -49,14 +49,14 @@ async fn killed_after_the_put(rig: &S3Rig) -> pastes::ShortCode {
     child.kill().unwrap();
     child.wait().unwrap();
     rig.s3.remove(held);
-    assert_eq!(rig.s3.keys().len(), 1);
+    assert_eq!(rig.keys().len(), 1);
     assert_eq!(rig.status(&code).await, "IN_PROGRESS");
     let over = "update leasehold.lease set lease_expires_at = now() - interval '1 second'";
     rig.client.batch_execute(over).await.unwrap();
     code
 }
 
-/// Expires what the dead held, then works until nothing waits.
+/// Lets the leases of the killed process expire, then works until no job is left.
 async fn recover(rig: &S3Rig) {
     rig.work().await;
     rig.later(Duration::from_secs(3600)).await;
@@ -67,10 +67,10 @@ async fn recover(rig: &S3Rig) {
 async fn e2_an_uploader_killed_after_its_put_is_succeeded_by_one_with_the_same_key() {
     let rig = S3Rig::new().await;
     let code = killed_after_the_put(&rig).await;
-    let key = rig.s3.keys();
+    let key = rig.keys();
     recover(&rig).await;
     assert_eq!(rig.status(&code).await, "PROCESSED");
-    assert_eq!(rig.s3.keys(), key, "the same intent, the same key");
+    assert_eq!(rig.keys(), key, "the same intent, the same key");
     let puts: Vec<Outcome> =
         rig.s3.log().iter().filter(|e| e.op == Op::Put).map(|e| e.outcome).collect();
     assert_eq!(puts, [Outcome::Done, Outcome::Refused(412)]);
@@ -86,6 +86,6 @@ async fn e2_the_object_of_a_killed_uploader_goes_with_its_paste() {
     rig.sweep().await;
     recover(&rig).await;
     assert_eq!(rig.deletion_status(&code).await, "DELETED");
-    assert_eq!(rig.s3.keys(), Vec::<String>::new(), "no orphan");
+    assert_eq!(rig.keys(), Vec::<String>::new(), "no orphan");
     rig.assert_settled().await;
 }

@@ -1,4 +1,4 @@
-//! Lists that show less than there is, and objects that nobody knows.
+//! Incomplete listings, and objects that the database does not know.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use super::S3Rig;
 
 const OLD: Duration = Duration::from_secs(48 * 60 * 60);
 
-/// Two living pastes and a dead object, all of them old enough to be deleted.
+/// Sets up two live pastes and a dead object, all old enough to be deleted.
 async fn setup() -> (S3Rig, [pastes::ShortCode; 2], String) {
     let rig = S3Rig::new().await;
     let dead = rig.paste("dead").await;
     rig.work_it_off().await;
-    let (key, bytes) = (rig.s3.keys().remove(0), b"dead");
+    let (key, bytes) = (rig.keys().remove(0), b"dead");
     rig.expire(&dead).await;
     rig.sweep().await;
     let alive = [rig.paste("alive 1").await, rig.paste("alive 2").await];
     rig.work_it_off().await;
     rig.s3.put_object(&key, bytes).unwrap();
-    for key in rig.s3.keys() {
+    for key in rig.keys() {
         rig.s3.age_object(&key, OLD);
     }
     let sql = "update pastes.contents set changed_at = now() - interval '48 hours'";
@@ -42,7 +42,7 @@ async fn e22_nothing_is_concluded_from_what_a_list_lacks() {
     let one_hidden = rig.s3.add(Rule::hide_from_lists(pastes::store::hash_of(b"alive 1")));
     let report = rig.pastes.check_orphans().await.unwrap();
     assert_eq!((report.seen, report.deleted, report.unknown), (2, 1, 0));
-    assert!(!rig.s3.keys().contains(&dead), "only what the table calls dead");
+    assert!(!rig.keys().contains(&dead), "only what the table calls dead");
     rig.s3.remove(one_hidden);
     assert_alive(&rig, &alive).await;
     assert_eq!(rig.count("select count(*) from pastes.contents where state = 'LIVE'").await, 2);
@@ -54,13 +54,13 @@ async fn e22_objects_of_others_are_counted_and_left_alone() {
     let hash = pastes::store::hash_of(b"alive 1");
     let strangers = [
         "blobs/readme.txt".to_owned(),
-        // A restored database has not heard of this number yet.
+        // An id that a restored database has not assigned yet.
         format!(
             "blobs/{}/{hash}-999999-{}",
             hash.get(..3).unwrap(),
             uuid::Uuid::from_u128(1).simple()
         ),
-        // The number of a dead content, and another id: not its object.
+        // The id of a dead content, but another object id: not its object.
         format!("blobs/{}/{hash}-1-{}", hash.get(..3).unwrap(), uuid::Uuid::from_u128(2).simple()),
         "elsewhere/file".to_owned(),
     ];
@@ -83,7 +83,7 @@ async fn e22_a_list_that_fails_deletes_nothing() {
     assert!(rig.pastes.check_orphans().await.is_err());
     rig.s3.add(Rule::on(Op::List).cut_inside());
     assert!(rig.pastes.check_orphans().await.is_err());
-    assert!(rig.s3.keys().contains(&dead));
+    assert!(rig.keys().contains(&dead));
     assert_alive(&rig, &alive).await;
     assert_eq!(rig.pastes.check_orphans().await.unwrap().deleted, 1);
 }

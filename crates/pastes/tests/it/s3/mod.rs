@@ -19,8 +19,8 @@ use pastes::{S3Settings, Settings, Store};
 
 use crate::rig::{Rig, settings};
 
-/// A failed attempt is written down and put off by an hour more than it wants: nothing is tried again
-/// by itself while a test looks, however slow the machine is.
+/// Records the backoff of each failed attempt and delays the retry by one more hour: no retry runs by
+/// itself during a test, however slow the machine is.
 const PUT_OFF: &str = "
     create table public.backoff (wait interval not null);
     create function public.put_off() returns trigger language plpgsql as $$
@@ -33,7 +33,7 @@ const PUT_OFF: &str = "
         when (old.held and not new.held and new.scheduled_at > statement_timestamp())
         execute function public.put_off()";
 
-/// A service on a bucket of its own.
+/// A service with its own bucket.
 pub struct S3Rig {
     pub rig: Rig,
     pub s3: S3Server,
@@ -48,7 +48,7 @@ impl Deref for S3Rig {
 }
 
 impl S3Rig {
-    /// Nothing is remembered between two reads, so that each of them asks the store.
+    /// Starts a service that caches nothing between two reads, so that each read asks the store.
     pub async fn new() -> Self {
         Self::with(settings()).await
     }
@@ -59,32 +59,39 @@ impl S3Rig {
         let folder = std::env::temp_dir().join("pastes-no-folder");
         let rig = Rig::on(store_of(&s3.endpoint()), folder, settings).await;
         rig.client.batch_execute(PUT_OFF).await.unwrap();
+        // Drop the requests of the start, which no test is about.
+        s3.clear_log();
         Self { rig, s3 }
     }
 
-    /// Lets so much time pass for everything that waits in the queue.
+    /// Returns the keys in the bucket, without the id of the store.
+    pub fn keys(&self) -> Vec<String> {
+        self.s3.keys().into_iter().filter(|key| !key.ends_with("store-id")).collect()
+    }
+
+    /// Lets `time` pass for all jobs in the queue.
     pub async fn later(&self, time: Duration) {
         let sql =
             "update leasehold.job set scheduled_at = scheduled_at - make_interval(secs => $1)";
         self.client.execute(sql, &[&time.as_secs_f64()]).await.unwrap();
     }
 
-    /// How long failed attempts wanted to wait, all together.
+    /// Returns the sum of the backoffs of failed attempts.
     pub async fn backoff(&self) -> Duration {
         let sql = "select coalesce(extract(epoch from sum(wait)), 0)::float8 from public.backoff";
         Duration::from_secs_f64(self.client.query_one(sql, &[]).await.unwrap().get(0))
     }
 
-    /// How long the last job of the queue still waits; `None`: there is none.
+    /// Returns the time until the last job of the queue is due, or `None` if there is none.
     pub async fn wait(&self) -> Option<Duration> {
         let sql = "select extract(epoch from max(scheduled_at) - statement_timestamp())::float8 \
                    from leasehold.job";
         let seconds: Option<f64> = self.client.query_one(sql, &[]).await.unwrap().get(0);
-        // A little more than is left: the clock must not stop just before the moment.
+        // A little more than that, so that the clock does not stop just before the moment.
         seconds.map(|left| Duration::from_secs_f64(left.max(0.0) + 0.001))
     }
 
-    /// Works, lets the time pass that jobs want to wait, and works again, until none are left.
+    /// Works, skips the waiting times of jobs, and works again, until no job is left.
     pub async fn work_it_off(&self) {
         self.work().await;
         while let Some(wait) = self.wait().await {
@@ -93,14 +100,14 @@ impl S3Rig {
         }
     }
 
-    /// What the table says is in use is there with the right bytes, and nothing else is; no key was
-    /// written after it was deleted.
+    /// Asserts that the store has exactly the objects that the table says are in use, with the right
+    /// bytes, and that no key was written after it was deleted.
     pub async fn assert_settled(&self) {
         let sql = "select content_hash::text from pastes.contents where state = 'LIVE'";
         let rows = self.client.query(sql, &[]).await.unwrap();
         let live: HashSet<String> = rows.iter().map(|row| row.get(0)).collect();
         let mut found = HashSet::new();
-        for key in self.s3.keys() {
+        for key in self.keys() {
             let bytes = self.s3.read_object(&key).unwrap().unwrap();
             let hash = pastes::store::hash_of(&bytes);
             assert!(key.contains(&hash), "{key} has other bytes than it says");

@@ -1,4 +1,4 @@
-//! A store that is away for a while, and one that does not come back.
+//! A store that is down for a while, and one that does not come back.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use pastes::{CreateError, ReadError, Reading, Settings, ShortCode};
 use super::S3Rig;
 use crate::rig::{new, settings, until};
 
-/// Tries while the paste is in progress and the waits in between are not longer than this, all together.
+/// Retries while the paste is in progress and the sum of the backoffs is within `limit`.
 async fn try_for(rig: &S3Rig, code: &ShortCode, limit: Duration) {
     rig.work().await;
     while rig.status(code).await == "IN_PROGRESS" && rig.backoff().await <= limit {
@@ -22,7 +22,7 @@ async fn try_for(rig: &S3Rig, code: &ShortCode, limit: Duration) {
 async fn e18_a_store_that_fails_for_twenty_seconds_costs_no_paste() {
     let rig = S3Rig::with(Settings { direct_upload: true, ..settings() }).await;
     rig.s3.go_down();
-    let code = rig.paste("patience").await;
+    let code = rig.paste("timeout").await;
     assert!(rig.s3.wait_turned_away(1).await, "the direct upload tried");
     try_for(&rig, &code, Duration::from_secs(20)).await;
     assert_eq!(rig.status(&code).await, "IN_PROGRESS");
@@ -31,7 +31,7 @@ async fn e18_a_store_that_fails_for_twenty_seconds_costs_no_paste() {
     rig.s3.come_back();
     rig.work_it_off().await;
     assert_eq!(rig.status(&code).await, "PROCESSED");
-    assert_eq!(rig.bytes(&code).await, b"patience");
+    assert_eq!(rig.bytes(&code).await, b"timeout");
     let dead = "select count(*) from leasehold.dead_job where name = 'pastes.upload'";
     assert_eq!(rig.count(dead).await, 0);
     rig.assert_settled().await;
@@ -105,4 +105,31 @@ async fn e18_what_waits_for_the_store_is_bounded() {
     rig.work_it_off().await;
     assert_eq!(rig.status(&first).await, "PROCESSED");
     until(async || rig.pastes.create(new("one more")).await.is_ok()).await;
+}
+
+#[tokio::test]
+async fn e39_store_that_is_down_at_the_start_is_compared_before_it_is_used() {
+    let rig = S3Rig::new().await;
+    let code = rig.paste("kept").await;
+    rig.work_it_off().await;
+    rig.s3.go_down();
+    let store = super::store_of(&rig.s3.endpoint());
+    let started = pastes::Pastes::start(rig.engine.clone(), store, settings()).await;
+    let second = started.expect("creating needs no store");
+    second.create(new("while it is down")).await.unwrap();
+    // The bucket comes back with the id of another database: nothing is read from it.
+    let id = rig.s3.keys().into_iter().find(|key| key.ends_with("store-id")).unwrap();
+    let right = rig.s3.read_object(&id).unwrap().unwrap();
+    rig.s3.put_object(&id, b"00000000-0000-0000-0000-000000000000\n").unwrap();
+    rig.s3.come_back();
+    let answer = second.read(&code).await;
+    assert!(matches!(answer, Err(ReadError::StoreDown { .. })), "{answer:?}");
+    rig.s3.put_object(&id, &right).unwrap();
+    drop(second);
+    // With the right id, the service uses it again by itself.
+    rig.s3.go_down();
+    let store = super::store_of(&rig.s3.endpoint());
+    let third = pastes::Pastes::start(rig.engine.clone(), store, settings()).await.unwrap();
+    rig.s3.come_back();
+    until(async || matches!(third.read(&code).await, Ok(Reading::Ready(_)))).await;
 }

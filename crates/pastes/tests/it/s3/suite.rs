@@ -1,4 +1,4 @@
-//! What the service needs of a store, whoever keeps the objects.
+//! What the service needs of a store, on any kind of server.
 
 use bytes::Bytes;
 use futures_util::TryStreamExt;
@@ -17,7 +17,7 @@ async fn listed(store: &Store) -> Vec<String> {
     keys
 }
 
-/// Runs everything on an empty store and leaves it empty.
+/// Runs all checks on an empty store and leaves it empty.
 pub async fn run(store: &Store) {
     put_check_and_get(store).await;
     a_second_put_is_harmless(store).await;
@@ -46,7 +46,7 @@ async fn a_second_put_is_harmless(store: &Store) {
     store.put_verified(&key, &bytes).await.unwrap();
     store.put_verified(&key, &bytes).await.unwrap();
     assert_eq!(store.get(&key, bytes.len()).await.unwrap(), bytes);
-    // Two at once, as a direct upload and its job.
+    // Two at once, like a direct upload and its job.
     let (one, two) =
         tokio::join!(store.put_verified(&key, &bytes), store.put_verified(&key, &bytes));
     one.unwrap();
@@ -85,8 +85,8 @@ async fn many_are_listed_and_deleted(store: &Store) {
     let (first, rest) = keys.split_at(1000);
     for some in [first, rest] {
         let some: Vec<ObjectKey> = some.iter().map(|(key, _)| key.clone()).collect();
-        // A server on a busy disk may need more than one call's time for a thousand; what is gone stays
-        // gone, so the queue asks again, and so do we.
+        // A server on a busy disk may need longer than one call's timeout for 1,000 objects. Deleted
+        // objects stay deleted, so the queue retries, and so does this test.
         let mut answers = store.delete_many(some.clone()).await;
         for _ in 0..5 {
             assert_eq!(answers.len(), some.len());

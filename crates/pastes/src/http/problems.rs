@@ -1,38 +1,42 @@
-//! The one exhaustive match from a failure to a status and words.
+//! The one exhaustive match from a failure to a status and a text.
 //!
 //! # What is true
-//! - "Not there" has one text for every reason, so that nobody learns which one it was.
-//! - No text holds words of the database, of the store or of a panic.
+//! - "Not found" has one text for every reason, so that a reader does not learn the reason.
+//! - No text contains messages of the database, of the store or of a panic.
 
 use std::fmt::Display;
 use std::time::Duration;
 
 use axum::http::{HeaderMap, StatusCode};
 use bytes::Bytes;
-use leasehold_http::failures::{Face, Failing, Told, sentence};
+use leasehold_http::failures::{IntoProblem, ProblemDetails, ResponseFormat, sentence};
 
 use super::errors::Failure;
+use super::options::shorten;
 use super::view;
 use crate::error::{CreateError, DeleteError, OperateError, ReadError};
+use crate::highlight::{self, language};
 
 const NOT_FOUND: &str = "There is no such paste, or not any more.";
 const UNAVAILABLE: Duration = Duration::from_secs(5);
 
-impl Failing for Failure {
+impl IntoProblem for Failure {
     /// The one place where a failure becomes a status and a text.
-    fn told(&self) -> Told {
+    fn problem(&self) -> ProblemDetails {
         use StatusCode as S;
         match self {
             Self::Create(error) => match error {
-                CreateError::Empty => Told::error(S::BAD_REQUEST, "empty", error),
+                CreateError::Empty => ProblemDetails::error(S::BAD_REQUEST, "empty", error),
                 CreateError::TooLarge { limit, .. } => too_large(*limit),
-                CreateError::BadAlias => Told::error(S::UNPROCESSABLE_ENTITY, "bad_alias", error),
-                CreateError::AliasTaken(_) => Told::new(
+                CreateError::BadAlias => {
+                    ProblemDetails::error(S::UNPROCESSABLE_ENTITY, "bad_alias", error)
+                }
+                CreateError::AliasTaken(_) => ProblemDetails::new(
                     S::CONFLICT,
                     "alias_taken",
                     format!("{} Choose another one.", sentence(error)),
                 ),
-                CreateError::BadExpiry { least, most } => Told::new(
+                CreateError::BadExpiry { least, most } => ProblemDetails::new(
                     S::UNPROCESSABLE_ENTITY,
                     "bad_expiry",
                     format!(
@@ -41,25 +45,46 @@ impl Failing for Failure {
                         length(*most)
                     ),
                 ),
-                CreateError::BadLanguage => {
-                    Told::error(S::UNPROCESSABLE_ENTITY, "bad_language", error)
+                CreateError::BadLanguage(name) => ProblemDetails::new(
+                    S::UNPROCESSABLE_ENTITY,
+                    "bad_language",
+                    format!(
+                        "The language {:?} is not known. Leave it out to have it detected, or choose one: {}.",
+                        shorten(name),
+                        known_languages()
+                    ),
+                ),
+                CreateError::Gone => ProblemDetails::error(S::GONE, "gone", error),
+                CreateError::BadKey => {
+                    ProblemDetails::error(S::BAD_REQUEST, "bad_idempotency_key", error)
                 }
-                CreateError::BadKey => Told::error(S::BAD_REQUEST, "bad_idempotency_key", error),
-                CreateError::KeyReused => Told::error(S::CONFLICT, "idempotency_key_reused", error),
-                CreateError::Banned => Told::error(S::FORBIDDEN, "banned", error),
-                CreateError::StagingFull { retry_after } => Told::new(
+                CreateError::KeyReused => {
+                    ProblemDetails::error(S::CONFLICT, "idempotency_key_reused", error)
+                }
+                CreateError::Banned => ProblemDetails::error(S::FORBIDDEN, "banned", error),
+                CreateError::StagingFull { retry_after } => ProblemDetails::new(
                     S::SERVICE_UNAVAILABLE,
                     "staging_full",
                     "Too much waits for its upload just now. Nothing was stored; try again later.",
                 )
                 .retry_after(*retry_after),
-                CreateError::UnknownOwner => Told::error(S::UNAUTHORIZED, "unknown_owner", error),
+                CreateError::QuotaFull { .. } => ProblemDetails::new(
+                    S::INSUFFICIENT_STORAGE,
+                    "quota_full",
+                    format!(
+                        "{}. Nothing was stored; delete pastes, or wait until some expire.",
+                        sentence(error).trim_end_matches('.')
+                    ),
+                ),
+                CreateError::UnknownOwner => {
+                    ProblemDetails::error(S::UNAUTHORIZED, "unknown_owner", error)
+                }
                 CreateError::Unavailable(_) => unavailable(),
             },
             Self::Read(ReadError::NotFound) | Self::Operate(OperateError::NotFound) => {
-                Told::new(S::NOT_FOUND, "not_found", NOT_FOUND)
+                ProblemDetails::new(S::NOT_FOUND, "not_found", NOT_FOUND)
             }
-            Self::Read(ReadError::StoreDown { retry_after }) => Told::new(
+            Self::Read(ReadError::StoreDown { retry_after }) => ProblemDetails::new(
                 S::SERVICE_UNAVAILABLE,
                 "store_down",
                 "The paste is there, but its content cannot be fetched just now. Try again later.",
@@ -68,87 +93,101 @@ impl Failing for Failure {
             Self::Read(ReadError::Unavailable(_))
             | Self::Delete(DeleteError::Unavailable(_))
             | Self::Operate(OperateError::Unavailable(_)) => unavailable(),
-            Self::Delete(DeleteError::NotYours) => Told::new(
+            Self::Delete(DeleteError::NotYours) => ProblemDetails::new(
                 S::FORBIDDEN,
                 "not_yours",
                 "This token does not belong to the paste. Use the delete token that came with it, or its owner's token.",
             ),
+            Self::Operate(OperateError::AnotherPaste) => ProblemDetails::new(
+                S::CONFLICT,
+                "another_paste",
+                "Another paste has this name now, and nothing was taken down. Name the report, or the contentHash of the paste.",
+            ),
             Self::Operate(OperateError::BadHash) => {
-                Told::error(S::BAD_REQUEST, "bad_hash", &OperateError::BadHash)
+                ProblemDetails::error(S::BAD_REQUEST, "bad_hash", &OperateError::BadHash)
             }
-            Self::Uploading { retry_after } => Told::new(
+            Self::Uploading { retry_after } => ProblemDetails::new(
                 S::SERVICE_UNAVAILABLE,
                 "uploading",
                 "The paste is stored and still being uploaded. Try again shortly.",
             )
             .retry_after(*retry_after),
-            Self::Burns(code) => Told::new(
+            Self::Burns(code) => ProblemDetails::new(
                 S::CONFLICT,
                 "burns",
                 format!(
                     "This paste can be read once, and is gone then. To read it: POST /api/v1/pastes/{code}/burn, or POST /{code}/burn for the bytes alone."
                 ),
             ),
-            Self::DoesNotBurn(code) => Told::new(
+            Self::DoesNotBurn(code) => ProblemDetails::new(
                 S::CONFLICT,
                 "does_not_burn",
                 format!("This paste stays when it is read. To read it: GET /raw/{code}"),
             ),
-            Self::Malformed(detail) => Told::new(S::BAD_REQUEST, "malformed", detail.clone()),
+            Self::Malformed(detail) => {
+                ProblemDetails::new(S::BAD_REQUEST, "malformed", detail.clone())
+            }
             Self::TooLarge { limit } => too_large(*limit).closing(),
-            Self::TooSlow => Told::new(
+            Self::TooSlow => ProblemDetails::new(
                 S::REQUEST_TIMEOUT,
                 "too_slow",
                 "The body did not arrive in time. Nothing was stored.",
             )
             .closing(),
-            Self::WrongType(wanted) => Told::new(S::UNSUPPORTED_MEDIA_TYPE, "wrong_type", *wanted),
-            Self::NoToken => Told::new(
+            Self::WrongType(wanted) => {
+                ProblemDetails::new(S::UNSUPPORTED_MEDIA_TYPE, "wrong_type", *wanted)
+            }
+            Self::NoToken => ProblemDetails::new(
                 S::UNAUTHORIZED,
                 "no_token",
                 "This needs a token: Authorization: Bearer <token>",
             ),
+            Self::Private => ProblemDetails::new(
+                S::UNAUTHORIZED,
+                "private",
+                "This service is private: making a paste needs its token, as X-Create-Token: <token>",
+            ),
             Self::WrongToken => {
-                Told::new(S::FORBIDDEN, "wrong_token", "This token does not allow that.")
+                ProblemDetails::new(S::FORBIDDEN, "wrong_token", "This token does not allow that.")
             }
-            Self::CrossSite => Told::new(
+            Self::CrossSite => ProblemDetails::new(
                 S::FORBIDDEN,
                 "cross_site",
                 "The form came from another site. Open the page here and send it again.",
             ),
-            Self::TooMany { retry_after } => Told::new(
+            Self::TooMany { retry_after } => ProblemDetails::new(
                 S::TOO_MANY_REQUESTS,
                 "too_many",
                 "Too many requests from this address. Wait a little.",
             )
             .retry_after(*retry_after),
-            Self::Busy => Told::new(
+            Self::Busy => ProblemDetails::new(
                 S::SERVICE_UNAVAILABLE,
                 "busy",
                 "Too many uploads at once. Nothing was stored; try again shortly.",
             )
             .retry_after(Duration::from_secs(2))
             .closing(),
-            Self::TimedOut => Told::new(
+            Self::TimedOut => ProblemDetails::new(
                 S::SERVICE_UNAVAILABLE,
                 "timed_out",
                 "This took too long. If it made something, repeat it with its Idempotency-Key.",
             )
             .retry_after(UNAVAILABLE),
-            Self::NoRoute => Told::new(S::NOT_FOUND, "not_found", NOT_FOUND),
-            Self::WrongMethod => Told::new(
+            Self::NoRoute => ProblemDetails::new(S::NOT_FOUND, "not_found", NOT_FOUND),
+            Self::WrongMethod => ProblemDetails::new(
                 S::METHOD_NOT_ALLOWED,
                 "wrong_method",
                 "This address does not take that method; Allow lists those that it takes.",
             ),
-            Self::Broken => Told::new(
+            Self::Broken => ProblemDetails::new(
                 S::INTERNAL_SERVER_ERROR,
                 "broken",
                 "Something is wrong on our side, and it was noted.",
             ),
         }
     }
-    fn page(told: &Told) -> Bytes {
+    fn page(told: &ProblemDetails) -> Bytes {
         view::failure(told)
     }
 
@@ -170,26 +209,33 @@ impl Failing for Failure {
         }
     }
 
-    fn face(path: &str, headers: &HeaderMap) -> Face {
+    fn format(path: &str, headers: &HeaderMap) -> ResponseFormat {
         match path.starts_with("/raw/") || path.starts_with("/download/") {
-            // The same for everyone: these are for programs, whoever opens them.
-            true => Face::Text,
-            false => Face::of(path, headers),
+            // Always text: these addresses are for programs, even if a browser opens them.
+            true => ResponseFormat::Text,
+            false => ResponseFormat::of(path, headers),
         }
     }
 }
 
-fn too_large(limit: usize) -> Told {
+fn too_large(limit: usize) -> ProblemDetails {
     let detail = format!("A paste has at most {limit} bytes here. Nothing was stored.");
-    Told::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail)
+    ProblemDetails::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail)
 }
 
-fn unavailable() -> Told {
+fn known_languages() -> String {
+    let plain = std::iter::once(language::plain().id);
+    let ids: Vec<&str> = plain.chain(highlight::languages().iter().map(|known| known.id)).collect();
+    ids.join(", ")
+}
+
+fn unavailable() -> ProblemDetails {
     let detail = "The service cannot reach its database just now. Try again shortly.";
-    Told::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).retry_after(UNAVAILABLE)
+    ProblemDetails::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
+        .retry_after(UNAVAILABLE)
 }
 
-/// A length of time in its largest whole unit.
+/// Returns a length of time in its largest whole unit.
 pub fn length(time: Duration) -> String {
     let seconds = time.as_secs();
     for (unit, name) in [(86_400, "day"), (3600, "hour"), (60, "minute")] {
@@ -207,9 +253,9 @@ mod tests {
 
     #[test]
     fn h9_every_reason_for_not_there_reads_the_same() {
-        let told = Failure::NOT_FOUND.told();
-        assert_eq!(told, Failure::NoRoute.told());
-        assert_eq!(told, Failure::Operate(OperateError::NotFound).told());
+        let told = Failure::NOT_FOUND.problem();
+        assert_eq!(told, Failure::NoRoute.problem());
+        assert_eq!(told, Failure::Operate(OperateError::NotFound).problem());
         assert_eq!(told.status, StatusCode::NOT_FOUND);
     }
 
@@ -219,16 +265,16 @@ mod tests {
             axum::http::header::ACCEPT,
             axum::http::HeaderValue::from_static("text/html"),
         )]);
-        assert_eq!(Failure::face("/x", &browser), Face::Html);
-        assert_eq!(Failure::face("/raw/x", &browser), Face::Text);
-        assert_eq!(Failure::face("/download/x", &browser), Face::Text);
-        assert_eq!(Failure::face("/api/v1/pastes/x", &browser), Face::Json);
+        assert_eq!(Failure::format("/x", &browser), ResponseFormat::Html);
+        assert_eq!(Failure::format("/raw/x", &browser), ResponseFormat::Text);
+        assert_eq!(Failure::format("/download/x", &browser), ResponseFormat::Text);
+        assert_eq!(Failure::format("/api/v1/pastes/x", &browser), ResponseFormat::Json);
     }
 
     #[test]
     fn words_of_the_database_stay_inside() {
         let secret = crate::Unavailable::NoConnection("password=hunter2".to_owned());
-        let told = Failure::Create(CreateError::Unavailable(secret)).told();
+        let told = Failure::Create(CreateError::Unavailable(secret)).problem();
         assert!(!told.detail.contains("hunter2"), "{told:?}");
         assert!(told.retry_after.is_some());
     }

@@ -1,0 +1,103 @@
+//! Which store belongs to which database: both hold the same random id.
+//!
+//! A process with the wrong folder or bucket would upload where no reader looks, and report "deleted"
+//! for objects that it never had. So the service compares the ids before anything else, and does not
+//! start if they differ.
+//!
+//! # What can go wrong
+//! - The process dies between writing the store and updating the table: the id is in the store, and the
+//!   table does not say where. The next start finds the id there and continues.
+//! - Two processes start for the first time with two stores: one locks the row while it writes its
+//!   store, and the other then finds that the database already has a store.
+//! - The store does not respond: the service starts anyway, because creating works without a store. It
+//!   does not use the store before it has compared the ids.
+
+use std::time::Duration;
+
+use leasehold::database::Database;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use crate::database::SCHEMA;
+use crate::error::{StartError, Unavailable};
+use crate::store::{Store, StoreError};
+
+/// How long one statement may take.
+const CALL_LIMIT: Duration = Duration::from_secs(30);
+/// How often to ask again a store that did not respond.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Compares the store with the database. Returns an error if they do not belong together.
+pub async fn settle(database: &Database, store: &Store) -> Result<(), StartError> {
+    match compare(database, store).await {
+        Ok(()) => Ok(()),
+        Err(Trouble::Start(error)) => Err(error),
+        Err(Trouble::Store(error)) => {
+            tracing::warn!(%error, "the store does not answer; it is not used before it has been compared with the database");
+            store.close();
+            tokio::spawn(ask_again(database.clone(), store.downgrade()));
+            Ok(())
+        }
+    }
+}
+
+/// Retries until the store has been compared or its last handle is dropped.
+async fn ask_again(database: Database, store: crate::store::WeakStore) {
+    loop {
+        tokio::time::sleep(AGAIN).await;
+        let Some(store) = store.upgrade() else { return };
+        match compare(&database, &store).await {
+            Ok(()) => return store.open(),
+            Err(Trouble::Store(error)) => {
+                tracing::debug!(%error, "the store still does not answer");
+            }
+            Err(Trouble::Start(error @ StartError::AnotherStore { .. })) => {
+                tracing::error!(%error, "this store is not used; start the service with the right one");
+                return;
+            }
+            Err(Trouble::Start(error)) => tracing::warn!(%error, "the store was not compared"),
+        }
+    }
+}
+
+/// Why the comparison did not succeed.
+enum Trouble {
+    Start(StartError),
+    Store(StoreError),
+}
+
+impl<E: Into<StartError>> From<E> for Trouble {
+    fn from(error: E) -> Self {
+        Self::Start(error.into())
+    }
+}
+
+async fn compare(database: &Database, store: &Store) -> Result<(), Trouble> {
+    let mut session = SCHEMA.session(database).await?;
+    let comparing = async {
+        // Lock the row until the store has the id, so that two first starts run one after the other.
+        let transaction = session.transaction().await?;
+        let sql = "select store_id, location from pastes.store for update";
+        let rows = transaction.query_typed(sql, &[]).await?;
+        let row = rows.first().ok_or(StartError::NotMigrated)?;
+        let (id, known): (Uuid, Option<String>) = (row.get(0), row.get(1));
+        let id = id.to_string();
+        let mut found = store.read_id().await.map_err(Trouble::Store)?;
+        if found.is_none() && known.is_none() {
+            store.write_id(&id).await.map_err(Trouble::Store)?;
+            found = store.read_id().await.map_err(Trouble::Store)?;
+        }
+        if found.as_deref() != Some(id.as_str()) {
+            let location = store.location().to_owned();
+            return Err(StartError::AnotherStore { location, known }.into());
+        }
+        let sql = "update pastes.store set location = $1 where location is distinct from $1";
+        transaction.query_typed(sql, &[(&store.location(), Type::TEXT)]).await?;
+        transaction.commit().await?;
+        Ok(())
+    };
+    match tokio::time::timeout(CALL_LIMIT, comparing).await {
+        Ok(compared) => compared,
+        Err(_) => Err(StartError::from(Unavailable::TimedOut(CALL_LIMIT)).into()),
+    }
+}

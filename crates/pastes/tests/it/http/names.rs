@@ -1,0 +1,190 @@
+//! Names that are used again: tokens, reports and lists of the earlier paste do not affect the later
+//! one.
+
+#![allow(clippy::string_slice, reason = "a wrong cut ends the test, as it should")]
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::{BROWSER, Site, header};
+
+/// Saves a text under a name, and returns the delete token.
+async fn save(site: &Site, name: &str, text: &'static str) -> String {
+    let answer = site.post(&format!("/?alias={name}")).body(text).send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::CREATED, "{name}");
+    header(answer.headers(), "x-delete-token").to_owned()
+}
+
+async fn raw(site: &Site, name: &str) -> (StatusCode, String) {
+    let answer = site.get(&format!("/raw/{name}")).send().await.unwrap();
+    (answer.status(), answer.text().await.unwrap())
+}
+
+#[tokio::test]
+async fn e25_delete_token_of_an_earlier_paste_leaves_the_later_one_alone() {
+    let site = Site::new().await;
+    let name = "release-notes".parse().unwrap();
+    let first = save(&site, "release-notes", "first").await;
+    site.rig.expire(&name).await;
+    let second = save(&site, "release-notes", "second").await;
+    site.rig.work().await;
+    assert_ne!(first, second);
+    let delete = async |token: &str| {
+        let request =
+            site.request(Method::DELETE, "/release-notes").header("x-delete-token", token);
+        request.send().await.unwrap().status()
+    };
+    assert_eq!(delete(&first).await, StatusCode::NO_CONTENT, "what it belongs to is gone");
+    assert_eq!(raw(&site, "release-notes").await, (StatusCode::OK, "second".to_owned()));
+    // The identity of one with the HMAC of the other.
+    let forged = format!("{}{}", &second[..32], &first[32..]);
+    assert_eq!(delete(&forged).await, StatusCode::FORBIDDEN);
+    assert_eq!(raw(&site, "release-notes").await, (StatusCode::OK, "second".to_owned()));
+    assert_eq!(delete(&second).await, StatusCode::NO_CONTENT);
+    assert_eq!(raw(&site, "release-notes").await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn e25_owner_deletes_the_paste_that_the_page_showed_and_no_later_one() {
+    let site = Site::new().await;
+    let owner: Value = site.post("/api/v1/owners").send().await.unwrap().json().await.unwrap();
+    let owner = owner["ownerToken"].as_str().unwrap();
+    let new = |text: &str| json!({ "content": text, "alias": "daily" });
+    let make = async |text: &str| {
+        let request = site.post("/api/v1/pastes").bearer_auth(owner).json(&new(text));
+        assert_eq!(request.send().await.unwrap().status(), StatusCode::CREATED);
+    };
+    make("monday").await;
+    let cookie = format!("owner={owner}");
+    let page = site.get("/mine").header("cookie", &cookie).send().await.unwrap();
+    let page = page.text().await.unwrap();
+    let seen = page.split("name=\"paste\" value=\"").nth(1).unwrap();
+    let seen = seen.split('"').next().unwrap().to_owned();
+    site.rig.expire(&"daily".parse().unwrap()).await;
+    make("tuesday").await;
+    site.rig.work().await;
+    let delete = async |body: String| {
+        let request =
+            site.post("/daily/delete").header("accept", BROWSER).header("cookie", &cookie);
+        let kind = "application/x-www-form-urlencoded";
+        request.header("content-type", kind).body(body).send().await.unwrap().status()
+    };
+    assert_eq!(delete(format!("paste={seen}")).await, StatusCode::FORBIDDEN);
+    assert_eq!(raw(&site, "daily").await.1, "tuesday");
+    assert_eq!(delete(String::new()).await, StatusCode::OK);
+    assert_eq!(raw(&site, "daily").await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn e30_replay_gives_that_very_paste_or_none() {
+    let site = Site::new().await;
+    let send = async |key: &str, text: &'static str| {
+        let request = site.post("/?alias=shared-name").header("idempotency-key", key).body(text);
+        let answer = request.send().await.unwrap();
+        let replayed = answer.headers().contains_key("idempotent-replayed");
+        let token = answer.headers().get("x-delete-token").map(|t| t.to_str().unwrap().to_owned());
+        (answer.status(), replayed, token)
+    };
+    let (status, _, first) = send("k1", "mine").await;
+    assert_eq!(status, StatusCode::CREATED);
+    assert_eq!(send("k1", "mine").await, (StatusCode::CREATED, true, first));
+    site.rig.expire(&"shared-name".parse().unwrap()).await;
+    assert_eq!(send("k1", "mine").await, (StatusCode::GONE, false, None), "it is over");
+    let (status, _, other) = send("k2", "somebody else's").await;
+    assert_eq!(status, StatusCode::CREATED);
+    assert_eq!(
+        send("k1", "mine").await,
+        (StatusCode::GONE, false, None),
+        "and the name is another's"
+    );
+    assert_eq!(send("k2", "somebody else's").await, (StatusCode::CREATED, true, other.clone()));
+    let delete = site.request(Method::DELETE, "/shared-name");
+    let delete = delete.header("x-delete-token", other.unwrap()).send().await.unwrap();
+    assert_eq!(delete.status(), StatusCode::NO_CONTENT);
+    assert_eq!(send("k2", "somebody else's").await.0, StatusCode::GONE, "deleted");
+}
+
+#[tokio::test]
+async fn e31_name_takes_the_same_bytes_again_and_again() {
+    let site = Site::new().await;
+    // Another paste keeps the content referenced, so that every round uses the same row of it.
+    site.make("", "unchanged").await;
+    for round in 0..4 {
+        let answer = site.post("/?alias=daily").body("unchanged").send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::CREATED, "round {round}");
+        site.rig.expire(&"daily".parse().unwrap()).await;
+    }
+    site.rig.assert_ref_counts().await;
+    site.rig.sweep().await;
+    site.rig.assert_ref_counts().await;
+    assert_eq!(site.rig.objects(), 1);
+}
+
+#[tokio::test]
+async fn e35_page_is_that_of_the_paste_which_has_the_name() {
+    let site = Site::new().await;
+    let shown = async || {
+        let page = site.get("/stale").header("accept", BROWSER).send().await.unwrap();
+        page.text().await.unwrap()
+    };
+    let answer = site.post("/?alias=stale&lang=rust").body("let x = 1;").send().await.unwrap();
+    let token = header(answer.headers(), "x-delete-token").to_owned();
+    // The content stays, so that both pastes share it.
+    site.make("", "let x = 1;").await;
+    site.rig.work().await;
+    assert!(shown().await.contains("<dd>Rust</dd>"));
+    let delete = site.request(Method::DELETE, "/stale").header("x-delete-token", token);
+    assert_eq!(delete.send().await.unwrap().status(), StatusCode::NO_CONTENT);
+    site.ready("?alias=stale&lang=python", "let x = 1;").await;
+    assert!(shown().await.contains("<dd>Python</dd>"));
+}
+
+#[tokio::test]
+async fn e26_report_concerns_the_paste_that_the_reader_saw() {
+    let site = Site::new().await;
+    save(&site, "seen", "bad").await;
+    site.rig.work().await;
+    let page = site.get("/seen").header("accept", BROWSER).send().await.unwrap();
+    let page = page.text().await.unwrap();
+    let seen = page.split("name=\"paste\" value=\"").nth(1).unwrap().split('"').next().unwrap();
+    site.rig.expire(&"seen".parse().unwrap()).await;
+    save(&site, "seen", "harmless").await;
+    site.rig.work().await;
+    let report = async |paste: &str| {
+        let request = site.post("/seen/report").header("accept", BROWSER);
+        let kind = "application/x-www-form-urlencoded";
+        let body = format!("reason=illegal&paste={paste}");
+        request.header("content-type", kind).body(body).send().await.unwrap().status()
+    };
+    assert_eq!(report(seen).await, StatusCode::NOT_FOUND);
+    assert_eq!(report("nonsense").await, StatusCode::NOT_FOUND);
+    assert_eq!(site.rig.count("select count(*) from pastes.reports").await, 0);
+    let row = site.rig.client.query_one("select paste_id from pastes.look('{seen}')", &[]).await;
+    let present: Uuid = row.unwrap().get(0);
+    assert_eq!(report(&present.simple().to_string()).await, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn e37_list_goes_on_after_a_name_that_was_used_again() {
+    let site = Site::new().await;
+    let owner: Value = site.post("/api/v1/owners").send().await.unwrap().json().await.unwrap();
+    let owner = owner["ownerToken"].as_str().unwrap();
+    for name in ["first", "second", "third"] {
+        let new = json!({ "content": name, "alias": name });
+        site.post("/api/v1/pastes").bearer_auth(owner).json(&new).send().await.unwrap();
+    }
+    let list = async |query: &str| -> Value {
+        let path = format!("/api/v1/pastes?limit=1{query}");
+        site.get(&path).bearer_auth(owner).send().await.unwrap().json().await.unwrap()
+    };
+    let page = list("").await;
+    assert_eq!(page["pastes"][0]["code"], "third");
+    // The last paste of the page has ended, and another user has its name.
+    site.rig.expire(&"third".parse().unwrap()).await;
+    save(&site, "third", "another").await;
+    let page = list(&format!("&before={}", page["next"].as_str().unwrap())).await;
+    assert_eq!(page["pastes"][0]["code"], "second");
+    let bad = site.get("/api/v1/pastes?before=third").bearer_auth(owner).send().await.unwrap();
+    assert_eq!(bad.status(), StatusCode::BAD_REQUEST);
+}
