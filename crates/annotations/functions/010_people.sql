@@ -1,13 +1,15 @@
--- People and the groups that they read in.
+-- Users and the groups that they read in.
 --
--- Refusals: AN001 the name is taken, AN002 the key came with something else, AN003 no such note or not
--- visible, AN004 others have replied, AN005 no such group for this person, AN006 somebody else's,
--- AN007 a reply with a group of its own, AN008 the account is gone,
--- AN009 it was changed meanwhile, AN010 nothing would be left of it, AN011 too many groups,
--- AN012 no such person.
+-- Error codes: AN001 the name is taken, AN002 the idempotency key was used with another payload,
+-- AN003 no such note or not visible, AN004 other users have replied, AN005 no such group for this user,
+-- AN006 another user's note, AN007 a reply with a group of its own, AN008 the account is deleted,
+-- AN009 the note was changed meanwhile, AN010 the note would be empty, AN011 too many groups, AN012 no
+-- such user, AN013 an owner would leave members behind, AN014 too many invitations, AN015 too many
+-- blocked users.
 
--- The groups whose notes a person may read, by the names that rows have; null: nobody in particular.
--- Every question about notes asks this. A group that was moved counts as the one it was moved to.
+-- Returns the groups whose notes a user may read, as ids that `annotation.group_id` can have; `viewer`
+-- null: a reader without an account. Every query for notes uses it. A moved group counts as the one it
+-- was moved to.
 create or replace function annotations.readable(viewer bigint)
 returns text[]
 language sql stable set search_path = annotations, pg_temp as $$
@@ -21,7 +23,7 @@ language sql stable set search_path = annotations, pg_temp as $$
                  select g.id from own join annotations.user_group g on g.moved_to = own.id)
 $$;
 
--- The same, but only what counts as one group.
+-- Like readable(), for one group and the groups that were moved into it.
 create or replace function annotations.readable_as(viewer bigint, wanted text)
 returns text[]
 language sql stable set search_path = annotations, pg_temp as $$
@@ -45,7 +47,7 @@ begin
     insert into annotations.user_account (name, display_name) values (new_name, display)
     on conflict on constraint user_name_is_taken do nothing
     returning id into made;
-    -- Asked after the insert: it has waited for a rename that gives the name up.
+    -- Checked after the insert, which has waited for a rename that gives the name up.
     if made is null or exists (select from annotations.former_name f where f.name = new_name) then
         raise exception 'the name is taken' using errcode = 'AN001';
     end if;
@@ -53,7 +55,7 @@ begin
     return made;
 end $$;
 
--- Begins work on many annotations: a row that says what, and a job that does it in pieces.
+-- Starts a bulk operation: stores its row, and a job that does it in steps.
 create or replace function annotations.begin_bulk(
     of_tag text, of_filter jsonb, of_priority int default 100, forced boolean default false
 )
@@ -71,8 +73,8 @@ begin
     return made;
 end $$;
 
--- Gives a person another name. Rows of notes do not carry names, so readers see it at once; the
--- index learns it by the job.
+-- Renames a user. Rows of notes have no user names, so readers see the new name at once; the job updates
+-- the index.
 create or replace function annotations.rename_user(who bigint, new_name text)
 returns bigint
 language plpgsql volatile set search_path = annotations, pg_temp as $$
@@ -88,8 +90,8 @@ begin
         return null;
     end if;
     update annotations.user_account set name = new_name where id = who;
-    -- One's own former name may come back; others' may not. Asked after the update: it has waited for
-    -- a rename that gives the name up.
+    -- Users may take back their own former names, not those of others. Checked after the update, which
+    -- has waited for a rename that gives the name up.
     if exists (select from annotations.former_name f where f.name = new_name and f.user_id <> who) then
         raise exception 'the name is taken' using errcode = 'AN001';
     end if;
@@ -101,13 +103,30 @@ exception
         raise exception 'the name is taken' using errcode = 'AN001';
 end $$;
 
--- A person leaves: nothing of theirs can be seen from this commit on, and the job removes it.
+-- Changes the arguments that are not null, all or none. Returns the id of the bulk operation that
+-- updates the index; null if the name stays.
+create or replace function annotations.change_user(who bigint, name text, display_name text)
+returns bigint
+language plpgsql volatile set search_path = annotations, pg_temp as $$
+#variable_conflict use_column
+begin
+    update annotations.user_account u
+       set display_name = coalesce(change_user.display_name, u.display_name)
+     where u.id = who and u.deleted_at is null;
+    if not found then
+        raise exception 'no such person' using errcode = 'AN012';
+    end if;
+    return case when change_user.name is not null
+                then annotations.rename_user(who, change_user.name) end;
+end $$;
+
+-- Deletes a user's account. The user's notes are hidden from this commit on; the job deletes them.
 create or replace function annotations.delete_user(who bigint)
 returns bigint
 language plpgsql volatile set search_path = annotations, pg_temp as $$
 begin
-    -- Waits for saves that are on their way, and those that come later wait for this: see
-    -- create_annotation. An update alone would pass them by, and a note would be left for ever.
+    -- Waits for saves in flight, and later saves wait for this: see create_annotation. An update alone
+    -- does not conflict with their lock, and would leave a note behind for ever.
     perform from annotations.user_account where id = who for update;
     update annotations.user_account set deleted_at = statement_timestamp(), display_name = ''
      where id = who and deleted_at is null;
@@ -116,109 +135,9 @@ begin
     end if;
     delete from annotations.token where user_id = who;
     delete from annotations.membership where user_id = who;
+    delete from annotations.invitation where user_id = who;
+    delete from annotations.invitation where invited_by = who;
+    delete from annotations.blocked where user_id = who;
+    delete from annotations.blocked where blocked_id = who;
     return annotations.begin_bulk('delete_user', jsonb_build_object('user_id', who));
-end $$;
-
--- Puts somebody into a group, if they have room for one more. Every search reads all of a person's
--- groups.
-create or replace function annotations.enter(who bigint, which text)
-returns void
-language plpgsql volatile set search_path = annotations, pg_temp as $$
-begin
-    -- One at a time, so that the count is right; saves do not wait for this.
-    perform from annotations.user_account u
-      where u.id = who and u.deleted_at is null for no key update;
-    if not found then
-        raise exception 'no such person' using errcode = 'AN012';
-    end if;
-    insert into annotations.membership (group_id, user_id)
-    select which, who
-     where (select count(*) from annotations.membership m where m.user_id = who) < 1000
-    on conflict do nothing;
-    if not found and not exists (select from annotations.membership m
-                                  where m.group_id = which and m.user_id = who) then
-        raise exception 'too many groups' using errcode = 'AN011';
-    end if;
-end $$;
-
-create or replace function annotations.make_group(who bigint, new_id text, new_name text, is_open boolean)
-returns void
-language sql volatile set search_path = annotations, pg_temp as $$
-    insert into annotations.user_group (id, name, open, owner_id)
-    values (new_id, new_name, is_open, who);
-    select annotations.enter(who, new_id);
-$$;
-
--- Joins an open group.
-create or replace function annotations.join_group(who bigint, which text)
-returns void
-language plpgsql volatile set search_path = annotations, pg_temp as $$
-begin
-    -- Held until this commits: a group that is being moved takes nobody in.
-    perform from annotations.user_group g
-      where g.id = which and g.id <> '__world__' and g.moved_to is null
-        and (g.open or exists (select from annotations.membership m
-                                where m.group_id = g.id and m.user_id = who))
-        for key share;
-    if not found then
-        raise exception 'no such group' using errcode = 'AN005';
-    end if;
-    perform annotations.enter(who, which);
-end $$;
-
--- Whoever runs the service lets somebody in.
-create or replace function annotations.let_in(member bigint, which text)
-returns void
-language plpgsql volatile set search_path = annotations, pg_temp as $$
-begin
-    perform from annotations.user_group g
-      where g.id = which and g.id <> '__world__' and g.moved_to is null for key share;
-    if not found then
-        raise exception 'no such group' using errcode = 'AN005';
-    end if;
-    perform annotations.enter(member, which);
-end $$;
-
--- The owner of a group lets somebody in.
-create or replace function annotations.add_member(who bigint, which text, member_name text)
-returns void
-language plpgsql volatile set search_path = annotations, pg_temp as $$
-declare
-    member bigint;
-begin
-    if not exists (select from annotations.user_group g
-                     join annotations.membership m on m.group_id = g.id and m.user_id = who
-                    where g.id = which and g.owner_id = who and g.moved_to is null) then
-        raise exception 'no such group' using errcode = 'AN005';
-    end if;
-    select id into member from annotations.user_account
-     where name = member_name and deleted_at is null;
-    if not found then
-        raise exception 'no such person' using errcode = 'AN012';
-    end if;
-    perform annotations.let_in(member, which);
-end $$;
-
--- Moves a group into another one: whoever reads the other one reads its notes from this commit on,
--- and nobody else. `who` owns both and is in both, else somebody who left could read on by taking
--- the notes along; null: an operator.
-create or replace function annotations.move_group(who bigint, which text, target text)
-returns bigint
-language plpgsql volatile set search_path = annotations, pg_temp as $$
-begin
-    -- Both rows, in one order: two moves cannot meet half-way and make a circle.
-    perform from annotations.user_group g where g.id in (which, target) order by g.id for update;
-    if which = '__world__' or which = target
-       or (select count(*) from annotations.user_group g
-            where g.id in (which, target) and g.moved_to is null
-              and (who is null or g.owner_id = who
-                   and exists (select from annotations.membership m
-                                where m.group_id = g.id and m.user_id = who))) <> 2
-       -- To everybody only by an operator: the members wrote for each other.
-       or (target = '__world__' and who is not null) then
-        raise exception 'no such group' using errcode = 'AN005';
-    end if;
-    update annotations.user_group set moved_to = target where id = which or moved_to = which;
-    delete from annotations.membership where group_id = which;
-    return annotations.begin_bulk('move_group', jsonb_build_object('group_id', which));
 end $$;

@@ -1,5 +1,5 @@
--- Saving: a note and the job that brings it into the index commit together, or not at all. The job
--- is made by the mirror's triggers on the table; `leasehold.tag` says where it comes from.
+-- Saving: a note and the job that brings it into the index commit together, or not at all. The mirror's
+-- triggers on the table make the job; `leasehold.tag` names its origin.
 
 create or replace function annotations.document_of(of_url text, of_title text)
 returns bigint
@@ -15,7 +15,7 @@ begin
     on conflict on constraint document_url_is_known_once do nothing
     returning id into found_id;
     if found_id is null then
-        -- Somebody else was first, and has committed.
+        -- A concurrent save inserted the document first, and has committed.
         select d.id into found_id from annotations.document d where d.url = of_url;
     end if;
     return found_id;
@@ -36,8 +36,8 @@ declare
     into_group text := of_group;
     on_document bigint;
 begin
-    -- The lock that the reference to the account takes anyway: saves of one author do not wait for
-    -- each other, and a departure waits for all of them.
+    -- The lock that the foreign key to the account takes anyway: saves of one author do not wait for
+    -- each other, and delete_user() waits for all of them.
     perform from annotations.user_account u
       where u.id = author and u.deleted_at is null for key share;
     if not found then
@@ -47,7 +47,8 @@ begin
         insert into annotations.request (key_hash, payload_hash, annotation_id)
         values (request_key, request_payload, new_id) on conflict (key_hash) do nothing;
         if not found then
-            -- The request was seen before. If it is being answered right now, the insert waited.
+            -- A request with this key came before. If that one was still in flight, the insert has
+            -- waited for it.
             select * into known from annotations.request r where r.key_hash = request_key;
             if known.payload_hash <> request_payload then
                 raise exception 'this key came with something else' using errcode = 'AN002';
@@ -57,9 +58,9 @@ begin
         end if;
     end if;
     if reply_to is not null then
-        -- A reply is where its conversation is. The beginning is locked, so that it cannot move to
-        -- other readers while this reply still looks at the old ones. It alone, as a move begins with
-        -- it: whoever held another reply and waited here would meet a move that comes the other way.
+        -- A reply is in the group of its conversation. Lock the root, so that it cannot move to another
+        -- group while this reply relies on the old one. Lock nothing but the root, because a move locks
+        -- it first: a save that held another reply and waited here would deadlock with such a move.
         select coalesce(a.root_id, a.id) into root from annotations.annotation a where a.id = reply_to;
         perform from annotations.annotation a where a.id = root for share;
         select a.* into parent
@@ -69,7 +70,7 @@ begin
         if not found then
             raise exception 'nothing to reply to' using errcode = 'AN003';
         end if;
-        -- Whoever names a group means its readers. To write for others than those would be a leak.
+        -- A caller who names a group means its readers. Writing for other readers would be a leak.
         if of_group is not null and of_group <> parent.group_id
            and of_group is distinct from (select g.moved_to from annotations.user_group g
                                            where g.id = parent.group_id) then
@@ -78,7 +79,7 @@ begin
         into_group := parent.group_id;
         on_document := parent.document_id;
     else
-        -- Only groups that people see, by their own names, take new notes.
+        -- Only groups that the author may read and that were not moved take new notes.
         perform from annotations.user_group g
           where g.id = into_group and g.moved_to is null
             and g.id = any (annotations.readable(author)) for key share;
@@ -95,8 +96,8 @@ begin
     return query select new_id, false;
 end $$;
 
--- Locks a note that is to be changed, or says why it cannot be: what is not visible is not there.
--- `expected`: it must be in one of these versions; null: in any.
+-- Locks and returns a note that its author wants to change, or raises the reason why not. A note that
+-- the author cannot see counts as missing. `expected`: the versions that the note may have; null: any.
 create or replace function annotations.own(author bigint, which text, expected bigint[])
 returns annotations.annotation
 language plpgsql volatile set search_path = annotations, pg_temp as $$
@@ -120,7 +121,7 @@ begin
     return found;
 end $$;
 
--- Changes what is not null.
+-- Changes the arguments that are not null.
 create or replace function annotations.update_annotation(
     author bigint, which text, new_text text, new_tags text[], new_group text, expected bigint[]
 )
@@ -133,7 +134,7 @@ begin
     if new_text = '' and old.kind <> 'annotation' then
         raise exception 'a note without a passage needs a text' using errcode = 'AN010';
     end if;
-    -- A group that was moved goes by the name that people see, and by the one that the row still has.
+    -- A moved group matches by the id that users see, and by the one that the row still has.
     if new_group = old.group_id
        or new_group = (select g.moved_to from annotations.user_group g where g.id = old.group_id) then
         new_group := null;
@@ -148,8 +149,8 @@ begin
         if not found then
             raise exception 'no such group' using errcode = 'AN005';
         end if;
-        -- Others wrote their replies for the readers that were there. A reply that is being written
-        -- right now holds the lock that own() waited for, or finds the new group.
+        -- Other users replied for the readers of the old group. A reply that is being saved right now
+        -- holds the lock that own() waited for, or finds the new group.
         if exists (select from annotations.annotation r
                     where r.root_id = which and r.user_id <> author) then
             raise exception 'others have replied' using errcode = 'AN004';
@@ -162,14 +163,22 @@ begin
      where a.id = which;
 end $$;
 
+-- Deletes a note of the author, also in a group that the author has left.
 create or replace function annotations.delete_annotation(
     author bigint, which text, expected bigint[]
 )
 returns void
 language plpgsql volatile set search_path = annotations, leasehold, pg_temp as $$
-declare
-    old annotations.annotation := annotations.own(author, which, expected);
 begin
     perform set_config('leasehold.tag', 'storage.delete_annotation', true);
-    delete from annotations.annotation where id = old.id;
+    delete from annotations.annotation a
+     where a.id = which and a.user_id = author
+       and (expected is null or a.version = any (expected))
+       and exists (select from annotations.user_account u
+                    where u.id = author and u.deleted_at is null);
+    if not found then
+        -- Raises the reason.
+        perform annotations.own(author, which, expected);
+        raise exception 'no such annotation' using errcode = 'AN003';
+    end if;
 end $$;

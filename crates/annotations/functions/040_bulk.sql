@@ -1,9 +1,9 @@
--- Work on many annotations, a piece at a time: each call is one short transaction, so that whoever
--- saves in between waits for a piece at most.
+-- Bulk operations on annotations, in steps. Each call is one short transaction, so that a save waits for
+-- one step at most.
 
--- The notes that a piece of work means, the ones that rested longest first. Notes that were written one
--- after the other lie side by side: a piece touches few pages. One that changes meanwhile moves to the
--- end, where it is met (again).
+-- Returns the notes that a bulk operation covers, the least recently changed first. Notes that were
+-- written one after the other are adjacent on disk, so a step touches few pages. A note that changes
+-- meanwhile moves to the end, where a later step meets it (again).
 create or replace function annotations.meant(
     filter jsonb, after_at timestamptz default '-infinity', after_id text default '',
     most int default null
@@ -33,7 +33,7 @@ begin
          limit most;
 end $$;
 
--- Does a piece.
+-- Does one step of a bulk operation.
 create or replace function annotations.bulk_step(which bigint, most int default 250)
 returns table (rows_changed int, finished boolean)
 language plpgsql volatile set search_path = annotations, leasehold, pg_temp as $$
@@ -43,14 +43,14 @@ declare
     ids text[];
     times timestamptz[];
 begin
-    -- Whoever runs it twice at once takes turns.
+    -- Two runs of the same operation take turns.
     select * into work from annotations.bulk b where b.id = which for update;
     if not found or work.finished_at is not null or work.cancelled_at is not null then
         return query select 0, true;
         return;
     end if;
-    -- What a crash takes back here, it takes back as a whole, and the work goes on from there. People
-    -- who save need not wait until the disk has it.
+    -- A crash can undo this step only as a whole, and the operation resumes from there. So saves that
+    -- wait for this transaction need not wait for its flush to disk.
     perform set_config('synchronous_commit', 'off', true);
     if work.rows_total is null and work.rows_done = 0 then
         update annotations.bulk b
@@ -62,8 +62,9 @@ begin
       into ids, times
       from annotations.meant(work.filter, work.after_at, work.after_id, most) m;
     if ids is null then
-        -- A note whose transaction was open when its place went by: such rows are to be gone, so what
-        -- is still meant was missed.
+        -- A transaction that was open when the cursor passed may have committed a note behind it. These
+        -- operations leave no row that matches their filter, so a row that still matches was missed:
+        -- start over.
         if work.tag in ('delete_user', 'move_group') and work.after_at > '-infinity'
            and exists (select from annotations.meant(work.filter, most => 1)) then
             update annotations.bulk b set after_at = '-infinity', after_id = '' where b.id = which;
@@ -78,7 +79,8 @@ begin
     perform set_config('leasehold.priority', work.priority::text, true);
     case work.tag
     when 'rename_user' then
-        -- Nothing but the version, which the trigger raises: the index asks for the name anew.
+        -- Changes nothing but the version, which the trigger raises: the mirror then reads the new name
+        -- for the index.
         update annotations.annotation set version = version where id = any (ids);
     when 'delete_user' then
         delete from annotations.annotation where id = any (ids);
@@ -104,8 +106,8 @@ begin
     return query select cardinality(ids), false;
 end $$;
 
--- Stops a re-index; jobs that it made and nobody runs are removed, and counted. -1: it is another kind
--- of work, which goes on to its end. Null: there is none of this number.
+-- Stops a re-index. Deletes its jobs that are not running, and returns their number; -1 if it is another
+-- kind of operation, which cannot be stopped; null if there is none with this id.
 create or replace function annotations.cancel_bulk(which bigint)
 returns bigint
 language plpgsql volatile set search_path = annotations, leasehold, pg_temp as $$
@@ -113,7 +115,7 @@ declare
     work annotations.bulk;
     removed bigint;
 begin
-    -- No piece is under way while this is held.
+    -- No step runs while this lock is held.
     select * into work from annotations.bulk b where b.id = which for update;
     if not found then
         return null;
@@ -134,9 +136,9 @@ begin
     return removed;
 end $$;
 
--- How far a piece of work has come; `waiting`: jobs of it that nobody has completed. Those of a
--- re-index name it. Those of other work are made by the rows that changed: what other people's work of
--- the same kind has made since counts, too.
+-- Returns the progress of a bulk operation. `waiting`: its jobs that are not completed. Jobs of a
+-- re-index name it. For other operations the triggers make the jobs, so jobs that other operations of
+-- the same kind have made since count, too.
 create or replace function annotations.bulk_progress(which bigint)
 returns table (tag text, rows_total bigint, rows_done bigint, waiting bigint, finished boolean,
                cancelled boolean)
@@ -151,7 +153,7 @@ language sql stable set search_path = annotations, leasehold, pg_temp as $$
       from annotations.bulk b where b.id = which
 $$;
 
--- Throws away what is over: up to `most` rows of each kind.
+-- Deletes what is past its retention, up to `most` requests and `most` invitations.
 create or replace function annotations.purge(most int default 10000)
 returns bigint
 language plpgsql volatile set search_path = annotations, pg_temp as $$
@@ -166,6 +168,13 @@ begin
     get diagnostics gone = row_count;
     delete from annotations.bulk b
      where coalesce(b.finished_at, b.cancelled_at) < statement_timestamp() - interval '7 days';
+    get diagnostics more = row_count;
+    gone := gone + more;
+    -- An invitation ends after 90 days; the group may invite again then.
+    delete from annotations.invitation i
+     where (i.group_id, i.user_id) in (select o.group_id, o.user_id from annotations.invitation o
+                                        where o.invited_at < statement_timestamp() - interval '90 days'
+                                        order by o.invited_at limit most);
     get diagnostics more = row_count;
     return gone + more;
 end $$;

@@ -1,9 +1,8 @@
--- When index and table were last seen equal, and whether something waits for longer than it should:
--- a difference that was found, a job that was put off because the index lacked its note, or one that
--- was due a minute ago.
+-- When index and table were last seen equal, and whether the index is behind: a difference was found, a
+-- job was deferred because the index lacked its note, or a job is overdue by more than $2 seconds.
 --
--- A save that was on its way when the round of the check began carries an earlier time and was not
--- compared. No save takes a minute.
+-- A save that was in flight when the check began its round has an earlier timestamp and was not
+-- compared. Hence the minute: no save takes that long.
 select m.equal_as_of - interval '1 minute',
        exists (select from leasehold.mirror_difference d where d.mirror = $1)
        or exists (select from leasehold.job j

@@ -1,13 +1,13 @@
--- Where a question to the index may look: the groups, and the former names of the person who is
--- looked for. The index keeps a name until the work of the rename is done and its jobs are, too: that is
--- certain once index and table were seen equal after the end of the work. Work that is over is forgotten
--- after a week, and its name with it.
+-- Where a query to the index may look: the groups that the viewer may read, and the former names of the
+-- user in the filter. The index has a former name until the rename's bulk operation and its jobs are
+-- done. That is certain once index and table were seen equal after the operation finished. Finished
+-- operations are deleted after a week, and their former names are no longer looked up then.
 select case when $2::text is null then annotations.readable($1)
             else annotations.readable_as($1, $2) end,
        array(select f.name
                from annotations.user_account u
                join annotations.former_name f on f.user_id = u.id and f.name <> u.name
-               -- The work of the rename that gave the name up; if that is forgotten, of the next one.
+               -- The operation of the rename that gave the name up; if that was deleted, the next one.
                join lateral (select b.finished_at from annotations.bulk b
                               where b.tag = 'rename_user' and b.filter ->> 'user_id' = u.id::text
                                 and b.created_at >= f.given_up_at

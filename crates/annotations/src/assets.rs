@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use leasehold_http::assets::{Assets, CSS, JS, SVG};
 use leasehold_http::look::{CONTROLS_CSS, FRAME_CSS, theme_script};
 
-/// For pages of other origins, under a name that they can write down.
+/// For pages of other origins, under a fixed name that they can link to.
 pub const EMBED: &str = include_str!("../assets/scripts/embed.js");
 
 static STYLES: LazyLock<String> = LazyLock::new(|| {

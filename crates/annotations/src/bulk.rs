@@ -1,10 +1,11 @@
-//! Work on many notes, a piece at a time: renames, departures, moved groups, re-indexing.
+//! Bulk operations on notes, in steps: renames, deleted accounts, moved groups, re-indexing.
 //!
 //! # What is true
-//! - Each piece is one short transaction. Whoever saves in between waits for a piece at most.
-//! - After each piece comes a rest eight times as long, so that people have most of the database.
-//! - How far the work has come is stored with each piece: after a crash it goes on from there.
-//! - After some pieces it stands in line again: a person who leaves does not wait for somebody's
+//! - Each step is one short transaction. A save waits for one step at most.
+//! - After each step the worker pauses eight times as long, which leaves most of the database to
+//!   requests.
+//! - Each step stores how far the operation has come: after a crash it resumes from there.
+//! - After 40 steps the job is snoozed and lines up again: deleting an account does not wait for a
 //!   re-index of everything.
 
 use std::time::{Duration, Instant};
@@ -18,15 +19,15 @@ use tokio_postgres::types::Type;
 use crate::error::{Refused, StartError};
 use crate::service::Annotations;
 
-/// Where the work in pieces waits.
+/// The queue of bulk operations.
 pub const QUEUE: &str = "annotations.bulk";
-/// Notes of a piece.
+/// Notes per step.
 const PIECE: i32 = 250;
-/// Pieces before others have their turn.
+/// Steps before other operations have their turn.
 const TURN: usize = 40;
-/// How much longer than a piece.
+/// The pause after a step, as a multiple of its duration.
 const REST: u32 = 8;
-/// The longest rest: a database that is slow for once must not put the work off for minutes.
+/// The longest pause: one slow moment of the database must not delay the operation for minutes.
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
 #[derive(Job, Serialize, Deserialize)]
@@ -39,7 +40,7 @@ struct Bulk {
 #[job(name = "annotations.purge", queue = "annotations.bulk", max_attempts = 3)]
 struct Purge {}
 
-/// Gives a worker everything that annotations need: the index, work in pieces, tidying up.
+/// Adds everything that annotations need to a worker: the index, bulk operations, pruning.
 pub fn worker<S: Send + Sync + 'static>(
     annotations: &Annotations,
     builder: WorkerBuilder<S>,
@@ -58,8 +59,8 @@ pub fn worker<S: Send + Sync + 'static>(
     })
 }
 
-/// Adds what keeps the index equal to the notes, and nothing else: for a process that has
-/// become the writer of the index ([`Annotations::becomes_writer`]) while its worker ran.
+/// Adds only what keeps the index equal to the notes: for a process that became the writer of the index
+/// ([`Annotations::becomes_writer`]) while its worker ran.
 pub fn index_worker<S: Send + Sync + 'static>(
     annotations: &Annotations,
     builder: WorkerBuilder<S>,

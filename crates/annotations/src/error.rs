@@ -1,27 +1,36 @@
-//! What can be wrong with a request, and with us. HTTP makes statuses of these in one place.
+//! What can be wrong with a request or with the service. HTTP maps these to statuses in one place.
 
 use std::time::Duration;
 
 use leasehold::error::{ConnectError, SchemaError};
 
-/// Why something was not done. Nothing was changed.
+/// Why a request was refused. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// A note that is unknown, deleted, or not for this person's eyes: nobody learns which.
+    /// The note is unknown, deleted, or not visible to this user; the user does not learn which.
     #[error("there is no such annotation, or not any more")]
     NotFound,
     #[error("there is no such person")]
     NoSuchPerson,
     #[error("there are no notes on this page")]
     NoSuchPage,
-    /// Nor any other work on many notes. What is over is forgotten after a week.
+    /// Also for other bulk operations. Finished ones are deleted after a week.
     #[error("there is no such re-index, or not any more")]
     NoSuchReindex,
     #[error("there is no such group for you")]
     NoSuchGroup,
-    /// Said to whoever lets somebody in, too.
+    /// Also returned to an operator who adds a member.
     #[error("a person is in up to 1000 groups, and leaves one before they enter another")]
     TooManyGroups,
+    #[error(
+        "you own this group and others are in it: hand it over to one of them first, or move its notes to another group"
+    )]
+    OwnerLeaves,
+    /// The user has as many open invitations as allowed, from one owner or in all.
+    #[error("this person has as many open invitations as they may have; they decide first")]
+    TooManyInvitations,
+    #[error("you have blocked 1000 people, and no more can be blocked; let one of them go first")]
+    TooManyBlocked,
     #[error("somebody else wrote this")]
     NotYours,
     #[error("a conversation stays with the readers for whom others have replied")]
@@ -32,7 +41,7 @@ pub enum Refused {
     ReplyElsewhere,
     #[error("this was changed meanwhile; look at it as it is now, then change it again")]
     ChangedMeanwhile,
-    /// The person left while this was on its way.
+    /// The account was deleted while the request was in flight.
     #[error("this account is not there any more")]
     AccountGone,
     #[error("this name is taken")]
@@ -61,6 +70,11 @@ pub enum StartError {
     NotMigrated,
     #[error("the search index cannot be opened: {0}")]
     Index(String),
+    /// It would lack the notes that users search for, or have the notes of another database.
+    #[error(
+        "the search index {place} is not the one that this database is used with: that is {known}, since {since}"
+    )]
+    OtherIndex { place: String, known: String, since: String },
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
 }
@@ -90,7 +104,7 @@ impl From<Refused> for StartError {
     }
 }
 
-/// The database cannot be asked just now. Clients are told to come back; operators see why.
+/// The database cannot answer at the moment. Clients are asked to retry; operators see the reason.
 #[derive(Debug, thiserror::Error)]
 pub enum Unavailable {
     #[error("a statement failed: {}", leasehold::error::describe(.0))]

@@ -1,8 +1,10 @@
-//! Finding in Postgres: what one person may see, newest first.
+//! Finding in Postgres: the notes that one user may see, newest first.
 //!
 //! # What is true
-//! - Every row comes through `annotations.find`, which asks what the viewer may read. There is no
+//! - Every row comes from `annotations.search_notes`, which checks what the viewer may read. There is no
 //!   other way to a row.
+//! - Searches by words have their own sessions: they are the only costly queries, and other requests do
+//!   not queue behind them.
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
@@ -10,25 +12,41 @@ use tokio_postgres::types::Type;
 
 use crate::error::Refused;
 use crate::id::AnnotationId;
-use crate::model::{Annotation, Counts, Cursor, Filter, Kind};
+use crate::index::query::Words;
+use crate::model::{Annotation, Counts, Cursor, Filter, Kind, Page};
 use crate::service::Annotations;
 
-/// Words of a question that are looked for.
-const MOST_WORDS: usize = 12;
-
-/// How far a question to Postgres goes.
+/// What a query to Postgres covers.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Reach<'a> {
     pub before: Option<&'a Cursor>,
-    /// Only the viewer's own that changed after this.
+    /// Only the viewer's own notes that changed after this.
     pub own_since: Option<Timestamp>,
-    /// Only these; words were looked for by whoever chose them.
+    /// Only these ids. The caller has already searched for the words.
     pub among: Option<&'a [String]>,
     pub most: usize,
+    pub bytes: Option<usize>,
+    pub preview: Option<usize>,
+}
+
+impl Reach<'_> {
+    /// Covers one page.
+    pub fn of(page: Page<'_>) -> Self {
+        let Page { limit: most, bytes, preview, .. } = page;
+        Self { most, bytes: Some(bytes), preview, ..Self::default() }
+    }
+}
+
+/// What Postgres found.
+#[derive(Default)]
+pub(crate) struct Rows {
+    pub rows: Vec<Annotation>,
+    /// There may be more after this position.
+    pub end: Option<Cursor>,
 }
 
 impl Annotations {
-    /// One note, if this person may see it.
+    /// Returns a note, if this user may see it.
     pub async fn read(
         &self,
         viewer: Option<i64>,
@@ -36,18 +54,18 @@ impl Annotations {
     ) -> Result<Annotation, Refused> {
         let among = [id.as_str().to_owned()];
         let reach = Reach { among: Some(&among), most: 1, ..Reach::default() };
-        let rows = self.find(viewer, &Filter::default(), reach).await?;
-        rows.into_iter().next().ok_or(Refused::NotFound)
+        let found = self.find(viewer, &Filter::default(), reach).await?;
+        found.rows.into_iter().next().ok_or(Refused::NotFound)
     }
 
-    /// How many notes of a page this person may see.
+    /// Returns how many notes of a page this user may see.
     pub async fn counts(&self, viewer: Option<i64>, url: &str) -> Result<Counts, Refused> {
         let sql = "select * from annotations.counts($1, $2)";
         let row = self.row(sql, &[(&viewer, Type::INT8), (&url, Type::TEXT)]).await?;
         Ok(Counts { annotations: row.get(0), page_notes: row.get(1), replies: row.get(2) })
     }
 
-    /// Which of these notes are not there for this person, such as deleted ones.
+    /// Returns the ids among these that this user cannot see, such as those of deleted notes.
     pub(crate) async fn gone(
         &self,
         viewer: Option<i64>,
@@ -66,42 +84,62 @@ impl Annotations {
         viewer: Option<i64>,
         filter: &Filter,
         reach: Reach<'_>,
-    ) -> Result<Vec<Annotation>, Refused> {
-        let words = match reach.among {
+    ) -> Result<Rows, Refused> {
+        let asked = match reach.among {
             Some(_) => None,
-            None => filter.q.as_deref().map(words),
+            None => filter.q.as_deref().and_then(Words::parse),
         };
+        let terms = match asked.as_ref().map(Words::terms) {
+            // The query has words, but none that a note can match.
+            Some(None) => return Ok(Rows::default()),
+            Some(Some(terms)) => Some(terms),
+            None => None,
+        };
+        let words = terms.as_ref().map(|terms| &terms.words);
+        let phrases = terms.as_ref().map(|terms| &terms.phrases);
         let references = filter.references.as_ref().map(AnnotationId::as_str);
         let before_at = reach.before.map(|cursor| cursor.updated_at);
         let before_id = reach.before.map(|cursor| cursor.id.as_str());
         let most = i32::try_from(reach.most).unwrap_or(i32::MAX);
-        let rows = self
-            .rows(
-                include_str!("../queries/find.sql"),
-                &[
-                    (&viewer, Type::INT8),
-                    (&filter.url, Type::TEXT),
-                    (&filter.user, Type::TEXT),
-                    (&filter.group, Type::TEXT),
-                    (&filter.tag, Type::TEXT),
-                    (&filter.kind, Type::TEXT),
-                    (&references, Type::TEXT),
-                    (&words, Type::TEXT_ARRAY),
-                    (&before_at, Type::TIMESTAMPTZ),
-                    (&before_id, Type::TEXT),
-                    (&reach.own_since, Type::TIMESTAMPTZ),
-                    (&reach.among, Type::TEXT_ARRAY),
-                    (&most, Type::INT4),
-                ],
-            )
-            .await?;
-        Ok(rows.iter().filter_map(annotation).collect())
+        let bytes = reach.bytes.and_then(|bytes| i64::try_from(bytes).ok());
+        let preview = reach.preview.and_then(|preview| i32::try_from(preview).ok());
+        let sql = include_str!("../queries/search_notes.sql");
+        let params = [
+            (&viewer as _, Type::INT8),
+            (&filter.url as _, Type::TEXT),
+            (&filter.user as _, Type::TEXT),
+            (&filter.group as _, Type::TEXT),
+            (&filter.tag as _, Type::TEXT),
+            (&filter.kind as _, Type::TEXT),
+            (&references as _, Type::TEXT),
+            (&words as _, Type::TEXT_ARRAY),
+            (&phrases as _, Type::TEXT_ARRAY),
+            (&before_at as _, Type::TIMESTAMPTZ),
+            (&before_id as _, Type::TEXT),
+            (&reach.own_since as _, Type::TIMESTAMPTZ),
+            (&reach.among as _, Type::TEXT_ARRAY),
+            (&most as _, Type::INT4),
+            (&bytes as _, Type::INT8),
+            (&preview as _, Type::INT4),
+        ];
+        let rows = match terms {
+            Some(_) => self.word_rows(sql, &params).await?,
+            None => self.rows(sql, &params).await?,
+        };
+        let mut found = Rows::default();
+        for row in &rows {
+            match row.get::<_, bool>("is_end") {
+                true => found.end = place(row),
+                false => found.rows.extend(annotation(row)),
+            }
+        }
+        Ok(found)
     }
 }
 
-/// The words of a question, a few at most.
-pub(crate) fn words(q: &str) -> Vec<String> {
-    q.split_whitespace().take(MOST_WORDS).map(str::to_owned).collect()
+fn place(row: &Row) -> Option<Cursor> {
+    let id: Option<&str> = row.get("id");
+    Some(Cursor { updated_at: row.get("updated_at"), id: id?.parse().ok()?, alone: false })
 }
 
 fn annotation(row: &Row) -> Option<Annotation> {
@@ -114,6 +152,7 @@ fn annotation(row: &Row) -> Option<Annotation> {
         quote: row.get("quote"),
         selectors: row.get("selectors"),
         text: row.get("text"),
+        cut: row.get("is_cut"),
         tags: row.get("tags"),
         created_at: row.get("created_at"),
         updated_at: row.get("updated_at"),

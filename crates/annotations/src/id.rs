@@ -1,4 +1,4 @@
-//! Ids and tokens: random, and parsed before anything is done with them.
+//! Ids and tokens: random, and parsed before they are used.
 
 use std::fmt;
 use std::str::FromStr;
@@ -45,7 +45,8 @@ impl fmt::Display for AnnotationId {
     }
 }
 
-/// The id of a new group: 12 characters carry 71 bits, which nobody guesses through a rate limit.
+/// Returns the id of a new group: its 12 characters have 71 bits, too many to guess through a rate
+/// limit.
 pub fn random_group() -> String {
     base62(rand::random::<u128>() % BASE.pow(12), 12)
 }
@@ -60,7 +61,7 @@ fn base62(mut number: u128, length: usize) -> String {
     String::from_utf8(digits).unwrap_or_default()
 }
 
-/// What people and programs show to say who they are. Only its hash is kept.
+/// The credential of a user or program. Only its hash is stored.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
@@ -71,7 +72,7 @@ impl Token {
         Self(format!("{}{}", base62(high, LENGTH), base62(low, LENGTH)))
     }
 
-    /// `None`: not the form of a token.
+    /// Returns `None` if the text does not have the form of a token.
     pub fn parse(text: &str) -> Option<Self> {
         let fits = (16..=128).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
         fits.then(|| Self(text.to_owned()))
@@ -81,18 +82,18 @@ impl Token {
         &self.0
     }
 
-    /// What the database keeps.
+    /// Returns what the database stores.
     pub fn hash(&self) -> Vec<u8> {
         Sha256::digest(self.0.as_bytes()).to_vec()
     }
 
-    /// Compared in constant time.
+    /// Compares in constant time.
     pub fn is(&self, other: &Self) -> bool {
         self.hash().ct_eq(&other.hash()).into()
     }
 }
 
-/// A token in a log would be a leak.
+/// Hides the token, which must not reach a log.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(…)")

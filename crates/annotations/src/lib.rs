@@ -1,33 +1,36 @@
-//! Annotations: notes that people make in the margin of a page, and find again by searching.
+//! Annotations: notes that users write in the margin of a page, and find again by searching.
 //!
-//! The service stands on the engine: rows are saved in Postgres, and a mirror keeps the search index
-//! equal to them. It contains no claim, lease, retry or comparison of its own.
+//! The service is built on the engine: Postgres stores the rows, and a mirror keeps the search index
+//! equal to them. It has no claim, lease, retry or comparison of its own.
 //!
 //! In reading order:
 //! - [`Annotations::create`] commits a note and the job that brings it into the index together;
-//! - `find` reads rows for one person, [`Annotations::search`] asks the index first;
-//! - `people` has accounts and groups, `bulk` the work on many notes in pieces, `reindex` asks for it;
-//! - `mirror` declares what the index is to equal; [`index`] has the stores;
-//! - [`http`] and [`pages`] are what clients meet.
+//! - `find` reads rows for one user, [`Annotations::search`] asks the index first;
+//! - `people` has accounts and tokens, `groups` members and invitations, `bulk` operations on many
+//!   notes, `reindex` starts one;
+//! - `mirror` declares what the index must equal; [`index`] has the stores;
+//! - [`http`] and [`pages`] are the interface for clients.
 //!
 //! # What is true
-//! - A note that was answered is committed, with its job. No request waits for the index.
-//! - Nobody sees a note of a group that they are not in: not by search, id, count or conversation.
-//! - An author finds what they just saved, whatever the index knows.
+//! - A save that was acknowledged is committed, with its job. No request waits for the index.
+//! - A user sees no note of a group without being a member: not by search, id, count or conversation.
+//! - Authors find what they just saved, whatever the index has.
 
 #![forbid(unsafe_code)]
 
 pub mod assets;
 mod bulk;
+mod cursor;
 mod database;
 mod error;
 mod find;
+mod groups;
 pub mod http;
 mod id;
 pub mod index;
+mod latency;
 mod mirror;
 mod model;
-mod pace;
 pub mod pages;
 mod people;
 mod reindex;
@@ -43,8 +46,8 @@ pub use http::router;
 pub use id::{AnnotationId, BadId, Token};
 pub use mirror::{Index, NAME as MIRROR, QUEUE, declare, migrate, trigger_sql};
 pub use model::{
-    Annotation, Change, Counts, Cursor, Filter, Found, Group, IndexState, Kind, NewAnnotation,
-    Saved, User, WORLD,
+    Annotation, Change, Counts, Cursor, Filter, Found, Group, IndexState, Invitation, Kind,
+    NewAnnotation, Page, Saved, User, WORLD,
 };
 pub use reindex::{Progress, What};
 pub use save::canonical;

@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use leasehold::Leasehold;
 use leasehold::breaker::Breaker;
 use leasehold::mirror::{DirectWriter, Mirror, Targets};
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 use crate::error::StartError;
 use crate::index::SearchIndex;
+use crate::latency::LatencyEstimate;
 use crate::model::IndexState;
-use crate::pace::Pace;
 use crate::service::Annotations;
 use crate::settings::Settings;
 
@@ -20,20 +20,23 @@ use crate::settings::Settings;
 pub const NAME: &str = "annotations.index";
 /// The queue of its jobs.
 pub const QUEUE: &str = "annotations";
-/// A commit of the index costs the disk a dozen times what a save does: five a second, however many save.
+/// A commit of the index costs the disk a dozen times what a save does: at most five per second, however
+/// many saves there are.
 const DIRECT_EVERY: Duration = Duration::from_millis(200);
 /// Keys that may wait for the direct path.
 const DIRECT: usize = 1024;
-/// Searches leave an index alone that failed so often in a row; one tries again after the pause.
+/// After this many failures in a row searches stop asking the index; after the pause one search probes
+/// it.
 const FAILURES: u32 = 3;
 const LEAVE_ALONE: Duration = Duration::from_secs(5);
-/// How long a look at the mirror's state counts.
+/// How long a result of [`Mirrored::state`] is cached.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// How long the start waits for the index.
 const START_LIMIT: Duration = Duration::from_secs(5);
 
-/// What goes into the index. One statement, one snapshot; a key that it leaves out is gone.
+/// Builds the documents for the index. One statement, one snapshot; a key that it does not return was
+/// deleted.
 const DOCUMENT: &str = include_str!("../queries/document.sql");
 
 /// A store that can be searched and rebuilt.
@@ -42,25 +45,59 @@ pub struct Index {
     search: Arc<dyn SearchIndex>,
     targets: Arc<dyn Targets>,
     writes: Writes,
+    identity: Option<Identity>,
 }
 
-/// Says whether this process may write to the store now.
+/// Which index it is, independent of its place, and where it is now.
+#[derive(Clone, Debug)]
+struct Identity {
+    identity: String,
+    place: String,
+}
+
+/// Returns whether this process may write to the store now.
 type Writes = Arc<dyn Fn() -> bool + Send + Sync>;
 
 impl Index {
     pub fn new<T: SearchIndex + Targets>(store: Arc<T>) -> Self {
-        Self { search: Arc::clone(&store) as _, targets: store, writes: Arc::new(|| true) }
+        let (search, writes) = (Arc::clone(&store) as _, Arc::new(|| true));
+        Self { search, targets: store, writes, identity: None }
     }
 
-    /// For a store that one process writes at a time: says whether it is this one. Until it is, this
-    /// process only asks the store; it must not take index jobs that it could only put off. Once it
-    /// is, it stays so.
+    /// For a store that has one writer at a time: `writes` returns whether this process is the writer.
+    /// Until then this process only searches the store, and must not claim index jobs, which it could
+    /// only defer. Once it is the writer, it stays the writer.
     pub fn written_when(self, writes: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { writes: Arc::new(writes), ..self }
     }
+
+    /// Sets the identity of the index. The database records the first one, and the service does not
+    /// start with another.
+    pub fn known_as(self, identity: String, place: String) -> Self {
+        Self { identity: Some(Identity { identity, place }), ..self }
+    }
+
+    /// Refuses an index that is not the one that the database has recorded.
+    pub(crate) async fn check(&self, session: &tokio_postgres::Client) -> Result<(), StartError> {
+        let Some(Identity { identity, place }) = &self.identity else { return Ok(()) };
+        let sql = "select known_identity, known_place, known_since \
+                   from annotations.index_used($1, $2, $3)";
+        let writes = (self.writes)();
+        let params: [(&(dyn ToSql + Sync), Type); 3] =
+            [(identity, Type::TEXT), (place, Type::TEXT), (&writes, Type::BOOL)];
+        let rows = session.query_typed(sql, &params).await?;
+        match rows.first() {
+            Some(row) if row.get::<_, &str>(0) != identity => Err(StartError::OtherIndex {
+                place: place.clone(),
+                known: row.get(1),
+                since: row.get::<_, Timestamp>(2).strftime("%Y-%m-%d %H:%M UTC").to_string(),
+            }),
+            _ => Ok(()),
+        }
+    }
 }
 
-/// The declaration. Without targets it can be installed, and nothing else.
+/// Returns the declaration. Without targets it can be installed, and nothing else.
 pub fn declare(settings: &Settings) -> Mirror {
     Mirror::new(NAME, "annotations.annotation")
         .key("id")
@@ -75,30 +112,30 @@ pub fn declare(settings: &Settings) -> Mirror {
         .check_every(settings.check_every)
 }
 
-/// The index, with what is needed to ask it and to write to it.
+/// The index, with what searching and writing it needs.
 pub(crate) struct Mirrored {
     pub index: Arc<dyn SearchIndex>,
     pub mirror: Mirror,
     targets: Arc<dyn Targets>,
     writes: Writes,
-    /// Not there while another process writes.
+    /// Empty while another process is the writer.
     direct: OnceLock<DirectWriter>,
     pub breaker: Breaker,
-    pub pace: Pace,
+    pub pace: LatencyEstimate,
     known: Mutex<Option<(Instant, State)>>,
 }
 
-/// What is known of index and table.
+/// What is known about how equal index and table are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct State {
     pub index: IndexState,
-    /// Everything that changed before this moment was seen in the index.
+    /// The index has every change whose timestamp is before this moment.
     pub equal_as_of: Option<Timestamp>,
 }
 
 impl Mirrored {
     pub async fn start(engine: &Leasehold, index: Index, settings: &Settings) -> Self {
-        let Index { search, targets, writes } = index;
+        let Index { search, targets, writes, .. } = index;
         let mirrored = Self {
             index: search,
             mirror: declare(settings).targets(Arc::clone(&targets)),
@@ -106,7 +143,7 @@ impl Mirrored {
             writes,
             direct: OnceLock::new(),
             breaker: Breaker::new(FAILURES, FAILURES, LEAVE_ALONE),
-            pace: Pace::default(),
+            pace: LatencyEstimate::default(),
             known: Mutex::new(None),
         };
         if mirrored.writes() {
@@ -115,14 +152,15 @@ impl Mirrored {
         mirrored
     }
 
-    /// Whether this process writes to the index.
+    /// Returns whether this process writes to the index.
     pub fn writes(&self) -> bool {
         (self.writes)()
     }
 
-    /// This process writes from now on.
+    /// Starts writing from this process.
     pub async fn begin(&self, engine: &Leasehold, settings: &Settings) {
-        // A new index is made now, not by the first search. One that is down is left alone.
+        // Creates a new index now, and not in the first search. An index that is down does not stop the
+        // start.
         match tokio::time::timeout(START_LIMIT, self.targets.current()).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::warn!(%error, "the search index does not answer yet"),
@@ -133,14 +171,14 @@ impl Mirrored {
         }
     }
 
-    /// After a commit; never waits.
+    /// Hands a key to the direct path after a commit; never waits.
     pub fn changed(&self, id: &str) {
         if let Some(direct) = self.direct.get() {
             direct.changed([id]);
         }
     }
 
-    /// What is known, at most a second old. When Postgres does not say, nothing is taken for equal.
+    /// Returns the state, at most a second old. If Postgres cannot tell, nothing counts as equal.
     pub async fn state(&self, annotations: &Annotations) -> State {
         let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((asked, state)) = known
@@ -163,7 +201,7 @@ impl Mirrored {
     }
 }
 
-/// Brings the tables to this release, and the mirror's triggers onto them. Safe to repeat.
+/// Migrates the tables to this release, and installs the mirror's triggers on them. Safe to repeat.
 pub async fn migrate(client: &mut tokio_postgres::Client) -> Result<Vec<i32>, StartError> {
     let applied =
         crate::SCHEMA.up(client).await.map_err(|error| StartError::Settings(error.to_string()))?;
@@ -173,7 +211,7 @@ pub async fn migrate(client: &mut tokio_postgres::Client) -> Result<Vec<i32>, St
     Ok(applied)
 }
 
-/// What [`migrate`] adds to the tables for the mirror, as text.
+/// Returns the SQL that [`migrate`] runs on the tables for the mirror.
 pub fn trigger_sql() -> Result<String, StartError> {
     declare(&Settings::default())
         .install_sql("text")

@@ -1,14 +1,14 @@
-//! What the service speaks of, free of HTTP and of Postgres.
+//! The types of the service, independent of HTTP and Postgres.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::id::AnnotationId;
 
-/// Everybody's group.
+/// The public group.
 pub const WORLD: &str = "__world__";
 
-/// Somebody with an account.
+/// A user with an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     pub id: i64,
@@ -16,14 +16,24 @@ pub struct User {
     pub display_name: String,
 }
 
-/// People who read together.
+/// Users who read together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     pub id: String,
     pub name: String,
     pub open: bool,
-    /// The person who asks made it.
+    /// The viewer owns it.
     pub own: bool,
+}
+
+/// An invitation into a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invitation {
+    pub group: String,
+    pub group_name: String,
+    /// The name of the user who invites.
+    pub by: String,
+    pub at: Timestamp,
 }
 
 /// What a note is about.
@@ -63,6 +73,8 @@ pub struct Annotation {
     pub quote: String,
     pub selectors: Value,
     pub text: String,
+    /// The text is longer: the caller asked only for its beginning.
+    pub cut: bool,
     pub tags: Vec<String>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
@@ -76,12 +88,12 @@ pub struct Annotation {
     pub title: String,
 }
 
-/// A note to be stored.
+/// A new note.
 #[derive(Clone, Debug, Default)]
 pub struct NewAnnotation {
     pub url: String,
     pub title: String,
-    /// `None`: everybody, or the group of what is answered.
+    /// `None`: public, or the group of the note that is answered.
     pub group: Option<String>,
     pub reply_to: Option<AnnotationId>,
     /// Empty: about the whole page.
@@ -92,25 +104,25 @@ pub struct NewAnnotation {
     pub idempotency_key: Option<String>,
 }
 
-/// What is to be different. `None` leaves it as it is.
+/// The changes to a note. `None` leaves a field as it is.
 #[derive(Clone, Debug, Default)]
 pub struct Change {
     pub text: Option<String>,
     pub tags: Option<Vec<String>>,
     pub group: Option<String>,
-    /// Only if it is in one of these versions.
+    /// Change it only in one of these versions.
     pub expected: Option<Vec<i64>>,
 }
 
-/// A note that was stored.
+/// The result of saving a note.
 #[derive(Clone, Debug)]
 pub struct Saved {
     pub annotation: Annotation,
-    /// It was stored before, by a request with the same key.
+    /// An earlier request with the same key stored it.
     pub replayed: bool,
 }
 
-/// What to look for. Filters that are `None` do not count.
+/// What to search for. Filters that are `None` do not apply.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter {
     pub url: Option<String>,
@@ -125,34 +137,39 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Something is looked for, beyond a page and who reads it.
+    /// Returns how many notes the filter matches, by these counts; `None` if they cannot tell.
+    pub fn expected(&self, counts: &Counts) -> Option<i64> {
+        let Counts { annotations, page_notes, replies } = counts;
+        if self.is_narrow() || self.group.is_some() || self.references.is_some() {
+            return None;
+        }
+        Some(match self.kind.and_then(Kind::of) {
+            Some(Kind::Annotation) => *annotations,
+            Some(Kind::PageNote) => *page_notes,
+            Some(Kind::Reply) => *replies,
+            None => annotations + page_notes + replies,
+        })
+    }
+
+    /// Returns whether it searches for something beyond a page and its readers.
     pub fn is_narrow(&self) -> bool {
         self.user.is_some() || self.tag.is_some() || self.q.is_some()
     }
 }
 
-/// A place in the list.
+/// A position in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor {
     pub updated_at: Timestamp,
     pub id: AnnotationId,
+    /// Postgres alone gave the pages before, because the index lacked a note; it gives the following
+    /// ones, too.
+    pub alone: bool,
 }
 
 impl Cursor {
     pub fn of(annotation: &Annotation) -> Self {
-        Self { updated_at: annotation.updated_at, id: annotation.id.clone() }
-    }
-
-    /// As it travels in links: microseconds, a dash, the id.
-    pub fn encode(&self) -> String {
-        format!("{}-{}", self.updated_at.as_microsecond(), self.id)
-    }
-
-    pub fn decode(text: &str) -> Option<Self> {
-        let (at, id) = text.split_once('-')?;
-        let at: i64 = at.parse().ok()?;
-        let updated_at = Timestamp::from_microsecond(at).ok()?;
-        Some(Self { updated_at, id: id.parse().ok()? })
+        Self { updated_at: annotation.updated_at, id: annotation.id.clone(), alone: false }
     }
 }
 
@@ -160,18 +177,43 @@ impl Cursor {
 #[derive(Clone, Debug)]
 pub struct Found {
     pub rows: Vec<Annotation>,
-    /// Where to go on; `None`: that was all.
+    /// Where the next page begins; `None`: this is the last one.
     pub next: Option<Cursor>,
     pub index: IndexState,
+    /// The breaker is open, because the index failed several times in a row. An index that was late once
+    /// is `down` for that response, and not away.
+    pub away: bool,
+    /// Postgres alone gives the following pages, too: see [`Cursor::alone`].
+    pub alone: bool,
 }
 
-/// How the index was while a search was answered, the best first.
+impl Found {
+    /// Returns the cursor after a note that was found.
+    pub fn after(&self, annotation: &Annotation) -> Cursor {
+        Cursor { alone: self.alone, ..Cursor::of(annotation) }
+    }
+}
+
+/// How much of a search to return.
+#[derive(Clone, Copy, Debug)]
+pub struct Page<'a> {
+    /// `next` of the previous response.
+    pub cursor: Option<&'a Cursor>,
+    /// 1 to [`crate::search::LARGEST_PAGE`].
+    pub limit: usize,
+    /// About how many bytes the notes of a response may have. It has at least one note.
+    pub bytes: usize,
+    /// Characters of a note's text; `None`: all of it.
+    pub preview: Option<usize>,
+}
+
+/// The state of the index during a search, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IndexState {
     Ok,
-    /// It answers, and lacks something.
+    /// It answers, but lacks a note.
     Behind,
-    /// It does not answer; Postgres did.
+    /// It does not answer; Postgres answered alone.
     Down,
 }
 
@@ -185,27 +227,10 @@ impl IndexState {
     }
 }
 
-/// How many notes of a page somebody may see.
+/// How many notes of a page a user may see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub annotations: i64,
     pub page_notes: i64,
     pub replies: i64,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cursors_come_back_as_they_went_and_others_do_not() {
-        let cursor = Cursor {
-            updated_at: Timestamp::from_microsecond(1_700_000_000_123_456).unwrap_or_default(),
-            id: AnnotationId::random(),
-        };
-        assert_eq!(Cursor::decode(&cursor.encode()), Some(cursor));
-        for bad in ["", "-", "1", "x-y", "9223372036854775807-0000000000000000000000", "1-../.."] {
-            assert_eq!(Cursor::decode(bad), None, "{bad}");
-        }
-    }
 }

@@ -1,7 +1,7 @@
-//! Re-indexing on request: of a person, a group, a page, a time, some notes, or everything.
+//! Re-indexing on request: of a user, a group, a page, a time range, some notes, or everything.
 //!
-//! A re-index changes no row. It asks for a comparison of each note with the index, behind the live
-//! saves; `force` writes what is equal, too.
+//! A re-index changes no row. It asks for a comparison of each note with the index, at a lower priority
+//! than live saves; `force` also writes notes that are equal.
 
 use std::ops::RangeInclusive;
 
@@ -14,18 +14,19 @@ use crate::id::AnnotationId;
 use crate::save::canonical;
 use crate::service::Annotations;
 
-/// Notes that one request may name.
+/// The most notes that one request may name.
 pub const MOST_IDS: usize = 1000;
-/// Live saves have 1; from 1,000,000 on are jobs that were put off because the index lacked their note.
+/// Live saves have 1; jobs that were deferred because the index lacked their note have 1,000,000 and
+/// more.
 const PRIORITIES: RangeInclusive<i32> = 2..=999_999;
 
-/// What is to be compared.
+/// What to compare.
 #[derive(Clone, Debug)]
 pub enum What {
     User(String),
     Group(String),
     Document(String),
-    /// Changed in this time; the end does not belong to it.
+    /// Changed in this time range; `until` is excluded.
     Time {
         since: Option<Timestamp>,
         until: Option<Timestamp>,
@@ -35,7 +36,7 @@ pub enum What {
 }
 
 impl What {
-    /// Where its jobs come from, for people and for measurement.
+    /// Returns the tag of its jobs, for operators and metrics.
     pub fn tag(&self) -> &'static str {
         match self {
             Self::User(_) => "reindex_user",
@@ -47,7 +48,7 @@ impl What {
         }
     }
 
-    /// One person, group or page goes before everything.
+    /// Returns the default priority: a single user, group or page comes first.
     pub fn usual_priority(&self) -> i32 {
         match self {
             Self::User(_) | Self::Group(_) | Self::Document(_) => 100,
@@ -56,36 +57,36 @@ impl What {
     }
 }
 
-/// How far a piece of work has come.
+/// The progress of a bulk operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     pub id: i64,
     pub tag: String,
-    /// Notes that are meant. Unknown before the first piece, and where there are a million or more.
+    /// Notes that it covers. Unknown before the first step, and from a million on.
     pub total: Option<i64>,
-    /// Notes that were asked for.
+    /// Notes that its steps have handled so far.
     pub rows: i64,
-    /// Of these, how many wait.
+    /// Their jobs that are not completed.
     pub waiting: i64,
-    /// All were asked for.
+    /// All notes were handled.
     pub finished: bool,
     pub cancelled: bool,
 }
 
 impl Progress {
-    /// Nothing more comes of it.
+    /// Returns whether nothing is left to do.
     pub fn is_over(&self) -> bool {
         self.cancelled || (self.finished && self.waiting == 0)
     }
 
-    /// Notes that are done, jobs and all.
+    /// Returns the number of notes whose jobs are completed, too.
     pub fn done(&self) -> i64 {
         (self.rows - self.waiting).max(0)
     }
 }
 
 impl Annotations {
-    /// How many notes are meant.
+    /// Returns the number of notes that a re-index would cover.
     pub async fn count_reindex(&self, what: &What) -> Result<i64, Refused> {
         let filter = self.filter(what).await?;
         let sql = "select count(*) from annotations.meant($1)";
@@ -117,7 +118,6 @@ impl Annotations {
                 ],
             )
             .await?;
-        self.wake().await;
         Ok(row.get(0))
     }
 
@@ -136,7 +136,7 @@ impl Annotations {
         })
     }
 
-    /// Stops it; what is over stays as it is. The number is that of jobs that were removed.
+    /// Stops a re-index; one that is over stays as it is. Returns the number of jobs that were removed.
     pub async fn cancel_bulk(&self, id: i64) -> Result<i64, Refused> {
         let row = self.slow_row("select annotations.cancel_bulk($1)", &[(&id, Type::INT8)]).await?;
         match row.get::<_, Option<i64>>(0) {
@@ -148,7 +148,8 @@ impl Annotations {
         }
     }
 
-    /// What the statement looks for. Names become numbers once: a rename in between changes nothing.
+    /// Returns the filter for the SQL function. It resolves names to ids once, so that a later rename
+    /// changes nothing.
     async fn filter(&self, what: &What) -> Result<Value, Refused> {
         Ok(match what {
             What::User(name) => json!({ "user_id": self.user(name).await?.id }),

@@ -1,9 +1,10 @@
 //! Saving: a note and the job that brings it into the index, in one commit.
 //!
 //! # What is true
-//! - What was answered is committed, with its job. Nothing here waits for the index: the direct
-//!   write is handed over and never waited for.
-//! - What is not visible to somebody cannot be changed, answered or told apart from what is not there.
+//! - A save that was acknowledged is committed, with its job. Nothing here waits for the index: the
+//!   direct write runs in the background.
+//! - A user can neither change nor answer a note that is not visible, nor distinguish it from one that
+//!   does not exist.
 
 use sha2::{Digest, Sha256};
 use tokio_postgres::types::Type;
@@ -18,7 +19,7 @@ pub const LONGEST_TEXT: usize = 65_536;
 /// The longest quote, in bytes.
 pub const LONGEST_QUOTE: usize = 16_384;
 pub const MOST_TAGS: usize = 20;
-/// Characters of a tag.
+/// The longest tag, in characters.
 pub const LONGEST_TAG: usize = 64;
 pub(crate) const NEEDS_TEXT: &str = "a note without a passage needs a text";
 const LONGEST_URL: usize = 2000;
@@ -47,7 +48,7 @@ impl Annotations {
         };
         let id = AnnotationId::random();
         check_group(new.group.as_deref())?;
-        // A reply without one is where its parent is.
+        // Without a group, a reply is in its parent's group.
         let group = new.group.as_deref().or((kind != Kind::Reply).then_some(WORLD));
         let parent = new.reply_to.as_ref().map(AnnotationId::as_str);
         let row = self
@@ -91,7 +92,7 @@ impl Annotations {
             change.text.as_deref().unwrap_or_default(),
             change.tags.as_deref().unwrap_or_default(),
         )?;
-        // Nothing but spaces is nothing; what may be empty Postgres knows.
+        // A text of only spaces is empty; the SQL function decides whether it may be.
         let text =
             change.text.map(|text| if text.trim().is_empty() { String::new() } else { text });
         self.rows(
@@ -114,7 +115,7 @@ impl Annotations {
         self.delete_if(author, id, None).await
     }
 
-    /// Only if it is in one of these versions; `None`: in any.
+    /// Deletes the note only in one of these versions; `None`: in any.
     pub async fn delete_if(
         &self,
         author: &User,
@@ -130,7 +131,8 @@ impl Annotations {
         Ok(())
     }
 
-    /// After the commit: the index may have it at once. Dropped under pressure; the job remains.
+    /// Tells the direct path after a commit, so that the index has it at once. Dropped under pressure;
+    /// the job remains.
     fn changed(&self, id: &AnnotationId) {
         if let Some(mirrored) = &self.0.mirrored {
             mirrored.changed(id.as_str());
@@ -138,7 +140,7 @@ impl Annotations {
     }
 }
 
-/// No group has such a name, and Postgres takes no such text.
+/// Refuses NUL: no group has it in its id, and Postgres does not take it in a text.
 fn check_group(group: Option<&str>) -> Result<(), Refused> {
     match group {
         Some(group) if group.contains('\0') => Err(Refused::NoSuchGroup),
@@ -173,7 +175,7 @@ fn check_quote(new: &NewAnnotation) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The one way to write an address: scheme and host in lower case, no fragment.
+/// Returns the canonical form of an address: scheme and host in lower case, no fragment, no password.
 pub fn canonical(text: &str) -> Result<String, Refused> {
     let bad = || {
         Refused::malformed(format!(
@@ -188,7 +190,7 @@ pub fn canonical(text: &str) -> Result<String, Refused> {
         return Err(bad());
     }
     url.set_fragment(None);
-    // Nobody's password belongs into a search index.
+    // A password does not belong in a search index.
     if url.set_username("").is_err() || url.set_password(None).is_err() {
         return Err(bad());
     }
@@ -196,7 +198,7 @@ pub fn canonical(text: &str) -> Result<String, Refused> {
     if text.len() > LONGEST_URL { Err(bad()) } else { Ok(text) }
 }
 
-/// Keys of different people never meet.
+/// The hash covers the author, so that keys of different users never collide.
 fn key_hash(author: i64, key: &str) -> Result<Vec<u8>, Refused> {
     let fits = (1..=200).contains(&key.len()) && key.bytes().all(|b| (b' '..=b'~').contains(&b));
     if !fits {

@@ -1,22 +1,26 @@
-//! Searching: the index says which notes match, Postgres says what they are and who may see them.
+//! Searching: the index returns which notes match; Postgres returns their content, and decides who may
+//! see them.
 //!
 //! # What is true
-//! - Nothing is shown that Postgres does not show to this person at this moment: an index that is
-//!   old, restored or wrong can hide something for a while, and can never leak.
-//! - What somebody just saved is among what they find, whatever the index knows: their own rows that
-//!   changed since index and table were last seen equal come from Postgres.
-//! - A person is found by their present name from the commit of a rename on: until the index is known
-//!   to have followed, it is asked for their former names as well, which are nobody else's.
-//! - A search does not wait for an index that is much slower than usual, and does not ask while the
-//!   breaker is open. Then Postgres answers alone. Once somebody has waited in vain, the index must be
-//!   quicker than Postgres, until it has answered again: an outage costs a few people their patience,
-//!   not everybody.
+//! - A search shows only notes that Postgres shows to this user at this moment: an index that is old,
+//!   restored or wrong can hide a note for a while, and can never leak one.
+//! - Users find what they just saved, whatever the index has: their own rows that changed since index
+//!   and table were last seen equal come from Postgres.
+//! - A user is found by the new name from the commit of a rename on: until the index is known to have
+//!   followed, searches also ask it for the former names, which no other user can have.
+//! - A search does not wait for an index that is much slower than usual, and does not ask it while the
+//!   breaker is open. Then Postgres answers alone. After a search has timed out on the index, the index
+//!   must be quicker than Postgres until it has answered again: an outage delays a few searches, not
+//!   all.
 //!
 //! # What can go wrong
-//! - The index lacks what others saved lately: `behind`. They see it as soon as the index has it.
-//! - Somebody takes more than twenty names before the index has followed, or it has not followed a week
-//!   after the work of a rename: what it has under the oldest of these names is not found by the new one.
-//! - The index is down: words are looked for in the newest 20,000 notes of the filter only.
+//! - The index lacks notes that other users saved lately: `behind`. Searches find these notes as soon as
+//!   the index has them.
+//! - A user is renamed more than twenty times before the index has followed, or the index has not
+//!   followed a week after the rename's bulk operation: the new name does not find notes that the index
+//!   has under the oldest of these names.
+//! - The index is down: Postgres searches for words in the newest 20,000 notes of the filter, or 16 MiB
+//!   of them. The response then has a next page, which searches further.
 
 use std::time::Instant;
 
@@ -25,15 +29,20 @@ use jiff::Timestamp;
 use tokio_postgres::types::Type;
 
 use crate::error::Refused;
-use crate::find::Reach;
+use crate::find::{Reach, Rows};
 use crate::id::AnnotationId;
 use crate::index::{self, Hits, Query};
 use crate::mirror::{self, Mirrored};
-use crate::model::{Annotation, Cursor, Filter, Found, IndexState};
+use crate::model::{Annotation, Counts, Cursor, Filter, Found, IndexState, Page};
 use crate::service::Annotations;
 
-/// The most that one answer has.
+/// The most notes of one response.
 pub const LARGEST_PAGE: usize = 200;
+/// The most bytes of the notes of one response.
+pub const LARGEST_ANSWER: usize = 2 * 1024 * 1024;
+/// How often one response asks the index. The index may be full of notes that Postgres does not show,
+/// such as those of a deleted account, and an empty response with a next page is useless.
+const MOST_ROUNDS: usize = 4;
 
 impl Annotations {
     pub async fn search(
@@ -43,20 +52,72 @@ impl Annotations {
         cursor: Option<&Cursor>,
         limit: usize,
     ) -> Result<Found, Refused> {
-        let limit = limit.clamp(1, LARGEST_PAGE);
+        let page = Page { cursor, limit, bytes: LARGEST_ANSWER, preview: None };
+        self.search_page(viewer, filter, page).await
+    }
+
+    /// Like `search_page`, for notes that Postgres has counted. An index that returns fewer and no next
+    /// page is behind; so is one that returns only notes that Postgres does not show. Postgres answers
+    /// then.
+    pub async fn search_counted(
+        &self,
+        viewer: Option<i64>,
+        filter: &Filter,
+        page: Page<'_>,
+        counts: Option<&Counts>,
+    ) -> Result<Found, Refused> {
+        let found = self.search_page(viewer, filter, page).await?;
+        let expected = counts.and_then(|counts| filter.expected(counts)).unwrap_or(0);
+        let lacks = i64::try_from(found.rows.len()).is_ok_and(|rows| rows < expected)
+            && (found.next.is_none() || found.rows.is_empty());
+        match lacks && page.cursor.is_none() && found.index != IndexState::Down {
+            true => self.search_alone(viewer, filter, page, IndexState::Behind).await,
+            false => Ok(found),
+        }
+    }
+
+    /// Returns one page of a search.
+    pub async fn search_page(
+        &self,
+        viewer: Option<i64>,
+        filter: &Filter,
+        page: Page<'_>,
+    ) -> Result<Found, Refused> {
+        let limit = page.limit.clamp(1, LARGEST_PAGE);
+        if page.cursor.is_some_and(|cursor| cursor.alone) {
+            let page = Page { limit, ..page };
+            return self.search_alone(viewer, filter, page, IndexState::Behind).await;
+        }
+        let mut found = self.search_once(viewer, filter, Page { limit, ..page }).await?;
+        for _ in 1..MOST_ROUNDS {
+            // Postgres alone has already read as much as one response may cost.
+            let goes_on = found.rows.is_empty() && found.index != IndexState::Down;
+            let Some(next) = found.next.take_if(|_| goes_on) else { break };
+            let page = Page { cursor: Some(&next), limit, ..page };
+            found = self.search_once(viewer, filter, page).await?;
+        }
+        Ok(found)
+    }
+
+    async fn search_once(
+        &self,
+        viewer: Option<i64>,
+        filter: &Filter,
+        page: Page<'_>,
+    ) -> Result<Found, Refused> {
         let Some(mirrored) = &self.0.mirrored else {
-            return self.search_alone(viewer, filter, cursor, limit, IndexState::Down).await;
+            return self.search_alone(viewer, filter, page, IndexState::Down).await;
         };
         let scope = self.scope(viewer, filter).await?;
         let settings = self.settings();
-        let patience = mirrored.pace.patience(settings.index_patience, settings.index_limit);
-        // On its own: whether the index answers at all is of interest when nobody waits any more.
-        let (this, queries) = (self.clone(), questions(filter, scope, cursor, limit));
+        let wait = mirrored.pace.wait(settings.index_timeout, settings.index_limit);
+        // In its own task: whether the index answers matters even after this search has stopped waiting.
+        let (this, queries) = (self.clone(), questions(filter, scope, page));
         let trusted = mirrored.breaker.is_trusted();
         let asking = tokio::spawn(async move { this.ask(&queries).await });
-        let alone = || self.search_alone(viewer, filter, cursor, limit, IndexState::Down);
+        let alone = || self.search_alone(viewer, filter, page, IndexState::Down);
         let hits = if trusted {
-            match tokio::time::timeout(patience, asking).await {
+            match tokio::time::timeout(wait, asking).await {
                 Ok(answer) => answer.ok().flatten(),
                 Err(_) => {
                     mirrored.breaker.doubt();
@@ -71,29 +132,30 @@ impl Annotations {
             }
         };
         match hits {
-            Some(hits) => self.shown(mirrored, viewer, filter, cursor, limit, hits).await,
+            Some(hits) => self.shown(mirrored, viewer, filter, page, hits).await,
             None => alone().await,
         }
     }
 
-    /// By Postgres alone.
+    /// Searches in Postgres alone.
     async fn search_alone(
         &self,
         viewer: Option<i64>,
         filter: &Filter,
-        cursor: Option<&Cursor>,
-        limit: usize,
+        page: Page<'_>,
         index: IndexState,
     ) -> Result<Found, Refused> {
-        let reach = Reach { before: cursor, most: limit + 1, ..Reach::default() };
-        let mut rows = self.find(viewer, filter, reach).await?;
-        let more = rows.len() > limit;
-        rows.truncate(limit);
-        let next = rows.last().filter(|_| more).map(Cursor::of);
-        Ok(Found { rows, next, index })
+        let reach = Reach { before: page.cursor, ..Reach::of(page) };
+        let Rows { rows, end } = self.find(viewer, filter, reach).await?;
+        let away = self.0.mirrored.as_ref().is_some_and(|mirrored| mirrored.breaker.is_open());
+        // An index that does not answer now may answer for the next page. One that lacks a note would
+        // lack it there, too.
+        let alone = index == IndexState::Behind;
+        let next = end.map(|end| Cursor { alone, ..end });
+        Ok(Found { rows, next, index, away, alone })
     }
 
-    /// The index's answer to one question or several; `None`: it has none, in time.
+    /// Asks the index one or several queries; `None`: it failed, was late, or the breaker is open.
     async fn ask(&self, queries: &[Query]) -> Option<Hits> {
         let mirrored = self.0.mirrored.as_ref()?;
         let started = Instant::now();
@@ -117,39 +179,39 @@ impl Annotations {
         hits
     }
 
-    /// What the index found, as Postgres shows it, with the viewer's own fresh rows.
+    /// Returns what Postgres shows of the index's hits, with the viewer's own recent rows.
     async fn shown(
         &self,
         mirrored: &Mirrored,
         viewer: Option<i64>,
         filter: &Filter,
-        cursor: Option<&Cursor>,
-        limit: usize,
+        page: Page<'_>,
         hits: Hits,
     ) -> Result<Found, Refused> {
         let state = mirrored.state(self).await;
         let next = hits.next.as_ref().and_then(place);
         let among: Vec<String> = hits.hits.into_iter().map(|hit| hit.id).collect();
-        let mut rows = match among.is_empty() {
-            true => Vec::new(),
+        let found = match among.is_empty() {
+            true => Rows::default(),
             false => {
-                let reach = Reach { among: Some(&among), most: limit, ..Reach::default() };
+                let reach = Reach { among: Some(&among), ..Reach::of(page) };
                 self.find(viewer, filter, reach).await?
             }
         };
-        if viewer.is_some() {
-            let since = state.equal_as_of.unwrap_or(Timestamp::UNIX_EPOCH);
-            // One more than fits: else nobody would know that there is a next page.
-            let most = limit + 1;
-            let reach = Reach { before: cursor, own_since: Some(since), most, ..Reach::default() };
-            let own = self.find(viewer, filter, reach).await?;
-            rows = merged(rows, own, next.as_ref());
-        }
-        let (rows, next) = cut(rows, next, limit);
-        Ok(Found { rows, next, index: state.index })
+        let own = match viewer {
+            Some(_) => {
+                let since = state.equal_as_of.unwrap_or(Timestamp::UNIX_EPOCH);
+                let reach =
+                    Reach { before: page.cursor, own_since: Some(since), ..Reach::of(page) };
+                self.find(viewer, filter, reach).await?
+            }
+            None => Rows::default(),
+        };
+        let (rows, next) = merged(found, own, next, page.limit);
+        Ok(Found { rows, next, index: state.index, away: false, alone: false })
     }
 
-    /// Where a question may look, and under which names.
+    /// Returns the groups to search in, and the former names of the user in the filter.
     async fn scope(&self, viewer: Option<i64>, filter: &Filter) -> Result<Scope, Refused> {
         let params = [
             (&viewer as _, Type::INT8),
@@ -167,12 +229,12 @@ impl Annotations {
 
 struct Scope {
     groups: Vec<String>,
-    /// Of the person who is looked for: those that the index may still have their notes under.
+    /// Names under which the index may still have notes of the user in the filter.
     former_names: Vec<String>,
 }
 
-/// One question for each name.
-fn questions(filter: &Filter, scope: Scope, cursor: Option<&Cursor>, limit: usize) -> Vec<Query> {
+/// Returns one query per name.
+fn questions(filter: &Filter, scope: Scope, page: Page<'_>) -> Vec<Query> {
     let former = scope.former_names.into_iter().map(Some);
     std::iter::once(filter.user.clone())
         .chain(former)
@@ -184,8 +246,8 @@ fn questions(filter: &Filter, scope: Scope, cursor: Option<&Cursor>, limit: usiz
             kind: filter.kind.map(str::to_owned),
             reference: filter.references.as_ref().map(|id| id.as_str().to_owned()),
             words: filter.q.clone(),
-            limit,
-            after: cursor.map(|cursor| index::Cursor {
+            limit: page.limit,
+            after: page.cursor.map(|cursor| index::Cursor {
                 updated: cursor.updated_at.as_microsecond(),
                 id: cursor.id.as_str().to_owned(),
             }),
@@ -195,43 +257,43 @@ fn questions(filter: &Filter, scope: Scope, cursor: Option<&Cursor>, limit: usiz
 
 fn place(cursor: &index::Cursor) -> Option<Cursor> {
     let id: AnnotationId = cursor.id.parse().ok()?;
-    Some(Cursor { updated_at: Timestamp::from_microsecond(cursor.updated).ok()?, id })
+    let updated_at = Timestamp::from_microsecond(cursor.updated).ok()?;
+    Some(Cursor { updated_at, id, alone: false })
 }
 
 fn key(row: &Annotation) -> (Timestamp, &str) {
     (row.updated_at, row.id.as_str())
 }
 
-/// Puts own rows among the found ones, newest first and each once. What lies behind the end of a
-/// full page belongs to the next one.
+/// Merges own rows into the found ones, newest first and without duplicates: at most `limit`. After the
+/// newest position where one of the lists ends, rows of that list may be missing: everything after it
+/// belongs to the next page.
 fn merged(
-    mut rows: Vec<Annotation>,
-    own: Vec<Annotation>,
-    end: Option<&Cursor>,
-) -> Vec<Annotation> {
-    let on_page =
-        |row: &Annotation| end.is_none_or(|end| key(row) >= (end.updated_at, end.id.as_str()));
-    for row in own {
-        if on_page(&row) && !rows.iter().any(|known| known.id == row.id) {
-            rows.push(row);
-        }
-    }
-    rows.sort_by(|one, other| key(other).cmp(&key(one)));
-    rows
-}
-
-/// A page of at most `limit` rows; what does not fit comes with the next one.
-fn cut(
-    mut rows: Vec<Annotation>,
+    found: Rows,
+    own: Rows,
     next: Option<Cursor>,
     limit: usize,
 ) -> (Vec<Annotation>, Option<Cursor>) {
+    let ends = [next, found.end, own.end].into_iter().flatten();
+    let end = ends.max_by(|one, other| {
+        (one.updated_at, one.id.as_str()).cmp(&(other.updated_at, other.id.as_str()))
+    });
+    let mut rows = found.rows;
+    for row in own.rows {
+        if !rows.iter().any(|known| known.id == row.id) {
+            rows.push(row);
+        }
+    }
+    if let Some(end) = &end {
+        rows.retain(|row| key(row) >= (end.updated_at, end.id.as_str()));
+    }
+    rows.sort_by(|one, other| key(other).cmp(&key(one)));
     if rows.len() <= limit {
-        return (rows, next);
+        return (rows, end);
     }
     rows.truncate(limit);
-    let next = rows.last().map(Cursor::of);
-    (rows, next)
+    let end = rows.last().map(Cursor::of);
+    (rows, end)
 }
 
 #[cfg(test)]
@@ -248,6 +310,7 @@ mod tests {
             quote: String::new(),
             selectors: serde_json::Value::Null,
             text: String::new(),
+            cut: false,
             tags: Vec::new(),
             created_at: Timestamp::UNIX_EPOCH,
             updated_at: Timestamp::from_microsecond(at).expect("a time"),
@@ -266,24 +329,40 @@ mod tests {
         rows.iter().map(|row| row.updated_at.as_microsecond()).collect()
     }
 
+    fn list(rows: &[(u8, i64)], end: Option<(u8, i64)>) -> Rows {
+        let rows = rows.iter().map(|(id, at)| row(*id, *at)).collect();
+        Rows { rows, end: end.map(|(id, at)| Cursor::of(&row(id, at))) }
+    }
+
     #[test]
     fn own_rows_stand_where_they_belong_and_once() {
-        let found = vec![row(1, 50), row(2, 30)];
-        let rows = merged(found, vec![row(3, 60), row(1, 50), row(4, 40)], None);
-        assert_eq!(ids(&rows), [60, 50, 40, 30]);
+        let own = list(&[(3, 60), (1, 50), (4, 40)], None);
+        let (rows, next) = merged(list(&[(1, 50), (2, 30)], None), own, None, 10);
+        assert_eq!((ids(&rows), next), (vec![60, 50, 40, 30], None));
     }
 
     #[test]
     fn own_rows_behind_a_full_page_wait_for_the_next_one() {
         let end = Cursor::of(&row(2, 30));
-        let rows = merged(vec![row(1, 50), row(2, 30)], vec![row(3, 20)], Some(&end));
-        assert_eq!(ids(&rows), [50, 30]);
+        let found = list(&[(1, 50), (2, 30)], None);
+        let (rows, next) = merged(found, list(&[(3, 20)], None), Some(end.clone()), 10);
+        assert_eq!((ids(&rows), next), (vec![50, 30], Some(end)));
+    }
+
+    #[test]
+    fn f19_a_list_that_ends_early_ends_the_page() {
+        let found = list(&[(1, 50), (2, 30)], None);
+        let (rows, next) = merged(found, list(&[(3, 60), (4, 40)], Some((4, 40))), None, 10);
+        assert_eq!((ids(&rows), next), (vec![60, 50, 40], Some(Cursor::of(&row(4, 40)))));
+        let found = list(&[(1, 50)], Some((1, 50)));
+        let (rows, next) = merged(found, list(&[(3, 20)], None), None, 10);
+        assert_eq!((ids(&rows), next), (vec![50], Some(Cursor::of(&row(1, 50)))));
     }
 
     #[test]
     fn what_is_cut_off_comes_with_the_next_page() {
-        let (rows, next) = cut(vec![row(1, 50), row(2, 40), row(3, 30)], None, 2);
-        assert_eq!(ids(&rows), [50, 40]);
-        assert_eq!(next, Some(Cursor::of(&row(2, 40))));
+        let found = list(&[(1, 50), (2, 40), (3, 30)], None);
+        let (rows, next) = merged(found, Rows::default(), None, 2);
+        assert_eq!((ids(&rows), next), (vec![50, 40], Some(Cursor::of(&row(2, 40)))));
     }
 }

@@ -1,4 +1,4 @@
-//! The handle that HTTP, workers and people hang on.
+//! The handle that HTTP, workers and commands share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,17 +6,21 @@ use std::time::Duration;
 use leasehold::Leasehold;
 use leasehold::link::Param;
 use tokio_postgres::Row;
+use tokio_postgres::types::Type;
 
-use crate::database::{CALL_LIMIT, SCHEMA, Sessions};
+use crate::cursor::Seal;
+use crate::database::{Apart, CALL_LIMIT, SCHEMA, Sessions};
 use crate::error::{Refused, StartError};
 use crate::mirror::Mirrored;
 use crate::settings::Settings;
 
 /// Sessions for the statements of requests.
 const SESSIONS: usize = 6;
-/// Sessions for statements that take their time: on those of requests, people would stand behind them.
+/// Sessions for slow statements, so that requests do not queue behind them.
 const SLOW_SESSIONS: usize = 2;
-/// How often a process that only asks the index looks whether it may write.
+/// Sessions for searches by words: all such searches together use no more.
+const WORD_SESSIONS: usize = 2;
+/// How often a process that only searches the index checks whether it may write.
 const TAKE_OVER_EVERY: Duration = Duration::from_secs(1);
 
 /// The annotation service on one database and one index. Cheap to clone.
@@ -28,12 +32,14 @@ pub(crate) struct Inner {
     pub(crate) settings: Settings,
     sessions: Sessions,
     slow: Sessions,
+    by_words: Apart,
+    pub(crate) seal: Seal,
     pub(crate) mirrored: Option<Mirrored>,
 }
 
 impl Annotations {
-    /// Starts the service. The schema must be there: see [`crate::migrate`]. Without an index every
-    /// search is answered by Postgres.
+    /// Starts the service. The schema must exist: see [`crate::migrate`]. Without an index Postgres
+    /// answers every search.
     pub async fn start(
         engine: Leasehold,
         index: Option<crate::Index>,
@@ -42,7 +48,7 @@ impl Annotations {
         Self::start_within(engine, index, settings, CALL_LIMIT).await
     }
 
-    /// The same for somebody who has another patience: `limit` is how long one statement may take.
+    /// Like [`Self::start`], with another time limit for a statement.
     pub async fn start_within(
         engine: Leasehold,
         index: Option<crate::Index>,
@@ -52,20 +58,27 @@ impl Annotations {
         settings.check()?;
         let database = engine.database().clone();
         let session = SCHEMA.session(&database).await?;
-        // Without its triggers a save would make no job, and nobody would notice for a while.
+        // Without its triggers a save would make no job, and the index would silently fall behind.
         let sql = "select count(*) from pg_trigger \
                    where tgrelid = 'annotations.annotation'::regclass and not tgisinternal";
         let rows = session.query_typed(sql, &[]).await?;
         if rows.first().is_none_or(|row| row.get::<_, i64>(0) < 4) {
             return Err(StartError::NotMigrated);
         }
+        let rows = session.query_typed("select cursor_key from annotations.secret", &[]).await?;
+        let seal = Seal::new(rows.first().ok_or(StartError::NotMigrated)?.get(0));
+        if let Some(index) = &index {
+            index.check(&session).await?;
+        }
         let sessions = Sessions::new(&database, SESSIONS, limit);
         let slow = Sessions::new(&database, SLOW_SESSIONS, limit);
+        let by_words = Apart::new(&database, WORD_SESSIONS, limit);
         let mirrored = match index {
             Some(index) => Some(Mirrored::start(&engine, index, &settings).await),
             None => None,
         };
-        Ok(Self(Arc::new(Inner { engine, settings, sessions, slow, mirrored })))
+        let inner = Inner { engine, settings, sessions, slow, by_words, seal, mirrored };
+        Ok(Self(Arc::new(inner)))
     }
 
     pub fn settings(&self) -> &Settings {
@@ -80,13 +93,13 @@ impl Annotations {
         self.0.mirrored.is_some()
     }
 
-    /// Whether this process writes to the index. False where there is none.
+    /// Returns whether this process writes to the index; false without an index.
     pub fn writes_index(&self) -> bool {
         self.0.mirrored.as_ref().is_some_and(Mirrored::writes)
     }
 
-    /// Ready when this process is the one that writes to the index: the one that did has ended, however
-    /// it did. Never where there is no index. Then give [`crate::index_worker`] a worker.
+    /// Completes when this process becomes the writer of the index, because the former writer has ended.
+    /// Never completes without an index. Pass a worker to [`crate::index_worker`] then.
     pub async fn becomes_writer(&self) {
         let Some(mirrored) = &self.0.mirrored else { return std::future::pending().await };
         while !mirrored.writes() {
@@ -95,7 +108,7 @@ impl Annotations {
         mirrored.begin(&self.0.engine, &self.0.settings).await;
     }
 
-    /// True when the database answers; for health checks.
+    /// Returns whether the database answers; for health checks.
     pub async fn is_healthy(&self) -> bool {
         self.rows("select 1", &[]).await.is_ok()
     }
@@ -104,7 +117,7 @@ impl Annotations {
         self.0.sessions.query(sql, params).await
     }
 
-    /// The answer of a statement on many notes.
+    /// Runs a statement on many notes.
     pub(crate) async fn slow_rows(
         &self,
         sql: &str,
@@ -113,13 +126,29 @@ impl Annotations {
         self.0.slow.query(sql, params).await
     }
 
-    /// The same of one that always gives one row.
+    /// Runs a search by words.
+    pub(crate) async fn word_rows(
+        &self,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, Refused> {
+        self.0.by_words.query(sql, params).await
+    }
+
+    /// Forgets the recorded index, so that the next one that is used becomes this database's own,
+    /// whatever it has. Returns the place of the former one.
+    pub async fn forget_index(&self) -> Result<Option<String>, Refused> {
+        let sql = "select annotations.forget_index($1)";
+        Ok(self.row(sql, &[(&crate::mirror::NAME, Type::TEXT)]).await?.get(0))
+    }
+
+    /// Runs a statement on many notes that always returns one row.
     pub(crate) async fn slow_row(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, Refused> {
         let rows = self.slow_rows(sql, params).await?;
         rows.into_iter().next().ok_or(Refused::NotFound)
     }
 
-    /// The answer of a function that always gives one row.
+    /// Runs a statement that always returns one row.
     pub(crate) async fn row(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, Refused> {
         let rows = self.rows(sql, params).await?;
         rows.into_iter().next().ok_or(Refused::NotFound)

@@ -11,47 +11,47 @@ pub struct Settings {
     /// What links begin with, without a slash at the end.
     /// Default: `http://127.0.0.1:8081`.
     pub base_url: String,
-    /// People may make accounts for themselves. Default: off.
+    /// Users may create accounts for themselves. Default: off.
     pub sign_up: bool,
-    /// Pages of these origins, such as `http://127.0.0.1:3000`, may read and write notes from a
-    /// browser. People's log-in counts there when page and service are of the same site. Default: none.
+    /// Pages of these origins, such as `http://127.0.0.1:3000`, may read and write notes from a browser.
+    /// A user's log-in counts there if page and service are of the same site. Default: none.
     pub origins: Vec<String>,
     pub limits: Limits,
-    /// Who shows it may re-index and move groups. Default: nobody.
+    /// Allows its bearer to re-index and move groups. Default: none.
     pub operator_token: Option<Token>,
-    /// How long a search waits for the index before Postgres answers alone. Longer: more answers
-    /// from a slow index. Shorter: fewer people wait for one that is down. Default: 800 ms.
+    /// How long a search waits for the index before Postgres answers alone. Longer: more answers from a
+    /// slow index. Shorter: fewer users wait for one that is down. Default: 800 ms.
     pub index_limit: Duration,
-    /// The least time that a search waits for the index before Postgres answers alone; an index that
-    /// usually takes longer is waited for four times as long as usual. Longer: a slow moment of the
-    /// index does not show. Shorter: an outage does not show.
+    /// The least time that a search waits for the index before Postgres answers alone. A search waits
+    /// four times as long as the index usually takes, if that is longer. Longer: users do not notice a
+    /// slow moment of the index. Shorter: they do not notice an outage.
     ///
     /// Default: 25 ms.
-    pub index_patience: Duration,
-    /// Writes to the index right after the commit, in the process that answered; the job is then
+    pub index_timeout: Duration,
+    /// Writes to the index right after the commit, in the process that handled the save; the job is then
     /// the safety net. Default: on.
     pub direct: bool,
-    /// How long after a save its job looks into the index. Default: 60 s.
+    /// How long after a save its job checks the index. Default: 60 s.
     pub verify_after: Duration,
-    /// Jobs that one pass over the index takes. Default: 2500.
+    /// Jobs that one pass over the index claims. Default: 2500.
     pub batch: usize,
-    /// Pause between two ranges of the comparison of everything. Default: 10 s.
+    /// Pause between two ranges when the check compares everything. Default: 10 s.
     pub check_every: Duration,
 }
 
-/// How much one client may ask for.
+/// How much one client may use.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Saves a second from one address; 0: no limit. Default: 10.
+    /// Saves per second from one address; 0: no limit. Default: 10.
     pub saves_per_second: u32,
     /// Default: 50.
     pub save_burst: u32,
-    /// Searches and reads a second from one address; 0: no limit. Default: 60.
+    /// Searches and reads per second from one address; 0: no limit. Default: 60.
     pub reads_per_second: u32,
     /// Default: 200.
     pub read_burst: u32,
-    /// How many proxies of yours stand in front. Each adds an address to X-Forwarded-For; with 0 the
-    /// header is ignored, because anybody can write it. Default: 0.
+    /// The number of trusted proxies in front of the service. Each adds an address to X-Forwarded-For;
+    /// with 0 the header is ignored, because any client can set it. Default: 0.
     pub trusted_proxies: usize,
 }
 
@@ -64,7 +64,7 @@ impl Default for Settings {
             limits: Limits::default(),
             operator_token: None,
             index_limit: Duration::from_millis(800),
-            index_patience: Duration::from_millis(25),
+            index_timeout: Duration::from_millis(25),
             direct: true,
             verify_after: Duration::from_secs(60),
             batch: 2500,
@@ -86,7 +86,7 @@ impl Default for Limits {
 }
 
 impl Settings {
-    /// Finds out whether the settings fit together, before anything starts.
+    /// Checks that the settings fit together, before anything starts.
     pub fn check(&self) -> Result<(), StartError> {
         let bad = |text: String| Err(StartError::Settings(text));
         if !is_origin(&self.base_url) {

@@ -1,4 +1,4 @@
-//! What people see, seen with a real browser: starts the service and lets `browser/pages.mjs` use it.
+//! The pages in a real browser: starts the service and lets `browser/pages.mjs` use it.
 
 #![allow(
     clippy::unwrap_used,
@@ -35,13 +35,13 @@ use tokio::process::Command;
 
 use self::rig::Rig;
 
-/// For all checks together; each has its own limit in the script.
+/// Time limit of all checks together; each has its own limit in the script.
 const LIMIT: Duration = Duration::from_secs(1200);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn h3_h10_people_annotate_a_text_with_a_real_browser() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
-    // The helpers, and what they need, are those of the paste service's tests.
+    // The helpers and their dependencies are those of the paste service's tests.
     let helpers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pastes/tests/browser");
     assert!(
         helpers.join("node_modules/puppeteer-core").is_dir(),

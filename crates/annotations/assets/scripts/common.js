@@ -41,6 +41,8 @@ const notes = (() => {
     { type: "TextualBody", value: text, purpose: "commenting" },
     ...tags.map((value) => ({ type: "TextualBody", value, purpose: "tagging" })),
   ];
+  // What a note says, without its tags.
+  const textIn = (note) => note.body.find((it) => it.purpose !== "tagging")?.value ?? "";
   const tagsOf = (text) => [...new Set(text.split(",").map((tag) => tag.trim()).filter(Boolean))];
 
   // The theme: as the system has it, light, or dark.
@@ -73,5 +75,5 @@ const notes = (() => {
 
   const reader = one("main.reader");
   const url = reader?.dataset.url;
-  return { one, all, say, ask, bodies, tagsOf, reader, url };
+  return { one, all, say, ask, bodies, textIn, tagsOf, reader, url };
 })();

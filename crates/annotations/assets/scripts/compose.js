@@ -1,7 +1,7 @@
 
 // Writing: a note about a passage or the page, a reply, an edit, a deletion.
 (() => {
-  const { one, all, say, ask, bodies, tagsOf, reader, url, selected, go, refresh, open } = notes;
+  const { one, all, say, ask, bodies, textIn, tagsOf, reader, url, selected, go, refresh, open } = notes;
   if (!reader) return;
   const bar = one("#bar");
   const form = one("#compose");
@@ -103,7 +103,7 @@
     label.textContent = words;
     label.htmlFor = "within-text";
     const area = document.createElement("textarea");
-    Object.assign(area, { id: "within-text", rows: 3, maxLength: 20000, value: text });
+    Object.assign(area, { id: "within-text", rows: 3, maxLength: 65536, value: text });
     small.append(label, area);
     let field = null;
     if (tags !== null) {
@@ -157,10 +157,19 @@
         return (await ask("POST", "/api/annotations", reply, { "Idempotency-Key": own })).key;
       });
     },
-    edit(card) {
+    async edit(card) {
       // What was changed in another window meanwhile is not written over.
       const { note, version } = card.dataset;
-      within(card, "Your note", textOf(card), tagsIn(card), async (text, tags) => {
+      let said = textOf(card);
+      if (card.dataset.cut !== undefined) {
+        // The page has the beginning of it only, and saving that would lose the rest.
+        try {
+          said = textIn(await ask("GET", `/api/annotations/${note}`));
+        } catch (error) {
+          return say(error.message);
+        }
+      }
+      within(card, "Your note", said, tagsIn(card), async (text, tags) => {
         const seen = { "If-Match": `"${version}"` };
         return (await ask("PATCH", `/api/annotations/${note}`, { body: bodies(text, tags) }, seen)).key;
       });

@@ -79,7 +79,7 @@
     try {
       await greet();
       const found = await ask(`/api/search?limit=100&url=${encodeURIComponent(here)}`);
-      opener.textContent = `Notes (${found.rows.length})`;
+      opener.textContent = `Notes (${found.rows.length}${found.next ? "+" : ""})`;
       status.textContent = found.rows.length === 0 ? "No notes on this page." : "";
       list.replaceChildren(
         ...found.rows.map((note) => {

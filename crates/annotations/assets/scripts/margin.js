@@ -1,7 +1,7 @@
 
 // The margin: filters without a new page, and the way between a passage and its note.
 Object.assign(notes, (() => {
-  const { one, all, say, reader, url, markAll } = notes;
+  const { one, all, say, ask, textIn, reader, url, markAll } = notes;
   if (!reader) return { refresh: async () => {} };
   const place = one("#margin");
   let latest = 0;
@@ -66,6 +66,8 @@ Object.assign(notes, (() => {
   // Changes filters in the address, and shows what they leave.
   function go(changes, focus) {
     const query = wanted();
+    // Other notes begin at their beginning.
+    query.delete("cursor");
     for (const [name, value] of Object.entries(changes)) {
       if (value) query.set(name, value);
       else query.delete(name);
@@ -80,6 +82,20 @@ Object.assign(notes, (() => {
     const query = wanted();
     one("#q").value = query.get("q") ?? "";
     one("#group").value = query.get("group") ?? "";
+  }
+
+  // Shows all of a text of which the page has the beginning. Without an answer the link leads there.
+  async function lengthen(link) {
+    const card = link.closest(".card");
+    try {
+      const note = await ask("GET", `/api/annotations/${card.dataset.note}`);
+      one(".said", card).textContent = textIn(note);
+      delete card.dataset.cut;
+      link.closest(".more").remove();
+      card.focus({ preventScroll: true });
+    } catch {
+      location.href = link.href;
+    }
   }
 
   // Brings a note and its passage into view.
@@ -101,11 +117,17 @@ Object.assign(notes, (() => {
 
   place.addEventListener("click", (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
-    const link = event.target.closest("a[data-tab], a[data-add], a[data-drop]");
+    const link = event.target.closest("a[data-tab], a[data-add], a[data-drop], a[data-cursor]");
     if (link) {
       event.preventDefault();
-      const { tab, add, value, drop } = link.dataset;
+      const { tab, add, value, drop, cursor } = link.dataset;
+      if (cursor !== undefined) return void go({ cursor }).then(() => one("#notes").scrollTo(0, 0));
       return void go(tab ? { tab } : add ? { [add]: value } : { [drop]: "" });
+    }
+    const more = event.target.closest("a[data-more]");
+    if (more) {
+      event.preventDefault();
+      return void lengthen(more);
     }
     if (event.target.closest("[data-show]")) {
       const key = event.target.closest("[data-note]").dataset.note;

@@ -1,27 +1,29 @@
-//! Notes over HTTP: made, read, changed, deleted, found.
+//! Notes over HTTP: create, read, change, delete, search.
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use leasehold_http::failures::Failing;
+use leasehold_http::body::keep;
+use leasehold_http::failures::IntoProblem;
 use leasehold_http::headers::{IDEMPOTENCY_KEY, REPLAYED, text};
 use leasehold_http::request::limit;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::errors::Failure;
 use super::precondition::{etag, if_match};
 use super::web::{Answer, Shared, answer, empty, given, id_in, query};
-use super::wire::{AnnotationJson, ChangeAnnotation, CreateAnnotation, SearchAnswer};
+use super::wire::{AnnotationJson, ChangeAnnotation, CountsJson, CreateAnnotation, SearchAnswer};
 use crate::id::AnnotationId;
-use crate::model::{Annotation, Cursor, Filter, Kind};
+use crate::model::{Annotation, Cursor, Filter, Found, Kind, Page};
 use crate::save::{LONGEST_TAG, canonical};
-use crate::search::LARGEST_PAGE;
+use crate::search::{LARGEST_ANSWER, LARGEST_PAGE};
 
-/// Tells how the index was while an answer was made.
+/// The state of the index while the response was made.
 pub const INDEX: HeaderName = HeaderName::from_static("x-index");
 const PAGE: usize = 50;
-/// Characters of what is looked for.
+/// The longest query, in characters.
 const LONGEST_QUESTION: usize = 200;
 
-/// Makes a note.
+/// Creates a note.
 #[utoipa::path(post, path = "/api/annotations", tag = "annotations", operation_id = "createAnnotation",
     request_body = CreateAnnotation,
     params(("Idempotency-Key" = Option<String>, Header, description = "Repeating a request with its key gives the same note, and `Idempotent-Replayed: true`; with other content it is refused.", min_length = 1, max_length = 200, pattern = "^[!-~]([ -~]{0,198}[!-~])?$")),
@@ -31,10 +33,10 @@ pub async fn create(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_save(&request)?;
     let (parts, body) = request.into_parts();
     let author = web.note_author(&parts.headers).await?;
-    let new: CreateAnnotation = web.json(&parts.headers, body).await?;
+    let new: CreateAnnotation = web.json(&parts, body).await?;
     let new = new.draft(idempotency_key(&parts.headers)?)?;
     let viewer = author.id;
-    // What was begun is finished: a client that goes away must not leave the direct write behind.
+    // Runs to the end even if the client disconnects, so that the direct write is not lost.
     let annotations = web.annotations.clone();
     let saved = Failure::undisturbed(async move { annotations.create(&author, new).await }).await?;
     let json = AnnotationJson::of(&web, &saved.annotation, Some(viewer));
@@ -70,14 +72,14 @@ pub async fn read(State(web): State<Shared>, request: Request) -> Answer {
     shown(&web, &row, viewer)
 }
 
-/// A note, with its version.
+/// Returns a note, with its version as `ETag`.
 fn shown(web: &Shared, row: &Annotation, viewer: Option<i64>) -> Answer {
     let mut response = answer(StatusCode::OK, &AnnotationJson::of(web, row, viewer))?;
     response.headers_mut().insert(header::ETAG, etag(row.version));
     Ok(response)
 }
 
-/// Changes a note of one's own.
+/// Changes a note of your own.
 #[utoipa::path(patch, path = "/api/annotations/{key}", tag = "annotations", operation_id = "changeAnnotation",
     params(("key" = String, Path, pattern = "^[0-9A-Za-z]{22}$"),
         ("If-Match" = Option<String>, Header, description = "The ETag that you have seen: if it was changed since, nothing is done.", pattern = "^(\\*|\"[0-9]{1,18}\")$")),
@@ -89,7 +91,7 @@ pub async fn change(State(web): State<Shared>, request: Request) -> Answer {
     let id = id_in(&request, 2)?;
     let (parts, body) = request.into_parts();
     let author = web.note_author(&parts.headers).await?;
-    let change: ChangeAnnotation = web.json(&parts.headers, body).await?;
+    let change: ChangeAnnotation = web.json(&parts, body).await?;
     let change = change.change(if_match(&parts.headers)?)?;
     let viewer = author.id;
     let annotations = web.annotations.clone();
@@ -98,7 +100,7 @@ pub async fn change(State(web): State<Shared>, request: Request) -> Answer {
     shown(&web, &row, Some(viewer))
 }
 
-/// Deletes a note of one's own. Replies stay.
+/// Deletes a note of your own. Replies stay.
 #[utoipa::path(delete, path = "/api/annotations/{key}", tag = "annotations", operation_id = "deleteAnnotation",
     params(("key" = String, Path, pattern = "^[0-9A-Za-z]{22}$"),
         ("If-Match" = Option<String>, Header, description = "The ETag that you have seen: if it was changed since, nothing is done.", pattern = "^(\\*|\"[0-9]{1,18}\")$")),
@@ -115,7 +117,7 @@ pub async fn delete(State(web): State<Shared>, request: Request) -> Answer {
     Ok(empty(StatusCode::NO_CONTENT))
 }
 
-/// Finds notes, the last changed first.
+/// Finds notes, the most recently changed first.
 #[utoipa::path(get, path = "/api/search", tag = "annotations", operation_id = "search",
     params(
         ("url" = Option<String>, Query, description = "Of the page, at most 2000 bytes"),
@@ -126,35 +128,55 @@ pub async fn delete(State(web): State<Shared>, request: Request) -> Answer {
         ("references" = Option<String>, Query, description = "Replies to this note", pattern = "^[0-9A-Za-z]{22}$"),
         ("q" = Option<String>, Query, description = "Words in quote, text and tags", max_length = 200),
         ("limit" = Option<u32>, Query, description = "Default: 50", minimum = 1, maximum = 200),
-        ("cursor" = Option<String>, Query, description = "`next` of the answer before", pattern = "^[0-9]{1,15}-[0-9A-Za-z]{22}$")),
+        ("cursor" = Option<String>, Query, description = "`next` of the answer before", pattern = "^[0-9a-f]{86}$")),
     responses((status = 200, description = "Some notes", body = SearchAnswer, headers(("X-Index" = String, description = "ok, behind or down")))),
     security((), ("token" = [])))]
 pub async fn search(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
     let filter = filter_in(&request)?;
     let limit = limit(&request, PAGE, LARGEST_PAGE).map_err(Failure::malformed)?;
-    let cursor = match given(&request, "cursor") {
-        None => None,
-        Some(text) => Some(
-            Cursor::decode(&text)
-                .ok_or_else(|| Failure::malformed("cursor is `next` of an earlier answer."))?,
-        ),
-    };
+    let cursor = web.cursor(&request)?;
+    let held = web.room(&request).await?;
     let viewer = web.viewer(request.headers()).await?.id();
-    let found = web.annotations.search(viewer, &filter, cursor.as_ref(), limit).await?;
+    // Counts before the search: a note that is saved in between makes the result larger, not smaller
+    // than the count.
     let counts = match (&filter.url, &cursor) {
-        (Some(url), None) => Some(web.annotations.counts(viewer, url).await?.into()),
+        (Some(url), None) => Some(web.annotations.counts(viewer, url).await?),
         _ => None,
     };
-    let rows = found.rows.iter().map(|row| AnnotationJson::of(&web, row, viewer)).collect();
-    let next = found.next.map(|cursor| cursor.encode());
+    let page = Page { cursor: cursor.as_ref(), limit, bytes: LARGEST_ANSWER, preview: None };
+    let found = web.annotations.search_counted(viewer, &filter, page, counts.as_ref()).await?;
+    let (rows, next) = written(&web, &found, viewer)?;
+    let (next, counts) = (next.map(|next| web.sealed(&next)), counts.map(CountsJson::from));
     let index = found.index.as_str();
     let mut response = answer(StatusCode::OK, &SearchAnswer { rows, next, index, counts })?;
     response.headers_mut().insert(INDEX, HeaderValue::from_static(index));
-    Ok(response)
+    Ok(keep(response, held))
 }
 
-/// What a request looks for.
+/// Serializes what was found. JSON may need six bytes for a character, so a note that would make the
+/// response too large is left to the next page.
+fn written(
+    web: &Shared,
+    found: &Found,
+    viewer: Option<i64>,
+) -> Result<(Vec<Box<RawValue>>, Option<Cursor>), Failure> {
+    let (mut rows, mut bytes) = (Vec::new(), 0);
+    let mut last = None;
+    for row in &found.rows {
+        let json = to_raw_value(&AnnotationJson::of(web, row, viewer));
+        let json = json.map_err(|_| Failure::Broken)?;
+        bytes += json.get().len();
+        if bytes > LARGEST_ANSWER && last.is_some() {
+            return Ok((rows, last));
+        }
+        rows.push(json);
+        last = Some(found.after(row));
+    }
+    Ok((rows, found.next.clone()))
+}
+
+/// Returns the filter of a request.
 pub fn filter_in(request: &Request) -> Result<Filter, Failure> {
     let value = |name: &str, most: usize| match query(request, name) {
         Some(text) if text.chars().count() > most || text.contains('\0') => {

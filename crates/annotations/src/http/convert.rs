@@ -1,4 +1,4 @@
-//! Between what travels ([`super::wire`]) and what is kept.
+//! Converts between JSON ([`super::wire`]) and the types of the service.
 
 use serde_json::{Value, json};
 
@@ -108,7 +108,7 @@ impl ChangeAnnotation {
     }
 }
 
-/// The text and the tags of some bodies.
+/// Returns the text and the tags of the bodies.
 fn texts(bodies: Vec<TextualBody>) -> Result<(String, Vec<String>), Failure> {
     let (mut text, mut tags) = (None, Vec::new());
     for body in bodies {
@@ -127,7 +127,7 @@ fn texts(bodies: Vec<TextualBody>) -> Result<(String, Vec<String>), Failure> {
     Ok((text.unwrap_or_default(), tags))
 }
 
-/// What is quoted, and the selectors as they are stored.
+/// Returns the quote, and the selectors as they are stored.
 fn passage(selectors: &[Selector]) -> Result<(String, Vec<Value>), Failure> {
     if selectors.is_empty() {
         return Ok((String::new(), Vec::new()));

@@ -1,7 +1,7 @@
-//! What can go wrong with a request, and its status and words.
+//! What can go wrong with a request, with its status and text.
 //!
-//! Handlers return a [`Failure`]; [`leasehold_http::frame`] writes it in the form that the client
-//! reads.
+//! Handlers return a [`Failure`]; [`leasehold_http::frame`] writes it in the format that the client
+//! accepts.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -11,14 +11,14 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use leasehold_http::body::BodyError;
-use leasehold_http::failures::{self, Failing, Told};
+use leasehold_http::failures::{self, IntoProblem, ProblemDetails};
 use leasehold_http::json::JsonError;
 use leasehold_http::limits::TooMany;
 
 use crate::error::Refused;
 use crate::pages;
 
-/// Why a request was not granted.
+/// Why a request failed.
 #[derive(Debug)]
 pub enum Failure {
     Refused(Refused),
@@ -26,21 +26,23 @@ pub enum Failure {
     Malformed(Cow<'static, str>),
     Body(BodyError),
     NotJson,
-    /// No token, where one is needed.
+    /// A token is needed, and there is none.
     NoToken,
-    /// A token that is nobody's.
+    /// The token belongs to no user.
     UnknownToken,
-    /// A token, but not the right one.
+    /// The token is not the operator's.
     WrongToken,
-    /// People cannot make accounts for themselves here.
+    /// Users cannot create accounts for themselves here.
     NoSignUp,
-    /// Something that another site made the browser send.
+    /// Another site made the browser send it.
     CrossSite,
     TooMany(TooMany),
+    /// Responses in the making use all memory that is allowed, for this address or in all.
+    Busy,
     TimedOut,
     NoRoute,
     WrongMethod,
-    /// A defect of ours; it was logged.
+    /// A defect of the service; it was logged.
     Broken,
 }
 
@@ -86,58 +88,68 @@ impl IntoResponse for Failure {
     }
 }
 
-impl Failing for Failure {
-    fn told(&self) -> Told {
+impl IntoProblem for Failure {
+    fn problem(&self) -> ProblemDetails {
         use StatusCode as S;
         match self {
             Self::Refused(refused) => told_refused(refused),
-            Self::Malformed(text) => Told::new(S::BAD_REQUEST, "malformed", text.clone()),
+            Self::Malformed(text) => ProblemDetails::new(S::BAD_REQUEST, "malformed", text.clone()),
             Self::Body(error) => told_body(error).closing(),
-            Self::NotJson => Told::new(
+            Self::NotJson => ProblemDetails::new(
                 S::UNSUPPORTED_MEDIA_TYPE,
                 "wrong_type",
                 "Send JSON, with Content-Type: application/json.",
             ),
-            Self::NoToken => Told::new(
+            Self::NoToken => ProblemDetails::new(
                 S::UNAUTHORIZED,
                 "no_token",
                 "Log in, or send a token: Authorization: Bearer …",
             ),
-            Self::UnknownToken => Told::new(
+            Self::UnknownToken => ProblemDetails::new(
                 S::UNAUTHORIZED,
                 "unknown_token",
                 "This token is not known, or not any more.",
             ),
             Self::WrongToken => {
-                Told::new(S::FORBIDDEN, "wrong_token", "This token does not allow it.")
+                ProblemDetails::new(S::FORBIDDEN, "wrong_token", "This token does not allow it.")
             }
-            Self::NoSignUp => Told::new(
+            Self::NoSignUp => ProblemDetails::new(
                 S::FORBIDDEN,
                 "no_sign_up",
                 "Accounts are made by whoever runs this service.",
             ),
-            Self::CrossSite => Told::new(
+            Self::CrossSite => ProblemDetails::new(
                 S::FORBIDDEN,
                 "cross_site",
                 "This came from another site and was not done.",
             ),
-            Self::TooMany(too_many) => Told::new(
+            Self::TooMany(too_many) => ProblemDetails::new(
                 S::TOO_MANY_REQUESTS,
                 "too_many",
                 "Too many requests from your address; wait a moment.",
             )
             .retry_after(too_many.retry_after),
-            Self::TimedOut => Told::new(
+            Self::Busy => ProblemDetails::new(
+                S::SERVICE_UNAVAILABLE,
+                "busy",
+                "Too many answers are being made at once; try again in a moment.",
+            )
+            .retry_after(SOON),
+            Self::TimedOut => ProblemDetails::new(
                 S::SERVICE_UNAVAILABLE,
                 "timed_out",
                 "The answer took too long; try again.",
             )
             .retry_after(SOON),
-            Self::NoRoute => Told::new(S::NOT_FOUND, "not_found", "There is nothing here."),
-            Self::WrongMethod => {
-                Told::new(S::METHOD_NOT_ALLOWED, "wrong_method", "This cannot be done here.")
+            Self::NoRoute => {
+                ProblemDetails::new(S::NOT_FOUND, "not_found", "There is nothing here.")
             }
-            Self::Broken => Told::new(
+            Self::WrongMethod => ProblemDetails::new(
+                S::METHOD_NOT_ALLOWED,
+                "wrong_method",
+                "This cannot be done here.",
+            ),
+            Self::Broken => ProblemDetails::new(
                 S::INTERNAL_SERVER_ERROR,
                 "broken",
                 "Something broke on our side; it was noted.",
@@ -145,7 +157,7 @@ impl Failing for Failure {
         }
     }
 
-    fn page(told: &Told) -> Bytes {
+    fn page(told: &ProblemDetails) -> Bytes {
         pages::failure(told.status.as_u16(), &told.detail).into_string().into()
     }
 
@@ -165,7 +177,7 @@ impl Failing for Failure {
     }
 }
 
-fn told_refused(refused: &Refused) -> Told {
+fn told_refused(refused: &Refused) -> ProblemDetails {
     use StatusCode as S;
     let (status, code) = match refused {
         Refused::NotFound => (S::NOT_FOUND, "not_found"),
@@ -173,6 +185,9 @@ fn told_refused(refused: &Refused) -> Told {
         Refused::NoSuchPage => (S::NOT_FOUND, "no_such_page"),
         Refused::NoSuchReindex => (S::NOT_FOUND, "no_such_reindex"),
         Refused::NoSuchGroup => (S::NOT_FOUND, "no_such_group"),
+        Refused::OwnerLeaves => (S::CONFLICT, "owner_leaves"),
+        Refused::TooManyInvitations => (S::CONFLICT, "too_many_invitations"),
+        Refused::TooManyBlocked => (S::CONFLICT, "too_many_blocked"),
         Refused::NotYours => (S::FORBIDDEN, "not_yours"),
         Refused::HasReplies => (S::CONFLICT, "has_replies"),
         Refused::ReplyElsewhere => (S::BAD_REQUEST, "reply_elsewhere"),
@@ -184,10 +199,10 @@ fn told_refused(refused: &Refused) -> Told {
         Refused::Malformed(_) => (S::UNPROCESSABLE_ENTITY, "not_allowed"),
         Refused::Unavailable(_) => (S::SERVICE_UNAVAILABLE, "unavailable"),
     };
-    soon_if_unavailable(Told::error(status, code, refused))
+    soon_if_unavailable(ProblemDetails::error(status, code, refused))
 }
 
-fn told_body(error: &BodyError) -> Told {
+fn told_body(error: &BodyError) -> ProblemDetails {
     use StatusCode as S;
     let (status, code) = match error {
         BodyError::TooLarge { .. } => (S::PAYLOAD_TOO_LARGE, "too_large"),
@@ -196,10 +211,10 @@ fn told_body(error: &BodyError) -> Told {
         BodyError::Packed => (S::UNSUPPORTED_MEDIA_TYPE, "packed"),
         BodyError::Broken => (S::BAD_REQUEST, "malformed"),
     };
-    soon_if_unavailable(Told::error(status, code, error))
+    soon_if_unavailable(ProblemDetails::error(status, code, error))
 }
 
-fn soon_if_unavailable(told: Told) -> Told {
+fn soon_if_unavailable(told: ProblemDetails) -> ProblemDetails {
     match told.status {
         StatusCode::SERVICE_UNAVAILABLE => told.retry_after(SOON),
         _ => told,

@@ -1,11 +1,11 @@
-//! What surrounds every answer: failures in the form that the client reads, headers that guard, and
-//! pages of other origins that the operator allowed.
+//! Wraps every response: failures in the format that the client accepts, security headers, and access
+//! for the origins that the operator allowed.
 //!
 //! # What is true
-//! - Nothing leaves without the guarding headers, whoever wrote the answer.
-//! - Only origins from the settings are let in by a browser; none by default. They read and write
-//!   notes, and learn who is logged in; accounts and the list of groups are for our own pages. A note
-//!   names its group, so an origin that is let in can know the ids of groups that wrote on a page.
+//! - Every response has the security headers, whichever handler wrote it.
+//! - Browsers let in only origins from the settings; there are none by default. These origins read and
+//!   write notes, and learn who is logged in; accounts and the list of groups are for our own pages. A
+//!   note names its group, so an allowed origin can learn the ids of groups that wrote on a page.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -38,7 +38,7 @@ pub async fn frame(State(web): State<Shared>, request: Request, next: Next) -> R
     response
 }
 
-/// What the script in other people's pages needs.
+/// Returns whether the script that other sites embed needs this path.
 fn is_for_other_pages(path: &str) -> bool {
     matches!(path, "/api/search" | "/api/profile" | "/api/annotations" | "/embed.js")
         || path.starts_with("/api/annotations/")
@@ -51,7 +51,7 @@ fn allow(map: &mut HeaderMap, origin: HeaderValue) {
     map.insert(headers::RESOURCE, HeaderValue::from_static("cross-origin"));
 }
 
-/// A browser asks whether a page of another origin may.
+/// Answers a CORS preflight request of an allowed origin.
 fn permission() -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;

@@ -1,23 +1,29 @@
-//! HTTP: what programs and browsers see of the service.
+//! HTTP: the interface for programs and browsers.
 //!
 //! In reading order:
-//! - [`api`] makes, reads, changes, deletes and finds notes, in the W3C's shape ([`wire`],
-//!   [`convert`]), as they were seen where a client says so ([`precondition`]);
-//! - [`people`] has accounts and groups, [`session`] the same as pages;
-//! - [`reader`] is the page with the text and the notes beside it;
-//! - [`operator`] is for whoever runs the service;
-//! - [`frame`] surrounds every answer, [`errors`] says what went wrong;
-//! - [`web`] tells who is asking; [`leasehold_http`] bounds what a client can cost us.
+//! - [`api`] creates, reads, changes, deletes and finds notes, in the W3C's shape ([`wire`],
+//!   [`convert`]), and only in the version that the client has seen if it sends one ([`precondition`]);
+//! - [`people`] has accounts, [`groups`] and [`invitations`] who reads together, [`session`] the same as
+//!   pages;
+//! - [`reader`] is the page with the text and the notes beside it, and the page of one note;
+//! - [`operator`] is for operators;
+//! - [`frame`] wraps every response, [`errors`] describes failures;
+//! - [`web`] identifies the caller; [`leasehold_http`] bounds what a client can cost.
 //!
 //! # What is true
-//! - Unknown notes, deleted ones and those of other people's groups get one answer, byte for byte.
-//! - No answer changes anything on GET or HEAD.
+//! - Unknown notes, deleted ones and those of groups that the caller is not in get the same response,
+//!   byte for byte.
+//! - GET and HEAD change nothing.
 //! - No request waits for the index longer than its limit.
+//! - A response has a bound in notes and in bytes. Responses in the making, or not yet read by slow
+//!   clients, are counted for all clients together and per client.
 
 mod api;
 mod convert;
 mod errors;
 mod frame;
+mod groups;
+mod invitations;
 mod openapi;
 mod operator;
 mod people;
@@ -31,7 +37,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::routing::{get, patch, post};
+use axum::routing::{delete, get, patch, post};
 use leasehold_http::answers;
 
 use self::errors::Failure;
@@ -41,13 +47,14 @@ use crate::service::Annotations;
 
 pub use leasehold_http::server::{ServerLimits, serve, serve_within};
 
-/// Everything that the service answers.
+/// Returns the routes of the service.
 pub fn router(annotations: Annotations) -> Router {
     let document = openapi::document(annotations.settings());
     let web: Shared = Arc::new(Web::new(annotations));
     Router::new()
         .route("/", get(reader::reader))
         .route("/margin", get(reader::fragment))
+        .route("/note/{key}", get(reader::note))
         .route("/embed.js", get(reader::embed))
         .route("/account", get(session::account))
         .route("/account/signup", post(session::sign_up))
@@ -60,9 +67,15 @@ pub fn router(annotations: Annotations) -> Router {
         .route("/api/profile", get(people::profile))
         .route("/api/users", post(people::sign_up))
         .route("/api/users/{name}", patch(people::change_user).delete(people::delete_user))
-        .route("/api/groups", get(people::groups).post(people::make_group))
-        .route("/api/groups/{id}/members", post(people::add_member).delete(people::leave_group))
-        .route("/api/groups/{id}/move", post(people::move_group))
+        .route("/api/groups", get(groups::groups).post(groups::make_group))
+        .route("/api/groups/{id}/members", post(groups::add_member).delete(groups::leave_group))
+        .route("/api/groups/{id}/members/{name}", delete(groups::remove_member))
+        .route("/api/groups/{id}/owner", post(groups::hand_over))
+        .route("/api/groups/{id}/move", post(groups::move_group))
+        .route("/api/invitations", get(invitations::invitations))
+        .route("/api/invitations/{id}", delete(invitations::decline))
+        .route("/api/blocks", get(invitations::blocks).post(invitations::block))
+        .route("/api/blocks/{name}", delete(invitations::unblock))
         .route("/api/v1/reindex", post(operator::reindex))
         .route("/api/v1/reindex/{id}", get(operator::progress).delete(operator::cancel))
         .route("/assets/{name}", get(asset))
@@ -82,10 +95,11 @@ async fn asset(request: Request) -> Answer {
     Ok(answers::asset(asset))
 }
 
-/// `GET /healthz`: 200 when the database answers. The index may be down: the service is up then.
-async fn health(State(web): State<Shared>, request: Request) -> Answer {
-    web.admit_read(&request)?;
-    Ok(answers::health(web.annotations.is_healthy().await))
+/// `GET /healthz`: 200 if the database answers. The index may be down: the service is up then. Not
+/// rate-limited: otherwise the readers behind a proxy would use up what the proxy's own health check
+/// needs.
+async fn health(State(web): State<Shared>) -> Answer {
+    Ok(answers::health(web.is_healthy().await))
 }
 
 async fn no_route() -> Failure {

@@ -1,4 +1,4 @@
-//! The description of the interface, for programs.
+//! The OpenAPI document.
 
 use bytes::Bytes;
 use leasehold_http::failures::Problem;
@@ -6,7 +6,7 @@ use leasehold_http::openapi::{Problems, add_problems, close_bodies, links};
 use serde_json::json;
 use utoipa::OpenApi;
 
-use super::{api, operator, people};
+use super::{api, groups, invitations, operator, people};
 use crate::settings::Settings;
 
 #[derive(OpenApi)]
@@ -26,11 +26,18 @@ use crate::settings::Settings;
         people::sign_up,
         people::change_user,
         people::delete_user,
-        people::groups,
-        people::make_group,
-        people::add_member,
-        people::leave_group,
-        people::move_group,
+        groups::groups,
+        groups::make_group,
+        groups::add_member,
+        groups::leave_group,
+        groups::remove_member,
+        groups::hand_over,
+        groups::move_group,
+        invitations::invitations,
+        invitations::decline,
+        invitations::blocks,
+        invitations::block,
+        invitations::unblock,
         operator::reindex,
         operator::progress,
         operator::cancel
@@ -39,7 +46,7 @@ use crate::settings::Settings;
 )]
 struct Document;
 
-/// What can go wrong, for each operation; 429 and 503 for all of them.
+/// The error statuses of each operation; every operation also has 429 and 503.
 const PROBLEMS: &Problems = &[
     ("/api/annotations", "post", &[400, 401, 403, 404, 408, 409, 413, 415, 422]),
     ("/api/annotations/{key}", "get", &[401, 404]),
@@ -53,14 +60,21 @@ const PROBLEMS: &Problems = &[
     ("/api/groups", "get", &[401]),
     ("/api/groups", "post", &[400, 401, 403, 408, 409, 413, 415, 422]),
     ("/api/groups/{id}/members", "post", &[400, 401, 403, 404, 408, 409, 413, 415]),
-    ("/api/groups/{id}/members", "delete", &[401, 403, 404]),
+    ("/api/groups/{id}/members", "delete", &[400, 401, 403, 404, 408, 409, 413, 415]),
+    ("/api/groups/{id}/members/{name}", "delete", &[401, 403, 404, 409]),
+    ("/api/groups/{id}/owner", "post", &[400, 401, 403, 404, 408, 413, 415]),
+    ("/api/invitations", "get", &[401]),
+    ("/api/invitations/{id}", "delete", &[401, 403, 404]),
+    ("/api/blocks", "get", &[401]),
+    ("/api/blocks", "post", &[400, 401, 403, 404, 408, 409, 413, 415]),
+    ("/api/blocks/{name}", "delete", &[401, 403, 404]),
     ("/api/groups/{id}/move", "post", &[400, 401, 403, 404, 408, 413, 415]),
     ("/api/v1/reindex", "post", &[400, 401, 403, 404, 408, 413, 415, 422]),
     ("/api/v1/reindex/{id}", "get", &[401, 403, 404]),
     ("/api/v1/reindex/{id}", "delete", &[401, 403, 404, 422]),
 ];
 
-/// The document for a service with these settings.
+/// Returns the document for a service with these settings.
 pub fn document(settings: &Settings) -> Bytes {
     let mut document = serde_json::to_value(Document::openapi()).unwrap_or_default();
     document["servers"] = json!([{ "url": settings.base_url.trim_end_matches('/') }]);
@@ -78,6 +92,8 @@ pub fn document(settings: &Settings) -> Bytes {
             "ChangeUser",
             "NewGroup",
             "NewMember",
+            "HandOver",
+            "NewBlock",
             "MoveGroup",
             "ReindexRequest",
         ],
@@ -94,7 +110,9 @@ fn problem(status: u16) -> &'static str {
         403 => "Not allowed: somebody else's, or not for this token",
         404 => "There is no such thing, or not for you",
         408 => "The body did not arrive in time",
-        409 => "Taken, used before for something else, replied to by others, or one too many",
+        409 => {
+            "Taken, used before for something else, replied to by others, one too many, or the owner's"
+        }
         412 => "It was changed since: If-Match names another version",
         413 => "Too large",
         415 => "Not JSON, or compressed",

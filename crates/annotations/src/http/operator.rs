@@ -1,8 +1,8 @@
-//! For whoever runs the service: re-indexing.
+//! For operators: re-indexing.
 //!
 //! # What is true
-//! - Without a token in the settings these addresses do not exist.
-//! - The token is compared in constant time, and guesses are counted like any other request.
+//! - Without an operator token in the settings these routes do not exist.
+//! - The token is compared in constant time, and guesses are rate-limited like other requests.
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -16,7 +16,7 @@ use crate::error::Refused;
 use crate::id::AnnotationId;
 use crate::reindex::{Progress, What};
 
-/// What is to be compared with the index. One of the first six.
+/// What to compare with the index. One of the first six.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReindexRequest {
@@ -40,11 +40,11 @@ pub struct ReindexRequest {
     ids: Option<Vec<String>>,
     #[serde(default)]
     all: bool,
-    /// Lower goes first; live saves have 1.
+    /// Lower runs first; live saves have 1.
     #[serde(default)]
     #[schema(minimum = 2, maximum = 999999)]
     priority: Option<i32>,
-    /// Writes what is equal, too.
+    /// Also writes notes that are equal.
     #[serde(default)]
     force: bool,
     /// Only counts.
@@ -55,18 +55,18 @@ pub struct ReindexRequest {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReindexProgress {
-    /// Absent: nothing was begun.
+    /// Absent for a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
     tag: String,
-    /// Notes that are meant. Absent before they are counted, and where there are a million or more.
+    /// Notes that the re-index covers. Absent before they are counted, and from a million on.
     #[serde(skip_serializing_if = "Option::is_none")]
     total: Option<i64>,
-    /// Those that were asked for so far.
+    /// Notes that were handled so far.
     rows: i64,
-    /// Of these, how many wait.
+    /// Their jobs that are not completed.
     waiting: i64,
-    /// All were asked for.
+    /// All notes were handled.
     finished: bool,
     cancelled: bool,
 }
@@ -78,7 +78,7 @@ impl From<Progress> for ReindexProgress {
     }
 }
 
-/// Counts the request and checks the token.
+/// Applies the rate limit, and checks the token.
 fn admit(web: &Web, request: &Request) -> Result<(), Failure> {
     web.admit_read(request)?;
     let wanted = web.annotations.settings().operator_token.as_ref().ok_or(Failure::NoRoute)?;
@@ -121,14 +121,14 @@ fn what(order: &ReindexRequest) -> Result<What, Failure> {
     }
 }
 
-/// Compares notes with the index again, behind the live saves.
+/// Compares notes with the index again, at a lower priority than live saves.
 #[utoipa::path(post, path = "/api/v1/reindex", tag = "operator", operation_id = "reindex", request_body = ReindexRequest,
     responses((status = 202, description = "Begun", body = ReindexProgress), (status = 200, description = "Counted", body = ReindexProgress)),
     security(("operator" = [])))]
 pub async fn reindex(State(web): State<Shared>, request: Request) -> Answer {
     admit(&web, &request)?;
     let (parts, body) = request.into_parts();
-    let order: ReindexRequest = web.json(&parts.headers, body).await?;
+    let order: ReindexRequest = web.json(&parts, body).await?;
     let what = what(&order)?;
     if order.dry_run {
         let rows = web.annotations.count_reindex(&what).await?;
@@ -153,7 +153,7 @@ fn number(request: &Request) -> Result<i64, Failure> {
     text.parse().map_err(|_| Failure::Refused(Refused::NoSuchReindex))
 }
 
-/// How far it has come.
+/// Returns the progress of a re-index.
 #[utoipa::path(get, path = "/api/v1/reindex/{id}", tag = "operator", operation_id = "reindexProgress",
     params(("id" = String, Path, pattern = "^[1-9][0-9]{0,17}$")),
     responses((status = 200, description = "So far", body = ReindexProgress)), security(("operator" = [])))]
@@ -163,7 +163,7 @@ pub async fn progress(State(web): State<Shared>, request: Request) -> Answer {
     answer(StatusCode::OK, &ReindexProgress::from(web.annotations.progress(id).await?))
 }
 
-/// Stops it; what is over stays as it is.
+/// Stops a re-index; one that is over stays as it is.
 #[utoipa::path(delete, path = "/api/v1/reindex/{id}", tag = "operator", operation_id = "cancelReindex",
     params(("id" = String, Path, pattern = "^[1-9][0-9]{0,17}$")),
     responses((status = 200, description = "Stopped, or over before", body = ReindexProgress)), security(("operator" = [])))]

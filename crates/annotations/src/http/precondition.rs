@@ -1,20 +1,20 @@
-//! Which version of a note an answer shows, and which one a change is meant for: `ETag` and
+//! The version of a note that a response shows, and the one that a change is meant for: `ETag` and
 //! `If-Match`.
 //!
 //! # What is true
-//! - Whoever sends `If-Match` changes what they have seen, or nothing.
+//! - A client that sends `If-Match` changes the version that it has seen, or nothing.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use leasehold_http::headers::text;
 
 use super::errors::Failure;
 
-/// The version of a note, as a header.
+/// Returns the version of a note as a header.
 pub fn etag(version: i64) -> HeaderValue {
     text(&format!("\"{version}\""))
 }
 
-/// The versions that a change is meant for; `None`: whatever is there. A tag that is not ours fits no
+/// Returns the versions that a change is meant for; `None`: any. A tag that is not ours matches no
 /// version.
 pub fn if_match(headers: &HeaderMap) -> Result<Option<Vec<i64>>, Failure> {
     let malformed = || {
@@ -35,7 +35,7 @@ pub fn if_match(headers: &HeaderMap) -> Result<Option<Vec<i64>>, Failure> {
             let strong = tag.strip_prefix("W/").unwrap_or(tag);
             let inner = strong.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
             let inner = inner.filter(|inner| !inner.contains('"')).ok_or_else(malformed)?;
-            // Weak tags and those of others fit nothing.
+            // Weak tags and foreign ones match no version.
             if let Ok(version) = inner.parse::<i64>()
                 && etag(version) == tag
             {

@@ -1,8 +1,8 @@
-//! Accounts as pages have them: forms to sign up, log in, leave, and to make groups.
+//! Accounts for pages: forms to sign up, log in, leave, and manage groups.
 //!
 //! # What is true
-//! - What a browser keeps is a token in a cookie that no script and no other site can use.
-//! - Forms count only when our own pages sent them.
+//! - A browser keeps a token in a cookie that no script and no other site can use.
+//! - Only forms from our own pages are accepted.
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -30,13 +30,19 @@ pub async fn account(State(web): State<Shared>, request: Request) -> Answer {
     show(&web, request.headers(), None).await
 }
 
-/// The page, with what went wrong.
+/// Returns the account page, with the error if there is one.
 async fn show(web: &Shared, headers: &HeaderMap, wrong: Option<&Refused>) -> Answer {
     let viewer = web.viewer(headers).await?;
     let groups = web.annotations.groups(viewer.id()).await?;
+    let (invitations, blocked) = match viewer.id() {
+        Some(id) => (web.annotations.invitations(id).await?, web.annotations.blocked(id).await?),
+        None => (Vec::new(), Vec::new()),
+    };
     let account = Account {
         user: viewer.user.as_ref(),
         groups: &groups,
+        invitations: &invitations,
+        blocked: &blocked,
         sign_up: web.annotations.settings().sign_up,
         wrong: wrong.map(ToString::to_string),
     };
@@ -55,7 +61,7 @@ impl Form {
     }
 }
 
-/// Counts the request, and takes the form if it is our own.
+/// Applies the rate limit, and reads the form if it comes from our own pages.
 async fn form(web: &Shared, request: Request) -> Result<(HeaderMap, Form), Failure> {
     web.admit_save(&request)?;
     web.own_form(request.headers())?;
@@ -112,7 +118,8 @@ pub async fn log_out(State(web): State<Shared>, request: Request) -> Answer {
     Ok(response)
 }
 
-/// `POST /account/groups`, `/account/join`, `/account/leave`, `/account/rename`, `/account/delete`
+/// `POST /account/groups`, `/account/join`, `/account/leave`, `/account/rename`, `/account/delete`, and
+/// the other actions on groups and users.
 pub async fn act(State(web): State<Shared>, request: Request) -> Answer {
     let what = super::web::segment(&request, 1)?;
     let (headers, form) = form(&web, request).await?;
@@ -124,7 +131,12 @@ pub async fn act(State(web): State<Shared>, request: Request) -> Answer {
             notes.make_group(user.id, form.get("name"), open).await.map(drop)
         }
         "join" => notes.join_group(user.id, form.get("group")).await,
-        "members" => notes.add_member(user.id, form.get("group"), form.get("name")).await,
+        "members" => notes.invite(user.id, form.get("group"), form.get("name")).await,
+        "remove" => notes.remove_member(Some(user.id), form.get("group"), form.get("name")).await,
+        "owner" => notes.hand_over(Some(user.id), form.get("group"), form.get("name")).await,
+        "decline" => notes.decline(user.id, form.get("group")).await,
+        "block" => notes.block_user(user.id, form.get("name")).await,
+        "unblock" => notes.unblock_user(user.id, form.get("name")).await,
         "leave" => notes.leave_group(user.id, form.get("group")).await,
         "rename" => notes.rename_user(user.id, form.get("name")).await.map(drop),
         "delete" if form.get("name") == user.name => notes.delete_user(user.id).await.map(drop),

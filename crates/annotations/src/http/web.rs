@@ -1,22 +1,26 @@
-//! What every handler has at hand: the service, the limits, and who is asking.
+//! What every handler uses: the service, the limits, and the caller.
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::request::Parts;
+use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
-use leasehold_http::body::Budget;
+use leasehold_http::body::{Budget, Held};
 use leasehold_http::cookies;
 use leasehold_http::limits::{self, Limit};
 use leasehold_http::request;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::Mutex;
 
 use super::errors::Failure;
 use crate::error::Refused;
 use crate::id::{AnnotationId, Token};
-use crate::model::User;
+use crate::model::{Cursor, User};
 use crate::service::Annotations;
 
 pub use leasehold_http::answers::empty;
@@ -25,27 +29,37 @@ pub use leasehold_http::request::query as given;
 pub type Answer = Result<Response, Failure>;
 pub type Shared = Arc<Web>;
 
-/// Memory for bodies that are being received.
+/// Memory for request bodies.
 const RECEIVING: usize = 64 * 1024 * 1024;
-/// The largest body: a note's text with every letter written as `\u0041`, and its quote.
+/// The largest body: a note's text with every character written as `\u0041`, and its quote.
 pub const LARGEST_BODY: usize =
     6 * (crate::save::LONGEST_TEXT + crate::save::LONGEST_QUOTE) + 32 * 1024;
+/// Memory for responses that are being made, or that slow clients have not read yet.
+const MAKING: usize = 192 * 1024 * 1024;
+/// The memory that a response with many notes may need: the rows, and their serialized form.
+const ANSWER: usize = 6 * 1024 * 1024;
+/// How long a response waits for memory.
+const TURN: Duration = Duration::from_secs(5);
+/// How long a health check is cached.
+const HEALTH: Duration = Duration::from_secs(1);
 const SESSION_SECONDS: u32 = 30 * 24 * 60 * 60;
 
 pub struct Web {
     pub annotations: Annotations,
     /// Without a slash at the end.
     pub base_url: String,
-    /// Links begin with https.
+    /// `base_url` begins with https.
     pub secure: bool,
     pub saves: Limit,
     pub reads: Limit,
     budget: Budget,
+    making: Budget,
     proxies: usize,
+    health: Mutex<Option<(Instant, bool)>>,
     origins: Vec<String>,
 }
 
-/// Who asks, and how we know.
+/// The caller, and how they were identified.
 pub struct Viewer {
     pub user: Option<User>,
     /// By a cookie, which other sites can make a browser send.
@@ -67,6 +81,8 @@ impl Web {
             saves: Limit::new(limits.saves_per_second, limits.save_burst),
             reads: Limit::new(limits.reads_per_second, limits.read_burst),
             budget: Budget::new(RECEIVING),
+            making: Budget::new(MAKING),
+            health: Mutex::new(None),
             proxies: limits.trusted_proxies,
             origins: settings.origins.clone(),
             secure: base_url.starts_with("https://"),
@@ -75,17 +91,55 @@ impl Web {
         }
     }
 
+    fn client(&self, extensions: &Extensions, headers: &HeaderMap) -> Option<IpAddr> {
+        limits::client(extensions, headers, self.proxies)
+    }
+
     pub fn admit_read(&self, request: &Request) -> Result<(), Failure> {
-        let client = limits::client(request.extensions(), request.headers(), self.proxies);
-        Ok(self.reads.admit(client)?)
+        Ok(self.reads.admit(self.client(request.extensions(), request.headers()))?)
     }
 
     pub fn admit_save(&self, request: &Request) -> Result<(), Failure> {
-        let client = limits::client(request.extensions(), request.headers(), self.proxies);
-        Ok(self.saves.admit(client)?)
+        Ok(self.saves.admit(self.client(request.extensions(), request.headers()))?)
     }
 
-    /// Who asks. A token that is sent must be somebody's; a cookie may have outlived its account.
+    /// Reserves memory for a response with many notes, per client no more than its share. Waits up to
+    /// `TURN`.
+    pub fn room(
+        &self,
+        request: &Request,
+    ) -> impl Future<Output = Result<Held, Failure>> + Send + use<> {
+        let share = self.making.of(self.client(request.extensions(), request.headers()));
+        async move { share.hold(ANSWER, TURN).await.map_err(|_| Failure::Busy) }
+    }
+
+    /// Returns whether the database answers. Asks it at most once per second, however often it is
+    /// called.
+    pub async fn is_healthy(&self) -> bool {
+        let mut known = self.health.lock().await;
+        if let Some((asked, healthy)) = *known
+            && asked.elapsed() < HEALTH
+        {
+            return healthy;
+        }
+        let healthy = self.annotations.is_healthy().await;
+        *known = Some((Instant::now(), healthy));
+        healthy
+    }
+
+    /// Returns a cursor as clients carry it.
+    pub fn sealed(&self, cursor: &Cursor) -> String {
+        self.annotations.0.seal.close(cursor)
+    }
+
+    /// `?cursor=`
+    pub fn cursor(&self, request: &Request) -> Result<Option<Cursor>, Failure> {
+        let Some(text) = given(request, "cursor") else { return Ok(None) };
+        let wrong = || Failure::malformed("cursor is `next` of an earlier answer.");
+        self.annotations.0.seal.open(&text).map(Some).ok_or_else(wrong)
+    }
+
+    /// Returns the caller. A token must belong to a user; a cookie may have outlived its account.
     pub async fn viewer(&self, headers: &HeaderMap) -> Result<Viewer, Failure> {
         if let Some(token) = bearer(headers)? {
             let user = self.annotations.who(&token).await?.ok_or(Failure::UnknownToken)?;
@@ -98,7 +152,7 @@ impl Web {
         Ok(Viewer { user, by_cookie: true })
     }
 
-    /// Who wants to change something of theirs, by a token or on our own pages.
+    /// Returns the user who changes something of their own, by a token or on our own pages.
     pub async fn author(&self, headers: &HeaderMap) -> Result<User, Failure> {
         let viewer = self.viewer(headers).await?;
         let user = viewer.user.ok_or(Failure::NoToken)?;
@@ -108,7 +162,7 @@ impl Web {
         Ok(user)
     }
 
-    /// Who writes a note: the pages of other origins that the settings allow may do that, too.
+    /// Returns the author of a note, who may also use a page of an allowed origin.
     pub async fn note_author(&self, headers: &HeaderMap) -> Result<User, Failure> {
         match self.allowed_origin(headers) {
             Some(_) => self.viewer(headers).await?.user.ok_or(Failure::NoToken),
@@ -116,7 +170,7 @@ impl Web {
         }
     }
 
-    /// Refuses what another site made the browser send.
+    /// Refuses a request that another site made the browser send.
     pub fn own_form(&self, headers: &HeaderMap) -> Result<(), Failure> {
         match cookies::is_own_form(headers, &self.base_url) {
             true => Ok(()),
@@ -124,7 +178,7 @@ impl Web {
         }
     }
 
-    /// The origin of the page that asks, when the settings allow it.
+    /// Returns the origin of the page that sent the request, if the settings allow it.
     pub fn allowed_origin<'a>(&self, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
         let origin = headers.get(header::ORIGIN)?;
         self.origins.iter().any(|known| known.as_bytes() == origin.as_bytes()).then_some(origin)
@@ -138,7 +192,7 @@ impl Web {
         if self.secure { "__Host-notes" } else { "notes" }
     }
 
-    /// The token that this browser keeps.
+    /// Returns the token in the browser's cookie.
     pub fn session(&self, headers: &HeaderMap) -> Option<Token> {
         cookies::find(headers, self.cookie()).and_then(Token::parse)
     }
@@ -151,16 +205,22 @@ impl Web {
         cookies::write(self.cookie(), "", "/", 0, self.secure)
     }
 
-    /// Receives a body of JSON.
-    pub async fn json<T: DeserializeOwned>(
-        &self,
-        headers: &HeaderMap,
-        body: Body,
-    ) -> Result<T, Failure> {
-        Ok(self.budget.json(headers, body, LARGEST_BODY).await?.0)
+    /// Reads a JSON body.
+    pub async fn json<T: DeserializeOwned>(&self, parts: &Parts, body: Body) -> Result<T, Failure> {
+        let share = self.budget.of(self.client(&parts.extensions, &parts.headers));
+        Ok(share.json(&parts.headers, body, LARGEST_BODY).await?.0)
     }
 
-    /// Receives a form of a page.
+    /// Refuses a body where none is expected, because the service would ignore its content.
+    pub async fn no_body(&self, parts: &Parts, body: Body, why: &str) -> Result<(), Failure> {
+        let taken = self.budget.read(&parts.headers, body, 16 * 1024).await?;
+        match taken.bytes.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::malformed(why.to_owned())),
+        }
+    }
+
+    /// Reads the form of a page.
     pub async fn form(
         &self,
         headers: &HeaderMap,
@@ -171,25 +231,25 @@ impl Web {
     }
 }
 
-/// `Authorization: Bearer …`. `None`: no such header; an odd one is nobody's token.
+/// Returns the token of `Authorization: Bearer …`. `None`: no such header. A malformed token is unknown.
 pub fn bearer(headers: &HeaderMap) -> Result<Option<Token>, Failure> {
     let shown = request::bearer(headers).map(Token::parse);
     shown.map(|token| token.ok_or(Failure::UnknownToken)).transpose()
 }
 
-/// The part of a path after `before` others, with its escapes undone.
+/// Returns the segment of a path after `before` others, unescaped.
 pub fn segment(request: &Request, before: usize) -> Result<String, Failure> {
     let part = request::segment(request.uri().path(), before).filter(|part| !part.is_empty());
     part.and_then(request::unescape).ok_or(Failure::NoRoute)
 }
 
-/// The note in a path. Whatever is no id is no note either.
+/// Returns the note in a path. A text that is not an id is not a note either.
 pub fn id_in(request: &Request, before: usize) -> Result<AnnotationId, Failure> {
     let id = segment(request, before).ok().and_then(|part| part.parse().ok());
     id.ok_or(Failure::Refused(Refused::NotFound))
 }
 
-/// A value of the query; an empty one says nothing, as a form sends it.
+/// Returns a query parameter; an empty one counts as absent, because forms send it so.
 pub fn query(request: &Request, name: &str) -> Option<String> {
     given(request, name).filter(|value| !value.is_empty())
 }

@@ -1,8 +1,9 @@
-//! What travels: annotations in the shape of the W3C's model, and what stands around them.
+//! The JSON of the interface: annotations in the shape of the W3C's model, and what surrounds them.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::model;
@@ -15,7 +16,7 @@ pub const CONTEXT: &str = "http://www.w3.org/ns/anno.jsonld";
 pub struct AnnotationJson {
     #[serde(rename = "@context")]
     pub context: &'static str,
-    /// Where it is.
+    /// Its address.
     pub id: String,
     #[serde(rename = "type")]
     pub kind_of: &'static str,
@@ -35,10 +36,10 @@ pub struct AnnotationJson {
     pub kind: &'static str,
     pub group: String,
     pub group_name: String,
-    /// What it replies to, the beginning of the conversation first.
+    /// The notes that it replies to, the root of the conversation first.
     pub references: Vec<String>,
     pub version: i64,
-    /// Whoever asks wrote it.
+    /// You wrote it.
     pub own: bool,
 }
 
@@ -52,7 +53,7 @@ pub struct Creator {
     pub nickname: String,
 }
 
-/// A text: what somebody says, or a tag.
+/// The text of a note, or a tag.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TextualBody {
@@ -60,7 +61,7 @@ pub struct TextualBody {
     #[serde(rename = "type", default = "textual_body")]
     #[schema(pattern = "^TextualBody$")]
     pub kind_of: String,
-    #[schema(max_length = 10000)]
+    #[schema(max_length = 65536)]
     pub value: String,
     #[serde(default)]
     pub purpose: Purpose,
@@ -93,7 +94,7 @@ pub enum Purpose {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Target {
     /// The address of the page.
-    #[schema(max_length = 2000, pattern = "^https?://[a-z]")]
+    #[schema(max_length = 2000, pattern = "^https?://[^/]")]
     pub source: String,
     /// Absent: the whole page.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -110,7 +111,7 @@ pub struct Target {
 #[serde(tag = "type", deny_unknown_fields)]
 pub enum Selector {
     TextQuoteSelector {
-        #[schema(min_length = 1, max_length = 4000)]
+        #[schema(min_length = 1, max_length = 16384)]
         exact: String,
         #[serde(default)]
         #[schema(max_length = 200)]
@@ -125,7 +126,7 @@ pub enum Selector {
     },
 }
 
-/// A note to be made.
+/// A new note.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateAnnotation {
@@ -142,8 +143,8 @@ pub struct CreateAnnotation {
     #[serde(default)]
     #[schema(max_items = 21)]
     pub body: Vec<TextualBody>,
-    /// Who may read it. Absent: everybody. A reply is in the group of what it answers, and another
-    /// one is refused.
+    /// The group of readers. Absent: public. A reply is in the group of the note it answers; another
+    /// group is refused.
     #[serde(default)]
     #[schema(max_length = 40)]
     pub group: Option<String>,
@@ -153,11 +154,11 @@ pub struct CreateAnnotation {
     pub reply_to: Option<String>,
 }
 
-/// What is to be different.
+/// The changes to a note.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ChangeAnnotation {
-    /// Text and tags, all of them.
+    /// Text and tags, complete.
     #[serde(default)]
     #[schema(max_items = 21)]
     pub body: Option<Vec<TextualBody>>,
@@ -170,13 +171,15 @@ pub struct ChangeAnnotation {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SearchAnswer {
-    pub rows: Vec<AnnotationJson>,
-    /// For `cursor`; absent: that was all.
+    /// At most `limit`, and at most 2 MiB of them.
+    #[schema(value_type = Vec<AnnotationJson>)]
+    pub rows: Vec<Box<RawValue>>,
+    /// The `cursor` of the next page; absent: this is the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// `ok`; `behind`: the index lacks something; `down`: the database answered alone.
+    /// `ok`; `behind`: the index lacks a note; `down`: the database answered alone.
     pub index: &'static str,
-    /// With `url`: what you may see on that page.
+    /// With `url`: how many notes you may see on that page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counts: Option<CountsJson>,
 }

@@ -1,23 +1,23 @@
-//! What the index knows of an annotation.
+//! The fields of an annotation in the index.
 //!
 //! # What is true
-//! - The same checks come before both stores: what one refuses, the other refuses too, for the same
-//!   reason and before anything is sent.
+//! - Both stores share the same checks: what one refuses, the other refuses too, for the same reason and
+//!   before anything is sent.
 //! - An absent field and a null one are the same. Fields that are not named here are ignored.
 //!
 //! # What can go wrong
-//! - A field has another type, or more bytes than a store takes: the document is refused for good,
-//!   with the name of the field, and the others go on.
+//! - A field has another type, or more bytes than a store takes: the document is refused for good, with
+//!   the name of the field, and the others are stored.
 
 use jiff::Timestamp;
 use leasehold::mirror::{ItemError, Write, fingerprint};
 use serde_json::Value;
 
-/// The most that OpenSearch takes as an id.
+/// The longest id that OpenSearch takes.
 pub const KEY_BYTES: usize = 512;
-/// Of a field that is compared as a whole. Lucene refuses 32 KiB and more.
+/// The longest field that is compared as a whole. Lucene refuses 32 KiB and more.
 pub const KEYWORD_BYTES: usize = 8 * 1024;
-/// Of a quote, or of a text.
+/// The longest quote or text.
 pub const TEXT_BYTES: usize = 1024 * 1024;
 pub const TAGS: usize = 1000;
 
@@ -32,7 +32,7 @@ pub struct Document {
     pub quote: String,
     pub text: String,
     pub tags: Vec<String>,
-    /// What it replies to, and the annotation at the beginning of that conversation.
+    /// The note that it replies to, and the root of that conversation.
     pub parent: Option<String>,
     pub root: Option<String>,
     /// In microseconds since 1970, as Postgres counts. In JSON also as RFC 3339.
@@ -41,7 +41,7 @@ pub struct Document {
 }
 
 impl Document {
-    /// Reads what a mirror's statement made of a row.
+    /// Reads the document that the mirror's statement built from a row.
     pub fn from_json(value: &Value) -> Result<Self, ItemError> {
         let Some(fields) = value.as_object() else {
             return Err(refused("the document is no JSON object"));
@@ -72,13 +72,13 @@ impl Document {
         })
     }
 
-    /// What a search for replies matches: the annotation itself is not among them.
+    /// Returns the notes whose replies include this one. The note itself is not among them.
     pub fn references(&self) -> impl Iterator<Item = &str> {
         let root = self.root.as_deref().filter(|root| self.parent.as_deref() != Some(*root));
         self.parent.as_deref().into_iter().chain(root)
     }
 
-    /// Everything that full text looks at.
+    /// Returns the texts that full-text search covers.
     pub fn words(&self) -> impl Iterator<Item = &str> {
         [self.quote.as_str(), self.text.as_str()]
             .into_iter()
@@ -87,12 +87,12 @@ impl Document {
     }
 }
 
-/// A tag as it is compared: people write the same one in several ways.
+/// Returns a tag in the form that is compared: users write the same tag in several ways.
 pub fn fold_tag(tag: &str) -> String {
     tag.trim().to_lowercase()
 }
 
-/// A write that every store takes, or the reason why none does.
+/// A write that has passed the checks.
 pub(crate) struct Checked<'a> {
     pub key: &'a str,
     pub version: i64,

@@ -1,21 +1,22 @@
-//! The search index: what is written of an annotation, and how it is found again.
+//! The search index: what it stores of an annotation, and how searches find it.
 //!
 //! In reading order:
 //!
 //! - [`document`]: the fields of an annotation in the index; the same for every store.
-//! - [`query`]: what can be asked, and what comes back.
+//! - [`query`]: queries and their results; [`split`] defines what a word is.
 //! - [`tantivy`]: an index in a directory of this process.
 //! - [`opensearch`]: an index in OpenSearch or Elasticsearch.
 //!
 //! # What is true
-//! - Both stores take the same documents and answer the same questions in the same order, shown by
-//!   one suite of tests that runs over both.
-//! - An index answers ids. What people see is read from Postgres, so that a document that is old or
-//!   should be gone shows nothing that its reader may not see.
+//! - Both stores take the same documents and return the same results in the same order. One test suite
+//!   runs over both and shows it.
+//! - An index returns ids. The content comes from Postgres, so that an outdated document shows nothing
+//!   that its reader may not see.
 
 pub mod document;
 pub mod opensearch;
 pub mod query;
+mod split;
 pub mod tantivy;
 
 use futures_util::future::BoxFuture;
@@ -24,11 +25,11 @@ use leasehold::mirror::TargetError;
 pub use document::Document;
 pub use opensearch::{OpenSearch, OpenSearchSettings};
 pub use query::{Cursor, Hit, Hits, Query};
-pub use tantivy::{TantivyIndex, TantivySettings};
+pub use tantivy::{TantivyIndex, TantivySettings, is_open_to_others};
 
-/// An index that can be asked.
+/// An index that can be searched.
 pub trait SearchIndex: Send + Sync + 'static {
-    /// The annotations that a question matches, newest change first. Asks the set of documents that
-    /// is searched now, also while another one is being built.
+    /// Returns the annotations that match a query, the most recently changed first. Searches the current
+    /// set, also while another one is being built.
     fn search<'a>(&'a self, query: &'a Query) -> BoxFuture<'a, Result<Hits, TargetError>>;
 }

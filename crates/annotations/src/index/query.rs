@@ -1,29 +1,33 @@
-//! What can be asked of the index, and what comes back.
+//! Queries to the index, and their results.
 
 use std::collections::HashSet;
 
-/// How many hits an answer has at most.
-pub const LIMIT: usize = 200;
-/// Of the words of a question. The rest would find nothing that these do not.
-pub const WORDS_BYTES: usize = 4 * 1024;
+use super::split;
 
-/// A question. Everything that is set must hold.
+/// The most hits of a result.
+pub const LIMIT: usize = 200;
+/// The most bytes of the words of a query; the rest is cut off, and could only narrow the result.
+pub const WORDS_BYTES: usize = 4 * 1024;
+/// The most words of a query; more add nothing.
+pub(crate) const MOST_WORDS: usize = 64;
+
+/// A query. A document must match everything that is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     pub url: Option<String>,
     pub user: Option<String>,
     /// In one of these; `None`: in any. An empty list matches nothing.
     pub groups: Option<Vec<String>>,
-    /// In whatever case it was written.
+    /// Matched in any case.
     pub tag: Option<String>,
     pub kind: Option<String>,
     /// Replies to this annotation, direct ones and those further down its conversation.
     pub reference: Option<String>,
     /// Every one of these words in quote, text or tags; a part in double quotes as a phrase.
     pub words: Option<String>,
-    /// 1 to [`LIMIT`]; more and less are taken as the nearest.
+    /// 1 to [`LIMIT`]; other values are clamped.
     pub limit: usize,
-    /// Where the answer before this one ended.
+    /// Where the previous result ended.
     pub after: Option<Cursor>,
 }
 
@@ -33,7 +37,7 @@ impl Query {
     }
 }
 
-/// A place in an answer: newest change first, and the larger id where two changed at once.
+/// A position in a result: newest change first, and the larger id first where two changed at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor {
     /// Microseconds since 1970.
@@ -47,7 +51,7 @@ impl Cursor {
         format!("{}.{}", self.updated, self.id)
     }
 
-    /// Reads [`encode`](Self::encode)'s text. `None`: it is no cursor of ours.
+    /// Reads [`encode`](Self::encode)'s text. `None`: it is not a cursor of this service.
     pub fn decode(text: &str) -> Option<Self> {
         let (updated, id) = text.split_once('.')?;
         let id = Some(id).filter(|id| !id.is_empty() && id.len() <= super::document::KEY_BYTES)?;
@@ -59,11 +63,11 @@ impl Cursor {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hit {
     pub id: String,
-    /// Its last change as the index knows it, in microseconds since 1970.
+    /// Its last change in the index, in microseconds since 1970.
     pub updated: i64,
 }
 
-/// An answer.
+/// The result of a query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hits {
     pub hits: Vec<Hit>,
@@ -72,15 +76,15 @@ pub struct Hits {
 }
 
 impl Hits {
-    /// A full answer has a next one.
+    /// Sets `next` if the result is full.
     pub(crate) fn new(hits: Vec<Hit>, size: usize) -> Self {
         let last = hits.last().filter(|_| hits.len() >= size);
         let next = last.map(|hit| Cursor { updated: hit.updated, id: hit.id.clone() });
         Self { hits, next }
     }
 
-    /// Several answers as one, in the same order. A note that moved between two questions is there
-    /// once, where it is newest.
+    /// Merges several results into one, in the same order. A note that moved between two queries is in
+    /// it once, at its newest position.
     pub(crate) fn merged(mut answers: Vec<Self>, size: usize) -> Self {
         if answers.len() == 1 {
             return answers.pop().unwrap_or_default();
@@ -94,17 +98,17 @@ impl Hits {
     }
 }
 
-/// The words of a question, taken apart.
+/// The words of a query, parsed.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Words {
-    /// Each must be there, in any order.
+    /// Each must occur, in any order.
     pub plain: String,
-    /// Each must be there, word after word.
+    /// Each must occur, word after word.
     pub phrases: Vec<String>,
 }
 
 impl Words {
-    /// `None`: nothing was asked for. A quote that is not closed goes to the end.
+    /// Returns `None` if there are no words. An unclosed quote extends to the end.
     pub fn parse(text: &str) -> Option<Self> {
         let mut end = text.len().min(WORDS_BYTES);
         while !text.is_char_boundary(end) {
@@ -128,6 +132,55 @@ impl Words {
         }
         (words != Self::default()).then_some(words)
     }
+
+    /// Returns the terms for Postgres. `None`: the query has a part without any word, which matches no
+    /// note.
+    pub fn terms(&self) -> Option<Terms> {
+        let mut terms = Terms::default();
+        let plain: Vec<&str> = split::words(&self.plain).take(MOST_WORDS).collect();
+        if plain.is_empty() && !self.plain.is_empty() {
+            return None;
+        }
+        terms.words.extend(plain.into_iter().map(str::to_owned));
+        for phrase in &self.phrases {
+            let words: Vec<&str> = split::words(phrase).take(MOST_WORDS).collect();
+            // Each word by itself too: that is quick to check, and most notes lack one.
+            terms.words.extend(words.iter().map(|word| (*word).to_owned()));
+            match words.as_slice() {
+                [] => return None,
+                [_] => {}
+                // Between two words anything may be that is not a word, as in the index.
+                _ => terms
+                    .phrases
+                    .push(words.iter().map(|word| literal(word)).collect::<Vec<_>>().join(BETWEEN)),
+            }
+        }
+        Some(terms)
+    }
+}
+
+/// Matches between two words of a phrase, as a regular expression of Postgres.
+const BETWEEN: &str = "[^[:alnum:]]*";
+
+/// Returns a regular expression that matches only this word. A word has letters and digits, and few
+/// marks inside.
+fn literal(word: &str) -> String {
+    let mut plain = String::with_capacity(word.len() + 2);
+    for c in word.chars() {
+        if c.is_ascii_punctuation() {
+            plain.push('\\');
+        }
+        plain.push(c);
+    }
+    plain
+}
+
+/// The words of a query for Postgres, which matches them as parts of words, in any case.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub words: Vec<String>,
+    /// Regular expressions.
+    pub phrases: Vec<String>,
 }
 
 #[cfg(test)]
@@ -142,6 +195,18 @@ mod tests {
         let open = Words::parse(r#""Rocinante's ribs"#).unwrap();
         assert_eq!((open.plain.as_str(), open.phrases.len()), ("", 1));
         assert_eq!(Words::parse("  \" \" "), None);
+    }
+
+    #[test]
+    fn f23_postgres_looks_for_the_words_and_phrases_that_the_index_looks_for() {
+        let terms = |text: &str| Words::parse(text).unwrap().terms();
+        let found = terms(r#"giants, "flailing  arms!" (x)"#).unwrap();
+        assert_eq!(found.words, ["giants", "x", "flailing", "arms"]);
+        assert_eq!(found.phrases, ["flailing[^[:alnum:]]*arms"]);
+        assert_eq!(terms(r#""example.com is""#).unwrap().phrases, [r"example\.com[^[:alnum:]]*is"]);
+        assert_eq!(terms(r#""giants""#).unwrap().phrases, [""; 0], "one word is no phrase");
+        assert_eq!(terms("--"), None);
+        assert_eq!(terms(r#"giants "--""#), None);
     }
 
     #[test]

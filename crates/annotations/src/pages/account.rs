@@ -4,13 +4,17 @@ use leasehold_http::failures::sentence;
 use maud::{Markup, html};
 
 use super::layout;
-use crate::model::{Group, User, WORLD};
+use crate::model::{Group, Invitation, User, WORLD};
 
 /// What the page shows.
 pub struct Account<'a> {
     pub user: Option<&'a User>,
     pub groups: &'a [Group],
-    /// People may make accounts for themselves.
+    /// Groups that have invited the user.
+    pub invitations: &'a [Invitation],
+    /// Users whose invitations are blocked.
+    pub blocked: &'a [String],
+    /// Users may create accounts for themselves.
     pub sign_up: bool,
     pub wrong: Option<String>,
 }
@@ -20,7 +24,7 @@ pub fn account(account: &Account<'_>) -> Markup {
         h1 { @if account.user.is_some() { "Your account" } @else { "Sign up or log in" } }
         @if let Some(wrong) = &account.wrong { p.alert role="alert" { (sentence(wrong)) } }
         @match account.user {
-            Some(user) => (own(user, account.groups)),
+            Some(user) => (own(user, account)),
             None => (enter(account.sign_up)),
         }
     };
@@ -53,12 +57,61 @@ fn enter(sign_up: bool) -> Markup {
     }
 }
 
-fn own(user: &User, groups: &[Group]) -> Markup {
+/// A button for one action on a group or a user.
+fn act(what: &str, (field, value): (&str, &str), words: &str, about: &str) -> Markup {
+    html! {
+        form.inline method="post" action={ "/account/" (what) } {
+            input type="hidden" name=(field) value=(value);
+            button type="submit" { (words) span.visually-hidden { " " (about) } }
+        }
+    }
+}
+
+/// The open invitations.
+fn invitations(invitations: &[Invitation]) -> Markup {
+    html! {
+        @if !invitations.is_empty() {
+            section.panel aria-labelledby="invitations-title" {
+                h2 #invitations-title { "Invitations" }
+                ul.groups {
+                    @for invitation in invitations {
+                        li {
+                            strong { (invitation.group_name) } " from " (invitation.by)
+                            div.acts {
+                                (act("join", ("group", &invitation.group), "Join", &invitation.group_name))
+                                (act("decline", ("group", &invitation.group), "Decline", &invitation.group_name))
+                                (act("block", ("name", &invitation.by), &format!("Block {}", invitation.by), ""))
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The users whose invitations are blocked.
+fn blocked(names: &[String]) -> Markup {
+    html! {
+        @if !names.is_empty() {
+            details.panel {
+                summary { "People you have blocked (" (names.len()) ")" }
+                ul.groups {
+                    @for name in names { li { (name) (act("unblock", ("name", name), "Unblock", name)) } }
+                }
+            }
+        }
+    }
+}
+
+fn own(user: &User, account: &Account<'_>) -> Markup {
+    let groups = account.groups;
     html! {
         form.panel method="post" action="/account/logout" {
             p { "You are " strong { (user.name) } "." }
             button type="submit" { "Log out" }
         }
+        (invitations(account.invitations))
         section.panel aria-labelledby="groups-title" {
             h2 #groups-title { "Groups" }
             p.hint { "Notes in a group are seen by its members and by nobody else." }
@@ -67,17 +120,18 @@ fn own(user: &User, groups: &[Group]) -> Markup {
                     li {
                         strong { (group.name) } " " code { (group.id) }
                         @if group.open { " " span.badge { "open" } }
-                        form.inline method="post" action="/account/leave" {
-                            input type="hidden" name="group" value=(group.id);
-                            button type="submit" { "Leave" span.visually-hidden { " " (group.name) } }
-                        }
+                        (act("leave", ("group", &group.id), "Leave", &group.name))
                         @if group.own {
                             form.inline method="post" action="/account/members" {
                                 input type="hidden" name="group" value=(group.id);
-                                label.visually-hidden for={ "member-" (group.id) } { "Who joins " (group.name) }
+                                label.visually-hidden for={ "member-" (group.id) } { "A person, for " (group.name) }
                                 input #{ "member-" (group.id) } type="text" name="name" required maxlength="30"
                                     placeholder="Name of somebody" autocomplete="off";
-                                button type="submit" { "Let in" span.visually-hidden { " to " (group.name) } }
+                                button type="submit" { "Invite" span.visually-hidden { " to " (group.name) } }
+                                button type="submit" formaction="/account/remove" {
+                                    "Remove" span.visually-hidden { " from " (group.name) } }
+                                button type="submit" formaction="/account/owner" {
+                                    "Make owner" span.visually-hidden { " of " (group.name) } }
                             }
                         }
                     }
@@ -95,6 +149,7 @@ fn own(user: &User, groups: &[Group]) -> Markup {
                 button type="submit" { "Join" }
             }
         }
+        (blocked(account.blocked))
         details.panel {
             summary { "Change your name, or leave" }
             form.inline method="post" action="/account/rename" {
@@ -111,7 +166,7 @@ fn own(user: &User, groups: &[Group]) -> Markup {
     }
 }
 
-/// The only time that the key is shown.
+/// The only page that shows the token.
 pub fn welcome(user: &User, token: &str) -> Markup {
     let main = html! {
         section.panel.created aria-labelledby="welcome" {

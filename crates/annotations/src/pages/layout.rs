@@ -1,4 +1,4 @@
-//! What surrounds every page.
+//! The frame of every page.
 
 use leasehold_http::page::{Site, help, keys_item, theme_item};
 use maud::{Markup, html};
@@ -15,12 +15,12 @@ static SITE: Site = Site {
     listed: true,
 };
 
-/// A page of words.
+/// Returns a page with one column of text.
 pub fn page(title: &str, user: Option<&User>, main: &Markup) -> Markup {
     around(title, user, &html! { main #main tabindex="-1" { (main) } })
 }
 
-/// The frame around a `main`.
+/// Returns the frame around a `main`.
 pub fn around(title: &str, user: Option<&User>, main: &Markup) -> Markup {
     let items = html! {
         li {

@@ -1,11 +1,14 @@
-//! What stands in the margin: tabs with counts, filters that are on, and the notes with their replies.
+//! The margin: tabs with counts, active filters, and the notes with their replies.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
 
-use crate::model::{Annotation, Counts, Filter, IndexState, Kind, User, WORLD};
+use crate::model::{Annotation, Counts, Cursor, Filter, IndexState, Kind, User, WORLD};
 
-/// What is shown.
+/// The most characters of a quote in the margin, which shows four lines of it.
+const LONGEST_QUOTE: usize = 500;
+
+/// The tab that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tab {
     Annotations,
@@ -21,29 +24,57 @@ impl Tab {
     }
 }
 
-/// Everything in the margin.
+/// The model of the margin.
 pub struct Margin {
     pub tab: Tab,
     pub filter: Filter,
     pub counts: Counts,
     pub index: IndexState,
-    pub more: bool,
+    /// The breaker is open: searches do not ask the index for a while.
+    pub away: bool,
+    /// There are newer notes on another page.
+    pub is_older: bool,
+    /// The cursor of the older notes, as it is in a link.
+    pub next: Option<String>,
     pub more_replies: bool,
     pub notes: Vec<Annotation>,
     pub replies: Vec<Annotation>,
-    /// What some of the replies answered, and is not there any more.
+    /// Ids of notes that some of the replies answered and the viewer cannot see, such as deleted ones.
     pub gone: Vec<String>,
     pub viewer: Option<i64>,
     pub now: Timestamp,
 }
 
+/// Where a page ends that does not show everything.
+#[derive(Debug, Default)]
+pub struct Kept {
+    pub notes: Option<Cursor>,
+    pub replies: Option<Cursor>,
+}
+
 impl Margin {
+    /// Drops the oldest notes so that the rest has at most `most` bytes of HTML, and likewise the oldest
+    /// replies. Keeps at least one of each.
+    pub fn fit(&mut self, most: usize) -> Kept {
+        let kept = |list: &[Annotation]| {
+            let mut bytes = 0;
+            list.iter()
+                .position(|note| {
+                    bytes += card(self, note, true, false).into_string().len();
+                    bytes > most
+                })
+                .map_or(list.len(), |first| first.max(1))
+        };
+        let (notes, replies) = (kept(&self.notes), kept(&self.replies));
+        Kept { notes: cut(&mut self.notes, notes), replies: cut(&mut self.replies, replies) }
+    }
+
     fn is_filtered(&self) -> bool {
         self.filter.is_narrow() || self.filter.group.is_some()
     }
 
-    /// The address of this page with other filters.
-    fn link(&self, tab: Tab, change: impl FnOnce(&mut Filter)) -> String {
+    /// Returns the address of this page with other filters, from its beginning.
+    pub(super) fn link(&self, tab: Tab, change: impl FnOnce(&mut Filter)) -> String {
         let mut filter = self.filter.clone();
         change(&mut filter);
         let mut query = url::form_urlencoded::Serializer::new(String::new());
@@ -61,7 +92,7 @@ impl Margin {
         format!("/?{}", query.finish())
     }
 
-    /// Notes in the order of the text; notes about the page by their age.
+    /// Returns notes in the order of the text; notes about the page by their age.
     fn ordered(&self) -> Vec<&Annotation> {
         let mut notes: Vec<_> = self.notes.iter().collect();
         if self.tab == Tab::Annotations {
@@ -70,7 +101,7 @@ impl Margin {
         notes
     }
 
-    /// The conversation below a note, oldest first.
+    /// Returns the conversation below a note, oldest first.
     fn replies_to(&self, id: &str) -> Vec<&Annotation> {
         let mut replies: Vec<_> =
             self.replies.iter().filter(|reply| reply.root.as_deref() == Some(id)).collect();
@@ -79,7 +110,16 @@ impl Margin {
     }
 }
 
-/// Where in the text a note is; those that do not say come last.
+/// Shortens a list, and returns the cursor at its new end.
+fn cut(list: &mut Vec<Annotation>, to: usize) -> Option<Cursor> {
+    if list.len() <= to {
+        return None;
+    }
+    list.truncate(to);
+    list.last().map(Cursor::of)
+}
+
+/// Returns where in the text a note is; notes without a position come last.
 fn position(note: &Annotation) -> u64 {
     let selectors = note.selectors.as_array();
     let start =
@@ -102,8 +142,11 @@ pub fn margin(user: Option<&User>, margin: &Margin) -> Markup {
         ol.cards {
             @for note in margin.ordered() {
                 li {
-                    (card(margin, note, user.is_some()))
+                    (card(margin, note, user.is_some(), false))
                     (replies(margin, note.id.as_str(), user.is_some()))
+                    @if margin.more_replies {
+                        p.more { a href={ "/note/" (note.id) } { "All replies" span.visually-hidden { " to " (note.user_name) } } }
+                    }
                 }
             }
             @for id in &margin.gone {
@@ -113,8 +156,23 @@ pub fn margin(user: Option<&User>, margin: &Margin) -> Markup {
                 }
             }
         }
-        @if margin.more { p.hint { "There is more than fits here: search, or choose a filter." } }
-        @if margin.more_replies { p.hint { "Only the newest replies are shown here: there are too many." } }
+        @if margin.more_replies { p.hint { "Only the newest replies are shown here." } }
+        (pager(margin))
+    }
+}
+
+/// The links to older notes, and back.
+fn pager(margin: &Margin) -> Markup {
+    let first = margin.link(margin.tab, |_| ());
+    html! {
+        @if margin.is_older || margin.next.is_some() {
+            p.pager {
+                @if margin.is_older { a href=(first) data-cursor="" { "Newest notes" } " " }
+                @if let Some(next) = &margin.next {
+                    a href={ (first) "&cursor=" (next) } data-cursor=(next) { "Older notes" }
+                }
+            }
+        }
     }
 }
 
@@ -124,7 +182,7 @@ fn replies(margin: &Margin, id: &str, can_reply: bool) -> Markup {
     html! {
         @if !replies.is_empty() {
             ol.replies aria-label="Replies" {
-                @for reply in replies { li { (card(margin, reply, can_reply)) } }
+                @for reply in replies { li { (card(margin, reply, can_reply, false)) } }
             }
         }
     }
@@ -151,14 +209,9 @@ fn tabs(margin: &Margin) -> Markup {
 
 fn notices(margin: &Margin) -> Markup {
     html! {
-        @match margin.index {
-            IndexState::Ok => {}
-            IndexState::Behind => p.notice.index {
-                "The search is catching up. Your own notes are all here; some of others may be missing."
-            },
-            IndexState::Down => p.notice.index {
-                "The search index is away; this comes from the database, and nothing is lost."
-            },
+        // Readers need not know that the index was late once: Postgres has answered.
+        @if margin.index == IndexState::Behind || margin.away {
+            p.notice.index { "Search is catching up. Your notes are safe." }
         }
     }
 }
@@ -185,12 +238,17 @@ fn filters(margin: &Margin) -> Markup {
     }
 }
 
-fn card(margin: &Margin, note: &Annotation, can_reply: bool) -> Markup {
+/// One note. `whole`: with all of its quote.
+pub(super) fn card(margin: &Margin, note: &Annotation, can_reply: bool, whole: bool) -> Markup {
     let own = margin.viewer == Some(note.user_id);
+    let quote = match note.quote.char_indices().nth(LONGEST_QUOTE) {
+        Some((end, _)) if !whole => format!("{}…", note.quote.get(..end).unwrap_or_default()),
+        _ => note.quote.clone(),
+    };
     html! {
         article.card.{ "is-" (note.kind.as_str()) } id={ "note-" (note.id) } tabindex="-1"
             data-note=(note.id) data-version=(note.version) data-group=(note.group)
-            data-selectors=[selectors(note)] {
+            data-selectors=[selectors(note).filter(|_| !whole)] data-cut[note.cut] {
             p.who {
                 a href=(margin.link(margin.tab, |f| f.user = Some(note.user_name.clone())))
                     data-add="user" data-value=(note.user_name) { (note.user_name) }
@@ -199,9 +257,14 @@ fn card(margin: &Margin, note: &Annotation, can_reply: bool) -> Markup {
                 @if note.group != WORLD { " " span.badge { (note.group_name) } }
             }
             @if note.kind == Kind::Annotation {
-                blockquote { button.passage type="button" data-show { (note.quote) } }
+                blockquote {
+                    @if whole { (quote) } @else { button.passage type="button" data-show { (quote) } }
+                }
             }
             @if !note.text.is_empty() { div.said { (note.text) } }
+            @if note.cut {
+                p.more { a href={ "/note/" (note.id) } data-more { "Show all of it" } }
+            }
             @if !note.tags.is_empty() {
                 ul.tags aria-label="Tags" {
                     @for tag in &note.tags {
@@ -228,7 +291,7 @@ fn selectors(note: &Annotation) -> Option<String> {
     (note.kind == Kind::Annotation).then(|| note.selectors.to_string())
 }
 
-/// `8 mins ago`, for people and for machines.
+/// Returns `8 mins ago`, with the exact time for programs.
 fn age(at: Timestamp, now: Timestamp) -> Markup {
     html! {
         time datetime=(at.strftime("%Y-%m-%dT%H:%M:%SZ")) title=(at.strftime("%-d %b %Y, %H:%M UTC")) {

@@ -1,4 +1,4 @@
-//! Everything that people see of the service: models in, markup out.
+//! The pages of the service: models in, markup out.
 //!
 //! # What is true
 //! - Pure functions. No database, no request: what a page shows is in its model.
@@ -8,16 +8,18 @@
 mod account;
 mod layout;
 mod margin;
+mod note;
 mod reader;
 mod text;
 
 pub use account::{Account, account, welcome};
-pub use margin::{Margin, Tab, margin};
+pub use margin::{Kept, Margin, Tab, margin};
+pub use note::note;
 pub use reader::reader;
 
 use maud::{Markup, html};
 
-/// Something went wrong.
+/// Returns the page for a failed request.
 pub fn failure(status: u16, detail: &str) -> Markup {
     let main = html! {
         section.panel {

@@ -16,7 +16,7 @@ pub fn reader(url: &str, user: Option<&User>, groups: &[Group], margin: &Margin)
                     h1 #title { span.chapter { (text::CHAPTER) ". " } (text::TITLE) }
                     p.by { (text::BY) }
                 }
-                // Nothing between the paragraphs: positions count the letters of this element.
+                // No whitespace between the paragraphs: positions count the characters of this element.
                 div #body .prose { @for paragraph in text::paragraphs() { p { (paragraph) } } }
             }
             aside #notes aria-label="Notes" {
@@ -47,7 +47,7 @@ pub fn reader(url: &str, user: Option<&User>, groups: &[Group], margin: &Margin)
     layout::around(text::TITLE, user, &main)
 }
 
-/// Whose notes are shown.
+/// The choice of the group whose notes are shown.
 fn choice(groups: &[Group], margin: &Margin) -> Markup {
     let chosen = margin.filter.group.as_deref();
     html! {
@@ -78,7 +78,7 @@ fn find(margin: &Margin) -> Markup {
     }
 }
 
-/// Where a note is written; the script shows it.
+/// The form for a new note; the script shows it.
 fn compose(groups: &[Group]) -> Markup {
     html! {
         button.quiet.new-note #page-note type="button" hidden data-key="n"
@@ -86,7 +86,7 @@ fn compose(groups: &[Group]) -> Markup {
         form #compose .card.compose hidden aria-label="New note" {
             blockquote #compose-quote hidden {}
             label.visually-hidden for="compose-text" { "Your note" }
-            textarea #compose-text name="text" rows="4" maxlength="20000" placeholder="Your note" {}
+            textarea #compose-text name="text" rows="4" maxlength="65536" placeholder="Your note" {}
             label.visually-hidden for="compose-tags" { "Tags, with commas between them" }
             input #compose-tags type="text" name="tags" placeholder="Tags, with commas"
                 autocomplete="off" maxlength="400";

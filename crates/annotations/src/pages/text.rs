@@ -1,5 +1,5 @@
-//! The text that the service brings along: a chapter of Don Quixote in John Ormsby's translation of
-//! 1885, which belongs to everybody.
+//! The text that comes with the service: a chapter of Don Quixote in John Ormsby's translation of 1885,
+//! which is in the public domain.
 
 pub const BOOK: &str = "Don Quixote";
 pub const CHAPTER: &str = "Chapter IV";

@@ -6,6 +6,8 @@
 import { launch } from "../../../pastes/tests/browser/browser.mjs";
 import { close, open } from "../../../pastes/tests/browser/watch.mjs";
 import * as elsewhere from "./elsewhere.mjs";
+import * as groups from "./groups.mjs";
+import * as long from "./long.mjs";
 import * as reading from "./reading.mjs";
 import * as writing from "./writing.mjs";
 
@@ -38,7 +40,7 @@ async function openPatient(more) {
   return watched;
 }
 
-const checks = Object.entries({ ...writing, ...reading, ...elsewhere }).filter(([name]) =>
+const checks = Object.entries({ ...writing, ...reading, ...elsewhere, ...groups, ...long }).filter(([name]) =>
   name.includes(only),
 );
 let failed = 0;

@@ -153,8 +153,14 @@ export async function while_the_index_is_away_people_go_on({ open, close, order 
   await order("down");
   try {
     await annotate(page, "he charged with levelled lance", "During the outage");
-    await page.waitForSelector("#margin .notice.index");
+    // Told once the index was asked several times in vain, and not before.
     await page.reload();
+    await page.waitForSelector("#margin .notice.index");
+    equal(
+      await page.$eval("#margin .notice.index", (it) => it.textContent),
+      "Search is catching up. Your notes are safe.",
+      "what readers are told",
+    );
     await card(page, "During the outage");
     await look(watched, "index-away");
     await page.type("#q", "outage");

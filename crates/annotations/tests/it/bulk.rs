@@ -1,4 +1,5 @@
-//! Work on many notes: renames, departures, moves and re-indexing go on in pieces, behind live saves.
+//! Bulk operations: renames, deleted accounts, moves and re-indexing run in steps, at a lower priority
+//! than live saves.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use annotations::{AnnotationId, Refused, Settings, What};
 
 use crate::rig::{PAGE, Rig, each, each_with, on_page, settings};
 
-/// Many notes of one author, by one statement.
+/// Adds many notes of one author, by one statement.
 async fn many(rig: &Rig, author: i64, number: i32) {
     let sql = "insert into annotations.annotation (id, document_id, user_id, group_id, kind, text) \
                select substr(replace(gen_random_uuid()::text, '-', ''), 1, 22), \
@@ -26,7 +27,7 @@ async fn jobs(rig: &Rig) -> Vec<(String, i32, i64)> {
 
 #[tokio::test]
 async fn f10_a_rename_reaches_the_index_in_pieces_while_live_saves_go_on() {
-    // However slow the machine is, no job is due before it is looked at.
+    // Even on a slow machine no job is due before the test has read it.
     let verify_after = Duration::from_secs(24 * 60 * 60);
     each_with(Settings { verify_after, ..settings() }, async |rig| {
         let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
@@ -42,7 +43,7 @@ async fn f10_a_rename_reaches_the_index_in_pieces_while_live_saves_go_on() {
                 rig.note(if number % 2 == 0 { &alba } else { &bela }, "live").await;
             }
         };
-        // Jobs of the index wait where they can be counted.
+        // Pauses the jobs of the index, so that they can be counted.
         let pause = "update leasehold.queue set paused_at = now(), paused_by = 'test' \
                      where name = 'annotations'";
         rig.client.execute(pause, &[]).await.unwrap();
@@ -111,7 +112,7 @@ async fn a_reindex_asks_for_what_is_meant_and_changes_no_row() {
         assert_eq!(rig.notes.count_reindex(&what).await.unwrap(), number, "{what:?}");
         assert_eq!(jobs(&rig).await, [], "counting asks for nothing");
         let id = rig.notes.reindex(&what, None, false).await.unwrap();
-        // The work in pieces alone, so that its jobs can be looked at.
+        // Only a step of the operation, so that its jobs can be counted.
         rig.client.execute("select annotations.bulk_step($1)", &[&id]).await.unwrap();
         let wanted = match number {
             0 => vec![],
@@ -131,7 +132,7 @@ async fn a_reindex_asks_for_what_is_meant_and_changes_no_row() {
     let nowhere = rig.notes.reindex(&nowhere, None, false).await;
     assert!(matches!(nowhere, Err(Refused::NoSuchPage)), "{nowhere:?}");
     assert!(matches!(rig.notes.progress(12_345).await, Err(Refused::NoSuchReindex)));
-    // Neither before live saves nor among what was put off.
+    // Neither before live saves nor among deferred jobs.
     for bad in [1, 1_000_000] {
         let refused = rig.notes.reindex(&What::All, Some(bad), false).await;
         let words = refused.expect_err("refused").to_string();
@@ -177,7 +178,7 @@ async fn only_a_reindex_can_be_stopped_and_what_is_over_stays_done() {
     assert!(!progress.cancelled && progress.is_over() && progress.done() == 200, "{progress:?}");
 }
 
-/// Both places are taken by work that takes long when somebody takes another name.
+/// Long re-indexes use both slots when a user is renamed.
 #[tokio::test]
 async fn a_rename_does_not_wait_for_the_end_of_a_long_reindex() {
     let rig = Rig::alone().await;
@@ -191,7 +192,7 @@ async fn a_rename_does_not_wait_for_the_end_of_a_long_reindex() {
     }
     rig.notes.rename_user(bela.id, "belabelow").await.unwrap();
     rig.work().await;
-    // By the claims with which they came to their ends: these have growing numbers.
+    // Ordered by the generation of the claim that completed them, which only grows.
     let sql = "select string_agg(u.tag, ' ' order by h.lease_generation, u.tag desc) \
                from leasehold.history h cross join lateral unnest(h.names, h.tags) as u (name, tag) \
                where u.name = 'annotations.bulk'";
@@ -199,7 +200,7 @@ async fn a_rename_does_not_wait_for_the_end_of_a_long_reindex() {
     assert_eq!(order, "rename_user reindex_user reindex_user");
 }
 
-/// A note that somebody was saving when its place went by.
+/// A note that was being saved when the cursor passed its position.
 #[tokio::test]
 async fn a_departure_comes_back_for_what_it_passed_by() {
     let rig = Rig::new().await;

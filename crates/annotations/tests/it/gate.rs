@@ -1,4 +1,4 @@
-//! A gate in front of the real OpenSearch: lets requests pass, or does to them what networks and
+//! A proxy in front of the real OpenSearch: it forwards requests, or treats them as networks and
 //! overloaded servers do.
 
 use std::collections::VecDeque;
@@ -18,15 +18,15 @@ const MOST: usize = 64 << 20;
 /// What happens to one request.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// Passed on, and the answer is lost.
+    /// Forwarded, and the response is lost.
     LoseAnswer,
     /// Never answered.
     Hang,
-    /// Not passed on; answered with this.
+    /// Not forwarded; this is the response.
     Status(u16, &'static str),
-    /// The items at these places are not passed on; each is answered with this status and error.
+    /// The items at these positions are not forwarded; each gets this status and error.
     Items(Vec<(usize, u16, Value)>),
-    /// Passed on, and answered with this instead.
+    /// Forwarded, and this is the response instead.
     Answer(&'static str),
 }
 
@@ -56,23 +56,22 @@ impl Gate {
         Self { url: format!("http://{address}"), script }
     }
 
-    /// The next request whose path has this in it meets the fault. Several wait in line.
+    /// Applies the fault to the next request whose path contains this. Several faults queue up.
     pub fn next(&self, path: &'static str, fault: Fault) {
         self.script.0.lock().unwrap().next.push_back((path, fault));
     }
 
-    /// Every request meets the fault, from now on until it is taken away. What waits in line comes
-    /// first.
+    /// Applies the fault to every request, until it is taken away. Queued faults come first.
     pub fn hold(&self, fault: Option<Fault>) {
         self.script.0.lock().unwrap().held = fault;
     }
 
-    /// True while every request meets a fault.
+    /// Returns true while every request meets a fault.
     pub fn is_held(&self) -> bool {
         self.script.0.lock().unwrap().held.is_some()
     }
 
-    /// How many faults nothing has met yet.
+    /// Returns how many queued faults were not applied yet.
     pub fn left(&self) -> usize {
         self.script.0.lock().unwrap().next.len()
     }
@@ -119,7 +118,7 @@ fn answer(status: u16, body: impl Into<Body>) -> Response {
     Response::builder().status(status).body(body.into()).unwrap()
 }
 
-/// A bulk request of puts, two lines each, without those that are refused.
+/// Returns a bulk request of puts, two lines each, without the refused ones.
 fn without(body: &Bytes, items: &[(usize, u16, Value)]) -> Bytes {
     let text = std::str::from_utf8(body).unwrap();
     let lines: Vec<&str> = text.lines().collect();
@@ -128,7 +127,7 @@ fn without(body: &Bytes, items: &[(usize, u16, Value)]) -> Bytes {
     kept.into()
 }
 
-/// The answer to it, with what the refused ones are told.
+/// Returns the response to it, with the errors of the refused ones added.
 fn with(bytes: &Bytes, items: &[(usize, u16, Value)]) -> String {
     let mut answer: Value = serde_json::from_slice(bytes).unwrap();
     let list = answer["items"].as_array_mut().unwrap();

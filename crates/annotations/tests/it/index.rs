@@ -57,7 +57,7 @@ async fn what_is_saved_changed_and_deleted_is_found_as_it_is() {
         rig.work_all().await;
         assert!(rig.texts(Some(&bela), &words("basin")).await.is_empty());
         assert_eq!(rig.texts(Some(&bela), &on_page()).await, ["Two flocks of sheep"]);
-        // The index itself, before Postgres looks at its answer.
+        // Asks the index itself, without Postgres.
         let all = rig.index().ids(annotations::index::Query::default()).await;
         assert_eq!(all, [other.id.to_string()]);
         rig.assert_equal().await;
@@ -77,7 +77,7 @@ async fn the_direct_path_shows_a_save_to_others_before_its_job_is_due() {
         until(async || !rig.texts(None, &words).await.is_empty()).await;
         rig.notes.delete(&alba, &note.id).await.unwrap();
         assert!(rig.texts(None, &on_page()).await.is_empty(), "what is gone is gone");
-        // Jobs are there all the same, and find nothing to do.
+        // The jobs exist all the same, and find nothing to do.
         assert!(rig.count("select count(*) from leasehold.job where name = 'index'").await > 0);
         rig.work_all().await;
         rig.assert_equal().await;
@@ -102,7 +102,7 @@ async fn f11_while_the_index_is_down_nothing_fails_and_postgres_answers() {
         assert_eq!(rig.texts(None, &words).await, ["during the outage"]);
         rig.index().set_down(false);
         until(async || state(&rig, None).await != IndexState::Down).await;
-        // The mirror left the index alone for a while, too: its jobs come back by themselves.
+        // The mirror's breaker was open for a while, too: its jobs come back by themselves.
         rig.work_all().await;
         rig.assert_equal().await;
         assert_eq!(rig.texts(None, &on_page()).await.len(), 2);
@@ -112,9 +112,9 @@ async fn f11_while_the_index_is_down_nothing_fails_and_postgres_answers() {
 
 #[tokio::test]
 async fn f11_nobody_waits_as_long_as_a_question_to_the_index_may_take() {
-    // Much shorter than a question may take.
-    let index_patience = Duration::from_millis(1);
-    let rig = Rig::with(Settings { index_patience, ..settings() }).await;
+    // Much shorter than a query may take.
+    let index_timeout = Duration::from_millis(1);
+    let rig = Rig::with(Settings { index_timeout, ..settings() }).await;
     let alba = rig.user("alba").await;
     rig.note(&alba, "x").await;
     let index = rig.index();
@@ -123,9 +123,9 @@ async fn f11_nobody_waits_as_long_as_a_question_to_the_index_may_take() {
         let before = (index.asked() + 1, index.given_up());
         let found = rig.notes.search(None, &on_page(), None, 50).await.unwrap();
         assert_eq!((found.index, found.rows.len()), (IndexState::Down, 1));
-        // The question is still open: nobody waited for its end.
+        // The query is still open: the search did not wait for its end.
         let is_open = (index.asked(), index.given_up()) == before;
-        // Unless the machine stood still for so long: then once more, after the index has answered.
+        // If the machine stalled, the query may have ended: try again, after the index has answered.
         if !is_open {
             index.set_hanging(false);
             until(async || state(&rig, None).await != IndexState::Down).await;
@@ -138,8 +138,8 @@ async fn f11_nobody_waits_as_long_as_a_question_to_the_index_may_take() {
 
 #[tokio::test]
 async fn f11_once_one_has_waited_in_vain_one_asks_for_all() {
-    let index_patience = Duration::from_millis(1);
-    let rig = Rig::with(Settings { index_patience, ..settings() }).await;
+    let index_timeout = Duration::from_millis(1);
+    let rig = Rig::with(Settings { index_timeout, ..settings() }).await;
     let alba = rig.user("alba").await;
     rig.note(&alba, "x").await;
     rig.index().set_hanging(true);
@@ -147,7 +147,7 @@ async fn f11_once_one_has_waited_in_vain_one_asks_for_all() {
         let found = rig.notes.search(None, &on_page(), None, 50).await.unwrap();
         assert_eq!((found.index, found.rows.len()), (IndexState::Down, 1));
     }
-    // The one that hangs, and one that tries; whoever gives up leaves the try to the next.
+    // The query that hangs, and one probe; when a probe gives up, the next one follows.
     let (asked, given_up) = (rig.index().asked(), rig.index().given_up());
     assert!(asked <= 2 + given_up, "{asked} were asked, {given_up} have ended");
 }
@@ -165,7 +165,8 @@ async fn f11_an_index_that_hangs_is_soon_left_alone() {
     for _ in 0..10 {
         assert_eq!(state(&rig, None).await, IndexState::Down);
     }
-    // Questions go on when nobody waits for them, one at a time; after three only every five seconds.
+    // Queries continue after their searches, one at a time; after three failures only every five
+    // seconds.
     let most = 4 + usize::try_from(begun.elapsed().as_secs() / 5).unwrap();
     assert!((1..=most).contains(&store.asked()), "{} were asked", store.asked());
     store.set_hanging(false);
@@ -200,7 +201,7 @@ async fn f11_after_an_outage_the_index_is_behind_until_it_has_what_was_put_off()
         rig.index().set_down(true);
         rig.note(&alba, "y").await;
         rig.work_all().await;
-        // In a lane of its own, however long ago that was.
+        // In the lane of deferred jobs, however long ago it was deferred.
         let put_off = "select count(*) from leasehold.job where name = 'index' \
                        and priority >= 1000000 and not held";
         assert_eq!(rig.count(put_off).await, 1, "its job was put off");
@@ -223,7 +224,7 @@ async fn a_difference_that_was_found_and_not_mended_makes_the_index_behind() {
         "insert into leasehold.mirror_difference (mirror, key, kind) values ($1, $2, 'missing')";
     rig.client.execute(sql, &[&annotations::MIRROR, &note.id.as_str()]).await.unwrap();
     until(async || state(&rig, None).await == IndexState::Behind).await;
-    // Gone when it was seen equal, and not only when the next round of the check has ended.
+    // A difference is deleted once it was seen equal, not only at the end of the check's next round.
     rig.client.execute("delete from leasehold.mirror_difference", &[]).await.unwrap();
     until(async || state(&rig, None).await == IndexState::Ok).await;
 }
@@ -235,7 +236,7 @@ async fn f14_ghosts_in_the_index_show_nothing() {
         let note = rig.note(&alba, "ghost").await;
         rig.note(&alba, "alive").await;
         rig.work_all().await;
-        // Gone from the table, and nobody told the index.
+        // Deletes the row without its triggers, so that the index does not learn of it.
         let sql = "set session_replication_role = replica";
         rig.client.batch_execute(sql).await.unwrap();
         let gone = "delete from annotations.annotation where id = $1";
@@ -272,7 +273,7 @@ async fn an_author_finds_a_save_that_was_on_its_way_when_a_check_began() {
     let rig = Rig::new().await;
     let alba = rig.user("alba").await;
     rig.note(&alba, "committed late").await;
-    // The round began after the save did, and before anybody could see it.
+    // The round began after the save did, and before the save was visible.
     let sql = "update leasehold.mirror set equal_as_of = \
                (select max(updated_at) + interval '1 second' from annotations.annotation)";
     assert_eq!(rig.client.execute(sql, &[]).await.unwrap(), 1);
@@ -290,7 +291,7 @@ async fn pages_of_an_answer_have_every_note_once_in_order() {
             notes.push(rig.note(author, &number.to_string()).await);
         }
         rig.work_all().await;
-        // Fresh ones of one's own are among them, and some are gone that the index still has.
+        // Adds recent notes of the viewer, and deletes some that the index still has.
         for number in 25..30 {
             rig.note(&bela, &number.to_string()).await;
         }

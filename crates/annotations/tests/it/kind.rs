@@ -1,11 +1,11 @@
-//! The two kinds of index, and a place for the one that has a directory.
+//! The two kinds of index, and a temporary directory for one of them.
 
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Tantivy,
-    /// The server of this process, under a name of its own for each test.
+    /// The server of this process, with a separate prefix per test.
     OpenSearch,
 }
 
@@ -13,7 +13,7 @@ impl Kind {
     pub const BOTH: [Self; 2] = [Self::Tantivy, Self::OpenSearch];
 }
 
-/// A directory that goes with the test.
+/// A directory that is deleted after the test.
 pub struct TempDir(PathBuf);
 
 impl TempDir {

@@ -1,5 +1,5 @@
-//! What the annotation service promises, shown on real Postgres; with an index in a directory, and
-//! where the index matters with a real OpenSearch as well.
+//! What the annotation service promises, tested on real Postgres; with an index in a directory, and
+//! where the index matters also with a real OpenSearch.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,11 +9,13 @@
 )]
 
 mod bulk;
+mod directory;
 mod gate;
 mod groups;
 mod http;
 mod index;
 mod kind;
+mod members;
 mod outage;
 mod people;
 mod rig;
@@ -22,3 +24,4 @@ mod story;
 mod switch;
 mod targets;
 mod visibility;
+mod words;

@@ -1,5 +1,5 @@
-//! The index is away while people write, change, move and delete, or it comes back as another one.
-//! Afterwards nothing is missing, nothing is old and nothing is there that should not be.
+//! The index is down while users write, change, move and delete, or it comes back as another one.
+//! Afterwards no note is missing, stale, or where it should not be.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use leasehold::mirror::{Digest, Range, Targets as _};
 use serde_json::json;
 
 use crate::kind::TempDir;
-use crate::rig::{PAGE, PATIENCE, Rig, each, each_with, on_page, settings, until};
+use crate::rig::{PAGE, Rig, TIMEOUT, each, each_with, on_page, settings, until};
 
 fn words(q: &str) -> Filter {
     Filter { q: Some(q.to_owned()), ..Filter::default() }
 }
 
-/// What the index itself answers to words, whoever may see it.
+/// Returns what the index itself finds for these words, without a check of who may see it.
 async fn indexed(rig: &Rig, q: &str) -> Vec<String> {
     rig.index().ids(Query { words: Some(q.to_owned()), ..Query::default() }).await
 }
@@ -46,7 +46,7 @@ async fn f11_after_an_outage_of_the_index_nothing_is_missing_stale_or_a_ghost() 
         rig.work_all().await;
         rig.assert_equal().await;
 
-        // At first what is asked of it is done, and only the answers are lost.
+        // First the index executes requests, and only its responses are lost.
         rig.index().set_answers_lost(true);
         let half = rig.note(&alba, "half inn").await;
         rewrite(&rig, &alba, &changed, "interim mills").await;
@@ -61,7 +61,7 @@ async fn f11_after_an_outage_of_the_index_nothing_is_missing_stale_or_a_ghost() 
         rig.notes.update(&alba, &moved.id, away).await.unwrap();
         rig.work_all().await;
 
-        // Everybody sees what is so, and nobody what is not for them.
+        // Users see the current notes, and none that are not for them.
         let found = rig.notes.search(Some(alba.id), &on_page(), None, 50).await.unwrap();
         assert_eq!((found.index, found.rows.len()), (IndexState::Down, 5));
         assert_eq!(rig.texts(Some(&alba), &words("fresh")).await, ["fresh lion"], "one's own");
@@ -105,7 +105,7 @@ async fn f14_an_index_that_was_restored_is_mended_by_the_check() {
         let strange = rig.note(&alba, "familiar windmills").await;
         let kept = rig.note(&alba, "kept sheep").await;
         rig.work_all().await;
-        // What another database would have put there.
+        // As another database would have written it.
         let other = |text: &str| {
             json!({
                 "url": PAGE, "user": "alba", "group": WORLD, "kind": "page_note", "quote": "",
@@ -150,7 +150,7 @@ async fn f12_a_rebuild_under_writes_loses_nothing() {
         order(&rig, "rebuild").await;
         let changing = async {
             // Proven equal, and not searched yet.
-            let at_swap = tokio::time::timeout(PATIENCE, rig.index().at_swap());
+            let at_swap = tokio::time::timeout(TIMEOUT, rig.index().at_swap());
             at_swap.await.expect("the rebuild gets here");
             let late = rig.note(&alba, "late giants").await;
             rewrite(&rig, &alba, &notes[0], "late windmills").await;
@@ -164,7 +164,7 @@ async fn f12_a_rebuild_under_writes_loses_nothing() {
             rig.index().let_swap();
             late
         };
-        // A slow machine may give the rebuild up on its way, or the swap, and tries again.
+        // On a slow machine the rebuild or the swap may fail and is tried again.
         let rebuilding = until(async || {
             rig.bring_forward().await;
             rig.work().await;
@@ -176,7 +176,7 @@ async fn f12_a_rebuild_under_writes_loses_nothing() {
         assert_eq!(indexed(&rig, "giants").await, [late.id.to_string()]);
         assert_eq!(indexed(&rig, "windmills").await, [notes[0].id.to_string()]);
         assert_eq!(indexed(&rig, "early").await.len(), 10, "one was changed, one deleted");
-        // The former set was written on.
+        // The former set was still written after the swap.
         order(&rig, "rollback").await;
         rig.work_all().await;
         rig.assert_equal().await;

@@ -1,4 +1,4 @@
-//! Accounts: tokens, names that stay taken, renames and departures.
+//! Accounts: tokens, names that stay taken, renames and deletions.
 
 use annotations::{AnnotationId, Refused, Token};
 
@@ -93,7 +93,7 @@ async fn whoever_leaves_can_do_nothing_any_more_and_leaves_nothing_behind() {
     assert_eq!(rig.count("select count(*) from annotations.annotation").await, 0);
 }
 
-/// A save by a session that commits when the test says so.
+/// Saves in a session that commits when the test wants it.
 async fn save_in_a_transaction(rig: &Rig, author: i64) {
     rig.client.batch_execute("begin").await.unwrap();
     let sql = "select annotations.create_annotation($1, $2, $3, '', '__world__', 'page_note', null, \
@@ -105,7 +105,7 @@ async fn save_in_a_transaction(rig: &Rig, author: i64) {
 async fn a_departure_waits_for_a_save_that_is_on_its_way_and_removes_it() {
     let rig = Rig::alone().await;
     let user = rig.user("sophia").await;
-    // The page is known: else saves would wait for each other at its address.
+    // The page exists already: otherwise saves would wait for each other at its unique URL.
     rig.note(&user, "before").await;
     save_in_a_transaction(&rig, user.id).await;
     // Saves of one author do not wait for each other.
@@ -194,7 +194,7 @@ async fn the_index_is_asked_for_former_names_until_it_has_followed() {
     rig.notes.rename_user(user.id, "sophiathefirst").await.unwrap();
     assert_eq!(questions().await, 3, "the work has not begun");
     rig.work_all().await;
-    // What was seen equal before the end of the work says nothing about it.
+    // An `equal_as_of` from before the end of the operation proves nothing about it.
     let seen_equal = async |when: &str| {
         let sql = format!("update leasehold.mirror set equal_as_of = {when}");
         rig.client.execute(&sql, &[]).await.unwrap();

@@ -1,5 +1,5 @@
-//! A service of its own for each test: a migrated database, an index that can be told to fail, a
-//! worker on demand.
+//! A separate service per test: a migrated database, an index that can be made to fail, and a worker on
+//! demand.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ pub const PAGE: &str = "https://example.com/quixote";
 
 /// How long one statement may take: a slow machine is no outage.
 const STATEMENT: Duration = Duration::from_secs(120);
-/// How long something may take to hold.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+/// How long to wait for a condition.
+pub const TIMEOUT: Duration = Duration::from_secs(180);
 
 pub struct Rig {
     pub notes: Annotations,
@@ -33,7 +33,7 @@ pub struct Rig {
     _database: TestDatabase,
 }
 
-/// Runs a story over an empty service with each kind of index.
+/// Runs a test on an empty service with each kind of index.
 pub async fn each(story: impl AsyncFn(Rig)) {
     each_with(settings(), story).await;
 }
@@ -46,7 +46,7 @@ pub async fn each_with(settings: Settings, story: impl AsyncFn(Rig)) {
     }
 }
 
-/// Nothing goes to the index unless a test lets it, and nobody is slowed down.
+/// Writes to the index only when a test asks for it, and has no rate limits.
 pub fn settings() -> Settings {
     let mut settings = Settings { direct: false, ..Settings::default() };
     settings.limits.saves_per_second = 0;
@@ -54,20 +54,20 @@ pub fn settings() -> Settings {
     settings.sign_up = true;
     // A slow machine is no outage.
     settings.index_limit = Duration::from_secs(10);
-    settings.index_patience = settings.index_limit;
-    // Comparisons of everything are made when a test orders them: see `Rig::over`.
+    settings.index_timeout = settings.index_limit;
+    // The check of everything runs only when a test orders it: see `Rig::over`.
     settings.check_every = Duration::from_secs(24 * 60 * 60);
     settings
 }
 
-/// For a server whose clients are slow and mean no harm: one that idles is not cut off.
+/// For a server with slow but harmless clients: it does not disconnect idle ones.
 pub fn patient() -> ServerLimits {
     let long = Duration::from_secs(600);
     ServerLimits { head: long, body: long, request: long, stall: long, ..ServerLimits::default() }
 }
 
 impl Rig {
-    /// With an index that can be told to fail.
+    /// With an index that can be made to fail.
     pub async fn new() -> Self {
         Self::with(settings()).await
     }
@@ -103,6 +103,12 @@ impl Rig {
         self.notes.sign_up(name, "").await.unwrap().0
     }
 
+    /// Invites a user into a group, and lets the user join it.
+    pub async fn let_in(&self, owner: &User, group: &str, person: &User) {
+        self.notes.invite(owner.id, group, &person.name).await.unwrap();
+        self.notes.join_group(person.id, group).await.unwrap();
+    }
+
     /// Saves a note about a passage.
     pub async fn note(&self, author: &User, text: &str) -> Annotation {
         self.note_in(author, None, text).await
@@ -122,15 +128,15 @@ impl Rig {
         self.notes.create(author, new).await.unwrap().annotation
     }
 
-    /// The texts that somebody finds, newest first.
+    /// Returns the texts that a user finds, newest first.
     pub async fn texts(&self, viewer: Option<&User>, filter: &Filter) -> Vec<String> {
         let viewer = viewer.map(|user| user.id);
         let found = self.notes.search(viewer, filter, None, 200).await.unwrap();
         found.rows.into_iter().map(|row| row.text).collect()
     }
 
-    /// The texts that somebody finds by the index, and how many questions that took. One that was late
-    /// for once is asked again: Postgres alone has answered then.
+    /// Returns the texts that a user finds by the index, and how many queries that took. Repeats a
+    /// search in which the index was late, because Postgres alone answered it.
     pub async fn by_index(&self, viewer: Option<&User>, filter: &Filter) -> (Vec<String>, usize) {
         let viewer = viewer.map(|user| user.id);
         let (mut texts, mut questions) = (Vec::new(), 0);
@@ -145,21 +151,21 @@ impl Rig {
         (texts, questions)
     }
 
-    /// A number from the database.
+    /// Returns a number from the database.
     pub async fn count(&self, sql: &str) -> i64 {
         self.client.query_one(sql, &[]).await.unwrap().get(0)
     }
 
-    /// True when somebody waits for a lock that the rig's own session holds.
+    /// Returns whether a session waits for a lock that the rig's own session holds.
     pub async fn is_waited_for(&self) -> bool {
         let sql = "select count(*) from pg_locks l where not l.granted \
                    and pg_backend_pid() = any (pg_blocking_pids(l.pid))";
         self.count(sql).await > 0
     }
 
-    /// Makes every job due, as if its time had come.
+    /// Makes every job due now.
     pub async fn bring_forward(&self) {
-        // Jobs that a worker has in its hands are left alone.
+        // Skips jobs that a worker holds.
         let sql = "with waiting as (\
                        select id from leasehold.job \
                        where not held and scheduled_at > statement_timestamp() \
@@ -175,15 +181,15 @@ impl Rig {
         worker.run_until_idle().await.unwrap();
     }
 
-    /// The same with everything that is due later, until nothing is left. What an index that a test
-    /// has fail does not take stays.
+    /// Like `work`, also with jobs that are due later, until none is left. Jobs for an index that a test
+    /// makes fail stay.
     pub async fn work_all(&self) {
-        // The work in pieces makes jobs that are due later.
+        // Bulk operations make jobs that are due later.
         for _ in 0..3 {
             self.bring_forward().await;
             self.work().await;
         }
-        // An index that was slow for once, or away, is left alone for a while.
+        // The mirror leaves an index alone for a while that was slow or down, so jobs may be left.
         let left = match &self.store {
             Some(store) if store.is_well() => "select count(*) from leasehold.job",
             _ => "select count(*) from leasehold.job where queue = 'annotations.bulk'",
@@ -194,14 +200,14 @@ impl Rig {
                 self.work().await;
             }
         };
-        tokio::time::timeout(PATIENCE, working).await.expect("nothing is left in time");
-        // What was written is found, as it is a moment later without asking.
+        tokio::time::timeout(TIMEOUT, working).await.expect("nothing is left in time");
+        // Makes writes searchable now; otherwise that takes a moment.
         if let Some(store) = &self.store {
             let _ = store.digest().await;
         }
     }
 
-    /// The index. Not for services that have none.
+    /// Returns the index. Panics if the service has none.
     pub fn index(&self) -> &Switch {
         self.store.as_ref().expect("an index")
     }
@@ -237,12 +243,12 @@ pub fn on_page() -> Filter {
     Filter { url: Some(PAGE.to_owned()), ..Filter::default() }
 }
 
-/// Waits until something holds.
+/// Waits for a condition.
 pub async fn until(mut holds: impl AsyncFnMut() -> bool) {
     let asking = async {
         while !holds().await {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, asking).await.expect("it holds in time");
+    tokio::time::timeout(TIMEOUT, asking).await.expect("it holds in time");
 }

@@ -1,4 +1,4 @@
-//! Saving: a note and its job commit together; keys make it once.
+//! Saving: a note and its job commit together; an idempotency key makes it happen once.
 
 use annotations::{Change, Kind, NewAnnotation, Refused};
 
@@ -47,7 +47,7 @@ async fn a_save_commits_with_its_job_or_not_at_all() {
         (row.get(0), row.get(1), row.get(2), row.get(3), row.get(4));
     let id = note.id.to_string();
     assert_eq!(facts, ("index", 1, "storage.create_annotation", id.as_str(), "annotations"));
-    // A minute after the statement, which may be a while after its transaction has begun.
+    // A minute after the statement, which may run some time after its transaction began.
     let due_after: f64 = row.get(5);
     assert!((60.0..120.0).contains(&due_after), "{due_after}");
     assert!(row.get::<_, bool>(6), "it is kept for 30 days");
@@ -98,7 +98,7 @@ async fn h13_a_key_makes_one_note_and_belongs_to_its_content_and_its_author() {
     assert!(matches!(rig.notes.create(&one, keyed("y")).await, Err(Refused::KeyReused)));
     assert!(!rig.notes.create(&other, keyed("x")).await.unwrap().replayed);
     assert_eq!(rig.count("select count(*) from annotations.annotation").await, 2);
-    // Twenty at once make one.
+    // Twenty concurrent saves make one note.
     let keyed = || NewAnnotation { idempotency_key: Some("k2".to_owned()), ..passage("z") };
     let all =
         futures_util::future::join_all((0..20).map(|_| rig.notes.create(&one, keyed()))).await;
@@ -146,7 +146,7 @@ async fn a_note_without_a_passage_cannot_be_emptied() {
             assert!(matches!(refused, Err(Refused::Malformed(_))), "{refused:?}");
             assert_eq!(rig.notes.read(None, &note.id).await.unwrap().text, note.text);
         }
-        // What quotes something may say nothing about it.
+        // A note with a quote may have no text.
         assert_eq!(rig.notes.update(&sophia, &quoting.id, change()).await.unwrap().text, "");
     }
 }
@@ -173,7 +173,7 @@ async fn c6_a_reply_and_a_move_of_its_conversation_do_not_lock_each_other_out() 
     let rig = Rig::alone().await;
     let alba = rig.user("alba").await;
     let group = rig.notes.make_group(alba.id, "Reading", false).await.unwrap();
-    // The reply that is answered has the smaller id: locks in the order of ids would begin with it.
+    // The reply that is answered has the smaller id: locking in the order of ids would begin with it.
     let mut roots = Vec::new();
     for _ in 0..8 {
         roots.push(rig.note(&alba, "beginning").await);

@@ -1,4 +1,4 @@
-//! An outage of two hours: the index is away, people save, and afterwards nothing is missing.
+//! An outage of two hours: the index is down, users save, and afterwards nothing is missing.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use futures_util::StreamExt;
 
 use crate::rig::{Rig, on_page, passage, settings, until};
 
-/// What a busy service gets in that time. `LEASEHOLD_STORY_SAVES` says otherwise, for those in a hurry.
+/// Returns how many saves a busy service gets in that time. `LEASEHOLD_STORY_SAVES` overrides it for
+/// shorter runs.
 fn saves() -> usize {
     let given = std::env::var("LEASEHOLD_STORY_SAVES").ok().and_then(|text| text.parse().ok());
     given.unwrap_or(21_500)
@@ -32,7 +33,7 @@ async fn f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
     rig.work_all().await;
     rig.assert_equal().await;
     let store = Arc::clone(rig.store.as_ref().unwrap());
-    // Writes fail, and searches hang: both happened to those who tell of such outages.
+    // Writes fail, and searches hang: reports of such outages have both.
     store.set_down(true);
     store.set_hanging(true);
     let worker = annotations::worker(&rig.notes, rig.engine.worker()).unwrap();
@@ -49,9 +50,9 @@ async fn f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
                 let note = rig.notes.create(&author, passage(&word));
                 let note = answered(note).await;
                 let note = note.expect("no save fails").annotation;
-                // Now and then somebody looks at the page, and sees what they just wrote.
+                // Now and then an author searches the page, and finds what was just written.
                 if at % 100 == 0 {
-                    // Others save, too, while the search gives the index its time: a page may be full.
+                    // Other authors save while the search waits for the index, and could fill the page.
                     let (q, user) = (Some(word), Some(author.name.clone()));
                     let own = annotations::Filter { user, q, ..on_page() };
                     let found = rig.notes.search(Some(author.id), &own, None, 50);
@@ -72,8 +73,8 @@ async fn f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
     let distinct: HashSet<_> = saved.iter().collect();
     assert_eq!(distinct.len(), number);
     assert_eq!(rows(&rig).await, before.len() + number);
-    // People think better of it: of what was in the index before the outage one half is changed and the
-    // other half taken back, and so is one in ten of what was saved since.
+    // Authors change their minds: of the notes that were in the index before the outage one half is
+    // changed and the other half deleted, and so is one in ten of those saved since.
     let again: Vec<_> = before.iter().chain(saved.iter().step_by(10)).enumerate().collect();
     let taken_back = again.len().div_ceil(2);
     futures_util::stream::iter(again)
@@ -96,7 +97,7 @@ async fn f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
 
     store.set_down(false);
     store.set_hanging(false);
-    // Their time comes while the worker runs. As long as fewer and fewer wait, it is not stuck.
+    // Jobs become due while the worker runs. As long as their number falls, the worker is not stuck.
     let mut waiting = i64::MAX;
     while waiting > 0 {
         let before = waiting;
@@ -117,7 +118,7 @@ async fn f11_an_outage_of_the_index_loses_nothing_and_fails_nothing() {
     worker.await.unwrap().unwrap();
 }
 
-/// A request that is not answered within a minute hangs.
+/// Fails if a request takes more than a minute.
 async fn answered<T>(request: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), request).await.expect("no request hangs")
 }

@@ -1,4 +1,4 @@
-//! An index of either kind that fails as a test says.
+//! An index of either kind that fails when a test wants it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,21 +18,21 @@ use tokio::sync::Notify;
 use crate::gate::{Fault, Gate};
 use crate::kind::{Kind, TempDir};
 
-/// Of one call, on a machine on which everything else is tested at the same time.
+/// Time limit of one call, on a machine that runs all other tests at the same time.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What a service needs of an index.
+/// What the service needs of an index.
 trait Store: SearchIndex + Targets {}
 
 impl<T: SearchIndex + Targets> Store for T {}
 
-/// An index that goes down and comes back as a test says, and that can be made to gossip: then it
-/// answers every question with every note that it knows.
+/// An index that a test can take down and bring back. With `gossip` it returns every note that it has
+/// for every query.
 pub struct Switch {
     inner: Arc<dyn Store>,
-    /// Of an index in a directory. Kept for its end.
+    /// The directory of a local index, kept until the end.
     _dir: Option<TempDir>,
-    /// Of an index in a server.
+    /// The proxy of an index in a server.
     gate: Option<Gate>,
     down: Arc<AtomicBool>,
     gossip: AtomicBool,
@@ -45,7 +45,7 @@ pub struct Switch {
     may_swap: Notify,
 }
 
-/// A question that has no answer, until whoever asked gives up.
+/// A query without an answer; counts when its caller gives up.
 struct Open<'a>(&'a AtomicUsize);
 
 impl Drop for Open<'_> {
@@ -70,7 +70,7 @@ impl Switch {
                 (Arc::new(OpenSearch::new(settings).unwrap()), None, Some(gate))
             }
         };
-        // The service waits for a new index no longer than for any other.
+        // Created here, because the service waits for a new index no longer than for any other.
         inner.current().await.unwrap();
         Self {
             inner,
@@ -87,12 +87,12 @@ impl Switch {
         }
     }
 
-    /// Lets the next swap wait for [`Switch::let_swap`].
+    /// Makes the next swap wait for [`Switch::let_swap`].
     pub fn hold_swap(&self) {
         self.swap_waits.store(true, Ordering::SeqCst);
     }
 
-    /// Waits until somebody is about to swap.
+    /// Waits until a swap is about to happen.
     pub async fn at_swap(&self) {
         self.at_swap.notified().await;
     }
@@ -101,7 +101,7 @@ impl Switch {
         self.may_swap.notify_one();
     }
 
-    /// A server is not reached; a directory answers with an error.
+    /// A server becomes unreachable; a directory returns errors.
     pub fn set_down(&self, down: bool) {
         match &self.gate {
             Some(gate) => gate.hold(down.then_some(Fault::Status(503, "<html>not now</html>"))),
@@ -109,7 +109,7 @@ impl Switch {
         }
     }
 
-    /// What is asked of a server is done, and it never says so. A directory has no such way to fail.
+    /// A server executes requests, and its responses are lost. A directory cannot fail in this way.
     pub fn set_answers_lost(&self, lost: bool) {
         if let Some(gate) = &self.gate {
             gate.hold(lost.then_some(Fault::LoseAnswer));
@@ -120,45 +120,45 @@ impl Switch {
         self.gossip.store(gossip, Ordering::SeqCst);
     }
 
-    /// Searches have no answer.
+    /// Searches get no answer.
     pub fn set_hanging(&self, hanging: bool) {
         self.hanging.store(hanging, Ordering::SeqCst);
     }
 
-    /// False while a test has it fail.
+    /// Returns false while a test makes it fail.
     pub fn is_well(&self) -> bool {
         let is_held = self.gate.as_ref().is_some_and(Gate::is_held);
         !is_held && !self.down.load(Ordering::SeqCst) && !self.hanging.load(Ordering::SeqCst)
     }
 
-    /// How many searches came.
+    /// Returns how many searches came.
     pub fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// How many searches without an answer were ended by whoever asked.
+    /// Returns how many unanswered searches their callers gave up.
     pub fn given_up(&self) -> usize {
         self.given_up.load(Ordering::SeqCst)
     }
 
-    /// The ids that the index itself answers, whoever may see them.
+    /// Returns the ids that the index itself finds, without a check of who may see them.
     pub async fn ids(&self, query: Query) -> Vec<String> {
         let found = self.inner.search(&Query { limit: 200, ..query }).await.unwrap();
         found.hits.into_iter().map(|hit| hit.id).collect()
     }
 
-    /// A sum over every document of the index.
+    /// Returns the digest of all documents of the index.
     pub async fn digest(&self) -> Result<Digest, TargetError> {
         let set = self.inner.open(&self.inner.current().await?).await?;
         set.digest(&Range::default()).await
     }
 
-    /// Takes a document away behind everybody's back, and puts another one there.
+    /// Removes a document without the mirror's knowledge, and writes another one in its place.
     pub async fn tamper(&self, key: &str, other: Option<(i64, Value)>) {
         let name = self.inner.current().await.unwrap();
         let set = self.inner.open(&name).await.unwrap();
         if let Some(gate) = &self.gate {
-            // Else OpenSearch itself remembers for a minute which version was taken away.
+            // Otherwise OpenSearch itself remembers the removed version for a minute.
             let settings = json!({ "index": { "gc_deletes": "0ms" } }).to_string();
             let request = reqwest::Client::new().put(format!("{}/{name}/_settings", gate.url));
             let request = request.header("content-type", "application/json").body(settings);

@@ -1,9 +1,9 @@
-//! Many changes in one request, and what became of each.
+//! Bulk requests, and the result of each change.
 //!
 //! # What is true
-//! - Every change carries its version, and OpenSearch keeps what is newer: a change that comes late is
-//!   answered 409, which is no failure.
-//! - A bulk request is answered 200 even when nothing of it was stored, so each item is looked at.
+//! - Every change has its version, and OpenSearch keeps the newer one: a late change gets 409, which is
+//!   no failure.
+//! - A bulk request gets 200 even if none of it was stored, so every item is checked.
 
 use leasehold::mirror::{ItemError, TargetError, Tombstone, Written};
 use serde_json::{Value, json};
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use super::mapping;
 use crate::index::document::Checked;
 
-/// One change, ready to be sent.
+/// One change, ready to send.
 pub struct Item {
-    /// Where its answer belongs.
+    /// The position of its result.
     pub at: usize,
     pub lines: String,
 }
@@ -26,7 +26,7 @@ pub fn put(at: usize, write: &Checked<'_>, now: i64) -> Item {
     Item { at, lines: format!("{action}\n{}\n", mapping::document(write, now)) }
 }
 
-/// Takes a deletion away for good. Something newer stays.
+/// Removes a tombstone for good. A newer version stays.
 pub fn remove(at: usize, gone: &Tombstone) -> Item {
     let action = json!({ "delete": {
         "_id": gone.key, "version": gone.version, "version_type": "external_gte",
@@ -34,7 +34,7 @@ pub fn remove(at: usize, gone: &Tombstone) -> Item {
     Item { at, lines: format!("{action}\n") }
 }
 
-/// Requests of at most so many bytes. One item that is larger goes alone.
+/// Splits items into requests of at most `most` bytes. A larger item goes alone.
 pub fn chunks(items: Vec<Item>, most: usize) -> Vec<Vec<Item>> {
     let mut chunks: Vec<Vec<Item>> = Vec::new();
     let mut room = 0;
@@ -53,20 +53,20 @@ pub fn chunks(items: Vec<Item>, most: usize) -> Vec<Vec<Item>> {
     chunks
 }
 
-/// What a bulk request was answered, item by item.
+/// The result of a bulk request, item by item.
 #[derive(Debug, PartialEq)]
 pub enum Answered {
     Items(Vec<Result<Written, ItemError>>),
-    /// The set is not there.
+    /// The set does not exist.
     NoSet,
 }
 
-/// Reads the answer to a request of `sent` items.
+/// Reads the response to a request of `sent` items.
 pub fn answers(answer: &Value, sent: usize) -> Result<Answered, TargetError> {
     let items = answer.get("items").and_then(Value::as_array).map(Vec::as_slice);
     let items = items.unwrap_or_default();
     if items.len() != sent {
-        // Without knowing which is which, nothing may count as stored.
+        // Results cannot be assigned to items, so nothing may count as stored.
         let got = items.len();
         return Err(TargetError::Down(format!("{sent} changes were sent and {got} answered")));
     }
@@ -81,7 +81,7 @@ pub fn answers(answer: &Value, sent: usize) -> Result<Answered, TargetError> {
         }
         answers.push(match status {
             200 | 201 => Ok(Written::Stored),
-            // A deletion of what is not there.
+            // A deletion of a document that does not exist.
             404 if error.is_none() => Ok(Written::Stored),
             409 => Ok(Written::Newer),
             400 | 413 => Err(ItemError::Refused(reason(error))),
@@ -91,9 +91,9 @@ pub fn answers(answer: &Value, sent: usize) -> Result<Answered, TargetError> {
     Ok(Answered::Items(answers))
 }
 
-/// What OpenSearch says, with the cause that names the field.
+/// Returns the error of OpenSearch, with the cause that names the field.
 pub fn reason(error: Option<&Value>) -> String {
-    /// Some reasons quote the whole document.
+    /// Some errors quote the whole document.
     const MOST: usize = 500;
     let say = |error: &Value| {
         let word = |name| error.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! Questions and ranges in OpenSearch's terms.
+//! Queries and ranges in OpenSearch's terms.
 
 use leasehold::mirror::Range;
 use serde_json::{Value, json};
@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use crate::index::document::fold_tag;
 use crate::index::query::{Query, Words};
 
-/// The body of a search for annotations.
+/// Returns the body of a search for annotations.
 pub fn question(query: &Query) -> Value {
-    // Deletions are documents too, and a question without any condition would find them.
+    // Tombstones are documents too, and a query without any condition would find them.
     let mut all = vec![json!({ "term": { "lh_deleted": false } })];
     let mut equal = |field: &str, value: Option<&str>| {
         all.extend(value.map(|value| json!({ "term": { (field): value } })));
@@ -42,7 +42,7 @@ pub fn question(query: &Query) -> Value {
     body
 }
 
-/// The body that adds up a range.
+/// Returns the body that computes the digest of a range.
 pub fn digest(range: &Range) -> Value {
     let mut all = within(range);
     all.push(json!({ "term": { "lh_deleted": false } }));
@@ -57,7 +57,7 @@ pub fn digest(range: &Range) -> Value {
     })
 }
 
-/// The body of one page of a range, after `last`.
+/// Returns the body of one page of a range, after `last`.
 pub fn page(range: &Range, size: usize, last: Option<&str>) -> Value {
     let mut body = json!({
         "size": size,

@@ -1,8 +1,9 @@
-//! Requests to OpenSearch: each with a time limit and an answer of bounded size.
+//! Requests to OpenSearch: each with a time limit and a response of bounded size.
 //!
 //! # What is true
-//! - Name and password are taken out of the URL and sent as a header; no error and no log has them.
-//! - Redirects are not followed: they would take the password along.
+//! - Name and password are removed from the URL and sent as a header; they appear in no error and no
+//!   log.
+//! - Redirects are not followed: their targets would receive the password.
 
 use std::time::Duration;
 
@@ -12,9 +13,9 @@ use serde_json::Value;
 
 use super::bulk::reason;
 
-/// An answer that is larger is none of ours.
+/// The largest response; no request of this service gets a larger one.
 const ANSWER_BYTES: usize = 256 << 20;
-/// Of an answer that is quoted in an error.
+/// The most characters of a response in an error.
 const QUOTED: usize = 300;
 
 #[derive(Clone)]
@@ -25,13 +26,13 @@ pub struct Http {
     limit: Duration,
 }
 
-/// An answer that is no success but says something we know how to take.
+/// A response that is no success but that callers know how to handle.
 #[derive(Debug)]
 pub enum Refused {
     NotFound,
     /// 400, with the reason.
     Bad(String),
-    /// One request had too many bytes.
+    /// The request had too many bytes.
     TooLarge(String),
     Failed(TargetError),
 }
@@ -49,7 +50,7 @@ impl From<Refused> for TargetError {
 
 impl Http {
     pub fn new(url: &str, limit: Duration) -> Result<Self, TargetError> {
-        // The URL itself is not quoted: it may hold a password.
+        // Does not quote the URL: it may contain a password.
         let wrong =
             || TargetError::Down("the URL of OpenSearch is no http or https URL".to_owned());
         let mut base = Url::parse(url).map_err(|_| wrong())?;
@@ -75,7 +76,7 @@ impl Http {
         Ok(Self { client, base, login, limit })
     }
 
-    /// For people: where it is, without a password.
+    /// Returns the address without a password, for operators.
     pub fn place(&self) -> &str {
         self.base.as_str()
     }
@@ -123,7 +124,7 @@ impl Http {
             let why = format!("no answer within {limit} s");
             return Refused::Failed(TargetError::Overloaded(why));
         }
-        // The outer error names the URL and nothing of use; the innermost one says what happened.
+        // The outer error names only the URL; the innermost one says what happened.
         let mut cause: &dyn std::error::Error = error;
         while let Some(inner) = cause.source() {
             cause = inner;

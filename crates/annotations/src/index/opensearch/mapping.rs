@@ -1,21 +1,21 @@
-//! The fields of a document in OpenSearch, and how a document becomes them.
+//! The fields of a document in OpenSearch, and how a document is written to them.
 
 use serde_json::{Value, json};
 
 use super::OpenSearchSettings;
 use crate::index::document::{Checked, fold_tag};
 
-/// What a new set is made with. `alias` is a name that only we write to.
+/// Returns the settings of a new set. `alias` is the name that only this service writes to.
 pub fn body(settings: &OpenSearchSettings, alias: &str) -> Value {
     let keyword = json!({ "type": "keyword" });
-    // Full text looks at one field that has the words of three.
+    // Full-text search covers one field that has the words of three.
     let words = json!({ "type": "text", "index": false, "norms": false, "copy_to": "words" });
     json!({
         "settings": {
             "index": {
                 "number_of_shards": settings.shards,
                 "auto_expand_replicas": "0-1",
-                // Named, because a set without it stops refreshing when nobody searches it.
+                // Set, because an index without it stops refreshing while no search uses it.
                 "refresh_interval": format!("{}ms", settings.refresh.as_millis()),
             },
             "analysis": { "analyzer": { "leasehold_words": {
@@ -23,7 +23,7 @@ pub fn body(settings: &OpenSearchSettings, alias: &str) -> Value {
             } } },
         },
         "mappings": {
-            // What is not named here is kept and not looked at.
+            // Other fields are stored but not indexed.
             "dynamic": false,
             "properties": {
                 "key": keyword,

@@ -1,16 +1,17 @@
-//! An index in OpenSearch, or in Elasticsearch from 7.10 on: only what both have is used.
+//! An index in OpenSearch, or in Elasticsearch from 7.10 on: it uses only what both have.
 //!
 //! # What is true
-//! - A set is an index named after the prefix; the alias of the prefix's name is what is searched, and
-//!   a swap moves it in one step.
-//! - Versions are OpenSearch's own external versions, so that its shards refuse what is older.
-//! - A set that was removed leaves its name at the one that is searched, and is not made again.
+//! - A set is an index named after the prefix. Searches use the alias that has the prefix's name, and a
+//!   swap moves it atomically.
+//! - Versions are OpenSearch's external versions, so that its shards refuse older ones.
+//! - Removing a set leaves an alias with its name at the current set, so that no process creates it
+//!   again.
 //! - A deletion stays as a document with its version: OpenSearch itself forgets deletions after a
 //!   minute, and a slow write would bring the document back.
 //!
 //! # What can go wrong
-//! - It is down, slow or full: the call fails within its limit and says whether to send less.
-//! - One document is refused: its item says why, and the others are stored.
+//! - It is down, slow or full: the call fails within its limit, and the error says whether to send less.
+//! - It refuses one document: that item has the reason, and the others are stored.
 
 mod bulk;
 mod find;
@@ -37,16 +38,17 @@ pub use set::OpenSearchSet;
 pub struct OpenSearchSettings {
     /// `http(s)://[name:password@]host:port`.
     pub url: String,
-    /// The alias that is searched; the names of our indexes begin with it. Lower-case letters, digits,
+    /// The alias that searches use; the names of our indexes begin with it. Lower-case letters, digits,
     /// `-` and `_`.
     pub prefix: String,
-    /// Of one request. Longer: large batches pass on slow servers. Shorter: an outage is noticed sooner.
+    /// Time limit of one request. Longer: large batches pass on slow servers. Shorter: an outage is
+    /// noticed sooner.
     ///
     /// Default: 10 s.
     pub limit: Duration,
-    /// Of a new index. More: larger indexes, and more work for every question. Default: 1.
+    /// Shards of a new index. More: larger indexes, and more work per query. Default: 1.
     pub shards: u32,
-    /// How long a write may stay unseen by searches. Shorter: more and smaller segments.
+    /// How long searches may miss a write. Shorter: more and smaller segments.
     ///
     /// Default: 0.5 s.
     pub refresh: Duration,
@@ -64,7 +66,7 @@ impl OpenSearchSettings {
     }
 }
 
-/// The URL may hold a password.
+/// Leaves out the URL, which may contain a password.
 impl std::fmt::Debug for OpenSearchSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OpenSearchSettings")
@@ -84,7 +86,7 @@ struct Inner {
 }
 
 impl OpenSearch {
-    /// Checks the settings. Nothing is sent yet: the service starts while OpenSearch is down.
+    /// Checks the settings. Sends nothing: the service starts even while OpenSearch is down.
     pub fn new(settings: OpenSearchSettings) -> Result<Self, TargetError> {
         if !is_plain(&settings.prefix) || settings.prefix.len() > 100 {
             return Err(TargetError::Down(format!(
@@ -96,12 +98,21 @@ impl OpenSearch {
         Ok(Self(Arc::new(Inner { http, settings })))
     }
 
-    /// Where it is, without a password.
+    /// Returns the address, without a password.
     pub fn place(&self) -> &str {
         self.0.http.place()
     }
 
-    /// One set, by its name. Nothing is asked.
+    /// Returns the identity of the index: the cluster's own id, and the prefix. Asks the server.
+    pub async fn identity(&self) -> Result<String, TargetError> {
+        let answer = self.0.http.send(Method::GET, "", None).await.map_err(TargetError::from)?;
+        let cluster = answer.get("cluster_uuid").and_then(Value::as_str);
+        let unknown =
+            || TargetError::Down("the server does not say which cluster it is".to_owned());
+        Ok(format!("opensearch {} {}", cluster.ok_or_else(unknown)?, self.0.settings.prefix))
+    }
+
+    /// Returns a set by its name. Sends nothing.
     pub fn set(&self, name: &str) -> Result<OpenSearchSet, TargetError> {
         self.0.must_be_ours(name)?;
         Ok(OpenSearchSet { server: Arc::clone(&self.0), name: name.to_owned() })
@@ -111,7 +122,7 @@ impl OpenSearch {
         let path = format!("{}/_search", self.0.settings.prefix);
         let body = find::question(query);
         let answer = match self.0.http.send(Method::POST, &path, Some(&body)).await {
-            // Nothing is made for a search: it would stay empty while another set is filled.
+            // A search creates no set: it would stay empty while another one is filled.
             Err(Refused::NotFound) => {
                 return Err(TargetError::Down("nothing was indexed yet".to_owned()));
             }
@@ -131,7 +142,7 @@ impl OpenSearch {
 }
 
 impl Inner {
-    /// Every name that goes into a path was checked here.
+    /// Checks a name before it becomes part of a path.
     fn must_be_ours(&self, name: &str) -> Result<(), TargetError> {
         let number =
             name.strip_prefix(&self.settings.prefix).and_then(|rest| rest.strip_prefix('-'));
@@ -143,12 +154,12 @@ impl Inner {
         Err(TargetError::Down(format!("there is no set {name:?}")))
     }
 
-    /// The sets that are searched.
+    /// Returns the sets that searches use.
     async fn searched(&self) -> Result<Vec<String>, TargetError> {
         self.named_by(&self.settings.prefix).await
     }
 
-    /// The sets that an alias names.
+    /// Returns the sets that an alias points to.
     async fn named_by(&self, alias: &str) -> Result<Vec<String>, TargetError> {
         let path = format!("_alias/{alias}");
         match self.http.send(Method::GET, &path, None).await {
@@ -162,7 +173,7 @@ impl Inner {
     async fn current(&self) -> Result<String, TargetError> {
         let mut searched = self.searched().await?;
         if searched.is_empty() {
-            // Whoever starts at the same time makes the same one.
+            // A process that starts at the same time makes the same one.
             let first = format!("{}-1", self.settings.prefix);
             self.make(&first).await?;
             self.point(&first).await?;
@@ -177,7 +188,7 @@ impl Inner {
         }
     }
 
-    /// Makes an empty set. One that is there stays as it is.
+    /// Creates an empty set. An existing one stays as it is.
     async fn make(&self, name: &str) -> Result<(), TargetError> {
         self.must_be_ours(name)?;
         let body = mapping::body(&self.settings, &write_alias(name));
@@ -187,9 +198,10 @@ impl Inner {
         }
     }
 
-    /// Makes a set that was lost. If nothing is searched now, it is.
+    /// Creates a set again that was lost. If searches have no set, they use this one.
     async fn make_again(&self, name: &str) -> Result<(), TargetError> {
-        // Whoever still has one that was removed must not bring it back: nobody would remove it again.
+        // A process may still use a set that was removed. It must not create it again: nothing would
+        // remove it a second time.
         if !self.named_by(&removed_alias(name)).await?.is_empty() {
             return Err(TargetError::Down(format!("the set {name} was removed")));
         }
@@ -211,7 +223,7 @@ impl Inner {
         }
     }
 
-    /// Moves the alias in one step.
+    /// Moves the alias atomically.
     async fn point(&self, to: &str) -> Result<(), TargetError> {
         let alias = &self.settings.prefix;
         let others = self.searched().await?;
@@ -261,7 +273,7 @@ impl Targets for OpenSearch {
                 )));
             }
             let Some(searched) = searched.first() else { return self.0.delete(name).await };
-            // In one step with the removal, for the writers of every process: see `make_again`.
+            // Atomically with the removal, for the writers of every process: see `make_again`.
             let mark = json!({ "add": { "index": searched, "alias": removed_alias(name) } });
             let body = json!({ "actions": [{ "remove_index": { "index": name } }, mark] });
             match self.0.http.send(Method::POST, "_aliases", Some(&body)).await {
@@ -278,12 +290,12 @@ impl SearchIndex for OpenSearch {
     }
 }
 
-/// Only we write to this name, and OpenSearch makes no index for it.
+/// Returns the alias for writes. Only this service writes to it, and OpenSearch creates no index for it.
 fn write_alias(name: &str) -> String {
     format!("{name}-write")
 }
 
-/// A set that is searched has this name too where another one was removed beside it.
+/// Returns the alias that the current set gets when this set is removed.
 fn removed_alias(name: &str) -> String {
     format!("{name}-removed")
 }

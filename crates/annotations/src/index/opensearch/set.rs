@@ -1,13 +1,14 @@
 //! One set of documents: an index of OpenSearch.
 //!
 //! # What is true
-//! - Writes go through an alias that only we make, and only to an alias: OpenSearch would otherwise
-//!   answer a write to a missing index by making one, with fields of its own guessing.
-//! - What is held is asked by id, which sees a write at once; only searches wait for a refresh.
+//! - Writes go through an alias that only this service creates, and only to an alias: otherwise
+//!   OpenSearch would react to a write to a missing index by creating one, with guessed fields.
+//! - `held` reads by id, which sees a write at once; only searches wait for a refresh.
 //!
 //! # What can go wrong
-//! - The index was deleted by somebody: it is made again, empty, and the mirror's check fills it. One
-//!   that we removed ourselves stays away, also for a writer that still had it in its hands.
+//! - The index was deleted outside this service: it is created again, empty, and the mirror's check
+//!   fills it. A set that the service removed is not created again, not even by a writer that still used
+//!   it.
 
 use std::sync::Arc;
 
@@ -27,9 +28,9 @@ use crate::index::document::{Checked, KEY_BYTES};
 
 /// Bytes of one bulk request.
 const BULK_BYTES: usize = 5 << 20;
-/// Keys of one question.
+/// Keys of one lookup.
 const KEYS: usize = 2_000;
-/// Keys of one page of a list. OpenSearch gives 10,000 at most.
+/// Keys of one page of a list. OpenSearch returns 10,000 at most.
 const PAGE: usize = 5_000;
 
 #[derive(Clone)]
@@ -51,7 +52,7 @@ impl OpenSearchSet {
         Ok(again?)
     }
 
-    /// Sends changes and answers each, in the order of their places.
+    /// Sends changes and returns the result of each, with its position.
     async fn bulk(
         &self,
         items: Vec<Item>,
@@ -81,7 +82,7 @@ impl OpenSearchSet {
         match sent.await {
             Ok(answer) => bulk::answers(&answer, items),
             Err(Refused::NotFound) => Ok(Answered::NoSet),
-            // Nothing can be cut off a single document.
+            // A single document cannot be split.
             Err(Refused::TooLarge(why)) if items == 1 => {
                 Ok(Answered::Items(vec![Err(ItemError::Refused(why))]))
             }
@@ -92,7 +93,7 @@ impl OpenSearchSet {
     async fn held_of(&self, keys: &[String]) -> Result<Vec<Option<Held>>, TargetError> {
         let mut held = Vec::with_capacity(keys.len());
         for keys in keys.chunks(KEYS) {
-            // OpenSearch refuses the whole question for one id that cannot be.
+            // OpenSearch refuses the whole request for one impossible id.
             let ids: Vec<&String> = keys.iter().filter(|key| can_be(key)).collect();
             let mut docs = Vec::new();
             if !ids.is_empty() {
@@ -169,7 +170,7 @@ impl OpenSearchSet {
     async fn remove(&self, deletions: &[Tombstone]) -> Result<(), TargetError> {
         let keys: Vec<String> = deletions.iter().map(|gone| gone.key.clone()).collect();
         let held = self.held_of(&keys).await?;
-        // A document that lives again in the same version would go with its deletion.
+        // Removes only tombstones: a document that is live again in the same version must stay.
         let gone = deletions.iter().zip(held).filter(|(gone, held)| {
             held.is_some_and(|held| held.deleted && held.version <= gone.version)
         });
@@ -239,7 +240,7 @@ fn can_be(key: &str) -> bool {
     !key.is_empty() && key.len() <= KEY_BYTES
 }
 
-/// What one document of a question by id says.
+/// Reads one document of a lookup by id.
 fn held_in(doc: &Value) -> Result<Option<Held>, TargetError> {
     if let Some(error) = doc.get("error") {
         return Err(TargetError::Down(bulk::reason(Some(error))));
@@ -254,7 +255,7 @@ fn held_in(doc: &Value) -> Result<Option<Held>, TargetError> {
     Ok(Some(Held { version, deleted }))
 }
 
-/// What one hit of a list says. Values of columns come as lists.
+/// Reads one hit of a list. Values of columns are arrays.
 fn listed_in(hit: &Value) -> Option<(String, Held)> {
     let key = hit.pointer("/sort/0")?.as_str()?.to_owned();
     let version = hit.pointer("/fields/lh_version/0")?.as_i64()?;
@@ -267,8 +268,8 @@ fn is_missing(answer: &Value) -> bool {
     kind == Some("index_not_found_exception")
 }
 
-/// A search that not every shard answered, or that ran out of time, has told only a part. A check
-/// that believed it would repair what is there.
+/// Refuses a partial result: a shard failed, or the search timed out. A check that trusted it would
+/// repair documents that are there.
 pub(super) fn whole(answer: &Value) -> Result<(), TargetError> {
     let failed = answer.pointer("/_shards/failed").and_then(Value::as_u64).unwrap_or(0);
     let timed_out = answer.get("timed_out").and_then(Value::as_bool).unwrap_or(false);

@@ -1,17 +1,16 @@
-//! The thread that writes a set, behind whoever answers people.
+//! The thread that writes a set, at a lower priority than the threads that handle requests.
 //!
 //! # What is true
-//! - What it starts, the threads that index and merge, stands behind too: Linux hands the priority
-//!   down. Elsewhere they are like all others.
-//! - One piece of work at a time. What panics, which damage can cause, is over, and the next piece
-//!   is done.
+//! - The threads that it starts for indexing and merging have the lower priority, too: Linux passes it
+//!   on. On other systems they have the normal one.
+//! - It runs one task at a time. A panic, which damage can cause, ends that task only.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 
 use tokio::sync::oneshot;
 
-/// How far behind. Against one thread that answers people it still gets a quarter of a processor.
+/// How much lower. Against one thread that handles requests it still gets a quarter of a processor.
 #[cfg(target_os = "linux")]
 const NICE: i32 = 5;
 
@@ -20,9 +19,9 @@ type Work = Box<dyn FnOnce() + Send>;
 pub struct Behind(mpsc::SyncSender<Work>);
 
 impl Behind {
-    /// It ends when this is dropped.
+    /// Starts the thread, which ends when this is dropped.
     pub fn start() -> std::io::Result<Self> {
-        // One runs and one waits: callers have a lock.
+        // One runs and at most one waits: callers hold a lock.
         let (sender, work) = mpsc::sync_channel::<Work>(1);
         std::thread::Builder::new().name("index-writer".to_owned()).spawn(move || {
             #[cfg(target_os = "linux")]
@@ -30,21 +29,21 @@ impl Behind {
                 tracing::debug!(%error, "the index is written as fast as people are answered");
             }
             for work in work {
-                // It has a sender of its own to say so: see `run`.
+                // `run` learns of a panic by its sender, which is dropped.
                 let _ = catch_unwind(AssertUnwindSafe(work));
             }
         })?;
         Ok(Self(sender))
     }
 
-    /// `None`: it panicked, or another piece waits already.
+    /// Returns `None` if the task panicked, or if another one is waiting already.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         let (done, result) = oneshot::channel();
         let work = Box::new(move || {
-            // Whoever gave up does not hear it.
+            // The receiver is gone if the caller gave up.
             let _ = done.send(work());
         });
         self.0.try_send(work).ok()?;

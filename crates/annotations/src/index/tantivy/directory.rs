@@ -1,25 +1,25 @@
-//! Where the files of a set lie, and when they reach the disk.
+//! Where the files of a set are, and when they are synced to the disk.
 //!
-//! Tantivy by itself brings every file to the disk as soon as it is written, and a list of its files
-//! before each of them: some thirty times a commit. Whoever shares the disk waits in the same line, and
-//! that is Postgres with somebody's save.
+//! Tantivy by itself syncs every file as soon as it is written, and a list of its files before each of
+//! them: some thirty syncs per commit. Other writes to the same disk queue behind them, and that
+//! includes Postgres with a user's save.
 //!
 //! # What is true
 //! - A commit is the file `meta.json`. Before it is replaced, everything that it names is on disk; after
 //!   that, so is it.
-//! - Until then small files wait, and go to the disk at one time: several calls that meet there cost it
-//!   little more than one.
-//! - A large file, which a merge makes, goes there piece by piece while it grows, with rests: at no
-//!   moment does somebody else's small write stand behind all of it.
-//! - Files that no commit names, left by a process that died, are known as ours and cleared away.
+//! - Until then small files wait, and are synced together: several concurrent syncs cost the disk little
+//!   more than one.
+//! - A large file, which a merge makes, is synced piece by piece while it grows, with pauses: no small
+//!   write of another process ever queues behind all of it.
+//! - Files that no commit names, left by a process that died, are listed as ours and removed.
 //!
 //! # What can go wrong
-//! - A file does not reach the disk. The system says so once, and would say at the second try that all is
-//!   well: no commit of this writer is taken any more. A new one begins at the last commit, which does not
-//!   name the file.
+//! - A sync fails. The system reports that once, and a second sync would succeed although the data is
+//!   lost: so this writer commits nothing any more. A new writer starts at the last commit, which does
+//!   not name the file.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,16 +31,18 @@ use tantivy::directory::{
     WatchCallback, WatchHandle, WritePtr,
 };
 
+use super::private;
+
 /// Tantivy's list of the files that are its own.
 const LIST: &str = ".managed.json";
-/// What a file may hold that is not on disk yet.
+/// How many bytes of a file may be unsynced.
 const UNSYNCED: usize = 1 << 20;
-/// A disk that is slow for once must not hold a merge up for long.
+/// The longest pause: one slow moment of the disk must not delay a merge for long.
 const LONGEST_REST: Duration = Duration::from_millis(100);
-/// Files that are brought to the disk at one time.
+/// Files that are synced at the same time.
 const AT_ONCE: usize = 8;
 
-/// A directory whose files go to the disk together.
+/// A directory that syncs its files together.
 #[derive(Clone, Debug)]
 pub struct Together {
     inner: MmapDirectory,
@@ -48,12 +50,12 @@ pub struct Together {
     pending: Arc<Mutex<Pending>>,
 }
 
-/// What the next commit takes along.
+/// What the next commit must sync.
 #[derive(Debug, Default)]
 struct Pending {
     files: Vec<File>,
     list: Option<Vec<u8>>,
-    /// A file did not reach the disk, and the writer may name it.
+    /// A sync failed, and the writer may name that file.
     lost: bool,
 }
 
@@ -67,14 +69,15 @@ impl Together {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new writer begins, at the last commit: whatever else was written, nothing will name it.
+    /// Prepares for a new writer, which starts at the last commit: no commit will name what else was
+    /// written.
     pub fn begin(&self) {
         let mut pending = self.pending();
         pending.files.clear();
         pending.lost = false;
     }
 
-    /// Brings what waits to the disk, and the names of it.
+    /// Syncs what is pending, and its names.
     fn settle(&self) -> io::Result<()> {
         let (files, list) = {
             let mut pending = self.pending();
@@ -95,7 +98,7 @@ impl Together {
         self.inner.sync_directory()
     }
 
-    /// What the list says, and whatever else lies there.
+    /// Returns the list, with every other file of the directory added.
     fn listed(&self) -> Result<Vec<u8>, OpenReadError> {
         let written = match self.inner.atomic_read(Path::new(LIST)) {
             Err(OpenReadError::FileDoesNotExist(_)) => Vec::new(),
@@ -105,7 +108,7 @@ impl Together {
             true => BTreeSet::new(),
             false => match serde_json::from_slice(&written) {
                 Ok(all) => all,
-                // Tantivy says what is wrong with it.
+                // Tantivy reports what is wrong with it.
                 Err(_) => return Ok(written),
             },
         };
@@ -120,7 +123,7 @@ impl Together {
     }
 }
 
-/// Brings files to the disk, several at a time.
+/// Syncs files, several at a time.
 fn sync(files: &[File]) -> io::Result<()> {
     for some in files.chunks(AT_ONCE) {
         let Some((first, others)) = some.split_first() else { continue };
@@ -139,7 +142,7 @@ fn sync(files: &[File]) -> io::Result<()> {
 
 impl Directory for Together {
     fn open_write(&self, path: &Path) -> Result<WritePtr, OpenWriteError> {
-        let opened = OpenOptions::new().write(true).create_new(true).open(self.path.join(path));
+        let opened = private::options().write(true).create_new(true).open(self.path.join(path));
         let file = opened.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => OpenWriteError::FileAlreadyExists(path.to_owned()),
             _ => OpenWriteError::wrap_io_error(error, path.to_owned()),
@@ -155,7 +158,7 @@ impl Directory for Together {
         }
         self.settle()?;
         self.inner.atomic_write(path, data)?;
-        // The name, too: without this a commit that was told of could be gone after a power cut.
+        // The name, too: otherwise a power cut could undo a commit that was acknowledged.
         self.inner.sync_directory()
     }
 
@@ -166,8 +169,8 @@ impl Directory for Together {
         self.inner.atomic_read(path)
     }
 
-    /// Tantivy asks for this before a commit, which settles, and after it has removed files, which
-    /// nobody misses.
+    /// Does nothing. Tantivy calls it before a commit, which syncs by itself, and after removing files,
+    /// whose removal need not be durable.
     fn sync_directory(&self) -> io::Result<()> {
         Ok(())
     }
@@ -185,6 +188,9 @@ impl Directory for Together {
     }
 
     fn acquire_lock(&self, lock: &Lock) -> Result<DirectoryLock, LockError> {
+        // Creates the file first: tantivy's own would be readable for other users. If this fails,
+        // tantivy reports the error.
+        let _ = private::options().create(true).append(true).open(self.path.join(&lock.filepath));
         self.inner.acquire_lock(lock)
     }
 
@@ -206,7 +212,7 @@ impl Growing {
     }
 }
 
-/// Half of the disk's time is for others.
+/// Leaves half of the disk's time to other writers.
 #[expect(
     clippy::disallowed_methods,
     reason = "a thread of tantivy, which waits for the disk anyway"
@@ -292,7 +298,7 @@ mod tests {
     fn after_a_file_that_did_not_reach_the_disk_only_a_new_writer_commits() {
         let folder = Folder::new();
         let directory = Together::open(&folder.0).unwrap();
-        // A device that knows nothing of a disk.
+        // A device that cannot be synced.
         directory.pending().files.push(File::open("/dev/null").unwrap());
         let commit = || directory.atomic_write(Path::new("meta.json"), b"{}");
         commit().unwrap_err();

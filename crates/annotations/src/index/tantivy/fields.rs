@@ -1,4 +1,4 @@
-//! The fields of a document in the directory, and how a document becomes them.
+//! The fields of a document in the directory, and how a document is written to them.
 
 use tantivy::TantivyDocument;
 use tantivy::schema::{

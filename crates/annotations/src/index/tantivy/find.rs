@@ -1,4 +1,4 @@
-//! A question in tantivy's terms.
+//! A query in tantivy's terms.
 
 use tantivy::Term;
 use tantivy::query::{
@@ -9,13 +9,10 @@ use tantivy::schema::{Field, IndexRecordOption};
 use super::fields::Fields;
 use super::words;
 use crate::index::document::fold_tag;
-use crate::index::query::{Query, Words};
-
-/// More words than this say no more.
-const WORDS: usize = 64;
+use crate::index::query::{MOST_WORDS, Query, Words};
 
 pub fn question(fields: &Fields, query: &Query) -> Box<dyn Asked> {
-    // Deletions are documents too, and a question without any condition would find them.
+    // Tombstones are documents too, and a query without any condition would find them.
     let mut all = vec![term(Term::from_field_bool(fields.deleted, false))];
     let mut equal = |field: Field, value: Option<&str>| {
         all.extend(value.map(|value| term(Term::from_field_text(field, value))));
@@ -44,16 +41,16 @@ fn full_text(field: Field, words: &Words, all: &mut Vec<Box<dyn Asked>>) {
     if !words.plain.is_empty() {
         let found = words::split(&words.plain);
         if found.is_empty() {
-            // Something was asked for, and it is in no document.
+            // The query has a part without any word, which matches no document.
             all.push(Box::new(EmptyQuery));
         }
-        let found = found.iter().take(WORDS);
+        let found = found.iter().take(MOST_WORDS);
         all.extend(found.map(|word| term(Term::from_field_text(field, word))));
     }
     for phrase in &words.phrases {
         let found = words::split(phrase);
         let mut terms: Vec<Term> =
-            found.iter().take(WORDS).map(|word| Term::from_field_text(field, word)).collect();
+            found.iter().take(MOST_WORDS).map(|word| Term::from_field_text(field, word)).collect();
         all.push(match terms.len() {
             0 => Box::new(EmptyQuery),
             1 => term(terms.remove(0)),

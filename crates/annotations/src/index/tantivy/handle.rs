@@ -1,5 +1,5 @@
-//! A set by its name, for whoever keeps it: the process may become the writer meanwhile, or the set
-//! may be removed, and what was opened before knows nothing of either.
+//! A set by its name, for callers that keep it: the process may become the writer meanwhile, or the set
+//! may be removed, and a set that was opened before would notice neither.
 
 use futures_util::future::BoxFuture;
 use leasehold::mirror::{

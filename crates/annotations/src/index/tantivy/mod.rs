@@ -1,23 +1,25 @@
-//! An index in a directory of this machine, by tantivy: nothing else has to run.
+//! An index in a local directory, by tantivy: it needs no server.
 //!
 //! # What is true
-//! - One process writes at a time. Another one that opens the directory reads it, follows what the
-//!   first one commits, and becomes the writer when the first one is gone.
-//! - What was answered is on disk, and is seen by whoever asks next.
+//! - One process writes at a time. Another one that opens the directory reads it, follows what the first
+//!   one commits, and becomes the writer when the first one has ended.
+//! - A write that was acknowledged is on disk, and the next search sees it.
 //! - A swap is the rename of one small file.
-//! - Which set is searched is decided by whoever writes: a search in a directory that has none finds
-//!   nothing out and makes nothing up. A set made for it would stay empty while another one is filled.
+//! - No other user of the machine can read the index: directories have mode 700, files 600.
+//! - The writer decides which set is searched: a search in a directory without a set fails, and creates
+//!   none. Such a set would stay empty while another one is filled.
 //!
 //! # What can go wrong
 //! - The directory is lost or damaged: the damaged set is moved to `broken`, an empty one takes its
 //!   name, and the mirror's check fills it again.
-//! - A file goes bad while the set is open: the call fails, and the next start finds it.
+//! - A file is damaged while the set is open: the call fails, and the next start detects it.
 
 mod behind;
 mod directory;
 mod fields;
 mod find;
 mod handle;
+mod private;
 mod root;
 mod set;
 mod snapshot;
@@ -36,22 +38,23 @@ use leasehold::mirror::{Target, TargetError, Targets};
 use super::SearchIndex;
 use super::query::{Hits, Query};
 use handle::Handle;
+pub use private::is_open_to_others;
 use root::Root;
 pub use set::TantivySet;
 use set::blocking;
 
-/// How an index in a directory is used.
+/// The settings of an index in a directory.
 #[derive(Clone, Debug)]
 pub struct TantivySettings {
-    /// Made if it is not there.
+    /// Created if it does not exist.
     pub dir: PathBuf,
-    /// Of one call. Longer: a slow disk is waited for. Shorter: callers hear sooner that it is slow;
-    /// what they sent may be written all the same.
+    /// Time limit of one call. Longer: calls wait for a slow disk. Shorter: callers learn sooner that it
+    /// is slow; what they sent may still be written.
     ///
     /// Default: 30 s.
     pub limit: Duration,
-    /// Whether this process may become the one that writes. False for one that works no index jobs: it
-    /// would keep out those that do.
+    /// Whether this process may become the writer. False for a process that runs no index jobs: it would
+    /// keep out those that do.
     ///
     /// Default: true.
     pub may_write: bool,
@@ -71,7 +74,7 @@ struct Inner {
     root: Root,
     limit: Duration,
     open: Mutex<HashMap<String, TantivySet>>,
-    /// Whoever still has one of these must not bring it back.
+    /// A caller that still has one of these must not create it again.
     removed: Mutex<HashSet<String>>,
 }
 
@@ -93,12 +96,18 @@ impl TantivyIndex {
         .await
     }
 
-    /// Whether this process writes. Index jobs are for the one that does.
+    /// Returns whether this process is the writer. Only the writer runs index jobs.
     pub fn is_writer(&self) -> bool {
         self.0.root.is_writer().unwrap_or(false)
     }
 
-    /// One set, by its name.
+    /// Returns the identity of the index, independent of its place. The writer of a new index creates
+    /// it; `None`: not yet.
+    pub async fn identity(&self) -> Result<Option<String>, TargetError> {
+        self.run(|inner| inner.root.identity().map_err(broken)).await
+    }
+
+    /// Returns a set by its name.
     pub async fn set(&self, name: &str) -> Result<TantivySet, TargetError> {
         if let Some(set) = self.0.ready(name)? {
             return Ok(set);
@@ -117,7 +126,7 @@ impl TantivyIndex {
 }
 
 impl Inner {
-    /// The name of the set that is searched. The writer makes one where there is none.
+    /// Returns the name of the current set. The writer creates one if there is none.
     fn current(&self) -> Result<String, TargetError> {
         if let Some(name) = self.root.current().map_err(broken)? {
             return Ok(name);
@@ -141,11 +150,12 @@ impl Inner {
         }
     }
 
-    /// A set that is open, if it is. Blocks no longer than a look.
+    /// Returns a set if it is already open. Does not wait while another set is being opened.
     fn ready(&self, name: &str) -> Result<Option<TantivySet>, TargetError> {
         let is_writer = self.root.is_writer().map_err(broken)?;
         let Ok(open) = self.open.try_lock() else { return Ok(None) };
-        // Opened for reading, and since then we became the writer: to be opened again.
+        // A set that was opened for reading, before this process became the writer, must be opened
+        // again.
         Ok(open.get(name).filter(|set| set.is_writer() == is_writer).cloned())
     }
 
@@ -189,7 +199,7 @@ impl Targets for TantivyIndex {
             self.set(name).await?;
             let name = name.to_owned();
             let handle = Handle { index: self.clone(), name: name.clone() };
-            // The directory was lost, and whoever writes still knows which set was searched.
+            // If the directory was lost, the writer still knows the name of the current set.
             self.run(move |inner| {
                 if inner.root.current().map_err(broken)?.is_none() && inner.is_writer()? {
                     inner.root.point(&name).map_err(broken)?;
@@ -217,7 +227,7 @@ impl Targets for TantivyIndex {
             if !root::is_name(&to) || !inner.root.has(&to) {
                 return Err(TargetError::Down(format!("there is no set {to:?} to search in")));
             }
-            // Opened first: searches must not find out that it cannot be read.
+            // Opened first: if it cannot be read, the swap fails, and not the searches.
             inner.set(&to)?;
             inner.root.point(&to).map_err(broken)
         }))

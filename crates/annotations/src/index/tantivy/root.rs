@@ -1,38 +1,49 @@
-//! The directory: who may write in it, which set is searched, and which sets there are.
+//! The directory: its writer, its current set, and all its sets.
 //!
 //! # What is true
-//! - One process writes: whoever has the lock on the file `writer`. The system takes the lock away
+//! - One process writes: the one that holds the lock on the file `writer`. The system releases the lock
 //!   when that process ends, however it ends.
-//! - The file `current` names the set that is searched. It is replaced by a rename, so that it names
-//!   the old set or the new one and never half a name.
+//! - The file `current` names the set that is searched. It is replaced by a rename, so that it names the
+//!   old set or the new one and never half a name.
 //! - Every set is a sub-directory with a name that no other set ever had.
+//! - The file `identity` identifies the index: a database recognizes its own by it.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 
+use super::private;
+
 const LOCK: &str = "writer";
 const POINTER: &str = "current";
-/// What could not be opened is kept once, for whoever wants to know what happened.
+const IDENTITY: &str = "identity";
+/// The last set that could not be opened, kept for operators to examine.
 const BROKEN: &str = "broken";
-/// Room for the time in milliseconds.
+/// Enough for the time in milliseconds.
 const NAME_BYTES: usize = 20;
 
 #[derive(Debug)]
 pub struct Root {
     dir: PathBuf,
     lock: Mutex<Option<File>>,
-    /// False: this process leaves the lock to others.
+    /// False: this process never takes the lock.
     may_write: bool,
 }
 
 impl Root {
-    /// Makes the directory if there is none, and becomes its writer if it may and nobody else is.
+    /// Creates the directory if there is none, and becomes its writer if it may and there is no other.
     pub fn open(dir: PathBuf, may_write: bool) -> io::Result<Self> {
-        fs::create_dir_all(&dir)?;
+        private::make_dir(&dir)?;
+        if private::is_open_to_others(&dir)? {
+            tracing::warn!(
+                dir = %dir.display(),
+                "other users of this machine can read the search index, with the words of closed \
+                 groups in it: chmod 700"
+            );
+        }
         let root = Self { dir, lock: Mutex::new(None), may_write };
         root.is_writer()?;
         Ok(root)
@@ -42,14 +53,14 @@ impl Root {
         &self.dir
     }
 
-    /// Whether this process writes. Asks again each time: the other one may have ended.
+    /// Returns whether this process is the writer. Tries again each time: the other one may have ended.
     pub fn is_writer(&self) -> io::Result<bool> {
         let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         if lock.is_some() || !self.may_write {
             return Ok(lock.is_some());
         }
         let path = self.dir.join(LOCK);
-        let file = File::options().create(true).append(true).open(path)?;
+        let file = private::options().create(true).append(true).open(path)?;
         match file.try_lock() {
             Ok(()) => *lock = Some(file),
             Err(TryLockError::WouldBlock) => {}
@@ -58,7 +69,7 @@ impl Root {
         Ok(lock.is_some())
     }
 
-    /// The set that is searched. `None`: there is none yet, or the file names none.
+    /// Returns the current set. `None`: there is none yet, or the file names none.
     pub fn current(&self) -> io::Result<Option<String>> {
         match fs::read_to_string(self.dir.join(POINTER)) {
             Ok(text) if is_name(text.trim()) => Ok(Some(text.trim().to_owned())),
@@ -72,15 +83,27 @@ impl Root {
         }
     }
 
-    /// Lets searches go to another set.
+    /// Makes searches use another set.
     pub fn point(&self, name: &str) -> io::Result<()> {
-        let draft = self.dir.join("current.new");
-        let mut file = File::create(&draft)?;
-        file.write_all(name.as_bytes())?;
-        // Before the rename: after a power cut the name may be there and its bytes not.
-        file.sync_all()?;
-        fs::rename(&draft, self.dir.join(POINTER))?;
-        File::open(&self.dir)?.sync_all()
+        private::replace(&self.dir, POINTER, name)
+    }
+
+    /// Returns the identity of the index, which stays when the directory is moved. `None`: there is none
+    /// yet, and this process may not write one.
+    pub fn identity(&self) -> io::Result<Option<String>> {
+        match fs::read_to_string(self.dir.join(IDENTITY)) {
+            Ok(text) if is_identity(text.trim()) => return Ok(Some(text.trim().to_owned())),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
+            Err(error) => return Err(error),
+        }
+        if !self.is_writer()? {
+            return Ok(None);
+        }
+        let fresh = format!("{:032x}", rand::random::<u128>());
+        private::replace(&self.dir, IDENTITY, &fresh)?;
+        Ok(Some(fresh))
     }
 
     pub fn set_dir(&self, name: &str) -> PathBuf {
@@ -91,7 +114,7 @@ impl Root {
         self.set_dir(name).is_dir()
     }
 
-    /// The number of the newest set that is there, whether or not it is searched.
+    /// Returns the number of the newest set, current or not.
     fn newest(&self) -> io::Result<Option<i64>> {
         let mut newest = None;
         for entry in fs::read_dir(&self.dir)? {
@@ -102,18 +125,18 @@ impl Root {
         Ok(newest)
     }
 
-    /// The newest set that is there: searched when nobody knows which one is.
+    /// Returns the newest set: it becomes the current one if that is unknown.
     pub fn newest_name(&self) -> io::Result<Option<String>> {
         Ok(self.newest()?.map(name_of))
     }
 
-    /// A name that no set has, also where the clock went back.
+    /// Returns a name that no set has, even if the clock went back.
     pub fn fresh_name(&self) -> io::Result<String> {
         let next = self.newest()?.map_or(0, |newest| newest.saturating_add(1));
         Ok(name_of(Timestamp::now().as_millisecond().max(next)))
     }
 
-    /// Takes a set that cannot be read out of the way.
+    /// Moves a set that cannot be read out of the way.
     pub fn set_aside(&self, name: &str) -> io::Result<()> {
         let broken = self.dir.join(BROKEN);
         self.remove_dir(&broken)?;
@@ -132,11 +155,15 @@ impl Root {
     }
 }
 
+fn is_identity(text: &str) -> bool {
+    text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 fn name_of(number: i64) -> String {
     format!("g{number:013}")
 }
 
-/// Nothing else becomes part of a path.
+/// Returns whether this is the name of a set. No other text becomes part of a path.
 pub fn is_name(name: &str) -> bool {
     let digits = name.strip_prefix('g').unwrap_or_default();
     !digits.is_empty() && digits.len() <= NAME_BYTES && digits.bytes().all(|b| b.is_ascii_digit())
@@ -167,6 +194,19 @@ mod tests {
             fs::write(root.dir.join(POINTER), garbage).unwrap();
             assert_eq!(root.current().unwrap(), None, "{garbage:?}");
         }
+    }
+
+    #[test]
+    fn f28_a_directory_keeps_its_identity_and_only_the_writer_gives_it_one() {
+        let first = root();
+        let again = |may_write| Root { dir: first.dir.clone(), lock: Mutex::new(None), may_write };
+        let asking = std::mem::ManuallyDrop::new(again(false));
+        assert_eq!(asking.identity().unwrap(), None);
+        let identity = first.identity().unwrap();
+        assert!(identity.is_some());
+        assert_eq!(asking.identity().unwrap(), identity);
+        assert_eq!(first.identity().unwrap(), identity);
+        assert_ne!(root().identity().unwrap(), identity);
     }
 
     #[test]

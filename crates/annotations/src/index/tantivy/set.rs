@@ -17,10 +17,10 @@ use super::root::Root;
 use super::snapshot::Snapshot;
 use super::top::Newest;
 use super::writer::{Change, Queue, Writer};
-use super::{broken, find, words};
+use super::{broken, find, private, words};
 use crate::index::query::{Hits, Query};
 
-/// Documents that are copied before others on this thread have their turn.
+/// Documents that are copied before this task yields.
 const AT_ONCE: usize = 64;
 
 /// An open set. Clones share it.
@@ -33,18 +33,18 @@ struct Inner {
     directory: Together,
     reader: IndexReader,
     fields: Fields,
-    /// Columns of the last commit that was looked at.
+    /// Columns of the last commit that was read.
     snapshot: Mutex<Option<Arc<Snapshot>>>,
     queue: Queue,
     writer: Arc<tokio::sync::Mutex<Writer>>,
-    /// `None`: another process writes.
+    /// `None`: another process is the writer.
     behind: Option<Behind>,
     removed: AtomicBool,
     limit: Duration,
 }
 
 impl TantivySet {
-    /// Opens a set; as the writer, makes an empty one where there is none that can be read. Blocks.
+    /// Opens a set. The writer creates an empty one if there is none that can be read. Blocks.
     pub fn open(root: &Root, name: &str, limit: Duration) -> Result<Self, TargetError> {
         let is_writer = root.is_writer().map_err(broken)?;
         let fields = Fields::new();
@@ -63,7 +63,7 @@ impl TantivySet {
                         "{why}; it was moved to `broken`, and an empty index is being filled again"
                     );
                 }
-                std::fs::create_dir_all(&dir).map_err(broken)?;
+                private::make_dir(&dir).map_err(broken)?;
                 let directory = Together::open(&dir).map_err(broken)?;
                 let (schema, settings) = (fields.schema.clone(), IndexSettings::default());
                 let index = Index::create(directory.clone(), schema, settings).map_err(broken)?;
@@ -89,7 +89,7 @@ impl TantivySet {
         })))
     }
 
-    /// A set that can be trusted: made for these fields, all files there, and every checksum right.
+    /// Opens a set that can be trusted: it has these fields, all files, and every checksum is right.
     fn read(dir: &std::path::Path, fields: &Fields) -> Result<(Index, Together), TargetError> {
         let directory = Together::open(dir).map_err(broken)?;
         let index = Index::open(directory.clone()).map_err(broken)?;
@@ -111,7 +111,7 @@ impl TantivySet {
         self.0.behind.is_some()
     }
 
-    /// Nobody can write into it from now on, and nothing goes on in its directory. Blocks.
+    /// Stops all writes to the set, and waits for merges in its directory. Blocks.
     pub fn abandon(&self) {
         self.0.removed.store(true, Ordering::SeqCst);
         self.0.writer.blocking_lock().close();
@@ -128,7 +128,7 @@ impl TantivySet {
         .await
     }
 
-    /// Reads one commit on a thread that may block.
+    /// Reads one commit on a blocking thread.
     async fn read_by<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Inner, &Snapshot) -> tantivy::Result<T> + Send + 'static,
@@ -156,11 +156,12 @@ impl TantivySet {
         let mut answer = inner.queue.push(change)?;
         let work = async move {
             let mut writer = Arc::clone(&inner.writer).lock_owned().await;
-            // Asked again under the lock: a new writer would make files in a directory that goes.
+            // Checked again under the lock: a new writer would create files in a directory that is being
+            // removed.
             if inner.removed.load(Ordering::SeqCst) {
                 return Err(removed(&inner.name));
             }
-            // Whoever had the lock before may have done ours.
+            // The previous holder of the lock may have made this change.
             if let Ok(answer) = answer.try_recv() {
                 return answer;
             }
@@ -189,7 +190,7 @@ impl Inner {
         Ok(snapshot)
     }
 
-    /// Makes every change that waits, and answers all who wait for them.
+    /// Makes all pending changes, and sends every caller its result.
     fn work(&self, writer: &mut Writer) {
         let waiting = self.queue.take();
         let done = self.snapshot().and_then(|before| {
@@ -197,7 +198,7 @@ impl Inner {
                 .apply((&self.index, &self.directory), &self.fields, &before, &waiting)
                 .map_err(broken)?;
             if changed {
-                // Before anyone is told: what was written can be read.
+                // Before the callers get their results: what was written must be readable.
                 self.reader.reload().map_err(broken)?;
             }
             Ok(answers)
@@ -205,12 +206,12 @@ impl Inner {
         match done {
             Ok(answers) => {
                 for (waiting, answer) in waiting.into_iter().zip(answers) {
-                    // Whoever gave up does not hear it.
+                    // The receiver is gone if the caller gave up.
                     let _ = waiting.answer.send(Ok(answer));
                 }
             }
             Err(error) => {
-                // The commit may have happened all the same: look at what is there.
+                // The commit may have succeeded all the same: read what is there.
                 let _ = self.reader.reload();
                 for waiting in waiting {
                     let _ = waiting.answer.send(Err(error.clone()));
@@ -270,7 +271,7 @@ impl Target for TantivySet {
     }
 }
 
-/// Runs what blocks beside the executor. A panic, which damage can cause, is an error like others.
+/// Runs blocking work outside the executor. A panic, which damage can cause, becomes an error.
 pub(super) async fn blocking<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> Result<T, TargetError> + Send + 'static,

@@ -1,10 +1,10 @@
-//! What the index held at one commit, read from its columns.
+//! The content of the index at one commit, read from its columns.
 //!
 //! # What is true
 //! - No document is loaded: keys, versions and fingerprints are columns, and a range of keys is a range
 //!   of numbers in the dictionary of its column.
-//! - A key has at most one living copy over all segments; the copies that it had before are marked in
-//!   their segments and skipped here.
+//! - A key has at most one live copy over all segments; its former copies are marked as deleted in their
+//!   segments and skipped here.
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -24,7 +24,7 @@ pub struct Snapshot {
     pub searcher: Searcher,
     key: Field,
     segments: Vec<Segment>,
-    /// What the last question by key was answered. A pass asks, and then writes those very keys.
+    /// Results of the last lookup by key. A pass looks keys up, and then writes the same keys.
     asked: Mutex<HashMap<String, Option<Held>>>,
 }
 
@@ -43,17 +43,17 @@ impl Snapshot {
         let segments = searcher.segment_readers().iter().filter(|reader| reader.num_docs() > 0);
         let segments = segments.map(|reader| Segment::open(reader, key));
         let mut segments = segments.collect::<tantivy::Result<Vec<_>>>()?;
-        // What was just written lies in the smallest, and is asked for most.
+        // The smallest segments have the latest writes, which are looked up most.
         segments.sort_by_key(|segment| segment.reader.max_doc());
         Ok(Self { searcher, key, segments, asked: Mutex::default() })
     }
 
-    /// Which commit this is.
+    /// Returns the number of this commit.
     pub fn number(&self) -> u64 {
         self.searcher.generation().generation_id()
     }
 
-    /// What is under these keys, in their order.
+    /// Returns what the index holds under these keys, in their order.
     pub fn held_all(&self, keys: Vec<String>) -> tantivy::Result<Vec<Option<Held>>> {
         let held: Vec<Option<Held>> =
             keys.iter().map(|key| self.look_up(key)).collect::<tantivy::Result<_>>()?;
@@ -141,7 +141,7 @@ impl Segment {
         }
     }
 
-    /// The documents of a range, in no order.
+    /// Returns the documents of a range, in no order.
     fn docs(&self, range: &Range) -> tantivy::Result<Vec<DocId>> {
         let mut docs = Vec::new();
         let last = (self.keys.num_terms() as u64).saturating_sub(1);
@@ -159,7 +159,7 @@ impl Segment {
         };
         let high = match high {
             Bound::Included(high) => high.min(last),
-            // Nothing is below the first.
+            // No key is below the first.
             Bound::Excluded(0) => return Ok(docs),
             Bound::Excluded(high) => (high - 1).min(last),
             Bound::Unbounded => last,

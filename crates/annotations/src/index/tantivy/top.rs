@@ -1,5 +1,5 @@
-//! Collects the newest documents of an answer: last change first, and where two changed at once the
-//! larger id first, as Postgres has them.
+//! Collects the newest documents of a result: last change first, and where two changed at once the
+//! larger id first, as in Postgres.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,7 +12,7 @@ use tantivy::{DocId, Score, SegmentOrdinal, SegmentReader, TantivyError};
 use super::fields;
 use crate::index::query::{Cursor, Hit};
 
-/// The best comes first in order. Within a segment a key is the number that its dictionary gives it.
+/// Sorts the best first. Within a segment a key is its number in the segment's dictionary.
 type Rank<K> = Reverse<(i64, K)>;
 
 pub struct Newest {
@@ -23,9 +23,9 @@ pub struct Newest {
 pub struct InSegment {
     size: usize,
     keys: StrColumn,
-    /// `None`: the segment has deletions only, and nothing of it is found.
+    /// `None`: the segment has only tombstones, which no query matches.
     updated: Option<Column<i64>>,
-    /// Everything of this answer is below this.
+    /// All hits of this result are below this.
     below: Option<(i64, u64)>,
     /// The worst of the best on top.
     best: BinaryHeap<Rank<u64>>,
@@ -83,7 +83,7 @@ impl SegmentCollector for InSegment {
         let mut key = String::new();
         let mut best = Vec::with_capacity(self.best.len());
         for Reverse((updated, ord)) in self.best {
-            // A dictionary that cannot be read is damage; the other documents can still be shown.
+            // An unreadable dictionary entry means damage; the other documents can still be shown.
             if matches!(self.keys.ord_to_str(ord, &mut key), Ok(true)) {
                 best.push(Reverse((updated, key.clone())));
             }
@@ -92,7 +92,7 @@ impl SegmentCollector for InSegment {
     }
 }
 
-/// The number of this key, or of the first one after it.
+/// Returns the number of this key, or of the first one after it.
 fn first_from(keys: &StrColumn, key: &str) -> tantivy::Result<u64> {
     let (from, _) =
         keys.dictionary().term_bounds_to_ord(Bound::Included(key.as_bytes()), Bound::Unbounded)?;

@@ -1,4 +1,4 @@
-//! How text becomes words: the way OpenSearch's standard analyser does it, as far as people notice.
+//! Splits text into words the way OpenSearch's standard analyser does, as far as users notice.
 //!
 //! A word is a run of letters and digits, in lower case and without accents. Chinese and Japanese do
 //! not put spaces between words, so there every character is one: a search for part of a sentence
@@ -8,9 +8,11 @@ use tantivy::tokenizer::{
     AsciiFoldingFilter, LowerCaser, RemoveLongFilter, TextAnalyzer, Token, TokenStream, Tokenizer,
 };
 
-/// The name that fields know it by.
+use crate::index::split::next_word;
+
+/// The name of the tokenizer in the schema.
 pub const WORDS: &str = "leasehold_words";
-/// Longer than any word; what is longer is data.
+/// Longer than any word; longer tokens are data.
 const WORD_BYTES: usize = 256;
 
 pub fn analyzer() -> TextAnalyzer {
@@ -21,7 +23,7 @@ pub fn analyzer() -> TextAnalyzer {
         .build()
 }
 
-/// The words of a text, as they are in the index.
+/// Returns the words of a text, as they are in the index.
 pub fn split(text: &str) -> Vec<String> {
     let mut analyzer = analyzer();
     let mut stream = analyzer.token_stream(text);
@@ -72,41 +74,6 @@ impl TokenStream for Stream<'_> {
     fn token_mut(&mut self) -> &mut Token {
         self.token
     }
-}
-
-/// Where the next word begins and ends.
-fn next_word(text: &str, from: usize) -> Option<(usize, usize)> {
-    let rest = text.get(from..)?;
-    let (start, first) = rest.char_indices().find(|(_, c)| c.is_alphanumeric())?;
-    let start = from + start;
-    let mut end = start + first.len_utf8();
-    if is_word_alone(first) {
-        return Some((start, end));
-    }
-    let mut chars = text.get(end..)?.char_indices().peekable();
-    let base = end;
-    while let Some((at, c)) = chars.next() {
-        let joins = match c {
-            // An accent that is written as a character of its own belongs to the letter before it.
-            '\u{300}'..='\u{36f}' => true,
-            // don't, example.com, snake_case: one word, if a letter follows.
-            '\'' | '\u{2019}' | '.' | '_' => {
-                chars.peek().is_some_and(|(_, c)| c.is_alphanumeric() && !is_word_alone(*c))
-            }
-            c => c.is_alphanumeric() && !is_word_alone(c),
-        };
-        if !joins {
-            break;
-        }
-        end = base + at + c.len_utf8();
-    }
-    Some((start, end))
-}
-
-/// Han and Hiragana.
-fn is_word_alone(c: char) -> bool {
-    matches!(c, '\u{3041}'..='\u{309f}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}'
-        | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{323af}')
 }
 
 #[cfg(test)]

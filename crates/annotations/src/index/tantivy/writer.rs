@@ -3,13 +3,14 @@
 //! # What is true
 //! - Versions are compared and written under one lock, so that of two writes of a key the newer one
 //!   stays, whichever came first.
-//! - A change is answered after the commit that has it: it is on disk, and whoever asks sees it.
-//! - Callers that meet at the lock share one commit: whoever gets it works for all who wait.
+//! - A caller gets its result after the commit that has the change: it is on disk, and searches see it.
+//! - Callers that meet at the lock share one commit: the one that gets the lock makes the changes of
+//!   all.
 //!
 //! # What can go wrong
-//! - The disk is full, or a commit fails: nobody is told that something was written, and the next
-//!   batch begins with a new writer at the last commit.
-//! - Callers give up while the disk hangs: what waits is bounded, and more is refused.
+//! - The disk is full, or a commit fails: every caller gets an error, and the next batch begins with a
+//!   new writer at the last commit.
+//! - Callers give up while the disk hangs: the queue is bounded, and further changes are refused.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -25,7 +26,7 @@ use super::fields::Fields;
 use super::snapshot::Snapshot;
 use crate::index::document::Checked;
 
-/// What became of each write of one caller.
+/// The result of each write of one caller.
 pub type Answers = Vec<Result<Written, ItemError>>;
 pub type Answer = Result<Answers, TargetError>;
 
@@ -83,16 +84,16 @@ impl Queue {
     }
 }
 
-/// Whoever has this writes.
+/// The writer of a set; its lock serializes all changes.
 #[derive(Default)]
 pub struct Writer {
-    /// `None`: to be opened. Also after a failure: what it had not committed must not slip into the
-    /// next commit, where a key would then have two copies.
+    /// `None`: not open. Also after a failure: what it had not committed must not slip into the next
+    /// commit, where a key would then have two copies.
     open: Option<IndexWriter>,
 }
 
 impl Writer {
-    /// Waits for the merges that run: their files would come into being behind our back.
+    /// Waits for running merges: they would create files after the set was removed.
     pub fn close(&mut self) {
         if let Some(writer) = self.open.take()
             && let Err(error) = writer.wait_merging_threads()
@@ -101,7 +102,7 @@ impl Writer {
         }
     }
 
-    /// Makes the changes in one commit. True: there was something to commit.
+    /// Makes the changes in one commit. Returns true if there was something to commit.
     pub fn apply(
         &mut self,
         (index, directory): (&Index, &Together),
@@ -179,9 +180,9 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Without this a key would have its old copy beside the new one.
+    /// Deletes the old copy of a key, which would otherwise stay beside the new one.
     fn remove(&mut self, key: &str, before: Option<Held>) {
-        // Each removal is looked for in every segment: not for keys that are nowhere.
+        // Every deletion searches all segments, so skip keys that are in none.
         if before.is_some() {
             self.writer.delete_term(Term::from_field_text(self.fields.key, key));
             self.changed = true;
@@ -189,7 +190,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Whether a write changes what is there.
+/// Returns whether a write changes what is there.
 fn is_newer(before: Option<Held>, write: &Checked<'_>) -> bool {
     before.is_none_or(|held| {
         write.version > held.version || (write.forced && write.version == held.version)

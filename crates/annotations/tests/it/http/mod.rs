@@ -1,7 +1,10 @@
-//! The service as clients meet it: a real listener, real requests.
+//! The service over HTTP: a real listener, real requests.
 
 mod api;
+mod bounds;
+mod described;
 mod hostile;
+mod members;
 mod origins;
 mod pages;
 mod refusals;
@@ -50,21 +53,21 @@ impl Site {
         Self { rig, visitor: Visitor::to(address) }
     }
 
-    /// A search with these values.
+    /// Builds a search with these parameters.
     pub fn search(&self, values: &[(&str, &str)]) -> RequestBuilder {
         let mut query = url::form_urlencoded::Serializer::new(String::new());
         query.extend_pairs(values);
         self.get(&format!("/api/search?{}", query.finish()))
     }
 
-    /// Makes an account and gives its token.
+    /// Creates an account and returns its token.
     pub async fn token(&self, name: &str) -> String {
         let response = self.post("/api/users").json(&json!({ "name": name })).send().await.unwrap();
         assert_eq!(response.status(), StatusCode::CREATED);
         response.json::<Value>().await.unwrap()["token"].as_str().unwrap().to_owned()
     }
 
-    /// Saves a note and gives the answer.
+    /// Saves a note and returns the response.
     pub async fn save(&self, token: &str, body: &Value) -> Value {
         let response =
             self.post("/api/annotations").bearer_auth(token).json(body).send().await.unwrap();

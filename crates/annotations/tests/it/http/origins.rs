@@ -1,4 +1,4 @@
-//! Pages of other origins, which the settings allow: they read and write notes, and learn who is logged
+//! Pages of other origins that the settings allow: they read and write notes, and learn who is logged
 //! in.
 
 use annotations::Settings;
@@ -50,7 +50,7 @@ async fn h10_only_origins_of_the_settings_are_let_in_by_a_browser() {
     assert!(asked.headers().get("access-control-allow-origin").is_none(), "nobody by default");
 }
 
-/// A page of this origin is allowed.
+/// The settings allow pages of this origin.
 const PAGE_ELSEWHERE: &str = "http://127.0.0.1:3000";
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn h10_an_allowed_page_reads_and_writes_notes_and_nothing_else() {
         assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{method} {path}");
         assert!(refused.headers().get("access-control-allow-origin").is_none(), "{path}");
     }
-    // What a browser would let the page see, and what it asks for leave to do.
+    // Simple requests and preflight requests.
     let asks = |path: &str| {
         let request = site.request(Method::OPTIONS, path).header("origin", PAGE_ELSEWHERE);
         request.header("access-control-request-method", "DELETE").send()

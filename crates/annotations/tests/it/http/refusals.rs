@@ -1,4 +1,4 @@
-//! What is refused is refused in words that fit whoever asked.
+//! Error texts fit the caller.
 
 use annotations::{Settings, Token};
 use reqwest::{Method, Response, StatusCode};
@@ -9,7 +9,7 @@ use crate::rig::settings;
 
 const OPERATOR: &str = "operator-token-0123456789";
 
-/// Status, code and words of a refusal.
+/// Returns status, code and detail of a problem.
 async fn told(response: Response) -> (StatusCode, String, String) {
     let status = response.status();
     let problem: Value = response.json().await.unwrap();
@@ -33,7 +33,7 @@ async fn a_name_that_nobody_has_is_no_missing_note() {
 }
 
 #[tokio::test]
-async fn whoever_lets_somebody_in_is_not_told_to_leave_a_group() {
+async fn whoever_invites_somebody_is_not_told_to_leave_a_group() {
     let site = Site::new().await;
     let (alba, bela) = (site.token("alba").await, site.token("bela").await);
     let group = site.post("/api/groups").bearer_auth(&alba).json(&json!({ "name": "Reading" }));
@@ -46,9 +46,11 @@ async fn whoever_lets_somebody_in_is_not_told_to_leave_a_group() {
                 select m.id, u.id from made m, annotations.user_account u where u.name = 'bela'";
     site.rig.client.execute(many, &[]).await.unwrap();
     let members = format!("/api/groups/{}/members", group["id"].as_str().unwrap());
-    let letting_in = site.post(&members).bearer_auth(&alba).json(&json!({ "name": "bela" }));
+    let inviting = site.post(&members).bearer_auth(&alba).json(&json!({ "name": "bela" }));
+    assert_eq!(inviting.send().await.unwrap().status(), StatusCode::ACCEPTED);
+    let joining = site.post(&members).bearer_auth(&bela).json(&json!({}));
     let making = site.post("/api/groups").bearer_auth(&bela).json(&json!({ "name": "Mine" }));
-    for asked in [letting_in, making] {
+    for asked in [joining, making] {
         let (status, code, words) = told(asked.send().await.unwrap()).await;
         assert_eq!((status, code.as_str()), (StatusCode::CONFLICT, "too_many_groups"));
         assert!(words.starts_with("A person is in up to 1000 groups"), "{words}");
@@ -74,7 +76,7 @@ async fn a_reindex_that_is_not_there_is_no_missing_note() {
     assert_eq!(order(json!({ "user": "nobody" })).await, "no_such_person");
     assert_eq!(order(json!({ "document": "https://example.com/nowhere" })).await, "no_such_page");
     assert_eq!(order(json!({ "all": true, "priority": 1_000_000 })).await, "not_allowed");
-    // Work that is no re-index goes on to its end.
+    // Bulk operations other than a re-index cannot be stopped.
     let renamed = site.request(Method::PATCH, "/api/users/alba").bearer_auth(&alba);
     renamed.json(&json!({ "name": "albathegreat" })).send().await.unwrap();
     let work = site.rig.count("select max(id) from annotations.bulk").await;

@@ -1,4 +1,4 @@
-//! The description of the interface, held against the service by a machine that makes up requests.
+//! Checks the service against its OpenAPI document with generated requests.
 
 use annotations::{Settings, Token};
 use leasehold_testing::http::schemathesis::Checks;

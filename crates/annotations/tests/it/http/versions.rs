@@ -1,11 +1,11 @@
-//! Changes that are meant for what somebody has seen.
+//! Changes that are meant for the version that a client has seen.
 
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::{Site, note};
 
-/// What an answer says about the version of its note.
+/// Returns the `ETag` of a response.
 fn tag(answer: &Response) -> String {
     answer.headers()["etag"].to_str().unwrap().to_owned()
 }

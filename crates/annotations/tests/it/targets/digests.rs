@@ -1,4 +1,4 @@
-//! What a check reads: sums and lists.
+//! What a check reads: digests and lists.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ async fn an_empty_index_adds_up_to_nothing() {
 #[tokio::test]
 async fn f8_f9_a_list_is_in_the_order_of_bytes_and_its_ranges_meet() {
     each(async |rig| {
-        // In no order of any language: bytes decide, as they do in Postgres.
+        // Sorted by bytes, as in Postgres, and not by a language.
         let keys = ["", "A", "Z", "a", "aB", "a b", "b", "z", "ä", "é", "風", "🦀", "0", "00", "~"];
         let keys: Vec<&str> = keys.into_iter().filter(|key| !key.is_empty()).collect();
         let writes: Vec<Write> = keys.iter().map(|key| put(key, 1, note("", 1))).collect();
@@ -37,7 +37,7 @@ async fn f8_f9_a_list_is_in_the_order_of_bytes_and_its_ranges_meet() {
         sorted.sort_unstable();
         let listed = rig.set.list(&Range::default(), 100).await.unwrap();
         assert_eq!(listed.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), sorted);
-        // Ranges that meet have every key once, whichever key they meet at.
+        // Adjacent ranges have every key once, whichever key separates them.
         for middle in &keys {
             let below = rig.set.digest(&range(None, Some(middle))).await.unwrap();
             let above = rig.set.digest(&range(Some(middle), None)).await.unwrap();
@@ -132,7 +132,7 @@ fn step() -> impl Strategy<Value = Step> {
     })
 }
 
-/// What must be there after these steps, by the rules alone.
+/// Returns what the index must have after these steps, by the rules alone.
 fn expected(steps: &[Step]) -> BTreeMap<String, Held> {
     let mut held: BTreeMap<String, Held> = BTreeMap::new();
     for Step { write, .. } in steps {

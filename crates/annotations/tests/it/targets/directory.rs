@@ -21,8 +21,8 @@ async fn try_open(dir: &Path) -> Result<TantivyIndex, TargetError> {
     TantivyIndex::open(TantivySettings { limit, ..TantivySettings::new(dir) }).await
 }
 
-/// As the one that writes. A process that another test starts has copies of our locks, until it is a
-/// program of its own: one that was just let go of may be held a little longer.
+/// Opens the directory as the writer. A process that another test forks has copies of our locks until it
+/// executes its program, so a lock that was just released may be held a little longer.
 async fn open(dir: &Path) -> TantivyIndex {
     let mut opened = None;
     until(async || {
@@ -54,8 +54,8 @@ async fn everything_is_there_after_a_restart() {
     assert_eq!(index.search(&asking()).await.unwrap().hits.len(), 1);
 }
 
-/// The child of the test below: writes for ever, and says what was answered. Does nothing unless it is
-/// started by that test.
+/// The child of the test below: writes for ever, and prints what was acknowledged. Does nothing unless
+/// that test starts it.
 #[tokio::test]
 async fn process_writer_main() {
     let Some(dir) = std::env::var_os(CHILD_DIR) else { return };
@@ -112,7 +112,7 @@ async fn a_second_process_reads_follows_and_takes_over() {
     let first = open(dir.path()).await;
     let writing = set(&first).await;
     write(&writing, put("a", 1, note("x", 1))).await.unwrap();
-    // A lock belongs to an open file, so two of them here are as good as two processes.
+    // A lock belongs to an open file, so two of them here are equivalent to two processes.
     let second = try_open(dir.path()).await.unwrap();
     assert!(first.is_writer() && !second.is_writer());
     let reading = set(&second).await;
@@ -121,7 +121,7 @@ async fn a_second_process_reads_follows_and_takes_over() {
     assert!(matches!(refused, Err(TargetError::Down(why)) if why.contains("another process")));
     assert!(second.create().await.is_err());
     assert!(second.swap(&second.current().await.unwrap()).await.is_err());
-    // It sees what is committed, and a swap, some time later.
+    // It sees a commit, and a swap, some time later.
     write(&writing, put("b", 1, note("x", 1))).await.unwrap();
     until(async || held(&reading, "b").await == living(1)).await;
     let new = first.create().await.unwrap();
@@ -133,7 +133,7 @@ async fn a_second_process_reads_follows_and_takes_over() {
     assert_eq!(found.hits[0].id, "c");
     drop((first, writing, built));
     until(async || second.is_writer()).await;
-    // What it had opened for reading writes from now on.
+    // The set that it had opened for reading can write from now on.
     assert_eq!(write(&reading, put("b", 2, note("x", 2))).await, Ok(Written::Stored));
     let writing = set(&second).await;
     assert_eq!(write(&writing, put("d", 1, note("x", 2))).await, Ok(Written::Stored));
@@ -188,7 +188,7 @@ async fn f14_a_damaged_set_is_put_aside_and_an_empty_one_takes_its_name() {
                 .into_iter()
                 .find(|path| path.extension().is_some_and(|e| e.to_string_lossy() == kind))
                 .unwrap();
-            // A list of files to clean up; the index is whole without it.
+            // A list of files to clean up; the index is complete without it.
             if path.ends_with(".managed.json") {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! OpenSearch down, slow, full, or refusing: what callers are told, and that nothing is believed
-//! that was not said.
+//! OpenSearch down, slow, full, or refusing: which errors callers get, and that a write without a clear
+//! response does not count.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use serde_json::json;
 use super::rig::{asking, deleted, gone, held, living, note, put, write};
 use crate::gate::{Fault, Gate};
 
-/// An index behind a gate, and its first set.
+/// Returns an index behind a proxy, and its first set.
 async fn behind(gate: &Gate) -> (OpenSearch, Arc<dyn Target>) {
     let index = named(gate, &fresh_prefix(), LONG);
     let set = index.open(&index.current().await.unwrap()).await.unwrap();
     (index, set)
 }
 
-/// An index behind a gate, by its prefix.
+/// Returns an index behind a proxy, by its prefix.
 fn named(gate: &Gate, prefix: &str, limit: Duration) -> OpenSearch {
     let settings = OpenSearchSettings { limit, ..OpenSearchSettings::new(&gate.url, prefix) };
     OpenSearch::new(settings).unwrap()
@@ -52,7 +52,7 @@ async fn f11_a_real_mapping_error_is_refused_with_the_name_of_the_field() {
     let gate = Gate::open().await;
     let (index, set) = behind(&gate).await;
     write(&set, put("before", 1, note("", 1))).await.unwrap();
-    // Somebody's older index, in which a field has another type.
+    // An older index, in which a field has another type.
     let name = index.create().await.unwrap();
     let (url, client) = (PrivateOpenSearch::shared().url(), reqwest::Client::new());
     let gone = client.delete(format!("{url}/{name}")).send().await.unwrap();
@@ -88,12 +88,12 @@ async fn f11_statuses_tell_whether_to_send_less_or_to_wait() {
     assert!(matches!(index.search(&asking()).await, Err(TargetError::Down(_))));
     gate.next("_mget", Fault::Status(429, "{}"));
     assert!(matches!(set.held(&["a".to_owned()]).await, Err(TargetError::Overloaded(_))));
-    // One document that is too large will always be: the others must not wait for it.
+    // A document that is too large stays too large: the others must not wait for it.
     gate.next("_bulk", Fault::Status(413, "too large"));
     let alone = set.write(&batch[..1]).await.unwrap();
     assert!(matches!(&alone[0], Err(ItemError::Refused(_))));
     assert_eq!(gate.left(), 0);
-    // Nothing was stored meanwhile, and now everything is.
+    // Nothing was stored so far, and now everything is.
     assert_eq!(held(&set, "a").await, None);
     assert_eq!(set.write(&batch).await.unwrap(), [Ok(Written::Stored), Ok(Written::Stored)]);
 }
@@ -102,7 +102,7 @@ async fn f11_statuses_tell_whether_to_send_less_or_to_wait() {
 async fn f11_a_server_that_hangs_is_left_after_the_limit() {
     let gate = Gate::open().await;
     let prefix = fresh_prefix();
-    // Made by somebody who has more time.
+    // Created with a longer time limit.
     let name = named(&gate, &prefix, LONG).current().await.unwrap();
     let index = named(&gate, &prefix, Duration::from_secs(2));
     let set = index.open(&name).await.unwrap();
@@ -114,7 +114,7 @@ async fn f11_a_server_that_hangs_is_left_after_the_limit() {
 
 #[tokio::test]
 async fn f11_a_server_that_is_down_is_down_and_says_no_password() {
-    // Nobody listens, and nobody else gets the port.
+    // The port is bound, so that no other process gets it, and nothing listens on it.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = socket.local_addr().unwrap();
@@ -135,7 +135,7 @@ async fn f7_a_write_whose_answer_was_lost_can_be_sent_again() {
     gate.next("_bulk", Fault::LoseAnswer);
     let lost = set.write(&[put("a", 1, note("", 1))]).await;
     assert!(matches!(lost, Err(TargetError::Down(_))), "{lost:?}");
-    // It had been stored, and saying so again is no mistake.
+    // It had been stored, and writing it again is harmless.
     assert_eq!(held(&set, "a").await, living(1));
     assert_eq!(write(&set, put("a", 1, note("", 1))).await, Ok(Written::Newer));
 }
@@ -160,7 +160,7 @@ async fn f11_an_answer_that_makes_no_sense_counts_for_nothing() {
     assert_eq!(gate.left(), 0);
 }
 
-/// OpenSearch forgets a deletion after a minute; here it does at once.
+/// OpenSearch forgets a deletion after a minute; here it forgets at once.
 #[tokio::test]
 async fn f2_a_late_write_stays_out_after_opensearch_has_forgotten_deletions() {
     let gate = Gate::open().await;
@@ -175,7 +175,7 @@ async fn f2_a_late_write_stays_out_after_opensearch_has_forgotten_deletions() {
     write(&set, put("a", 1, note("", 1))).await.unwrap();
     write(&set, gone("a", 3)).await.unwrap();
     for _ in 0..3 {
-        // Each refresh is an occasion to forget.
+        // Each refresh is a chance to forget.
         write(&set, put("other", 1, note("", 1))).await.unwrap();
         set.digest(&Range::default()).await.unwrap();
     }
@@ -194,7 +194,7 @@ async fn f14_an_index_that_somebody_deleted_is_made_again_with_its_fields() {
         let gone = client.delete(format!("{url}/{name}")).send().await.unwrap();
         assert_eq!(gone.status(), StatusCode::OK);
     };
-    // Whatever comes first makes it again: a write, a question by id, a sum, a search.
+    // The first write, lookup by id or digest creates it again; a search fails until then.
     delete().await;
     assert_eq!(write(&set, put("b", 1, note("windmills", 1))).await, Ok(Written::Stored));
     set.digest(&Range::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Documents and questions that nobody should have made.
+//! Documents and queries that no correct client makes.
 
 use annotations::index::document::{KEY_BYTES, KEYWORD_BYTES, TEXT_BYTES};
 use annotations::index::{Cursor, Query};

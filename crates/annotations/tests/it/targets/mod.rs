@@ -1,4 +1,4 @@
-//! What every search index promises, shown on tantivy and on a real OpenSearch.
+//! What every search index promises, tested on tantivy and on a real OpenSearch.
 
 mod digests;
 mod directory;

@@ -1,4 +1,4 @@
-//! An empty index of each kind, and short ways to write into it.
+//! An empty index of each kind, and helpers that write to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub async fn each(test: impl AsyncFn(Rig)) {
 pub struct Rig {
     pub targets: Arc<dyn Targets>,
     pub search: Arc<dyn SearchIndex>,
-    /// The set that is searched.
+    /// The current set.
     pub set: Arc<dyn Target>,
     _dir: Option<TempDir>,
 }
@@ -42,7 +42,7 @@ impl Rig {
             }
             Kind::OpenSearch => {
                 let url = PrivateOpenSearch::shared().url();
-                // Of a machine on which everything else is tested at the same time.
+                // For a machine that runs all other tests at the same time.
                 let limit = Duration::from_secs(120);
                 let settings =
                     OpenSearchSettings { limit, ..OpenSearchSettings::new(url, fresh_prefix()) };
@@ -57,7 +57,7 @@ impl Rig {
         Self { targets, search, set, _dir: dir }
     }
 
-    /// The ids of an answer. What was written is seen, as it is a moment later without asking.
+    /// Returns the ids of a result. Makes writes searchable first; otherwise that takes a moment.
     pub async fn ids(&self, query: &Query) -> Vec<String> {
         self.set.digest(&Range::default()).await.unwrap();
         let hits = self.search.search(query).await.unwrap();
@@ -90,7 +90,7 @@ pub fn asking() -> Query {
     Query { limit: 50, ..Query::default() }
 }
 
-/// Writes one, and answers what became of it.
+/// Writes one document, and returns the result.
 pub async fn write(set: &Arc<dyn Target>, write: Write) -> Result<Written, ItemError> {
     set.write(&[write]).await.unwrap().remove(0)
 }

@@ -1,4 +1,4 @@
-//! What is found, and in which order.
+//! What searches find, and in which order.
 
 use annotations::index::Query;
 use leasehold::mirror::Write;
@@ -159,7 +159,7 @@ async fn what_looks_like_a_command_is_only_words() {
 #[tokio::test]
 async fn an_answer_goes_on_where_it_ended_and_nothing_is_shown_twice() {
     each(async |rig| {
-        // Many changed at once, as after an import.
+        // Many with the same time of change, as after an import.
         let writes: Vec<Write> =
             (0..45).map(|n| put(&format!("k{n:02}"), 1, note("x", n / 20))).collect();
         for writes in writes.chunks(20) {

@@ -1,4 +1,4 @@
-//! A second set beside the one that is searched.
+//! A second set beside the current one.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn f12_searches_go_to_another_set_and_back() {
         assert_ne!(new, old);
         let set = rig.targets.open(&new).await.unwrap();
         write(&set, put("new", 1, note("", 1))).await.unwrap();
-        // Asking both for their sums makes OpenSearch show what was written.
+        // Reading both digests makes OpenSearch refresh.
         let seen = async || {
             set.digest(&Default::default()).await.unwrap();
             rig.ids(&asking()).await
@@ -31,11 +31,11 @@ async fn f12_searches_go_to_another_set_and_back() {
         rig.targets.swap(&new).await.unwrap();
         assert_eq!(rig.targets.current().await.unwrap(), new);
         assert_eq!(seen().await, ["new"]);
-        // The old one is still written, so that going back loses nothing.
+        // The old one is still written, so that a rollback loses nothing.
         write(&rig.set, put("meanwhile", 1, note("", 2))).await.unwrap();
         rig.targets.swap(&old).await.unwrap();
         assert_eq!(seen().await, ["meanwhile", "old"]);
-        // Once more is no mistake.
+        // A second swap to the same set is harmless.
         rig.targets.swap(&old).await.unwrap();
         assert_eq!(rig.targets.current().await.unwrap(), old);
     })
@@ -65,7 +65,7 @@ async fn f12_a_set_that_was_removed_is_not_brought_back_by_whoever_still_has_it(
         let set = rig.targets.open(&name).await.unwrap();
         write(&set, put("a", 1, note("", 1))).await.unwrap();
         rig.targets.remove(&name).await.unwrap();
-        // A pass that was at it.
+        // A pass that was still using it.
         assert!(set.write(&[put("b", 1, note("", 1))]).await.is_err());
         assert!(set.held(&["a".to_owned()]).await.is_err());
         assert!(set.digest(&Default::default()).await.is_err());
@@ -99,7 +99,7 @@ async fn a_name_that_is_none_is_refused_and_reaches_no_file_and_no_index() {
         for name in ["", "..", "../x", "/etc", "_all", "*", "g", "x-1/_close", "g1\0", "ünï"] {
             assert!(rig.targets.open(name).await.is_err(), "{name:?}");
             assert!(rig.targets.swap(name).await.is_err(), "{name:?}");
-            // Removing what is not there is fine, and does nothing.
+            // Removing a set that does not exist does nothing.
             rig.targets.remove(name).await.unwrap();
         }
         write(&rig.set, put("a", 1, note("", 1))).await.unwrap();
@@ -108,8 +108,8 @@ async fn a_name_that_is_none_is_refused_and_reaches_no_file_and_no_index() {
     .await;
 }
 
-/// Everything is lost but the engine's own memory of which set is searched: a search that comes first
-/// must not make another one, which would stay empty while that one is filled.
+/// Everything is lost but the engine's record of the current set: a search that comes first must not
+/// create another one, which would stay empty while that one is filled.
 #[tokio::test]
 async fn f14_after_a_loss_searches_go_to_the_set_that_is_filled_again() {
     async fn lost(index: impl Targets + SearchIndex, known: &str) {

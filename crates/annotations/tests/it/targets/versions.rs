@@ -68,7 +68,7 @@ async fn f1_versions_of_one_key_in_one_batch_end_with_the_newest() {
 #[tokio::test]
 async fn f1_writes_that_meet_leave_the_newest_version() {
     each(async |rig| {
-        // Every order of ten versions, more or less: each is a call of its own.
+        // Ten versions in about every order: each is a call of its own.
         let mut calls = Vec::new();
         for version in [5, 1, 9, 3, 10, 7, 2, 8, 4, 6] {
             let set = rig.set.clone();
@@ -155,7 +155,7 @@ async fn f5_what_is_held_is_told_before_any_search_sees_it() {
     each(async |rig| {
         for version in 1..=20 {
             write(&rig.set, put("a", version, note("text", version))).await.unwrap();
-            // Asked at once and without a refresh: OpenSearch has one a second.
+            // Read at once and without a refresh: OpenSearch refreshes once per second.
             assert_eq!(held(&rig.set, "a").await, living(version));
         }
     })

@@ -1,27 +1,27 @@
-//! How long an index usually takes, and so how long to wait for it.
+//! Estimates how long an index usually takes, and so how long to wait for it.
 //!
 //! # What is true
-//! - An index that hangs costs a reader a few times its usual time, not the limit of a call.
-//! - Answers that come after nobody waits any more count too: an index that became slow for good is
-//!   waited for again.
+//! - An index that hangs costs a reader a few times its usual latency, not the whole time limit.
+//! - Answers that arrive after the search gave up count too: the estimate follows an index that became
+//!   slow for good.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Before anything is known.
+/// The wait before the first measurement.
 const FIRST: Duration = Duration::from_millis(250);
-/// How much longer than usual is too long.
+/// The wait, as a multiple of the usual latency.
 const TIMES: u64 = 4;
-/// How much one answer moves the mean: a sixteenth.
+/// The weight of one answer in the mean: a sixteenth.
 const WEIGHT: u64 = 16;
 
-/// The mean time of an answer, in microseconds; 0: nothing is known.
+/// The mean latency, in microseconds; 0: not measured yet.
 #[derive(Debug, Default)]
-pub struct Pace(AtomicU64);
+pub struct LatencyEstimate(AtomicU64);
 
-impl Pace {
-    /// How long to wait for an answer: at least `least`, and never longer than `limit`.
-    pub fn patience(&self, least: Duration, limit: Duration) -> Duration {
+impl LatencyEstimate {
+    /// Returns how long to wait for an answer: at least `least`, at most `limit`.
+    pub fn wait(&self, least: Duration, limit: Duration) -> Duration {
         let usual = match self.0.load(Ordering::Relaxed) {
             0 => FIRST,
             mean => Duration::from_micros(mean.saturating_mul(TIMES)),
@@ -29,10 +29,10 @@ impl Pace {
         usual.max(least).min(limit)
     }
 
-    /// An answer took so long.
+    /// Records the latency of an answer.
     pub fn saw(&self, time: Duration) {
         let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1);
-        // Two that meet may lose one: it is a mean.
+        // Concurrent calls may lose a sample, which a mean can tolerate.
         let mean = match self.0.load(Ordering::Relaxed) {
             0 => time,
             mean => mean - mean / WEIGHT + time / WEIGHT,
@@ -50,22 +50,20 @@ mod tests {
 
     #[test]
     fn a_quick_index_is_not_waited_for_long_and_a_slow_one_never_past_the_limit() {
-        let pace = Pace::default();
-        assert_eq!(pace.patience(LEAST, LIMIT), FIRST);
+        let pace = LatencyEstimate::default();
+        assert_eq!(pace.wait(LEAST, LIMIT), FIRST);
         for _ in 0..100 {
             pace.saw(Duration::from_millis(2));
         }
-        assert_eq!(pace.patience(LEAST, LIMIT), LEAST);
+        assert_eq!(pace.wait(LEAST, LIMIT), LEAST);
         for _ in 0..200 {
             pace.saw(Duration::from_millis(20));
         }
-        let patience = pace.patience(LEAST, LIMIT);
-        assert!(
-            patience > 3 * Duration::from_millis(20) && patience < 5 * Duration::from_millis(20)
-        );
+        let wait = pace.wait(LEAST, LIMIT);
+        assert!(wait > 3 * Duration::from_millis(20) && wait < 5 * Duration::from_millis(20));
         for _ in 0..300 {
             pace.saw(Duration::from_secs(2));
         }
-        assert_eq!(pace.patience(LEAST, LIMIT), LIMIT);
+        assert_eq!(pace.wait(LEAST, LIMIT), LIMIT);
     }
 }

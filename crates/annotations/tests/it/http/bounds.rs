@@ -1,0 +1,225 @@
+//! How large a response can get, how many are made at a time, and what they report about the index.
+
+use annotations::{Limits, Settings};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use super::{Site, note};
+use crate::rig::{PAGE, settings, until};
+
+const MIB: usize = 1024 * 1024;
+
+/// Adds notes of a kind to a page by one statement, each with 60,000 characters that HTML writes as
+/// four.
+async fn fill(site: &Site, root: &str, kind: &str, number: i32) {
+    let sql = "insert into annotations.annotation \
+                   (id, document_id, user_id, group_id, kind, parent_id, root_id, quote, text, \
+                    tags, updated_at) \
+               select substr(replace(gen_random_uuid()::text, '-', ''), 1, 22), a.document_id, \
+                      a.user_id, a.group_id, $2, case when $2 = 'reply' then a.id end, \
+                      case when $2 = 'reply' then a.id end, \
+                      case when $2 = 'annotation' then repeat('<', 16000) else '' end, \
+                      n || ' ' || repeat('<', 60000), \
+                      array(select repeat('<', 60) || t from generate_series(1, 20) t), \
+                      a.updated_at + n * interval '1 ms' \
+               from annotations.annotation a, generate_series(1, $3) n where a.id = $1";
+    site.rig.client.execute(sql, &[&root, &kind, &number]).await.unwrap();
+}
+
+#[tokio::test]
+async fn f19_no_page_and_no_answer_is_larger_than_it_may_be() {
+    let site = Site::new().await;
+    let token = site.token("alba").await;
+    let mut new = note("the beginning");
+    let here = site.url("/");
+    new["target"]["source"] = json!(here);
+    let root = site.save(&token, &new).await["key"].as_str().unwrap().to_owned();
+    for kind in ["annotation", "page_note", "reply"] {
+        fill(&site, &root, kind, 150).await;
+    }
+    let url = format!("/margin?url={here}");
+    // Every link of a page contains the filter.
+    let long = format!("{url}&q={}", "%3C".repeat(150));
+    let paths = ["/", "/?tab=notes", &url, &long, &format!("/note/{root}")];
+    for path in paths {
+        let answer = site.get(path).header("accept", "text/html").send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK, "{path}");
+        let size = answer.bytes().await.unwrap().len();
+        assert!(size < 3 * MIB, "{path}: {size}");
+    }
+    let (mut keys, mut cursor) = (std::collections::HashSet::new(), None::<String>);
+    loop {
+        let mut values = vec![("url", here.as_str()), ("limit", "200")];
+        values.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
+        let answer = site.search(&values).send().await.unwrap().bytes().await.unwrap();
+        assert!(answer.len() < 2 * MIB + 64 * 1024, "{}", answer.len());
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        for row in answer["rows"].as_array().unwrap() {
+            assert!(keys.insert(row["key"].as_str().unwrap().to_owned()), "twice");
+        }
+        match answer["next"].as_str() {
+            Some(next) => cursor = Some(next.to_owned()),
+            None => break,
+        }
+    }
+    assert_eq!(keys.len(), 451, "every one of them, on some page");
+}
+
+#[tokio::test]
+async fn f19_a_page_begins_a_long_text_and_the_rest_is_a_link_away() {
+    let site = Site::new().await;
+    let token = site.token("alba").await;
+    let cookie = format!("notes={token}");
+    let mut new = note(&format!("begin {} the very end", "x".repeat(3000)));
+    new["target"]["source"] = json!(site.url("/"));
+    let key = site.save(&token, &new).await["key"].as_str().unwrap().to_owned();
+    let page = async |path: &str| {
+        let got = site.get(path).header("accept", "text/html").header("cookie", cookie.clone());
+        got.send().await.unwrap().text().await.unwrap()
+    };
+    let words = page("/").await;
+    assert!(words.contains("begin xxx") && !words.contains("the very end"));
+    let link = format!("href=\"/note/{key}\" data-more");
+    assert!(words.contains(&link) && words.contains("data-cut"), "{words}");
+    let whole = page(&format!("/note/{key}")).await;
+    assert!(whole.contains("the very end") && !whole.contains("data-more"));
+    let gone = site.get(&format!("/note/{}", "0".repeat(22))).send().await.unwrap();
+    assert_eq!(gone.status(), StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn f19_one_address_has_only_so_many_answers_in_the_making() {
+    let site = Site::new().await;
+    let token = site.token("alba").await;
+    site.save(&token, &note("x")).await;
+    // Searches by words take until the test ends them.
+    let slow = "create table public.go (); \
+                create or replace function annotations.says(words text[], phrases text[], said text) \
+                returns boolean language plpgsql as $$ begin \
+                    while not exists (select from public.go) loop perform pg_sleep(0.01); end loop; \
+                    return true; \
+                end $$";
+    site.rig.client.batch_execute(slow).await.unwrap();
+    site.rig.index().set_down(true);
+    let answering: Vec<_> =
+        (0..4).map(|_| tokio::spawn(site.search(&[("q", "x")]).send())).collect();
+    until(async || site.rig.count(crate::words::SEARCHING).await == 2).await;
+    let paths = ["/".to_owned(), format!("/margin?url={PAGE}"), "/api/search".to_owned()];
+    let mut refused = Vec::new();
+    // The other two may still be in flight.
+    until(async || {
+        let asked = paths.iter().map(|path| site.get(path).send());
+        let answers = futures_util::future::join_all(asked).await;
+        refused = answers.into_iter().map(|answer| answer.unwrap()).collect::<Vec<_>>();
+        refused.iter().all(|answer| answer.status() == StatusCode::SERVICE_UNAVAILABLE)
+    })
+    .await;
+    assert!(refused.iter().all(|answer| answer.headers().contains_key("retry-after")));
+    site.rig.client.batch_execute("insert into public.go default values").await.unwrap();
+    site.rig.index().set_down(false);
+    for answer in answering {
+        assert_eq!(answer.await.unwrap().unwrap().status(), StatusCode::OK);
+    }
+    assert_eq!(site.get("/").send().await.unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn f24_a_next_page_behind_hidden_notes_tells_nothing_of_them() {
+    let site = Site::new().await;
+    let alba = site.token("alba").await;
+    let group = site.post("/api/groups").bearer_auth(&alba).json(&json!({ "name": "Ours" }));
+    let group: Value = group.send().await.unwrap().json().await.unwrap();
+    let mut keys = Vec::new();
+    for number in 0..7 {
+        let made = site.save(&alba, &note(&format!("note {number}"))).await;
+        keys.push(made["key"].as_str().unwrap().to_owned());
+    }
+    site.rig.work_all().await;
+    // Moved to a group, and the index does not know yet.
+    let sql = "update annotations.annotation set group_id = $1";
+    site.rig.client.execute(sql, &[&group["id"].as_str().unwrap()]).await.unwrap();
+    let mut seen = Value::Null;
+    until(async || {
+        let answer = site.search(&[("q", "note"), ("limit", "1")]).send().await.unwrap();
+        seen = answer.json().await.unwrap();
+        seen["index"] != "down"
+    })
+    .await;
+    assert_eq!(seen["rows"], json!([]));
+    let next = seen["next"].as_str().expect("there were more hits than rounds");
+    assert!(next.len() == 86 && next.bytes().all(|byte| byte.is_ascii_hexdigit()), "{next}");
+    for key in keys {
+        assert!(!seen.to_string().contains(&key));
+    }
+    let forged = site.search(&[("cursor", &"0".repeat(86))]).send().await.unwrap();
+    assert_eq!(forged.status(), StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn f25_what_was_just_saved_is_there_for_everybody_who_reads_the_page() {
+    let site = Site::new().await;
+    let token = site.token("alba").await;
+    site.save(&token, &note("just now")).await;
+    let mut found = Value::Null;
+    until(async || {
+        found = site.search(&[("url", PAGE)]).send().await.unwrap().json().await.unwrap();
+        found["index"] != "down"
+    })
+    .await;
+    assert_eq!(found["rows"][0]["body"][0]["value"], "just now");
+    assert_eq!((&found["index"], &found["counts"]["annotations"]), (&json!("behind"), &json!(1)));
+    site.rig.work_all().await;
+    until(async || {
+        let found = site.search(&[("url", PAGE)]).send().await.unwrap();
+        found.json::<Value>().await.unwrap()["index"] == "ok"
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn f25_readers_are_told_of_an_index_that_is_left_alone_and_not_of_one_that_was_late() {
+    let site = Site::new().await;
+    let sentence = "Search is catching up. Your notes are safe.";
+    let page = async || {
+        let got = site.get("/").header("accept", "text/html").send().await.unwrap();
+        (got.headers()["x-index"].to_str().unwrap().to_owned(), got.text().await.unwrap())
+    };
+    site.rig.index().set_hanging(true);
+    // This search does not wait for the index, which has not failed yet.
+    let hasty = annotations::Annotations::start(
+        site.rig.engine.clone(),
+        Some(annotations::Index::new(std::sync::Arc::clone(site.rig.store.as_ref().unwrap()))),
+        Settings { index_timeout: std::time::Duration::from_millis(1), ..settings() },
+    );
+    let hasty = hasty.await.unwrap();
+    let late = hasty.search(None, &crate::rig::on_page(), None, 10).await.unwrap();
+    assert_eq!((late.index, late.away), (annotations::IndexState::Down, false));
+    site.rig.index().set_hanging(false);
+    site.rig.index().set_down(true);
+    until(async || {
+        let (index, words) = page().await;
+        assert!(!words.contains("index is away"));
+        index == "down" && words.contains(sentence)
+    })
+    .await;
+    site.rig.index().set_down(false);
+    until(async || {
+        let (index, words) = page().await;
+        index == "ok" && !words.contains(sentence)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn h22_questions_about_health_are_not_counted() {
+    let limits = Limits { reads_per_second: 1, read_burst: 1, ..settings().limits };
+    let site = Site::with(Settings { limits, ..settings() }).await;
+    until(async || {
+        let read = site.search(&[("url", PAGE)]).send().await.unwrap();
+        read.status() == StatusCode::TOO_MANY_REQUESTS
+    })
+    .await;
+    for _ in 0..20 {
+        assert_eq!(site.get("/healthz").send().await.unwrap().status(), StatusCode::OK);
+    }
+}

@@ -1,0 +1,156 @@
+//! Searches by words without an index: what they find, and how they affect other requests.
+
+use std::time::Duration;
+
+use annotations::{Annotations, Cursor, Filter, IndexState, Refused};
+
+use crate::rig::{PAGE, Rig, each, on_page, settings, until};
+
+fn words(q: &str) -> Filter {
+    Filter { q: Some(q.to_owned()), ..Filter::default() }
+}
+
+/// Counts the server's statements that search.
+pub const SEARCHING: &str = "select count(*) from pg_stat_activity \
+                         where datname = current_database() and state = 'active' \
+                         and query like '%search_notes%' and pid <> pg_backend_pid()";
+
+/// Makes every search by words run until it is cancelled.
+async fn never_end(rig: &Rig) {
+    let sql = "create or replace function annotations.says(words text[], phrases text[], said text) \
+               returns boolean language plpgsql as $$ begin perform pg_sleep(3600); return true; end $$";
+    rig.client.batch_execute(sql).await.unwrap();
+}
+
+#[tokio::test]
+async fn f22_a_search_by_words_ends_in_the_database_when_its_time_is_over() {
+    let rig = Rig::alone().await;
+    let alba = rig.user("alba").await;
+    rig.note(&alba, "giants").await;
+    never_end(&rig).await;
+    let limit = Duration::from_secs(3);
+    let hasty = Annotations::start_within(rig.engine.clone(), None, settings(), limit);
+    let late = hasty.await.unwrap().search(None, &words("giants"), None, 10).await;
+    assert!(matches!(late, Err(Refused::Unavailable(_))), "{late:?}");
+    // Earlier than the session's own limit of a minute.
+    let gone = until(async || rig.count(SEARCHING).await == 0);
+    tokio::time::timeout(Duration::from_secs(30), gone).await.expect("nothing goes on");
+}
+
+#[tokio::test]
+async fn f22_others_do_not_wait_behind_searches_by_words() {
+    let rig = Rig::alone().await;
+    let alba = rig.user("alba").await;
+    rig.note(&alba, "giants").await;
+    never_end(&rig).await;
+    let mut searching = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let notes = rig.notes.clone();
+        searching.spawn(async move { notes.search(None, &words("giants"), None, 10).await });
+    }
+    until(async || rig.count(SEARCHING).await >= 2).await;
+    for _ in 0..10 {
+        let found = rig.notes.search(None, &on_page(), None, 10).await.unwrap();
+        assert_eq!(found.rows.len(), 1);
+    }
+    assert!(rig.count(SEARCHING).await <= 2, "only so many at a time");
+    searching.abort_all();
+}
+
+#[tokio::test]
+async fn f22_words_are_looked_for_in_so_many_bytes_and_further_on_the_next_page() {
+    let rig = Rig::alone().await;
+    let alba = rig.user("alba").await;
+    let old = rig.note(&alba, "the rarest of words").await;
+    // 300 notes of 60 KB are more than the 16 MiB that one response reads.
+    let sql = "insert into annotations.annotation \
+                   (id, document_id, user_id, group_id, kind, text, updated_at) \
+               select substr(replace(gen_random_uuid()::text, '-', ''), 1, 22), a.document_id, \
+                      a.user_id, a.group_id, 'page_note', repeat('giants ', 8600), \
+                      a.updated_at + n * interval '1 s' \
+               from annotations.annotation a, generate_series(1, 300) n where a.id = $1";
+    rig.client.execute(sql, &[&old.id.as_str()]).await.unwrap();
+    let first = rig.notes.search(None, &words("rarest"), None, 10).await.unwrap();
+    assert!(first.rows.is_empty());
+    let next = first.next.expect("there is more to look through");
+    let second = rig.notes.search(None, &words("rarest"), Some(&next), 10).await.unwrap();
+    assert_eq!(second.rows.len(), 1);
+    assert_eq!(second.next, None);
+}
+
+#[tokio::test]
+async fn f23_phrases_and_marks_are_read_alike_by_the_index_and_by_postgres() {
+    each(async |rig| {
+        let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
+        rig.note(&alba, "the flailing, arms of Giants").await;
+        rig.note(&alba, "arms flailing; see example.com").await;
+        let questions = [
+            (r#""flailing arms""#, 1),
+            (r#""arms flailing""#, 1),
+            ("flailing arms", 2),
+            ("(flailing) arms,", 2),
+            (r#""Flailing Arms" giants"#, 1),
+            (r#""see example.com""#, 1),
+            (r#""see exampleXcom""#, 0),
+            ("--", 0),
+            (r#"giants "--""#, 0),
+            (r#"" ""#, 2),
+        ];
+        let check = async |viewer: i64, state: IndexState, who: &str| {
+            for (q, many) in questions {
+                let mut found = None;
+                until(async || {
+                    found = rig.notes.search(Some(viewer), &words(q), None, 10).await.ok();
+                    found.as_ref().is_some_and(|found| found.index == state)
+                })
+                .await;
+                assert_eq!(found.unwrap().rows.len(), many, "{q} for {who}, {state:?}");
+            }
+        };
+        // The index has nothing yet, and the author finds everything.
+        check(alba.id, IndexState::Ok, "the author").await;
+        rig.work_all().await;
+        check(bela.id, IndexState::Ok, "others").await;
+        rig.index().set_down(true);
+        check(bela.id, IndexState::Down, "others").await;
+        rig.index().set_down(false);
+    })
+    .await;
+}
+
+/// Returns the notes of every page of a search, by its cursors.
+async fn all(rig: &Rig, filter: &Filter, limit: usize) -> Vec<String> {
+    let (mut seen, mut cursor): (Vec<String>, Option<Cursor>) = (Vec::new(), None);
+    loop {
+        let found = rig.notes.search(None, filter, cursor.as_ref(), limit).await.unwrap();
+        seen.extend(found.rows.into_iter().map(|row| row.id.to_string()));
+        match found.next {
+            Some(next) => cursor = Some(next),
+            None => return seen,
+        }
+    }
+}
+
+#[tokio::test]
+async fn f19_pages_that_end_by_their_bytes_lose_nothing_and_repeat_nothing() {
+    each(async |rig| {
+        let alba = rig.user("alba").await;
+        let mut saved = Vec::new();
+        for number in 0..80 {
+            let text = format!("{number} {}", "<".repeat(60_000));
+            saved.push(rig.note(&alba, &text).await.id.to_string());
+        }
+        saved.reverse();
+        let filter = Filter { url: Some(PAGE.to_owned()), ..Filter::default() };
+        rig.work_all().await;
+        let first = rig.notes.search(None, &filter, None, 200).await.unwrap();
+        assert!(first.rows.len() < 40, "{} of 60 KB are over 2 MiB", first.rows.len());
+        for down in [false, true] {
+            rig.index().set_down(down);
+            assert_eq!(all(&rig, &filter, 200).await, saved, "down: {down}");
+            assert_eq!(all(&rig, &filter, 7).await, saved, "down: {down}");
+        }
+        rig.index().set_down(false);
+    })
+    .await;
+}
