@@ -1,4 +1,4 @@
-//! How the program ends: one number a reason, listed in `--help`, and a text that says what to do.
+//! Exit codes, one per reason, listed in `--help`, and error texts with hints.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ Exit codes:
 /// Why a command ended without success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// Nobody reads the answer any more, as with `| head`. Not a failure.
+    /// The reader of standard output is gone, as with `| head`. Not a failure.
     ReaderGone = 0,
     Failed = 1,
     Usage = 2,
@@ -48,7 +48,7 @@ pub struct Failure {
     pub code: Code,
     text: String,
     hint: Option<String>,
-    /// The server said that we may not.
+    /// The server denied the statement.
     denied: bool,
 }
 
@@ -85,7 +85,7 @@ impl Failure {
         Self::new(Code::Interrupted, "stopped by Ctrl-C")
     }
 
-    /// Whoever read our answer has seen enough.
+    /// The reader of standard output has closed it.
     pub fn reader_gone() -> Self {
         Self::new(Code::ReaderGone, "")
     }
@@ -96,7 +96,7 @@ impl Failure {
         self
     }
 
-    /// Tells whoever started us: the text, then what to do.
+    /// Prints the text, then the hint.
     pub fn report(&self, out: Out) {
         out.note(format!("{} {}", out.paint_note(Style::Bad, "error:"), self.text));
         if let Some(hint) = &self.hint {
@@ -112,7 +112,7 @@ impl Failure {
         }
     }
 
-    /// True when the server said that this role may not do it.
+    /// True if this role lacks the rights.
     pub fn is_denied(&self) -> bool {
         self.denied
     }
@@ -136,7 +136,9 @@ impl From<ConnectError> for Failure {
             ConnectError::Unreachable(_) | ConnectError::TimedOut(_) | ConnectError::Tls(_) => {
                 Code::Unreachable
             }
-            ConnectError::OldServer { .. } | ConnectError::Replica => Code::Conflict,
+            ConnectError::OldServer { .. } | ConnectError::Replica | ConnectError::Encoding(_) => {
+                Code::Conflict
+            }
             ConnectError::Schema(error) => return Self::new(schema_code(error), error),
         };
         Self::new(code, error)
@@ -154,6 +156,7 @@ fn schema_code(error: &SchemaError) -> Code {
         SchemaError::Missing
         | SchemaError::Old { .. }
         | SchemaError::New { .. }
+        | SchemaError::OldFunctions
         | SchemaError::Changed { .. } => Code::Conflict,
         SchemaError::Failed { source, .. } | SchemaError::Database(source) => database_code(source),
     }
@@ -165,7 +168,7 @@ impl From<EnqueueError> for Failure {
             EnqueueError::Refused(_) | EnqueueError::Arguments(_) => Code::Usage,
             EnqueueError::KeyConflict(_) | EnqueueError::NoSchema(_) => Code::Conflict,
             EnqueueError::Database(source) => database_code(source),
-            EnqueueError::NoConnection(_) => Code::Unreachable,
+            EnqueueError::NoConnection(_) | EnqueueError::TimedOut(_) => Code::Unreachable,
             _ => Code::Failed,
         };
         Self::new(code, error)
@@ -201,9 +204,12 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// A statement that the server answered failed; one that it did not answer means it is gone.
+/// Maps a database error: with a response of the server the statement failed, without one the server is
+/// unreachable. PB007 and PB008 are the codes with which the paste service's functions reject an order.
 fn database_code(error: &tokio_postgres::Error) -> Code {
     match error.as_db_error() {
+        Some(refusal) if refusal.code().code() == "PB007" => Code::NotFound,
+        Some(refusal) if refusal.code().code() == "PB008" => Code::Conflict,
         Some(_) => Code::Failed,
         None => Code::Unreachable,
     }

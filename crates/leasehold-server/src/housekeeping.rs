@@ -1,11 +1,11 @@
-//! Keeping house beside a page or a service, without running jobs.
+//! Runs housekeeping in a console or service process, without running jobs.
 //!
 //! # What is true
-//! - Whoever stays when every worker is gone measures, judges and tells: otherwise the fault that stops
-//!   all workers is the one that nobody hears of.
+//! - A console or service that outlives the workers samples, evaluates and enqueues alarm notifications.
+//!   Otherwise an outage that stops every worker would raise no alarm.
 //!
 //! # What can go wrong
-//! - The role may not: said once in the log, and on the console for as long as it runs.
+//! - The role lacks the rights: the log shows that once, and the console as long as it runs.
 
 use leasehold::Leasehold;
 use serde::Serialize;
@@ -13,42 +13,42 @@ use serde::Serialize;
 use crate::dev::services::{Service, Stopping};
 use crate::exit::Failure;
 
-/// Who keeps house, as this process knows it.
+/// Which process runs housekeeping, as far as this one knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kept {
     /// This process does.
     Here,
-    /// Somebody asked that others do.
+    /// The operator left it to other processes.
     Elsewhere,
-    /// This process would, and its role may not.
+    /// This process would, but its role lacks the rights.
     NotAllowed,
 }
 
 impl Kept {
-    /// What becomes of a process that would keep house.
+    /// Checks whether this process may run housekeeping.
     pub async fn by(engine: &Leasehold) -> Result<Self, Failure> {
         if engine.may_keep_house().await? {
             return Ok(Self::Here);
         }
         tracing::warn!(
-            "this role may not keep house: samples, alarms and expired leases are left to others; \
-             let it: grant leasehold_housekeeper to it"
+            "this role may not do housekeeping: samples, alarms and expired leases are left to other \
+             processes; to let it: grant leasehold_housekeeper to it"
         );
         Ok(Self::NotAllowed)
     }
 }
 
-/// The part that keeps house and runs no jobs.
+/// Builds the service that runs housekeeping and no jobs.
 pub fn service(engine: &Leasehold, name: &str, says: &str, stopping: &Stopping) -> Service {
     let worker = engine.worker().name(name).only_housekeeping();
     let (stop, hurry) = (stopping.clone(), stopping.clone());
     Service::new("housekeeping", says, async move {
-        Ok(worker.run_until_or_hurry(stop.asked(), hurry.hurried()).await?)
+        Ok(worker.run_with_shutdown(stop.asked(), hurry.hurried()).await?)
     })
 }
 
-/// The part, when this process may have it.
+/// Builds that service if this process may run it.
 pub async fn beside(
     engine: &Leasehold,
     name: &str,

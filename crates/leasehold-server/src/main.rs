@@ -1,8 +1,8 @@
-//! The executable `leasehold`: a development server, workers, and the commands that people use.
+//! The executable `leasehold`: a development server, workers, and the operator's commands.
 //!
-//! In reading order: [`cli`] has the commands, [`exit`] how they end, [`output`] how they answer;
+//! In reading order: [`cli`] has the commands, [`exit`] the exit codes, [`output`] the output formats;
 //! [`dev`] starts everything on one machine; [`serve`] runs the paste service; [`doctor`] looks for
-//! what is wrong.
+//! problems.
 //!
 //! This is the one crate that reads the environment.
 
@@ -28,11 +28,11 @@ use clap::Parser;
 use cli::Common;
 use exit::{Code, Failure};
 
-/// Durable jobs in the Postgres you already have.
-/// Jobs are allocated in one thread and freed in another; this allocator minds it less.
+/// Threads free jobs that other threads allocated; this allocator handles that better.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Durable jobs in the Postgres you already have.
 #[derive(Parser)]
 #[command(name = "leasehold", version, after_help = format!("{HELP}{}", exit::TABLE), subcommand_required = true, arg_required_else_help = true)]
 struct Cli {
@@ -54,7 +54,7 @@ Examples:
 #[tokio::main]
 async fn main() -> ExitCode {
     let Cli { command, common } = Cli::parse();
-    // Workers and services log more, and say so themselves.
+    // Workers and services log more, and set up logging themselves.
     if !matches!(
         command,
         cli::Command::Worker(_) | cli::Command::Serve(_) | cli::Command::Console(_)
@@ -78,7 +78,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// What the engine logs goes to stderr; `LEASEHOLD_LOG` says how much.
+/// Logs to stderr; `LEASEHOLD_LOG` sets the level.
 fn init_tracing() {
     let filter = cli::address::environment("LEASEHOLD_LOG").unwrap_or_else(|| "warn".to_owned());
     let filter = tracing_subscriber::EnvFilter::try_new(&filter).unwrap_or_else(|_| "warn".into());

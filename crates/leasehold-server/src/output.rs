@@ -1,9 +1,9 @@
-//! Answers: data goes to stdout in the form that was asked for, everything else to stderr.
+//! Output: data goes to stdout in the requested format, everything else to stderr.
 //!
 //! # What is true
 //! - JSON is `{"v":1, …}` with ids as strings and times in RFC 3339, UTC. Fields may be added; none
 //!   changes its meaning while `v` is 1.
-//! - Colour only on a terminal, and not where `NO_COLOR` is set or the terminal is dumb.
+//! - Colour only on a terminal, and not if `NO_COLOR` is set or the terminal is dumb.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -15,14 +15,14 @@ use serde::Serialize;
 
 use crate::exit::Failure;
 
-/// The form of an answer.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Aligned columns, for people
+    /// Aligned columns, to read
     Table,
     /// One JSON document
     Json,
-    /// One JSON document a line
+    /// One JSON document per line
     Ndjson,
 }
 
@@ -48,7 +48,7 @@ impl Color {
     }
 }
 
-/// A bar on a terminal; on a pipe nothing.
+/// Returns a progress bar, which is hidden unless stderr is a terminal.
 pub fn progress(label: &'static str, length: u64) -> ProgressBar {
     let bar = ProgressBar::new(length);
     if io::stderr().is_terminal() {
@@ -65,14 +65,14 @@ pub fn progress(label: &'static str, length: u64) -> ProgressBar {
     bar
 }
 
-/// Where answers go.
+/// Writes output.
 #[derive(Clone, Copy, Debug)]
 pub struct Out {
     pub format: Format,
     color: Color,
 }
 
-/// The version of the JSON that this program writes.
+/// The version of the JSON output.
 const VERSION: u8 = 1;
 
 impl Out {
@@ -80,12 +80,12 @@ impl Out {
         Self { format, color }
     }
 
-    /// True when the answer is for people.
+    /// True if the output is a table, for a reader.
     pub fn is_table(&self) -> bool {
         self.format == Format::Table
     }
 
-    /// Writes a list: a table, `{"v":1,"<noun>":[…]}`, or a line for each entry.
+    /// Writes a list: a table, `{"v":1,"<noun>":[…]}`, or one line per entry.
     pub fn list<T: Serialize>(
         &self,
         noun: &str,
@@ -102,7 +102,7 @@ impl Out {
         }
     }
 
-    /// Writes one thing: text, or `{"v":1,"<noun>":{…}}`.
+    /// Writes one entry: text, or `{"v":1,"<noun>":{…}}`.
     pub fn one<T: Serialize>(
         &self,
         noun: &str,
@@ -141,7 +141,7 @@ impl Out {
         self.print(&entry.to_string())
     }
 
-    /// Writes lines of data. A reader that has seen enough (`| head`) is no failure.
+    /// Writes lines of data. A reader that closes the pipe (`| head`) is not a failure.
     pub fn print(&self, text: &str) -> Result<(), Failure> {
         let mut stdout = io::stdout().lock();
         match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
@@ -150,18 +150,18 @@ impl Out {
         }
     }
 
-    /// Says something beside the answer.
+    /// Writes a note to stderr.
     pub fn note(&self, text: impl std::fmt::Display) {
-        // Nobody to tell is no failure.
+        // A closed stderr is not a failure.
         let _ = writeln!(io::stderr(), "{text}");
     }
 
-    /// Paints a word, where colours are wanted on stdout.
+    /// Colours a text for stdout, if colours are on.
     pub fn paint(&self, style: Style, text: &str) -> String {
         style.apply(text, self.color.on(io::stdout().is_terminal()))
     }
 
-    /// Paints a word for stderr.
+    /// Colours a text for stderr, if colours are on.
     pub fn paint_note(&self, style: Style, text: &str) -> String {
         style.apply(text, self.color.on(io::stderr().is_terminal()))
     }
@@ -201,7 +201,7 @@ impl Columns {
     }
 
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        // A cell of several lines would tear the table apart.
+        // A cell of several lines would break the table.
         self.0.add_row(cells.into_iter().map(|cell| crate::text::one_line(&cell, 120)));
     }
 
@@ -216,7 +216,7 @@ impl Columns {
     }
 }
 
-/// `name  value` lines for one thing.
+/// Formats `name  value` lines for one entry.
 pub fn fields(pairs: &[(&str, String)]) -> String {
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     let mut text = String::new();

@@ -1,10 +1,10 @@
-//! Words for people: times, near misses, and texts that cannot steer a terminal.
+//! Text formatting: durations, suggestions for typos, and escaping for terminals.
 
 use std::time::Duration;
 
 use jiff::{Span, SpanRelativeTo, Timestamp};
 
-/// Reads `30s`, `5m`, `1h30m`, `2 days`.
+/// Parses `30s`, `5m`, `1h30m`, `2 days`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let bad = || format!("{text:?} is not a length of time; write 30s, 5m, 1h30m or 2 days");
     let span: Span = text.trim().trim_start_matches('+').parse().map_err(|_| bad())?;
@@ -12,7 +12,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Duration::try_from(length).map_err(|_| bad())
 }
 
-/// Reads `1MiB`, `64 KiB`, `2MB`, or a number of bytes.
+/// Parses `1MiB`, `64 KiB`, `2MB`, or a number of bytes.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let bad = || format!("{text:?} is not a size; write 64KiB, 1MiB, 2GiB or a number of bytes");
     let text = text.trim();
@@ -31,7 +31,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).ok_or_else(bad)
 }
 
-/// A length of time in its two largest units: `1h 30m`, `12s`, `250ms`.
+/// Formats a duration in its two largest units: `1h 30m`, `12s`, `250ms`.
 pub fn length(time: Duration) -> String {
     let seconds = time.as_secs();
     let units = [
@@ -57,7 +57,7 @@ pub fn seconds(time: f64) -> String {
     length(Duration::try_from_secs_f64(time.max(0.0)).unwrap_or(Duration::MAX))
 }
 
-/// How far a moment is from now: `12s ago`, `in 5m`.
+/// Formats the distance of a time from now: `12s ago`, `in 5m`.
 pub fn relative(moment: Timestamp, now: Timestamp) -> String {
     let distance = moment.duration_since(now);
     match (distance.unsigned_abs(), distance.is_negative()) {
@@ -67,13 +67,13 @@ pub fn relative(moment: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// A moment that something has not happened since: when, and how long ago.
+/// Formats the time of a last event: when, and how long ago.
 pub fn since(moment: Timestamp, now: Timestamp) -> String {
     format!("{}, {}", moment.strftime("%Y-%m-%d %H:%M UTC"), relative(moment, now))
 }
 
-/// One line of at most `most` characters. What others wrote may hold escape sequences that would
-/// move the cursor or rename the terminal's window.
+/// Returns one line of at most `most` characters, without control characters: untrusted text may hold
+/// escape sequences that move the cursor or rename the terminal's window.
 pub fn one_line(text: &str, most: usize) -> String {
     let clean: String = text
         .chars()
@@ -86,12 +86,12 @@ pub fn one_line(text: &str, most: usize) -> String {
     }
 }
 
-/// The same for text of several lines.
+/// Removes control characters from a text of several lines.
 pub fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() || *c == '\n' || *c == '\t').collect()
 }
 
-/// The known word that is most like this one, if any is close.
+/// Returns the known word that is most similar to this one, if any is close.
 pub fn nearest<'a>(word: &str, known: &'a [String]) -> Option<&'a str> {
     known
         .iter()

@@ -1,11 +1,12 @@
-//! Carrying the word: alarms go to a URL as a signed POST, or to a command, as jobs do.
+//! Delivers alarm notifications: to a URL as a signed POST, or to a command, each as a job.
 //!
 //! # What is true
-//! - The word is a job: it waits while the receiver is down, and is tried again until it is taken, for
-//!   a week. Each way has jobs and slots of its own, so that one that fails or hangs neither repeats nor
+//! - A notification is a job: it waits while the receiver is down and is retried for seven days. Webhook
+//!   and command have their own jobs and slots, so that one that fails or hangs neither repeats nor
 //!   delays the other.
-//! - Nobody hears that an alarm was raised after they heard that it is over.
-//! - Where it goes is said by whoever starts this process, never by a row in the database.
+//! - A "raised" notification is never sent after the one that the alarm is over.
+//! - The command line or the environment of this process names the receiver, never a row in the
+//!   database.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,34 +21,34 @@ use crate::dev::services::{Service, Stopping};
 use crate::exit::Failure;
 use crate::worker::{Program, Receiver, command_for_alarms, receiver_for_alarms};
 
-/// How long a command may take for one word.
+/// Timeout of the command for one notification.
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
-/// How often we say that we are there.
+/// How often this process registers its receivers.
 const DECLARE_EVERY: Duration = Duration::from_secs(3600);
 
-/// Options of every command that can carry the word.
+/// Options of every command that can deliver alarm notifications.
 #[derive(clap::Args, Debug, Default)]
 #[command(next_help_heading = "Alarms")]
 pub struct AlarmOptions {
-    /// Sends alarms to this URL as signed POSTs; the secret is in LEASEHOLD_HTTP_SECRET
+    /// Send alarms to this URL as signed POSTs; the secret is in LEASEHOLD_HTTP_SECRET
     #[arg(long, env = "LEASEHOLD_ALARM_WEBHOOK", value_name = "URL", hide_env_values = true)]
     alarm_webhook: Option<String>,
-    /// Runs this command for each alarm, with the alarm as JSON on standard input. No shell runs
+    /// Run this command for each alarm, with the alarm as JSON on standard input. No shell runs
     #[arg(long, env = "LEASEHOLD_ALARM_COMMAND", value_name = "COMMAND")]
     alarm_command: Option<String>,
-    /// Lets --alarm-webhook use plain http, any port and private addresses
+    /// Let --alarm-webhook use plain http, any port and private addresses
     #[arg(long, env = "LEASEHOLD_ALARM_PRIVATE_NETWORK", value_parser = clap::builder::BoolishValueParser::new(), num_args = 0..=1, default_missing_value = "true", default_value = "false")]
     alarm_private_network: bool,
 }
 
-/// The ways that were asked for.
+/// The configured receivers.
 pub struct Ways {
     webhook: Option<Arc<Receiver>>,
     command: Option<Arc<Program>>,
 }
 
 impl AlarmOptions {
-    /// Everything that can be wrong with them is said here. `None`: nobody is to be told.
+    /// Checks all alarm options. Returns `None` if no receiver is configured.
     pub fn ways(&self) -> Result<Option<Ways>, Failure> {
         let webhook = match &self.alarm_webhook {
             Some(url) => Some(Arc::new(receiver_for_alarms(url, self.alarm_private_network)?)),
@@ -63,28 +64,28 @@ impl AlarmOptions {
 }
 
 impl Ways {
-    /// The service that carries the word.
+    /// Builds the service that delivers notifications.
     pub async fn service(
         self,
         engine: &Leasehold,
         stopping: &Stopping,
     ) -> Result<Service, Failure> {
         let (mut names, mut says, mut carriers) = (Vec::new(), Vec::new(), JoinSet::new());
-        // Slots of its own for each way: a command that hangs does not keep the webhook from being told.
+        // Each receiver has its own slots: a command that hangs does not delay the webhook.
         let carrier =
             |name: &str| engine.worker().name(name).queue(QUEUE, 4).without_housekeeping();
         if let Some(receiver) = self.webhook {
             names.push(WEBHOOK);
-            // Without path and query: tokens travel there.
+            // Without path and query: they may contain tokens.
             says.push(format!("to {}", receiver.url.origin().ascii_serialization()));
             let engine = engine.clone();
             let worker = carrier("alarms-webhook").handle_untyped(WEBHOOK, move |ctx| {
                 let (receiver, engine) = (Arc::clone(&receiver), engine.clone());
                 async move {
-                    match is_over(&engine, &ctx).await? {
-                        true => Ok(Outcome::Done),
-                        false => receiver.deliver(ctx).await,
-                    }
+                    let Some(notice) = Notice::of(&engine, &ctx, WEBHOOK).await? else {
+                        return Ok(Outcome::Done);
+                    };
+                    notice.noted(receiver.deliver(ctx).await).await
                 }
             });
             carriers.spawn(run(worker, stopping.clone()));
@@ -96,10 +97,10 @@ impl Ways {
             let worker = carrier("alarms-command").handle_untyped(COMMAND, move |ctx| {
                 let (program, engine) = (Arc::clone(&program), engine.clone());
                 async move {
-                    match is_over(&engine, &ctx).await? {
-                        true => Ok(Outcome::Done),
-                        false => in_time(program.run(ctx)).await,
-                    }
+                    let Some(notice) = Notice::of(&engine, &ctx, COMMAND).await? else {
+                        return Ok(Outcome::Done);
+                    };
+                    notice.noted(in_time(program.run(ctx)).await).await
                 }
             });
             carriers.spawn(run(worker, stopping.clone()));
@@ -109,7 +110,7 @@ impl Ways {
         let again = async move {
             loop {
                 tokio::time::sleep(DECLARE_EVERY).await;
-                // Missed once, there are days left.
+                // A registration lasts for days: one that fails does no harm.
                 if let Err(failure) = declare(&declaring, &names).await {
                     tracing::warn!(%failure, "could not say that alarms are carried from here");
                 }
@@ -134,22 +135,58 @@ impl Ways {
 
 async fn run(worker: WorkerBuilder<()>, stopping: Stopping) -> Result<(), Failure> {
     let (stop, hurry) = (stopping.clone(), stopping);
-    Ok(worker.run_until_or_hurry(stop.asked(), hurry.hurried()).await?)
+    Ok(worker.run_with_shutdown(stop.asked(), hurry.hurried()).await?)
 }
 
-/// A raise that comes after its end would say that it is up again. The word of the end says when it began.
-async fn is_over(engine: &Leasehold, ctx: &Ctx) -> Result<bool, JobError> {
-    let word: serde_json::Value = serde_json::from_slice(ctx.kwargs())?;
-    let (Some("raised"), Some(alarm)) = (word["event"].as_str(), word["alarm"].as_i64()) else {
-        return Ok(false);
-    };
-    let client = engine.pool().get().await?;
-    let sql = "select leasehold.alarm_is_over($1)";
-    let rows = client.query_typed(sql, &[(&alarm, Type::INT8)]).await?;
-    Ok(rows.first().is_some_and(|row| row.get(0)))
+/// One notification on its way to one receiver.
+struct Notice {
+    engine: Leasehold,
+    receiver: &'static str,
+    /// The alarm that was raised. `None`: the notification is of its end, or a test.
+    raised: Option<i64>,
 }
 
-/// What is left of the command when its time is over is killed.
+impl Notice {
+    /// Returns `None` if the notification is outdated. A "raised" that arrives after its end would read
+    /// as a new alarm; the notification of the end names when the alarm began.
+    async fn of(
+        engine: &Leasehold,
+        ctx: &Ctx,
+        receiver: &'static str,
+    ) -> Result<Option<Self>, JobError> {
+        let word: serde_json::Value = serde_json::from_slice(ctx.kwargs())?;
+        let raised = word["alarm"].as_i64().filter(|_| word["event"] == "raised");
+        if let Some(alarm) = raised {
+            let client = engine.pool().get().await?;
+            let sql = "select leasehold.alarm_is_over($1)";
+            let rows = client.query_typed(sql, &[(&alarm, Type::INT8)]).await?;
+            if rows.first().is_some_and(|row| row.get(0)) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(Self { engine: engine.clone(), receiver, raised }))
+    }
+
+    /// Records a delivery with its alarm. The delivery counts even if recording it fails.
+    async fn noted(self, result: JobResult) -> JobResult {
+        if let (Ok(Outcome::Done), Some(alarm)) = (&result, self.raised)
+            && let Err(error) = self.note(alarm).await
+        {
+            tracing::warn!(%error, alarm, "the delivery of an alarm could not be noted");
+        }
+        result
+    }
+
+    async fn note(&self, alarm: i64) -> Result<(), JobError> {
+        let client = self.engine.pool().get().await?;
+        let sql = "select leasehold.note_alarm_delivery($1, $2)";
+        let params = [(&alarm as _, Type::INT8), (&self.receiver as _, Type::TEXT)];
+        client.query_typed(sql, &params).await?;
+        Ok(())
+    }
+}
+
+/// Applies the timeout. A command that exceeds it is killed.
 async fn in_time(running: impl Future<Output = JobResult>) -> JobResult {
     tokio::time::timeout(COMMAND_LIMIT, running).await.unwrap_or_else(|_| {
         let limit = COMMAND_LIMIT.as_secs();

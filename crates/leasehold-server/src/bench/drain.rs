@@ -1,4 +1,4 @@
-//! `bench drain`: a full queue is worked off.
+//! `bench drain`: drains a full queue.
 
 use std::sync::Arc;
 use std::time::Instant;

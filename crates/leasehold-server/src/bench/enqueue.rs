@@ -12,7 +12,7 @@ use super::{Common, raw};
 use crate::output::progress;
 
 const CHUNK: u64 = 10_000;
-/// Single enqueues are slower by far: fewer of them give the same precision.
+/// Single enqueues are far slower: fewer of them give the same precision.
 const SINGLES: u64 = 2_000;
 
 pub async fn run(server: &BenchServer, common: &Common) -> Result<Report> {
@@ -21,7 +21,7 @@ pub async fn run(server: &BenchServer, common: &Common) -> Result<Report> {
     ours::set_up(&session, common.history).await?;
     let engine = Leasehold::connect(&server.url).await?;
 
-    // Both sides take turns, so that a slow moment of the machine hits both.
+    // Raw SQL and the engine take turns, so that a slow moment of the machine hits both.
     let (mut raw_time, mut our_time, mut wal) = (0.0, 0.0, 0.0);
     let bar = progress("enqueueing", jobs);
     for start in (0..jobs).step_by(CHUNK as usize) {

@@ -16,11 +16,11 @@ use super::{Common, raw};
 use crate::output::progress;
 
 const CHUNK: u64 = 1_000;
-/// The producer waits when this many jobs are ahead of the worker.
+/// The producer waits when it is this many jobs ahead of the worker.
 const AHEAD: u64 = 5_000;
 const SPAN: u64 = 20_000;
 
-/// Whole run and its two ends, in jobs per second.
+/// Rates of the whole run, its start and its end, in jobs per second.
 struct Rates {
     all: f64,
     first: f64,

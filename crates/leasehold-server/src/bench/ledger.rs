@@ -1,4 +1,4 @@
-//! Who ran how often: the proof that every job ran exactly once.
+//! Counts the runs of each job, to prove that every job ran exactly once.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

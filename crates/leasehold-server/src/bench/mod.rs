@@ -1,17 +1,20 @@
-//! `leasehold bench`: our figures beside the raw SQL limit of the same work, in the same run.
+//! `leasehold bench`: figures of the engine next to the raw SQL limit of the same work, in the same run.
 //!
 //! Machines differ and are noisy: compare the ratio, not the number. Durable settings only; each
 //! benchmark ends by checking that every job ran exactly once.
 
+mod claim;
 mod drain;
 mod enqueue;
 mod flow;
+mod keys;
 mod latency;
 mod ledger;
 mod load;
 mod mirror;
 mod ours;
 mod pastes;
+mod producers;
 mod raw;
 mod report;
 mod scratch;
@@ -40,13 +43,15 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Jobs stored per second: one by one, and in bulk beside bare COPY
+    /// Measure jobs stored per second: one by one, and in bulk compared to bare COPY
     Enqueue(Common),
-    /// Jobs worked off per second from a full queue
+    /// Measure jobs drained per second from a full queue
     Drain(Common),
-    /// Time from the commit of a job to the start of its handler on an idle worker
-    Latency(Common),
-    /// Enqueue and work off at the same time
+    /// Measure the time from the commit of a job to the start of its handler on an idle worker
+    Latency(latency::Args),
+    /// Measure what the wake-up of workers costs producers, by their number
+    Producers(producers::Args),
+    /// Enqueue and drain at the same time
     Flow {
         #[command(flatten)]
         common: Common,
@@ -54,20 +59,29 @@ enum What {
         #[arg(long)]
         old_snapshot: bool,
     },
-    /// An empty search index until it equals the table, planted differences, and an outage
+    /// Claim from a queue with many names and priorities, compared to one with one of each
+    Lanes(claim::lanes::Args),
+    /// Drain jobs that lost their worker, compared to as many fresh ones
+    Lost(claim::lost::Args),
+    /// Measure what an idle worker costs the server while vacuum is held back
+    Idle(claim::idle::Args),
+    /// Enqueue with idempotency keys for minutes, and check that the table of keys stops growing
+    Keys(keys::Args),
+    /// Fill an empty search index until it equals the table, repair planted differences, survive an
+    /// outage
     Mirror(mirror::Args),
-    /// The paste service beside other paste services: creates, raw reads, page reads
+    /// Compare the paste service with other paste services: creates, raw reads, page reads
     Pastes(pastes::Args),
-    /// Expired pastes deleted per second, with their objects, while new ones are made
+    /// Measure expired pastes deleted per second, with their objects, while new ones are created
     Sweep(sweep::Args),
-    /// The S3 server of `bench sweep --store s3`
+    /// Serve S3 for `bench sweep --store s3`
     #[command(hide = true)]
     S3Server(sweep::ServerArgs),
 }
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Common {
-    /// How many jobs
+    /// Number of jobs
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
     jobs: u64,
     /// Keep finished jobs in history, as queues do by default
@@ -81,7 +95,7 @@ pub struct Common {
 /// Runs a benchmark on the server that the options name, or on a private one.
 pub async fn run(args: Args, global: &Global) -> Result<ExitCode, Failure> {
     let url = global.database_url.clone().or_else(|| std::env::var("DATABASE_URL").ok());
-    // Dropped by a signal, a run still cleans up: some leave millions of files otherwise.
+    // A signal drops the run, which still cleans up: some runs would leave millions of files.
     let mut signals = Signals::catch()?;
     let report = tokio::select! {
         report = measure(args.what, url.as_deref()) => report?,
@@ -102,10 +116,15 @@ async fn measure(what: What, url: Option<&str>) -> Result<Option<Report>, Failur
     let report = match what {
         What::Enqueue(common) => on_server(url, async |at| enqueue::run(at, &common).await).await?,
         What::Drain(common) => on_server(url, async |at| drain::run(at, &common).await).await?,
-        What::Latency(common) => on_server(url, async |at| latency::run(at, &common).await).await?,
+        What::Latency(args) => on_server(url, async |at| latency::run(at, &args).await).await?,
+        What::Producers(args) => on_server(url, async |at| producers::run(at, &args).await).await?,
         What::Flow { common, old_snapshot } => {
             on_server(url, async |at| flow::run(at, &common, old_snapshot).await).await?
         }
+        What::Lanes(args) => on_server(url, async |at| claim::lanes::run(at, &args).await).await?,
+        What::Lost(args) => on_server(url, async |at| claim::lost::run(at, &args).await).await?,
+        What::Idle(args) => on_server(url, async |at| claim::idle::run(at, &args).await).await?,
+        What::Keys(args) => on_server(url, async |at| keys::run(at, &args).await).await?,
         What::Mirror(args) => on_server(url, async |at| mirror::run(at, &args).await).await?,
         What::Pastes(args) => pastes::run(&args, url).await?,
         What::Sweep(args) => on_server(url, async |at| sweep::run(at, &args).await).await?,
@@ -119,7 +138,7 @@ async fn measure(what: What, url: Option<&str>) -> Result<Option<Report>, Failur
     Ok(Some(report))
 }
 
-/// A borrowed server gets its space back whatever happened.
+/// Runs a benchmark. A server that is not private gets its space back even if the run fails.
 async fn on_server(
     url: Option<&str>,
     bench: impl AsyncFnOnce(&BenchServer) -> anyhow::Result<Report>,

@@ -1,4 +1,4 @@
-//! The engine at work on jobs that do nothing.
+//! Runs the engine on jobs that do nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl OurWorker {
     }
 }
 
-/// Waits until the database shows no job that is not complete.
+/// Waits until the database shows no unfinished job.
 pub async fn drained(session: &leasehold::database::Session) -> Result<()> {
     loop {
         let rows = session
@@ -54,7 +54,7 @@ pub async fn drained(session: &leasehold::database::Session) -> Result<()> {
     }
 }
 
-/// Ends a benchmark: every job ran exactly once, and nothing is left behind.
+/// Checks at the end of a benchmark that every job ran exactly once and no row is left.
 pub async fn verify(session: &leasehold::database::Session, ledger: &Ledger) -> Result<()> {
     let (never, again) = ledger.wrong();
     ensure!(never == 0 && again == 0, "{never} jobs never ran, {again} ran more than once");

@@ -1,6 +1,6 @@
 //! The limit: the same work in bare SQL on a bare table, one connection, nothing else.
 //!
-//! One lease row a batch, a claim that touches three columns and no index, completion by one
+//! One lease row per batch, a claim that touches three columns and no index, completion by one
 //! DELETE: the cheapest way we know to do what the engine does. No worker, no handlers, no
 //! settings, no history, no lock for other claimers.
 
@@ -53,7 +53,7 @@ const COMPLETE: &str = "
          ended as (delete from raw.lease where claim_token = $2)
     select count(*) from done";
 
-/// A claimer that goes through the table once.
+/// A claimer that reads the table once, from start to end.
 pub struct RawWorker<'a> {
     client: &'a Client,
     claim: Statement,
@@ -64,7 +64,7 @@ pub struct RawWorker<'a> {
 
 impl<'a> RawWorker<'a> {
     pub async fn new(client: &'a Client) -> Result<Self> {
-        // The right plan by force: made on an empty table it would read all of it.
+        // Force the right plan: one made on an empty table would scan all of it.
         client
             .batch_execute(
                 "set enable_seqscan = off; set enable_bitmapscan = off; \
@@ -91,7 +91,7 @@ impl<'a> RawWorker<'a> {
         Ok(())
     }
 
-    /// Claims and completes one batch; answers how many jobs it had.
+    /// Claims and completes one batch. Returns its number of jobs.
     pub async fn batch(&mut self, size: i64) -> Result<usize> {
         let ids = self.claim(size).await?;
         if !ids.is_empty() {
@@ -117,7 +117,7 @@ impl<'a> RawWorker<'a> {
     }
 }
 
-/// Drains the table; answers how long it took.
+/// Drains the table. Returns how long it took.
 pub async fn drain(client: &Client, jobs: u64) -> Result<Duration> {
     let mut worker = RawWorker::new(client).await?;
     let started = Instant::now();

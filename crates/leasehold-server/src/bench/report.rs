@@ -1,4 +1,4 @@
-//! What a benchmark says: one JSON object, or a few lines for people.
+//! The result of a benchmark: one JSON object, or a few lines of text.
 
 use std::io::Write;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 pub struct Report {
     fields: Map<String, Value>,
     lines: Vec<String>,
-    /// Why the figures do not count.
+    /// Why the figures are invalid.
     wrong: Option<String>,
 }
 
@@ -32,7 +32,7 @@ impl Report {
     pub fn plain(bench: &str) -> Self {
         let mut report = Self { fields: Map::new(), lines: Vec::new(), wrong: None };
         report.set("v", json!(1)).set("bench", json!(bench));
-        // A build without optimisation is several times slower than its figures' readers think.
+        // A build without optimisation is several times slower, so the report names the build.
         let build = if cfg!(debug_assertions) { "debug" } else { "release" };
         report.set("build", json!(build));
         if cfg!(debug_assertions) {
@@ -46,7 +46,7 @@ impl Report {
         self
     }
 
-    /// The figures are printed, and then the command fails.
+    /// Marks the report as failed: the command prints the figures and then fails.
     pub fn fail(&mut self, why: String) -> &mut Self {
         self.wrong.get_or_insert(why);
         self

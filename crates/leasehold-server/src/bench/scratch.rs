@@ -1,4 +1,4 @@
-//! A directory for one run, removed whatever happens.
+//! A directory for one run, removed on drop.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ impl Scratch {
         &self.0
     }
 
-    /// Makes a fresh directory in it.
+    /// Creates an empty directory in it.
     pub fn fresh(&self, name: &str) -> Result<PathBuf> {
         let path = self.0.join(name);
         if path.exists() {
@@ -58,7 +58,7 @@ impl Drop for Scratch {
     }
 }
 
-/// The directories that lie `depth` below a path.
+/// Collects the directories `depth` levels below a path.
 fn collect(path: &Path, depth: usize, folders: &mut Vec<PathBuf>) {
     if depth == 0 {
         folders.push(path.to_path_buf());

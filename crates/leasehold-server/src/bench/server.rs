@@ -1,4 +1,5 @@
-//! The database that a benchmark runs on: the one you name, or a private one with durable settings.
+//! The database of a benchmark: on the server that the user names, or on a private one with durable
+//! settings.
 
 use anyhow::{Context, Result, bail};
 use leasehold::database::{Database, Session};
@@ -12,7 +13,7 @@ pub struct BenchServer {
 }
 
 impl BenchServer {
-    /// Makes a database of its own, on the server at `url` or on a private one.
+    /// Creates a database for the run, on the server at `url` or on a private one.
     pub async fn start(url: Option<&str>) -> Result<Self> {
         let name = format!("leasehold_bench_{}", std::process::id());
         let (private, admin_url) = match url {
@@ -47,7 +48,7 @@ impl BenchServer {
         Ok(Database::new(&self.url)?.connect().await?)
     }
 
-    /// Removes the database from a server that outlives us.
+    /// Drops the database if the server is not private.
     pub async fn finish(self) -> Result<()> {
         if let Some(url) = &self.admin_url {
             let admin = Database::new(url)?.connect().await?;
@@ -59,7 +60,7 @@ impl BenchServer {
     }
 }
 
-/// A figure without durability is no figure.
+/// Fails if durability is off: such figures would mean nothing.
 async fn durable(session: &Session) -> Result<()> {
     for setting in ["fsync", "full_page_writes", "synchronous_commit"] {
         let rows = session
@@ -90,7 +91,7 @@ fn with_database(url: &str, name: &str) -> Result<String> {
     Ok(format!("{} dbname={name}", kept.join(" ")))
 }
 
-/// How many bytes of write-ahead log something wrote.
+/// Measures the bytes of WAL written since its start.
 pub struct WalMeter(String);
 
 impl WalMeter {
@@ -110,9 +111,9 @@ impl WalMeter {
     }
 }
 
-/// Puts the log back to a known point, so that one run does not pay for the last one's pages.
+/// Writes a checkpoint, so that one run does not pay for the dirty pages of the last one.
 pub async fn checkpoint(session: &Session) -> Result<()> {
-    // Needs a privilege that a borrowed server may not give; the figure is then a little noisier.
+    // Needs a privilege that a server of the user may not grant; the figure is then a little noisier.
     let _ = session.batch_execute("checkpoint").await;
     Ok(())
 }

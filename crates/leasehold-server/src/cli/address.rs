@@ -1,4 +1,4 @@
-//! Which database is meant: flag, then `LEASEHOLD_DATABASE_URL`, then `DATABASE_URL`, then the `PG*`
+//! Selects the database: the flag, then `LEASEHOLD_DATABASE_URL`, then `DATABASE_URL`, then the `PG*`
 //! variables, then the private server of `leasehold dev`.
 
 use std::path::Path;
@@ -9,21 +9,37 @@ use tokio_postgres::config::{Host, SslMode};
 
 use crate::exit::Failure;
 
-/// How a setting of the environment is read; tests bring their own.
+/// Reads a variable of the environment; tests pass their own.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The real environment. A variable that is set to nothing counts as not set.
+/// Reads the real environment. An empty variable counts as not set.
 pub fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// A database and who named it.
+/// A database and the setting that names it.
 pub struct Address {
     pub database: Database,
     pub origin: &'static str,
 }
 
-/// Finds the database that is meant. Opens nothing. The flag includes `LEASEHOLD_DATABASE_URL`.
+/// The origin of the private server that `leasehold dev` leaves behind.
+const DEV: &str = "leasehold dev";
+
+impl Address {
+    /// True if no setting names a database and the private one of `leasehold dev` was found.
+    pub fn is_of_dev(&self) -> bool {
+        self.origin == DEV
+    }
+
+    /// A line for the start of a long-running process: the database, and which setting names it.
+    pub fn line(&self) -> String {
+        let place = describe(self.database.config());
+        format!("{:<13} {place} (named by {})", "database", self.origin)
+    }
+}
+
+/// Finds the database without connecting. The flag includes `LEASEHOLD_DATABASE_URL`.
 pub fn find(flag: Option<&str>, environment: Environment<'_>) -> Result<Address, Failure> {
     if let Some((url, origin)) = named(flag, environment) {
         return Ok(Address { database: Database::new(&url)?, origin });
@@ -37,21 +53,21 @@ pub fn find(flag: Option<&str>, environment: Environment<'_>) -> Result<Address,
     let left_by_dev = crate::dev::place::default_dir(environment)
         .and_then(|dir| std::fs::read_to_string(crate::dev::place::url_file(&dir)).ok());
     match left_by_dev {
-        Some(url) => Ok(Address { database: Database::new(url.trim())?, origin: "leasehold dev" }),
+        Some(url) => Ok(Address { database: Database::new(url.trim())?, origin: DEV }),
         None => Err(Failure::usage("no database is named").hint(
             "set DATABASE_URL (postgres://user@host:5432/name), or start a private database: leasehold dev",
         )),
     }
 }
 
-/// A URL that someone gave, and where.
+/// Returns the URL from the flag or the environment, and where it came from.
 pub fn named(flag: Option<&str>, environment: Environment<'_>) -> Option<(String, &'static str)> {
     flag.filter(|url| !url.is_empty())
         .map(|url| (url.to_owned(), "--database-url or LEASEHOLD_DATABASE_URL"))
         .or_else(|| Some((environment("DATABASE_URL")?, "DATABASE_URL")))
 }
 
-/// The variables that psql and every libpq program read.
+/// Reads the variables of psql and every libpq program.
 fn from_pg_variables(environment: Environment<'_>) -> Result<Option<Config>, Failure> {
     let names = ["PGHOST", "PGPORT", "PGDATABASE", "PGUSER"];
     if names.iter().all(|name| environment(name).is_none()) {
@@ -94,17 +110,24 @@ fn from_pg_variables(environment: Environment<'_>) -> Result<Option<Config>, Fai
     Ok(Some(config))
 }
 
-/// The database in words, without its password.
+/// Describes the database, without its password.
 pub fn describe(config: &Config) -> String {
     let user = config.get_user().map(|user| format!("{user}@")).unwrap_or_default();
     let database = config.get_dbname().or(config.get_user()).unwrap_or_default();
-    let port = config.get_ports().first().copied().unwrap_or(5432);
-    match config.get_hosts().first() {
-        Some(Host::Tcp(host)) => format!("postgres://{user}{host}:{port}/{database}"),
-        Some(Host::Unix(dir)) => {
-            format!("postgres://{user}/{database}?host={}&port={port}", dir.display())
+    let ports = config.get_ports();
+    let port = |index: usize| ports.get(index).or(ports.first()).copied().unwrap_or(5432);
+    let hosts = config.get_hosts().iter().enumerate();
+    let named: Vec<String> = hosts
+        .map(|(index, host)| match host {
+            Host::Tcp(name) => format!("{name}:{}", port(index)),
+            Host::Unix(dir) => format!("{}:{}", dir.display(), port(index)),
+        })
+        .collect();
+    match config.get_hosts() {
+        [Host::Unix(dir)] => {
+            format!("postgres://{user}/{database}?host={}&port={}", dir.display(), port(0))
         }
-        None => format!("postgres://{user}/{database}"),
+        _ => format!("postgres://{user}{}/{database}", named.join(",")),
     }
 }
 
@@ -140,6 +163,13 @@ mod tests {
             failure.next_step().is_some_and(|hint| hint.contains("leasehold dev")),
             "{failure:?}"
         );
+    }
+
+    #[test]
+    fn b13_a_description_names_every_host() {
+        let (_, text) =
+            origin(Some("postgres://me@localhost:1,127.0.0.1:2/db"), &[]).expect("an address");
+        assert_eq!(text, "postgres://me@localhost:1,127.0.0.1:2/db");
     }
 
     #[test]

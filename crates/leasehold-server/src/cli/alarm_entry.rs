@@ -1,4 +1,4 @@
-//! Alarms and watches as they stand in the database.
+//! Alarms and watches, as stored in the database.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -28,10 +28,14 @@ pub struct Entry {
     pub silenced_until: Option<Timestamp>,
     pub silenced_by: Option<String>,
     pub silenced_why: Option<String>,
+    /// When notifications were enqueued; `None`: there was no receiver.
     pub notified_at: Option<Timestamp>,
+    /// When the first receiver accepted its notification.
+    pub delivered_at: Option<Timestamp>,
+    pub delivered_by: Option<String>,
 }
 
-/// What is expected of a queue.
+/// The thresholds of a queue.
 #[derive(Serialize)]
 pub struct Watch {
     pub queue: String,
@@ -47,7 +51,7 @@ pub struct Watch {
     pub changed_by: String,
 }
 
-/// Alarms that are up; with `all` also those that are over. The latest first.
+/// Returns the active alarms, with `all` also the cleared ones. The latest first.
 pub async fn entries(db: &Db, all: bool, limit: i64) -> Result<Vec<Entry>, Failure> {
     let sql = "select * from leasehold.alarm_state where $1 or cleared_at is null \
                order by raised_at desc, id desc limit $2";
@@ -83,6 +87,8 @@ fn read(row: &Row) -> Entry {
         silenced_by: row.get("silenced_by"),
         silenced_why: row.get("silenced_why"),
         notified_at: row.get("notified_at"),
+        delivered_at: row.get("delivered_at"),
+        delivered_by: row.get("delivered_by"),
     }
 }
 
@@ -143,12 +149,31 @@ pub fn text(entry: &Entry, now: Timestamp) -> String {
         ("raised", when(Some(entry.raised_at))),
         ("last seen", when(Some(entry.seen_at))),
         ("cleared", when(entry.cleared_at)),
-        ("told", when(entry.notified_at)),
+        ("notified", notified(entry, now)),
         ("acknowledged", when(entry.acknowledged_at)),
         ("by", signed(&entry.acknowledged_by, &entry.acknowledged_why)),
         ("silenced until", when(entry.silenced_until)),
         ("silenced by", signed(&entry.silenced_by, &entry.silenced_why)),
     ])
+}
+
+/// Describes whether a receiver was notified of the alarm, and when.
+fn notified(entry: &Entry, now: Timestamp) -> String {
+    match (entry.delivered_at, entry.notified_at) {
+        (Some(at), _) => {
+            let receiver = entry.delivered_by.as_deref().unwrap_or("an unknown receiver");
+            format!("{at} ({}), {receiver}", relative(at, now))
+        }
+        (None, Some(at)) => format!(
+            "not yet; enqueued {}, see: leasehold jobs list --queue leasehold.alarms",
+            relative(at, now)
+        ),
+        (None, None) if entry.silenced_until.is_some() => "no receiver: silenced".to_owned(),
+        (None, None) if entry.acknowledged_at.is_some() => {
+            "no receiver: acknowledged first".to_owned()
+        }
+        (None, None) => "no receiver (no webhook or command is configured)".to_owned(),
+    }
 }
 
 pub fn watch_table(watches: &[Watch]) -> Columns {

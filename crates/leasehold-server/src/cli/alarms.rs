@@ -1,4 +1,4 @@
-//! `leasehold alarms`: what is wrong, what is expected of queues, and who is told.
+//! `leasehold alarms`: alarms, thresholds of queues, and test notifications.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,30 +14,30 @@ use crate::text::{length, parse_duration, since};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Lists the alarms that are up
+    /// List active alarms
     List {
-        /// Also those that are over, the latest first
+        /// Include cleared alarms, the latest first
         #[arg(long)]
         all: bool,
         /// The most alarms to list
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(i64).range(1..=10_000))]
         limit: i64,
     },
-    /// Shows one alarm
+    /// Show one alarm
     Show {
         /// The number of the alarm
         id: i64,
     },
-    /// Says that somebody looks after an alarm
+    /// Acknowledge an alarm: an operator is working on it
     #[command(after_help = "Example:\n  leasehold alarms ack 7 --why 'restarting the workers'")]
     Ack {
         /// The number of the alarm
         id: i64,
-        /// Why, for whoever finds it acknowledged
+        /// The reason, shown with the alarm
         #[arg(long)]
         why: Option<String>,
     },
-    /// Tells nobody of an alarm for a while, even when it goes and comes back
+    /// Send no notifications of an alarm for a while, even if it clears and is raised again
     #[command(
         after_help = "Examples:\n  leasehold alarms silence 7 --for 2h --why 'the bucket moves'\n  leasehold alarms silence 7 --for 0s --why 'it has moved'"
     )]
@@ -47,19 +47,19 @@ pub enum Command {
         /// How long; 0s ends a silence
         #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
         how_long: Duration,
-        /// Why, for whoever wonders at the silence
+        /// The reason, shown with the alarm
         #[arg(long)]
         why: Option<String>,
     },
-    /// Says what is expected of a queue, or lists what is
+    /// Set the thresholds of a queue, or list them
     #[command(after_help = WATCH_HELP)]
     Watch(WatchArgs),
-    /// Expects nothing of a queue any more
+    /// Remove the thresholds of a queue; the defaults for dead and lost jobs still apply
     Unwatch {
         /// The name of the queue
         queue: String,
     },
-    /// Sends a word to everyone who would be told of an alarm
+    /// Send a test notification to every alarm receiver
     Test,
 }
 
@@ -76,25 +76,26 @@ its producer send a canary, which the services here do.";
 pub struct WatchArgs {
     /// The name of the queue
     queue: Option<String>,
-    /// At least so many jobs complete within --over; 0: do not look at it
+    /// At least this many jobs complete within --over; 0: do not check
     #[arg(long, value_name = "JOBS", value_parser = clap::value_parser!(i64).range(0..))]
     min_completed: Option<i64>,
-    /// The time for --min-completed, 2m to 23h
+    /// The window for --min-completed, 2m to 23h
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     over: Option<Duration>,
-    /// At most so many jobs wait or run; -1: do not look at it
+    /// At most this many jobs wait or run; -1: do not check
     #[arg(long, value_name = "JOBS", value_parser = clap::value_parser!(i64).range(-1..), allow_negative_numbers = true)]
     max_length: Option<i64>,
-    /// Jobs of this tag do not count into the length; a star stands for any end. Repeat for more
+    /// Do not count jobs of this tag toward the length; a star at the end matches any rest. Repeat for
+    /// more
     #[arg(long = "bulk-tag", value_name = "TAG")]
     bulk_tags: Vec<String>,
-    /// No job that could run waits longer; 0s: do not look at it. At first: 1h
+    /// No ready job waits longer; 0s: do not check. Initially: 1h
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     max_age: Option<Duration>,
-    /// Fewer jobs than this die within 15 minutes; 0: do not look at it
+    /// Fewer jobs than this die within 15 minutes; 0: do not check
     #[arg(long, value_name = "JOBS", value_parser = clap::value_parser!(i64).range(0..))]
     max_dead: Option<i64>,
-    /// Fewer jobs than this lose their worker within 15 minutes; 0: do not look at it
+    /// Fewer jobs than this lose their worker within 15 minutes; 0: do not check
     #[arg(long, value_name = "JOBS", value_parser = clap::value_parser!(i64).range(0..))]
     max_lost: Option<i64>,
 }
@@ -118,7 +119,7 @@ async fn list(all: bool, limit: i64, common: &Common) -> Result<ExitCode, Failur
     if out.is_table() {
         let row = db.one("select at, fresh from leasehold.measured()", &[]).await?;
         let (at, fresh): (Option<jiff::Timestamp>, bool) = (row.get(0), row.get(1));
-        // An empty list means something only while somebody looks.
+        // An empty list means "no alarms" only if samples are recent.
         match (fresh, at) {
             (true, _) if entries.is_empty() => out.note("no alarms"),
             (true, _) => {}

@@ -1,4 +1,4 @@
-//! `leasehold annotations`: the people and groups of the annotation service.
+//! `leasehold annotations`: the users and groups of the annotation service.
 
 use std::process::ExitCode;
 
@@ -11,38 +11,52 @@ use crate::exit::Failure;
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Makes people, gives them tokens, renames and deletes them
+    /// Create, rename and delete users, and issue their tokens
     #[command(subcommand)]
     Users(Users),
-    /// Makes groups and moves them
+    /// Create and move groups, and change their members
     #[command(subcommand)]
     Groups(Groups),
+    /// Change which search index belongs to this database
+    #[command(subcommand)]
+    Index(Index),
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Index {
+    /// Forget the search index, so that another one can replace it: the next `leasehold serve` with an
+    /// index records it, and the full comparison fills it
+    Forget {
+        /// Skip the confirmation
+        #[arg(long)]
+        yes: bool,
+    },
 }
 
 #[derive(Subcommand, Debug)]
 pub enum Users {
-    /// Makes an account and prints its token. It is shown only now
+    /// Create an account and print its token, which is shown only once
     Add {
         /// 2 to 30 of a-z, 0-9, dot, dash and underscore
         name: String,
-        /// What people call them
+        /// The name that other users see
         #[arg(long, default_value = "", value_name = "TEXT")]
         display_name: String,
     },
-    /// Prints one more token for somebody
+    /// Print one more token for a user
     Token {
         name: String,
-        /// All the tokens that they had are void from now on, and their browsers are logged out: for
-        /// one that was lost or seen by somebody
+        /// Revoke all earlier tokens of the user and log out the user's browsers: for a token that was
+        /// lost or leaked
         #[arg(long)]
         revoke_others: bool,
     },
-    /// Gives somebody another name; the search index follows by itself
+    /// Rename a user; the search index follows by itself
     Rename { name: String, new_name: String },
-    /// Deletes somebody with everything they wrote
+    /// Delete a user and everything they wrote
     Delete {
         name: String,
-        /// Does not ask
+        /// Skip the confirmation
         #[arg(long)]
         yes: bool,
     },
@@ -50,28 +64,32 @@ pub enum Users {
 
 #[derive(Subcommand, Debug)]
 pub enum Groups {
-    /// Makes a group and prints its id
+    /// Create a group and print its id
     Add {
-        /// What people call it
+        /// The name that users see
         name: String,
-        /// Who owns it
+        /// The owner
         #[arg(long, value_name = "USER")]
         owner: String,
-        /// Whoever knows its id may join
+        /// Let every user who knows its id join
         #[arg(long)]
         open: bool,
     },
-    /// Lets somebody into a group
+    /// Add a user to a group
     Join { group: String, user: String },
-    /// Moves all notes of a group into another one; __world__ is everybody
+    /// Remove a user from a group, or withdraw an invitation
+    RemoveMember { group: String, user: String },
+    /// Make a member of a group its owner
+    HandOver { group: String, user: String },
+    /// Move all notes of a group into another one; __world__ is public
     Move { group: String, to: String },
 }
 
-/// The service without its index: what people do here reaches the index through jobs. A statement may
-/// take as long as --patience says.
+/// The service without its index: changes made here reach the index through jobs. --timeout is the
+/// statement timeout.
 pub async fn service(common: &Common) -> Result<Annotations, Failure> {
     let (engine, settings) = (common.engine().await?, Settings::default());
-    Ok(Annotations::start_within(engine, None, settings, common.patience()).await?)
+    Ok(Annotations::start_within(engine, None, settings, common.timeout()).await?)
 }
 
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
@@ -79,6 +97,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
     match command {
         Command::Users(command) => users(&notes, command, common).await?,
         Command::Groups(command) => groups(&notes, command, common).await?,
+        Command::Index(Index::Forget { yes }) => forget(&notes, yes, common).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -146,6 +165,16 @@ async fn groups(notes: &Annotations, command: Groups, common: &Common) -> Result
             let answer = json!({ "id": group, "user": user });
             out.one("group", &answer, |_| format!("{user} reads in {group} now"))
         }
+        Groups::RemoveMember { group, user } => {
+            notes.remove_member(None, &group, &user).await?;
+            let answer = json!({ "id": group, "user": user });
+            out.one("group", &answer, |_| format!("{user} is not in {group} any more"))
+        }
+        Groups::HandOver { group, user } => {
+            notes.hand_over(None, &group, &user).await?;
+            let answer = json!({ "id": group, "owner": user });
+            out.one("group", &answer, |_| format!("{user} owns {group} now"))
+        }
         Groups::Move { group, to } => {
             let work = notes.move_group(None, &group, &to).await?;
             let answer = json!({ "id": group, "to": to, "work": work.to_string() });
@@ -158,7 +187,22 @@ async fn groups(notes: &Annotations, command: Groups, common: &Common) -> Result
     }
 }
 
-/// How to see that the index has learnt it, too.
+async fn forget(notes: &Annotations, yes: bool, common: &Common) -> Result<(), Failure> {
+    if !yes {
+        return Err(Failure::refused(
+            "searches are incomplete until the index that comes next was compared with the notes",
+        )
+        .hint("say that you mean it: --yes"));
+    }
+    let former = notes.forget_index().await?;
+    let answer = json!({ "former": former });
+    common.out().one("index", &answer, |_| match &former {
+        Some(place) => format!("{place} is forgotten; the next index that is used takes its place"),
+        None => "no index is known; the next one that is used is recorded".to_owned(),
+    })
+}
+
+/// Names the command that shows the progress of the index.
 fn follow(work: i64) -> String {
     format!("the index follows: leasehold reindex --status {work} --watch")
 }

@@ -1,11 +1,11 @@
-//! What every command knows: where the database is and how to write the answer.
+//! What every command shares: the database and the output format.
 
 use std::time::Duration;
 
-use leasehold::database::Database;
+use leasehold::database::{Database, Pooler};
 use leasehold::{Leasehold, migrate};
 
-use super::address;
+use super::address::{self, Address};
 use super::db::Db;
 use crate::exit::Failure;
 use crate::output::{Color, Format, Out};
@@ -17,7 +17,7 @@ pub struct Common {
     /// The database, such as postgres://user@host:5432/name
     ///
     /// Default: DATABASE_URL, then the PG* variables, then the private server of `leasehold dev`.
-    /// Put a URL with a password into the environment: everyone on the machine can read a command
+    /// Put a URL with a password into the environment: every user of the machine can read a command
     /// line.
     #[arg(
         long,
@@ -28,7 +28,15 @@ pub struct Common {
     )]
     pub database_url: Option<String>,
 
-    /// The form of the answer
+    /// What stands between here and PostgreSQL: detect, none, session or transaction
+    ///
+    /// A pooler in transaction mode hands sessions on after each transaction, so that nothing may
+    /// be set or prepared on them. `detect` finds out on connecting.
+    #[arg(long, global = true, value_name = "MODE", env = "LEASEHOLD_POOLER",
+          value_parser = |mode: &str| mode.parse::<Pooler>().map_err(|error| error.to_string()))]
+    pooler: Option<Pooler>,
+
+    /// The output format
     #[arg(short, long, global = true, value_enum, value_name = "FORM", env = "LEASEHOLD_OUTPUT")]
     output: Option<Format>,
 
@@ -49,8 +57,8 @@ pub struct Common {
 
     /// How long the database may take to answer
     #[arg(long, global = true, value_name = "TIME", default_value = "30s", value_parser = crate::text::parse_duration,
-          env = "LEASEHOLD_PATIENCE")]
-    patience: Duration,
+          env = "LEASEHOLD_TIMEOUT")]
+    timeout: Duration,
 }
 
 impl Common {
@@ -59,23 +67,32 @@ impl Common {
         Out::new(format, self.color)
     }
 
-    pub fn patience(&self) -> Duration {
-        self.patience
+    pub fn timeout(&self) -> Duration {
+        self.timeout
     }
 
-    /// The database that the flag, the environment or the default names. Opens nothing.
-    pub fn database(&self) -> Result<Database, Failure> {
-        Ok(address::find(self.database_url.as_deref(), &address::environment)?.database)
+    /// Returns the database named by the flag, the environment or the default. Does not connect.
+    fn database(&self) -> Result<Database, Failure> {
+        Ok(self.address()?.database)
     }
 
-    /// The engine on that database; the schema must be current.
+    /// Like `database`, with the setting that named it.
+    pub fn address(&self) -> Result<Address, Failure> {
+        let mut found = address::find(self.database_url.as_deref(), &address::environment)?;
+        if let Some(pooler) = self.pooler {
+            found.database = found.database.with_pooler(pooler);
+        }
+        Ok(found)
+    }
+
+    /// Opens the engine on that database; the schema must be current.
     pub async fn engine(&self) -> Result<Leasehold, Failure> {
         let database = self.database()?;
         let place = address::describe(database.config());
-        Leasehold::on(database).await.map_err(|error| Failure::from(error).at(&place))
+        Leasehold::from_database(database).await.map_err(|error| Failure::from(error).at(&place))
     }
 
-    /// One session on a database whose schema is current, for a command that asks and answers.
+    /// Opens one session for a command. The schema must be current.
     pub async fn db(&self) -> Result<Db, Failure> {
         let db = self.bare_db().await?;
         match migrate::status(db.client()).await?.problem() {
@@ -84,18 +101,18 @@ impl Common {
         }
     }
 
-    /// One session, whatever the schema.
+    /// Opens one session, whatever the schema.
     pub async fn bare_db(&self) -> Result<Db, Failure> {
-        let mut database = self.database()?;
+        let database = self.database()?;
         let place = address::describe(database.config());
-        // A session shared through a pooler must not get settings of ours.
+        // A session shared through a pooler must not get our settings.
         database.probe_pooler().await.map_err(|error| Failure::from(error).at(&place))?;
         let session = database.connect().await.map_err(|error| Failure::from(error).at(&place))?;
-        Ok(Db::new(session, self.patience))
+        Ok(Db::new(session, self.timeout))
     }
 }
 
-/// Who does this, for the records: `user@host`.
+/// Returns who runs this command, for the records: `user@host`.
 pub fn actor() -> String {
     let user = address::environment("USER")
         .or_else(|| address::environment("LOGNAME"))

@@ -1,4 +1,4 @@
-//! One session for one command: every question has a time limit.
+//! One session per command, with a timeout per statement.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ pub type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 
 pub struct Db {
     session: Session,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Db {
-    pub fn new(session: Session, patience: Duration) -> Self {
-        Self { session, patience }
+    pub fn new(session: Session, timeout: Duration) -> Self {
+        Self { session, timeout }
     }
 
     pub fn client(&self) -> &tokio_postgres::Client {
@@ -29,19 +29,19 @@ impl Db {
         &mut self.session
     }
 
-    /// Runs one statement. Its types are named, so that it also works through a pooler.
+    /// Runs one statement. It names its types, so that it also works through a pooler.
     pub async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Failure> {
-        match tokio::time::timeout(self.patience, self.session.query_typed(sql, params)).await {
+        match tokio::time::timeout(self.timeout, self.session.query_typed(sql, params)).await {
             Ok(answer) => Ok(answer?),
             Err(_) => Err(Failure::timeout(format!(
                 "the database did not answer within {}",
-                crate::text::length(self.patience)
+                crate::text::length(self.timeout)
             ))
-            .hint("narrow the filter, allow more with --patience, or look at: leasehold doctor")),
+            .hint("narrow the filter, allow more with --timeout, or look at: leasehold doctor")),
         }
     }
 
-    /// The first row of an answer that has one.
+    /// Returns the first row of a result that always has one.
     pub async fn one(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, Failure> {
         let rows = self.query(sql, params).await?;
         rows.into_iter().next().ok_or_else(|| {
@@ -50,7 +50,7 @@ impl Db {
         })
     }
 
-    /// What time it is for the jobs.
+    /// Returns the database's time, which decides when jobs are due.
     pub async fn now(&self) -> Result<Timestamp, Failure> {
         Ok(self.one("select statement_timestamp()", &[]).await?.get(0))
     }

@@ -1,4 +1,4 @@
-//! `leasehold dead`: jobs that were given up, and a new life for them.
+//! `leasehold dead`: lists and redrives dead jobs.
 
 use std::process::ExitCode;
 
@@ -9,14 +9,14 @@ use super::common::{Common, actor};
 use super::filter::{Filter, Question};
 use super::many::Selection;
 use super::record::{self, Record};
-use super::verdicts::{Verdicts, redrive_step};
+use super::verdicts::{Act, Verdicts, redrive_step};
 use crate::exit::Failure;
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Lists dead jobs, the highest id first
+    /// List dead jobs, the highest id first
     List(ListArgs),
-    /// Brings dead jobs back for a new life, with fresh attempts
+    /// Redrive dead jobs: bring them back with fresh attempts
     #[command(after_help = REDRIVE_HELP)]
     Redrive {
         #[command(flatten)]
@@ -103,7 +103,7 @@ async fn redrive(
     if !selection.confirm(&db, out, "redrive", &question).await? {
         return Ok(ExitCode::SUCCESS);
     }
-    let (mut verdicts, actor) = (Verdicts::new(&selection), actor());
+    let (mut verdicts, actor) = (Verdicts::new(Act::Run, &selection), actor());
     if selection.by_id() {
         redrive_step(&db, &selection.ids, &actor, &mut verdicts).await?;
     } else {

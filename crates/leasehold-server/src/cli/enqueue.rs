@@ -1,7 +1,7 @@
-//! `leasehold enqueue`: one job from the command line.
+//! `leasehold enqueue`: enqueues one job from the command line.
 //!
 //! # What is true
-//! - Every enqueue has a key, given or made up, and prints it. When the reply is lost, repeating the
+//! - Every enqueue has a key, given or generated, and prints it. If the reply is lost, repeating the
 //!   command with that key makes no second job.
 
 use std::io::Read;
@@ -13,7 +13,6 @@ use jiff::Timestamp;
 use leasehold::Draft;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tokio_postgres::types::Type;
 
 use super::common::Common;
 use super::db::Db;
@@ -25,7 +24,7 @@ use crate::text::parse_duration;
 #[derive(ClapArgs, Debug)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// What the job is called; it picks the handler, such as email.send
+    /// The name of the job, which selects its handler, such as email.send
     name: String,
     /// The arguments, a JSON object; @file reads a file, - reads standard input
     #[arg(value_name = "JSON|@FILE|-", default_value = "{}")]
@@ -35,26 +34,26 @@ pub struct Args {
     /// Lower runs first
     #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
     priority: i32,
-    /// When it is due: '+5m' from now by the database's clock, or a moment such as
+    /// When to run: '+5m' from now by the database's clock, or a time such as
     /// 2026-05-01T09:00:00Z
     #[arg(long, value_parser = parse_due, value_name = "WHEN")]
     at: Option<Due>,
-    /// Where the job came from, for people and for measurement
+    /// The origin of the job, for operators and for metrics
     #[arg(long, default_value = "")]
     tag: String,
-    /// Makes a repeat harmless: one key, one job. Made up and printed when none is given
+    /// Make a repeat harmless: one key, one job. Generated and printed if not given
     #[arg(long)]
     key: Option<String>,
-    /// How often it may start before it is buried; default: what the queue says
+    /// How often it may start before it is buried; default: the setting of the queue
     #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
     max_attempts: Option<i32>,
-    /// Allows a queue that does not exist yet
+    /// Allow a queue that does not exist yet
     #[arg(long)]
     new_queue: bool,
-    /// Waits until the job is over and exits by its outcome: 0 done, 1 dead or cancelled
+    /// Wait until the job is over and exit by its outcome: 0 completed, 1 dead or cancelled
     #[arg(long)]
     wait: bool,
-    /// How long to wait; then exit 7, and the job goes on
+    /// How long to wait; then exit 7, and the job continues
     #[arg(long, value_parser = parse_duration, requires = "wait", value_name = "TIME")]
     timeout: Option<Duration>,
 }
@@ -105,22 +104,21 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         .tag(&args.tag)
         .key(&key);
     draft = match args.at {
-        Some(Due::In(delay)) => draft.delay(delay),
-        Some(Due::At(moment)) => draft.at(moment),
+        Some(Due::In(delay)) => draft.run_after(delay),
+        Some(Due::At(moment)) => draft.run_at(moment),
         None => draft,
     };
     if let Some(attempts) = args.max_attempts {
         draft = draft.max_attempts(attempts);
     }
     let stored =
-        store(&db, draft, common.patience()).await.map_err(|failure| match failure.code {
-            // Perhaps it was stored: say how to find out.
+        store(&db, draft, common.timeout()).await.map_err(|failure| match failure.code {
+            // It may have been stored: the hint names the key for a safe repeat.
             crate::exit::Code::Unreachable | crate::exit::Code::Timeout => {
                 failure.hint(format!("repeat it with --key {key}: that makes no second job"))
             }
             _ => failure,
         })?;
-    db.query("select leasehold.wake($1)", &[(&args.queue, Type::TEXT)]).await?;
     let id = stored.id().0;
     let answer = Answer {
         id,
@@ -139,14 +137,14 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     wait::until_over(&db, out, id, args.timeout).await
 }
 
-async fn store(db: &Db, draft: Draft, patience: Duration) -> Result<leasehold::Enqueued, Failure> {
-    match tokio::time::timeout(patience, draft.enqueue(db.client())).await {
+async fn store(db: &Db, draft: Draft, timeout: Duration) -> Result<leasehold::Enqueued, Failure> {
+    match tokio::time::timeout(timeout, draft.enqueue(db.client())).await {
         Ok(stored) => Ok(stored?),
         Err(_) => Err(Failure::timeout("the database did not say whether it stored the job")),
     }
 }
 
-/// The longest input that is read: the engine takes 64 KiB, and a wrong file must not fill memory.
+/// The longest input to read: the engine accepts 64 KiB, and a wrong file must not fill memory.
 const LONGEST: u64 = 1 << 20;
 
 fn read_kwargs(given: &str) -> Result<Box<RawValue>, Failure> {

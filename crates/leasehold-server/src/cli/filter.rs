@@ -1,4 +1,4 @@
-//! Which jobs are meant: by id, or by what they have in common.
+//! Selects jobs by id, or by queue, name and tag.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use super::db::Db;
 use super::record::Record;
 use crate::exit::Failure;
 
-/// The flags that pick jobs.
+/// The flags that select jobs.
 #[derive(clap::Args, Debug, Clone, Default)]
 pub struct Filter {
     /// Jobs of this queue
     #[arg(long)]
     pub queue: Option<String>,
-    /// Jobs of this name; `*` stands for anything: 'email.*'
+    /// Jobs of this name; `*` matches anything: 'email.*'
     #[arg(long)]
     pub name: Option<String>,
     /// Jobs with this tag
@@ -29,7 +29,7 @@ impl Filter {
     }
 }
 
-/// A whole question about jobs.
+/// A complete query for jobs.
 #[derive(Clone, Default)]
 pub struct Question {
     pub filter: Filter,
@@ -39,7 +39,7 @@ pub struct Question {
     pub cause: Option<String>,
     /// Only ids below this one.
     pub before: Option<i64>,
-    /// How far back to look for finished jobs; `None`: all that is kept.
+    /// How far back to look for finished jobs; `None`: the whole history.
     pub since: Option<Duration>,
     pub limit: i64,
 }
@@ -58,7 +58,7 @@ impl Question {
         Ok(rows.iter().map(Record::read).collect())
     }
 
-    /// How many match, up to the limit.
+    /// Returns the number of matching jobs, up to the limit.
     pub async fn count(&self, db: &Db) -> Result<usize, Failure> {
         let counting =
             format!("select count(*) from ({}) matching", include_str!("../queries/jobs.sql"));
@@ -91,7 +91,7 @@ impl Question {
     }
 }
 
-/// `email.*` for LIKE, where `_` and `%` would stand for something.
+/// Converts `email.*` to a LIKE pattern, and escapes `_` and `%`.
 fn like(pattern: &str) -> String {
     let mut text = String::with_capacity(pattern.len());
     for c in pattern.chars() {
@@ -104,7 +104,7 @@ fn like(pattern: &str) -> String {
     text
 }
 
-/// The states by the words of the inbox and by those people use.
+/// Parses a state, by its stored name or by the common word.
 pub fn parse_state(word: &str) -> Result<JobState, String> {
     match word {
         "waiting" => Ok(JobState::Pending),

@@ -1,4 +1,4 @@
-//! `leasehold jobs`: look at jobs, let them run now, end them.
+//! `leasehold jobs`: list, show, retry and cancel jobs.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,30 +10,30 @@ use super::common::{Common, actor};
 use super::filter::{Filter, Question, parse_state};
 use super::many::Selection;
 use super::record;
-use super::verdicts::{Verdicts, cancel_step, retry_step};
+use super::verdicts::{Act, Verdicts, cancel_step, retry_step};
 use crate::exit::Failure;
 use crate::text::parse_duration;
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Lists jobs, the highest id first
+    /// List jobs, the highest id first
     #[command(after_help = LIST_HELP)]
     List(ListArgs),
-    /// Shows everything about a job
+    /// Show everything about a job
     Show {
         /// The ids of jobs
         #[arg(required = true, value_name = "ID")]
         ids: Vec<i64>,
     },
-    /// Lets jobs run now: a waiting one at once, a dead one for a new life
+    /// Let jobs run now: promote a waiting one, redrive a dead one
     #[command(after_help = RETRY_HELP)]
     Retry(Selection),
-    /// Cancels jobs: a waiting one at once; a running one is asked to stop
+    /// Cancel jobs: a waiting one at once; a running one is asked to stop
     #[command(after_help = CANCEL_HELP)]
     Cancel {
         #[command(flatten)]
         selection: Selection,
-        /// Why, for the records
+        /// The reason, for the records
         #[arg(long)]
         why: Option<String>,
     },
@@ -147,7 +147,7 @@ async fn retry(selection: Selection, common: &Common) -> Result<ExitCode, Failur
     if !selection.confirm(&db, out, "retry", &question).await? {
         return Ok(ExitCode::SUCCESS);
     }
-    let (mut verdicts, actor) = (Verdicts::new(&selection), actor());
+    let (mut verdicts, actor) = (Verdicts::new(Act::Run, &selection), actor());
     if selection.by_id() {
         retry_step(&db, &selection.ids, &actor, &mut verdicts).await?;
     } else {
@@ -175,7 +175,7 @@ async fn cancel(
     if !selection.confirm(&db, out, "cancel", &question).await? {
         return Ok(ExitCode::SUCCESS);
     }
-    let (mut verdicts, actor) = (Verdicts::new(&selection), actor());
+    let (mut verdicts, actor) = (Verdicts::new(Act::Cancel, &selection), actor());
     if selection.by_id() {
         cancel_step(&db, &selection.ids, &actor, why.as_deref(), &mut verdicts).await?;
     } else {

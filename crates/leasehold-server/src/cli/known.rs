@@ -1,13 +1,13 @@
-//! Which queues there are. A mistyped queue would take jobs that no worker ever looks for.
+//! Which queues exist. No worker would ever claim a job in a mistyped queue.
 
 use super::db::Db;
 use crate::exit::Failure;
 use crate::text::nearest;
 
-/// Where jobs go that name no queue; it exists even before its first job.
+/// The queue of jobs that name none; it exists even before its first job.
 pub const DEFAULT: &str = "default";
 
-/// Refuses a queue that nothing knows, with the name that was probably meant.
+/// Rejects an unknown queue, with the nearest known name as a hint.
 pub async fn check_queue(db: &Db, queue: &str) -> Result<(), Failure> {
     leasehold::job::check_queue_name(queue).map_err(Failure::usage)?;
     if queue == DEFAULT {

@@ -1,10 +1,12 @@
-//! Acting on many jobs: look first, ask when it is much, then go in small steps.
+//! Acts on many jobs: counts them first, asks for confirmation if there are many, then takes small
+//! steps.
 //!
 //! # What is true
-//! - A verb without ids and without a filter does nothing unless `--all` is given.
-//! - More than a hundred jobs need a yes: on a terminal we ask, elsewhere `--yes` must be given.
-//! - Each step is a statement of its own. Stopped half-way, what was done stays done, and the same
-//!   command does the rest.
+//! - A command without ids and without a filter does nothing unless `--all` is given.
+//! - More than a hundred jobs need a confirmation: on a terminal the command asks, elsewhere it needs
+//!   `--yes`.
+//! - Each step is a separate statement. If the command is stopped half-way, finished steps stay, and the
+//!   same command does the rest.
 
 use super::db::Db;
 use super::filter::{Filter, Question};
@@ -14,14 +16,14 @@ use crate::exit::Failure;
 use crate::output::{Format, Out};
 use crate::text::count;
 
-/// Above this many jobs a confirmation is needed.
+/// More jobs than this need a confirmation.
 const ASK_ABOVE: usize = 100;
-/// Nobody waits for a larger count.
+/// Counting stops here: a larger count would take too long.
 const COUNT_TO: i64 = 1_000_000;
-/// Jobs changed in one statement.
+/// Jobs changed per statement.
 const STEP: i64 = 500;
 
-/// Which jobs, and how sure.
+/// Which jobs to act on, and whether to confirm.
 #[derive(clap::Args, Debug, Clone)]
 pub struct Selection {
     /// The ids of jobs
@@ -32,21 +34,21 @@ pub struct Selection {
     /// Every job, without a filter
     #[arg(long, conflicts_with_all = ["ids", "queue", "name", "tag"])]
     pub all: bool,
-    /// Shows what would be done and changes nothing
+    /// Show what would change, and change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Does not ask
+    /// Skip the confirmation
     #[arg(short, long)]
     pub yes: bool,
 }
 
 impl Selection {
-    /// True when jobs were named one by one.
+    /// True if the jobs are given by id.
     pub fn by_id(&self) -> bool {
         !self.ids.is_empty()
     }
 
-    /// Refuses an empty selection: nobody means "everything" by saying nothing.
+    /// Rejects an empty selection: "every job" needs `--all`.
     pub fn check(&self, verb: &str, more_filter: bool) -> Result<(), Failure> {
         let filtered = more_filter || !self.filter.is_empty();
         if self.by_id() && filtered {
@@ -60,7 +62,8 @@ impl Selection {
         Ok(())
     }
 
-    /// Counts what matches and makes sure that it is meant. False: nothing is to be done.
+    /// Counts the matching jobs, and asks for confirmation if there are many. Returns false if there is
+    /// nothing to do.
     pub async fn confirm(
         &self,
         db: &Db,
@@ -101,7 +104,7 @@ impl Selection {
         Ok(true)
     }
 
-    /// Calls `act` with the jobs that match, a step at a time, newest first.
+    /// Calls `act` with the matching jobs, one step at a time, newest first.
     pub async fn each_step<F>(
         &self,
         db: &Db,

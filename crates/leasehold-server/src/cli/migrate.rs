@@ -1,9 +1,10 @@
-//! `leasehold migrate`: the engine's own schema, and those of the services that stand on it.
+//! `leasehold migrate`: the schema of the engine, and those of the services built on it.
 
 use std::process::ExitCode;
 
 use clap::{Subcommand, ValueEnum};
-use leasehold::migrate::{ENGINE, Schema, Status};
+use leasehold::SchemaError;
+use leasehold::migrate::{ENGINE, Functions, Schema, Status};
 use serde::Serialize;
 
 use super::common::Common;
@@ -13,12 +14,12 @@ use crate::exit::{Code, Failure};
 pub struct Args {
     #[command(subcommand)]
     command: Command,
-    /// Also the tables of a service; the engine's come first
+    /// Include the tables of a service; the engine's come first
     #[arg(long, global = true, value_name = "NAME")]
     service: Option<Service>,
 }
 
-/// What stands on the engine with tables of its own.
+/// The services with their own tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Service {
     Annotations,
@@ -26,7 +27,7 @@ enum Service {
 }
 
 impl Args {
-    /// The schemas that are meant, in the order in which they are made.
+    /// Returns the selected schemas, in the order of their creation.
     fn schemas(&self) -> Vec<Schema> {
         match self.service {
             None => vec![ENGINE],
@@ -38,15 +39,15 @@ impl Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Brings the schema to this release. Safe to repeat, and from many machines at once
+    /// Bring the schema to this release. Safe to repeat, and from many machines at once
     Up {
-        /// Shows what would run and changes nothing
+        /// Show what would run, and change nothing
         #[arg(long)]
         dry_run: bool,
     },
-    /// Compares the schema with this release; exit code 5 when something is to be done
+    /// Compare the schema with this release; exit code 5 if they differ
     Status,
-    /// Prints the whole schema as SQL, for people who run their own migrations
+    /// Print the whole schema as SQL, for operators who run their own migrations
     Sql,
 }
 
@@ -56,6 +57,8 @@ struct Answer {
     found: Option<i32>,
     newest: i32,
     functions_current: bool,
+    /// Of a later release: they stay, and this release works with them.
+    functions_newer: bool,
     changed: Vec<i32>,
     current: bool,
     pending: Vec<String>,
@@ -63,14 +66,13 @@ struct Answer {
 
 impl Answer {
     fn of(schema: &Schema, status: &Status) -> Self {
-        let found = status.found.unwrap_or(0);
         let mut pending: Vec<String> = schema
             .migrations
             .iter()
-            .filter(|migration| migration.version > found)
+            .filter(|migration| status.missing.contains(&migration.version))
             .map(|migration| format!("{:04} {}", migration.version, migration.name))
             .collect();
-        if !status.functions_current {
+        if status.functions == Functions::Older {
             pending.push("functions and views".to_owned());
         }
         Self {
@@ -78,15 +80,20 @@ impl Answer {
             found: status.found,
             newest: status.newest,
             functions_current: status.functions_current,
+            functions_newer: status.functions == Functions::Newer,
             changed: status.changed.clone(),
-            current: status.is_current(),
+            current: status.problem().is_none(),
             pending,
         }
     }
 
     fn text(&self) -> String {
         let found = self.found.map_or("none".to_owned(), |version| version.to_string());
-        let functions = if self.functions_current { "current" } else { "to be replaced" };
+        let functions = match (self.functions_current, self.functions_newer) {
+            (true, _) => "current",
+            (false, true) => "of a newer release, which this one works with",
+            (false, false) => "to be replaced",
+        };
         let mut text = format!(
             "schema     {} {found}, this release brings {}\nfunctions  {functions}\n",
             self.schema, self.newest
@@ -124,18 +131,19 @@ async fn up(schema: &Schema, common: &Common) -> Result<(), Failure> {
     let (out, mut db) = (common.out(), common.bare_db().await?);
     let before = schema.status(db.client()).await?;
     let applied = match schema.name == annotations::SCHEMA.name {
-        // With the triggers that make its jobs.
+        // Including the triggers that enqueue its jobs.
         true => annotations::migrate(db.client_mut()).await?,
         false => schema.up(db.client_mut()).await?,
     };
-    let version = schema.newest_version();
+    let version = before.found.unwrap_or(0).max(schema.newest_version());
+    let replaced = before.functions == Functions::Older;
     let answer = serde_json::json!({
         "schema": schema.name, "applied": applied,
-        "functions_replaced": !before.functions_current, "version": version,
+        "functions_replaced": replaced, "version": version,
     });
-    out.one("migrate", &answer, |_| match (applied.is_empty(), before.functions_current) {
-        (true, true) => format!("schema {} is current (version {version})", schema.name),
-        (true, false) => format!("schema {}: functions and views replaced", schema.name),
+    out.one("migrate", &answer, |_| match (applied.is_empty(), replaced) {
+        (true, false) => format!("schema {} is current (version {version})", schema.name),
+        (true, true) => format!("schema {}: functions and views replaced", schema.name),
         (false, _) => {
             let ran: Vec<String> = applied.iter().map(|version| format!("{version:04}")).collect();
             format!(
@@ -151,38 +159,33 @@ async fn status(schema: &Schema, common: &Common) -> Result<(), Failure> {
     let (out, db) = (common.out(), common.bare_db().await?);
     let status = schema.status(db.client()).await?;
     out.one("migrate", &Answer::of(schema, &status), Answer::text)?;
-    if status.is_current() {
-        return Ok(());
+    match status.problem() {
+        Some(problem) => Err(Failure::new(Code::Conflict, problem)),
+        None => Ok(()),
     }
-    Err(match status.problem() {
-        Some(problem) => Failure::new(Code::Conflict, problem),
-        None => Failure::conflict(
-            "functions and views are of another release; run: leasehold migrate up",
-        ),
-    })
 }
 
-/// Prints the SQL that would run, so that it can be read first.
+/// Prints the SQL that would run, for review.
 async fn dry_run(schema: &Schema, common: &Common) -> Result<(), Failure> {
     let (out, db) = (common.out(), common.bare_db().await?);
     let status = schema.status(db.client()).await?;
     let answer = Answer::of(schema, &status);
-    let found = status.found.unwrap_or(0);
-    if let Some(problem) =
-        status.problem().filter(|_| found > status.newest || !status.changed.is_empty())
+    if let Some(problem @ (SchemaError::New { .. } | SchemaError::Changed { .. })) =
+        status.problem()
     {
         return Err(problem.into());
     }
     if !out.is_table() {
         return out.one("migrate", &answer, Answer::text);
     }
-    for migration in schema.migrations.iter().filter(|migration| migration.version > found) {
+    let pending = |version: &i32| status.missing.contains(version);
+    for migration in schema.migrations.iter().filter(|migration| pending(&migration.version)) {
         out.print(&format!(
             "-- migration {:04} {}\n{}",
             migration.version, migration.name, migration.sql
         ))?;
     }
-    if !status.functions_current {
+    if status.functions == Functions::Older {
         for (name, sql) in schema.functions {
             out.print(&format!("-- functions: {name}\n{sql}"))?;
         }

@@ -1,4 +1,4 @@
-//! Mirrors as they stand in the database.
+//! Mirrors, as stored in the database.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -29,7 +29,7 @@ pub struct Entry {
     pub repaired: i64,
     pub repaired_total: i64,
     pub rounds: i64,
-    /// Every change that was committed before this is in the store.
+    /// The store has every change that was committed before this.
     pub equal_as_of: Option<Timestamp>,
     pub differences: i64,
     pub oldest_difference: Option<Timestamp>,
@@ -47,7 +47,7 @@ pub struct Difference {
     pub repairs: i32,
 }
 
-/// Every mirror, by name.
+/// Returns every mirror, by name.
 pub async fn entries(db: &Db) -> Result<Vec<Entry>, Failure> {
     let rows = db.query(include_str!("../queries/mirrors.sql"), &[]).await?;
     Ok(rows.iter().map(read).collect())
@@ -79,7 +79,7 @@ fn read(row: &Row) -> Entry {
     }
 }
 
-/// The one of that name, or which one was probably meant.
+/// Finds a mirror by name; the error names the nearest known one.
 pub async fn find(db: &Db, name: &str) -> Result<Entry, Failure> {
     let mut entries = entries(db).await?;
     if let Some(at) = entries.iter().position(|entry| entry.name == name) {
@@ -96,7 +96,7 @@ pub async fn find(db: &Db, name: &str) -> Result<Entry, Failure> {
     })
 }
 
-/// The rows that differ, the oldest first.
+/// Returns the rows that differ, the oldest first.
 pub async fn differences(db: &Db, name: &str, limit: i64) -> Result<Vec<Difference>, Failure> {
     let sql = "select key, kind, source_version, held_version, first_seen, repairs \
                  from leasehold.mirror_difference where mirror = $1 order by first_seen, key limit $2";
@@ -113,7 +113,7 @@ pub async fn differences(db: &Db, name: &str, limit: i64) -> Result<Vec<Differen
 }
 
 impl Entry {
-    /// What is being built, or kept.
+    /// Describes the second set: under construction, or kept for a rollback.
     fn phase_in_words(&self) -> String {
         let second = self.second.as_deref().unwrap_or_default();
         match self.phase.as_str() {

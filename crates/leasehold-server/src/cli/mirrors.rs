@@ -1,7 +1,7 @@
 //! `leasehold mirrors`: stores that are kept equal to tables.
 //!
-//! What needs the store itself is done by a worker that has it: these commands leave an order in the
-//! database and say so.
+//! Only a worker can reach the store: commands that need it enqueue an order in the database, and print
+//! its job.
 
 use std::process::ExitCode;
 
@@ -18,14 +18,14 @@ use crate::text::{count, relative};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Lists mirrors: since when they are equal, what was checked and mended
+    /// List mirrors: since when they are equal, what was checked and repaired
     List,
-    /// Shows one mirror
+    /// Show one mirror
     Show {
         /// The name of the mirror
         name: String,
     },
-    /// Lists rows that differ, the oldest first
+    /// List rows that differ, the oldest first
     Differences {
         /// The name of the mirror
         name: String,
@@ -33,44 +33,45 @@ pub enum Command {
         #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=100_000))]
         limit: i64,
     },
-    /// Has rows compared with the store again, and written where they differ; with --force in any case
+    /// Order a worker to compare rows with the store again, and to write those that differ; with --force
+    /// all of them
     #[command(
         after_help = "Example:\n  leasehold mirrors reindex annotations.index aB3xYz --force"
     )]
     Reindex {
         /// The name of the mirror
         name: String,
-        /// The keys of rows
+        /// The keys of the rows
         #[arg(value_name = "KEY", required = true)]
         keys: Vec<String>,
-        /// Writes them even where the store has them
+        /// Write them even if the store has them
         #[arg(long)]
         force: bool,
         /// Lower runs first; changes of rows have 1
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(i32).range(0..1_000_000))]
         priority: i32,
     },
-    /// Has a worker compare everything now
+    /// Order a worker to compare everything now
     Check {
         /// The name of the mirror
         name: String,
     },
-    /// Has a worker fill a second set of documents, prove it equal and swap it in
+    /// Order a worker to fill a second set of documents, prove it equal and swap it in
     #[command(after_help = REBUILD_HELP)]
     Rebuild {
         /// The name of the mirror
         name: String,
     },
-    /// Has a worker go back to the set from before the rebuild
+    /// Order a worker to go back to the set from before the rebuild
     Rollback {
         /// The name of the mirror
         name: String,
     },
-    /// Has a worker remove the second set: the former one, or one that is being built
+    /// Order a worker to remove the second set: the former one, or one under construction
     Drop {
         /// The name of the mirror
         name: String,
-        /// Does not ask
+        /// Skip the confirmation
         #[arg(short, long)]
         yes: bool,
     },
@@ -199,7 +200,7 @@ async fn drop_second(name: &str, yes: bool, common: &Common) -> Result<ExitCode,
     order(name, "drop", common).await
 }
 
-/// Leaves an order for a worker that has the store.
+/// Enqueues an order for a worker that has the store.
 async fn order(name: &str, what: &str, common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
     let entry = find(&db, name).await?;

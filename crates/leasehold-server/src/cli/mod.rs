@@ -1,8 +1,8 @@
 //! The commands, one file each, and what they share.
 //!
-//! Shared: [`common`] (the database, the form of the answer), [`address`] (which database), [`db`]
-//! (one session with a time limit), [`filter`] and [`many`] (which jobs), [`record`] and [`verdicts`]
-//! (what a job looks like and what became of it).
+//! Shared: [`common`] (the database, the output format), [`address`] (which database), [`db`]
+//! (one session with a timeout), [`filter`] and [`many`] (which jobs), [`record`] and [`verdicts`]
+//! (how to show a job, and the outcome of a command).
 
 pub mod address;
 mod alarm_entry;
@@ -12,6 +12,7 @@ mod common;
 mod db;
 mod dead;
 mod enqueue;
+mod failures;
 mod filter;
 mod jobs;
 mod known;
@@ -47,68 +48,68 @@ use crate::{bench, console, dev, doctor, serve, worker};
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Starts everything here: a private PostgreSQL, housekeeping, a paste service, an annotation
+    /// Start everything here: a private PostgreSQL, housekeeping, a paste service, an annotation
     /// service, and with --demo jobs to watch
     Dev(dev::Args),
-    /// Runs the paste service and the annotation service
+    /// Run the paste service and the annotation service
     Serve(Box<serve::Args>),
-    /// Runs jobs
+    /// Run jobs
     Worker(worker::Args),
-    /// Shows what goes on and what is wrong, and tells whoever wants to know
+    /// Serve the web console and /metrics, and send alarm notifications
     Console(console::Args),
-    /// Enqueues a job
+    /// Enqueue a job
     Enqueue(enqueue::Args),
-    /// Looks at jobs, lets them run now, ends them
+    /// List, show, retry and cancel jobs
     #[command(subcommand)]
     Jobs(jobs::Command),
-    /// Looks at dead jobs and brings them back
+    /// List and redrive dead jobs
     #[command(subcommand)]
     Dead(dead::Command),
-    /// Looks at queues, pauses them, changes what holds for their jobs
+    /// List queues, pause and resume them, change their settings
     #[command(subcommand)]
     Queues(queues::Command),
-    /// Looks at schedules and changes them
+    /// List and change schedules
     #[command(subcommand)]
     Schedules(schedules::Command),
-    /// Looks at sweeps over tables of yours, pauses them, brings their rows back
+    /// List sweeps, pause and run them, redrive their dead rows
     #[command(subcommand)]
     Sweeps(sweeps::Command),
-    /// Looks at mirrors of tables of yours, has them compared and rebuilt
+    /// List mirrors, compare and rebuild them
     #[command(subcommand)]
     Mirrors(mirrors::Command),
-    /// Looks at alarms, and says what is expected of queues
+    /// List alarms, and set the thresholds of queues
     #[command(subcommand)]
     Alarms(alarms::Command),
-    /// Looks at worker processes
+    /// List worker processes
     #[command(subcommand)]
     Workers(workers::Command),
-    /// Pastes a file or standard input, and prints the link
+    /// Paste a file or standard input, and print the link
     Paste(paste::Args),
-    /// Looks at reports about pastes, takes pastes down, bans content
+    /// List reports about pastes, take pastes down, ban content
     #[command(subcommand)]
     Pastes(moderation::Command),
-    /// Makes people and groups of the annotation service, renames and deletes them
+    /// Manage the users, the groups and the search index of the annotation service
     #[command(subcommand)]
     Annotations(annotations::Command),
-    /// Compares annotations with the search index again
+    /// Compare annotations with the search index again
     Reindex(Box<reindex::Args>),
-    /// Looks for what is wrong, and says what to do about it
+    /// Look for problems, and advise what to do about them
     Doctor(doctor::Args),
-    /// Brings the schema to this release, or shows it
+    /// Bring the schema to this release, or show it
     Migrate(migrate::Args),
-    /// Measures
+    /// Measure the engine and the services
     Bench(bench::Args),
-    /// Prints a completion script for a shell
+    /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  leasehold completions bash > /etc/bash_completion.d/leasehold"
     )]
     Completions { shell: clap_complete::Shell },
-    /// Prints the version
+    /// Print the version
     Version,
 }
 
 impl Command {
-    /// True for commands that stop in order when they are told to; the others just end.
+    /// True for commands that shut down in order on a signal; the others just end.
     pub fn handles_signals(&self) -> bool {
         matches!(
             self,

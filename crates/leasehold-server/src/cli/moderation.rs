@@ -1,60 +1,77 @@
-//! `leasehold pastes`: what the operator of a paste service does, straight on the database.
+//! `leasehold pastes`: the operator's commands of a paste service, directly on the database.
 
 use std::process::ExitCode;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio_postgres::types::Type;
 
-use super::common::Common;
+use super::common::{Common, actor};
 use super::db::Db;
 use super::prompt::ask_why;
-use crate::exit::Failure;
+use crate::exit::{Code, Failure};
 use crate::output::Columns;
 use crate::text::{one_line, relative};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Lists what readers complained about, newest first
-    Reports {
-        /// The most to list
-        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=1000))]
-        limit: i64,
-    },
-    /// Ends a paste now
+    /// List the reports of readers, newest first
+    Reports(Page),
+    /// End a paste now
     #[command(
-        after_help = "Example:\n  leasehold pastes takedown aB3xYz --ban --why 'court order 12/34'"
+        after_help = "Examples:\n  leasehold pastes takedown aB3xYz --ban --why 'court order 12/34'\n  leasehold pastes takedown --report 17 --why phishing"
     )]
-    Takedown {
-        /// The code of the paste
-        code: String,
-        /// Also ends every other paste of the same bytes, and refuses them from now on
-        #[arg(long)]
-        ban: bool,
-        /// Why, for the records
-        #[arg(long)]
-        why: Option<String>,
-    },
-    /// Refuses content from now on; pastes that have it stay
+    Takedown(Takedown),
+    /// Refuse content from now on; pastes that have it stay
     Ban {
         /// The SHA-256 of the content: sha256sum file
         hash: String,
-        /// Why, for the records
+        /// The reason, for the records
         #[arg(long)]
         why: Option<String>,
     },
-    /// Allows content again
+    /// Allow content again
     Unban {
         /// The SHA-256 of the content
         hash: String,
+        /// The reason, for the records
+        #[arg(long)]
+        why: Option<String>,
     },
-    /// Lists banned content, newest first
-    Bans {
-        /// The most to list
-        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=1000))]
-        limit: i64,
-    },
+    /// List banned content, newest first
+    Bans(Page),
+    /// List takedowns, bans and their ends, newest first, with who did it and why
+    Log(Page),
+}
+
+#[derive(Args, Debug)]
+pub struct Page {
+    /// The most to list
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=1000))]
+    limit: i64,
+    /// Only entries older than the one with this id
+    #[arg(long, value_name = "ID")]
+    before: Option<i64>,
+}
+
+#[derive(Args, Debug)]
+pub struct Takedown {
+    /// The code of the paste
+    #[arg(required_unless_present = "report")]
+    code: Option<String>,
+    /// The report to act on: ends the paste that it is about, and none that got its name later
+    #[arg(long, value_name = "ID", conflicts_with_all = ["code", "hash"])]
+    report: Option<i64>,
+    /// The SHA-256 that the paste must have: a name can be used again by another paste
+    #[arg(long, value_name = "SHA-256")]
+    hash: Option<String>,
+    /// Also end every other paste of the same bytes, and refuse them from now on
+    #[arg(long)]
+    ban: bool,
+    /// The reason, for the records
+    #[arg(long)]
+    why: Option<String>,
 }
 
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
@@ -64,13 +81,38 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         return Err(pastes::StartError::NotMigrated.into());
     }
     match command {
-        Command::Reports { limit } => reports(&db, common, limit).await?,
-        Command::Takedown { code, ban, why } => takedown(&db, common, &code, ban, why).await?,
+        Command::Reports(page) => reports(&db, common, &page).await?,
+        Command::Takedown(order) => takedown(&db, common, order).await?,
         Command::Ban { hash, why } => ban(&db, common, &hash, why).await?,
-        Command::Unban { hash } => unban(&db, common, &hash).await?,
-        Command::Bans { limit } => bans(&db, common, limit).await?,
+        Command::Unban { hash, why } => unban(&db, common, &hash, why).await?,
+        Command::Bans(page) => bans(&db, common, &page).await?,
+        Command::Log(page) => log(&db, common, &page).await?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads one page of a list.
+async fn read<T>(
+    db: &Db,
+    sql: &str,
+    page: &Page,
+    entry: impl Fn(&tokio_postgres::Row) -> T,
+) -> Result<Vec<T>, Failure> {
+    let params = [(&page.before as _, Type::INT8), (&page.limit as _, Type::INT8)];
+    Ok(db.query(sql, &params).await?.iter().map(entry).collect())
+}
+
+/// Prints how to get the next page, or that the list is empty.
+fn end_of_table(common: &Common, page: &Page, ids: &[i64], nothing: &str) {
+    let out = common.out();
+    match ids.last() {
+        _ if !out.is_table() => {}
+        Some(last) if ids.len() as i64 == page.limit => {
+            out.note(format!("more may follow: --before {last}"));
+        }
+        None if page.before.is_none() => out.note(nothing),
+        _ => {}
+    }
 }
 
 #[derive(Serialize)]
@@ -85,27 +127,24 @@ struct Report {
     alive: bool,
 }
 
-async fn reports(db: &Db, common: &Common, limit: i64) -> Result<(), Failure> {
-    let sql = include_str!("../queries/paste_reports.sql");
-    let rows = db.query(sql, &[(&limit, Type::INT8)]).await?;
-    let reports: Vec<Report> = rows
-        .iter()
-        .map(|row| Report {
-            id: row.get(0),
-            code: row.get(1),
-            content_hash: row.get(2),
-            reason: row.get(3),
-            contact: row.get(4),
-            reported_at: row.get(5),
-            alive: row.get(6),
-        })
-        .collect();
+async fn reports(db: &Db, common: &Common, page: &Page) -> Result<(), Failure> {
+    let reports = read(db, pastes::sql::REPORTS, page, |row| Report {
+        id: row.get(0),
+        code: row.get(1),
+        content_hash: row.get(2),
+        reason: row.get(3),
+        contact: row.get(4),
+        reported_at: row.get(5),
+        alive: row.get(6),
+    })
+    .await?;
     let now = db.now().await?;
-    let out = common.out();
-    out.list("reports", &reports, |reports| {
-        let mut columns = Columns::new(&["CODE", "REPORTED", "STILL THERE", "REASON", "CONTACT"]);
+    common.out().list("reports", &reports, |reports| {
+        let mut columns =
+            Columns::new(&["ID", "CODE", "REPORTED", "STILL THERE", "REASON", "CONTACT"]);
         for report in reports {
             columns.row([
+                report.id.to_string(),
                 report.code.clone(),
                 relative(report.reported_at, now),
                 if report.alive { "yes" } else { "no" }.to_owned(),
@@ -115,32 +154,39 @@ async fn reports(db: &Db, common: &Common, limit: i64) -> Result<(), Failure> {
         }
         columns
     })?;
-    if out.is_table() && reports.is_empty() {
-        out.note("nobody complained");
-    }
+    let ids: Vec<i64> = reports.iter().map(|report| report.id).collect();
+    end_of_table(common, page, &ids, "there are no reports");
     Ok(())
 }
 
-async fn takedown(
-    db: &Db,
-    common: &Common,
-    code: &str,
-    ban: bool,
-    why: Option<String>,
-) -> Result<(), Failure> {
-    if code.parse::<pastes::ShortCode>().is_err() {
+async fn takedown(db: &Db, common: &Common, order: Takedown) -> Result<(), Failure> {
+    if let Some(code) = &order.code
+        && code.parse::<pastes::ShortCode>().is_err()
+    {
         return Err(Failure::usage(format!("{code:?} is no code of a paste")));
     }
-    let why = ask_why(why, "--why TEXT")?;
-    let sql = "select pastes.take_down($1, $2, $3)";
-    let params = [(&code as _, Type::TEXT), (&why as _, Type::TEXT), (&ban as _, Type::BOOL)];
-    let ended: Option<i64> = db.one(sql, &params).await?.get(0);
-    let Some(ended) = ended else {
-        return Err(Failure::not_found(format!("there is no paste {code}, or not any more")));
-    };
-    let answer = serde_json::json!({ "code": code, "pastes": ended, "banned": ban });
+    let hash = order.hash.as_deref().map(checked).transpose()?;
+    let why = ask_why(order.why, "--why TEXT")?;
+    let sql = "select * from pastes.take_down($1, $2, $3, $4, $5, $6)";
+    let params = [
+        (&order.report as _, Type::INT8),
+        (&order.code as _, Type::TEXT),
+        (&hash as _, Type::TEXT),
+        (&order.ban as _, Type::BOOL),
+        (&actor() as _, Type::TEXT),
+        (&why as _, Type::TEXT),
+    ];
+    let row = db.one(sql, &params).await.map_err(|failure| match failure.code {
+        Code::Conflict => failure.hint(
+            "name what you mean: --report ID, or CODE --hash SHA-256; see: leasehold pastes reports --json",
+        ),
+        _ => failure,
+    })?;
+    let (code, hash, ended): (String, String, i64) = (row.get(0), row.get(1), row.get(2));
+    let banned = order.ban;
+    let answer = serde_json::json!({ "code": code, "content_hash": hash, "pastes": ended, "banned": banned });
     let count = crate::text::count(usize::try_from(ended).unwrap_or(0), "paste");
-    common.out().one("takedown", &answer, |_| match ban {
+    common.out().one("takedown", &answer, |_| match banned {
         true => format!("{count} ended; the content is banned"),
         false => format!("{count} ended; readers see nothing within a second"),
     })
@@ -158,17 +204,18 @@ fn checked(hash: &str) -> Result<String, Failure> {
 async fn ban(db: &Db, common: &Common, hash: &str, why: Option<String>) -> Result<(), Failure> {
     let hash = checked(hash)?;
     let why = ask_why(why, "--why TEXT")?;
-    let sql = "insert into pastes.banned (content_hash, reason) values ($1, $2) \
-               on conflict (content_hash) do update set reason = excluded.reason";
-    db.query(sql, &[(&hash, Type::TEXT), (&why, Type::TEXT)]).await?;
+    let params = [(&hash as _, Type::TEXT), (&actor() as _, Type::TEXT), (&why as _, Type::TEXT)];
+    db.query("select pastes.ban($1, $2, $3)", &params).await?;
     let answer = serde_json::json!({ "content_hash": hash, "banned": true });
     common.out().one("ban", &answer, |_| format!("{hash} is banned"))
 }
 
-async fn unban(db: &Db, common: &Common, hash: &str) -> Result<(), Failure> {
+async fn unban(db: &Db, common: &Common, hash: &str, why: Option<String>) -> Result<(), Failure> {
     let hash = checked(hash)?;
-    let sql = "delete from pastes.banned where content_hash = $1 returning 1";
-    if db.query(sql, &[(&hash, Type::TEXT)]).await?.is_empty() {
+    let why = ask_why(why, "--why TEXT")?;
+    let params = [(&hash as _, Type::TEXT), (&actor() as _, Type::TEXT), (&why as _, Type::TEXT)];
+    let was_banned: bool = db.one("select pastes.unban($1, $2, $3)", &params).await?.get(0);
+    if !was_banned {
         return Err(Failure::not_found(format!("{hash} is not banned"))
             .hint("see what is: leasehold pastes bans"));
     }
@@ -178,22 +225,23 @@ async fn unban(db: &Db, common: &Common, hash: &str) -> Result<(), Failure> {
 
 #[derive(Serialize)]
 struct Ban {
+    #[serde(serialize_with = "super::record::as_text")]
+    id: i64,
     content_hash: String,
     reason: String,
     banned_at: Timestamp,
 }
 
-async fn bans(db: &Db, common: &Common, limit: i64) -> Result<(), Failure> {
-    let sql = "select content_hash::text, reason, banned_at from pastes.banned \
-               order by banned_at desc limit $1";
-    let rows = db.query(sql, &[(&limit, Type::INT8)]).await?;
-    let bans: Vec<Ban> = rows
-        .iter()
-        .map(|row| Ban { content_hash: row.get(0), reason: row.get(1), banned_at: row.get(2) })
-        .collect();
+async fn bans(db: &Db, common: &Common, page: &Page) -> Result<(), Failure> {
+    let bans = read(db, pastes::sql::BANS, page, |row| Ban {
+        id: row.get(0),
+        content_hash: row.get(1),
+        reason: row.get(2),
+        banned_at: row.get(3),
+    })
+    .await?;
     let now = db.now().await?;
-    let out = common.out();
-    out.list("bans", &bans, |bans| {
+    common.out().list("bans", &bans, |bans| {
         let mut columns = Columns::new(&["CONTENT HASH", "BANNED", "REASON"]);
         for ban in bans {
             columns.row([
@@ -204,8 +252,56 @@ async fn bans(db: &Db, common: &Common, limit: i64) -> Result<(), Failure> {
         }
         columns
     })?;
-    if out.is_table() && bans.is_empty() {
-        out.note("nothing is banned");
-    }
+    let ids: Vec<i64> = bans.iter().map(|ban| ban.id).collect();
+    end_of_table(common, page, &ids, "nothing is banned");
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Act {
+    #[serde(serialize_with = "super::record::as_text")]
+    id: i64,
+    action: String,
+    code: Option<String>,
+    content_hash: String,
+    report: Option<i64>,
+    pastes: i64,
+    banned: bool,
+    who: String,
+    why: Option<String>,
+    acted_at: Timestamp,
+}
+
+async fn log(db: &Db, common: &Common, page: &Page) -> Result<(), Failure> {
+    let acts = read(db, pastes::sql::MODERATION, page, |row| Act {
+        id: row.get(0),
+        action: row.get(1),
+        code: row.get(2),
+        content_hash: row.get(3),
+        report: row.get(4),
+        pastes: row.get(5),
+        banned: row.get(6),
+        who: row.get(7),
+        why: row.get(8),
+        acted_at: row.get(9),
+    })
+    .await?;
+    let now = db.now().await?;
+    common.out().list("acts", &acts, |acts| {
+        let mut columns = Columns::new(&["WHEN", "ACT", "CODE", "ENDED", "WHO", "WHY"]);
+        for act in acts {
+            columns.row([
+                relative(act.acted_at, now),
+                act.action.clone(),
+                act.code.clone().unwrap_or_default(),
+                act.pastes.to_string(),
+                one_line(&act.who, 40),
+                one_line(act.why.as_deref().unwrap_or_default(), 60),
+            ]);
+        }
+        columns
+    })?;
+    let ids: Vec<i64> = acts.iter().map(|act| act.id).collect();
+    end_of_table(common, page, &ids, "no operator has done anything yet");
     Ok(())
 }

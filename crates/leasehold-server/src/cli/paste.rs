@@ -1,9 +1,9 @@
-//! `leasehold paste`: a file or standard input in, a link out.
+//! `leasehold paste`: pastes a file or standard input and prints a link.
 //!
 //! # What is true
-//! - The link is all that goes to standard output.
-//! - Every paste is sent with a key of its own, and sent again with it when the answer is lost: that
-//!   makes no second paste.
+//! - Standard output has the link and nothing else.
+//! - Every paste is sent with its own key, and sent again with it if the response is lost: that makes no
+//!   second paste.
 
 use std::io::Read;
 use std::process::ExitCode;
@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::address;
 use super::common::Common;
+use super::prompt::ask_secret;
 use crate::exit::{Code, Failure};
 use crate::text::one_line;
 
@@ -23,19 +24,19 @@ use crate::text::one_line;
 pub struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// What to paste; - or nothing reads standard input
+    /// The file to paste; - or nothing reads standard input
     #[arg(value_name = "FILE|-", default_value = "-")]
     file: String,
-    /// How long it lives: 10m, 1d, 2 weeks. Default: what the service says
+    /// How long the paste lives: 10m, 1d, 2 weeks. Default: set by the service
     #[arg(long, value_name = "TIME")]
     expires: Option<String>,
-    /// Readable once, and only by asking for it
+    /// Let the paste be read only once, after the reader confirms
     #[arg(long)]
     burn: bool,
-    /// For colours, such as rust. Default: found out from the name and the text
+    /// The language for syntax colours, such as rust. Default: detected from the name and the text
     #[arg(long, value_name = "LANGUAGE")]
     lang: Option<String>,
-    /// A name of your own for the link
+    /// A custom name for the link
     #[arg(long, value_name = "NAME")]
     alias: Option<String>,
     #[command(flatten)]
@@ -44,13 +45,14 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Deletes a paste
+    /// Delete a paste
     Delete {
         /// The code, or the whole link
         code: String,
-        /// The delete token that came with the paste, or its owner's token
+        /// The delete token that came with the paste, or its owner's token. Leave it out to be asked
+        /// for it, or put it into the environment: every user of the machine can read a command line
         #[arg(long, env = "LEASEHOLD_PASTE_TOKEN", hide_env_values = true)]
-        token: String,
+        token: Option<String>,
         #[command(flatten)]
         service: Service,
     },
@@ -61,7 +63,7 @@ struct Service {
     /// The paste service. Default: that of `leasehold dev`, while it runs
     #[arg(long, env = "LEASEHOLD_URL", value_name = "URL")]
     url: Option<String>,
-    /// Makes the paste this owner's, who can list and delete it
+    /// Assign the paste to this owner, who can list and delete it
     #[arg(
         long,
         env = "LEASEHOLD_OWNER_TOKEN",
@@ -70,15 +72,25 @@ struct Service {
         hide = true
     )]
     owner_token: Option<String>,
+    /// The token of a private service. Put it into the environment: every user of the machine can read
+    /// a command line
+    #[arg(
+        long,
+        env = "LEASEHOLD_PASTES_CREATE_TOKEN",
+        hide_env_values = true,
+        value_name = "TOKEN"
+    )]
+    create_token: Option<String>,
 }
 
 const HELP: &str = "\
 Examples:
   make 2>&1 | leasehold paste --expires 1d
   leasehold paste src/main.rs --url https://paste.example.org
-  leasehold paste delete aB3xYz --token 0123…";
+  leasehold paste delete aB3xYz
+  leasehold paste delete aB3xYz < token.txt";
 
-/// The longest that is read: services take far less, and a wrong file must not fill memory.
+/// The longest input to read: services accept far less, and a wrong file must not fill memory.
 const LONGEST: u64 = 64 << 20;
 const TRIES: usize = 3;
 
@@ -93,7 +105,7 @@ struct Answer {
 pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     match args.command {
         Some(Command::Delete { code, token, service }) => {
-            delete(&code, &token, &service, common).await
+            delete(&code, ask_secret(token, "Delete token: ")?, &service, common).await
         }
         None => paste(args, common).await,
     }
@@ -113,7 +125,7 @@ async fn paste(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     }
     let mut url = reqwest::Url::parse(&base).map_err(|_| bad_url(&base))?;
     match url.path_segments_mut() {
-        // The name of a file says its language.
+        // The file name implies the language.
         Ok(mut path) if args.lang.is_none() && args.file != "-" => {
             path.pop_if_empty().push(file_name(&args.file));
         }
@@ -126,12 +138,15 @@ async fn paste(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         url.query_pairs_mut().extend_pairs(query);
     }
     let key = format!("cli-{}", uuid::Uuid::now_v7().simple());
-    let client = client(common.patience())?;
+    let client = client(common.timeout())?;
     let response = send(|| {
         let mut request =
             client.put(url.clone()).header("idempotency-key", &key).body(content.clone());
         if let Some(owner) = &args.service.owner_token {
             request = request.bearer_auth(owner);
+        }
+        if let Some(token) = &args.service.create_token {
+            request = request.header("x-create-token", token);
         }
         request
     })
@@ -149,14 +164,15 @@ async fn paste(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     if let (true, Some(token)) = (out.is_table(), &answer.delete_token) {
         let code = one_line(&answer.code, 40);
         let token = one_line(token, 140);
-        out.note(format!("delete it with: leasehold paste delete {code} --token {token}"));
+        out.note(format!("delete token: {token}"));
+        out.note(format!("to delete it: leasehold paste delete {code}, which asks for the token"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 async fn delete(
     code: &str,
-    token: &str,
+    token: String,
     service: &Service,
     common: &Common,
 ) -> Result<ExitCode, Failure> {
@@ -170,8 +186,8 @@ async fn delete(
         return Err(Failure::usage(format!("{code:?} is no code of a paste")));
     }
     let url = format!("{}/api/v1/pastes/{code}", base.trim_end_matches('/'));
-    let client = client(common.patience())?;
-    let response = send(|| client.delete(&url).bearer_auth(token)).await?;
+    let client = client(common.timeout())?;
+    let response = send(|| client.delete(&url).bearer_auth(&token)).await?;
     match response.status() {
         StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => {
             Err(Failure::refused("this token does not belong to the paste"))
@@ -186,14 +202,14 @@ async fn delete(
 }
 
 impl Service {
-    /// Where the service is, without a slash at the end.
+    /// Returns the URL of the service, without a slash at the end.
     fn base(&self) -> Result<String, Failure> {
         let left_by_dev = || {
             let dir = crate::dev::place::default_dir(&address::environment)?;
             std::fs::read_to_string(crate::dev::place::pastes_file(&dir)).ok()
         };
         let url = self.url.clone().or_else(left_by_dev).unwrap_or_else(|| {
-            // Where a service of our own would be.
+            // The default address of `leasehold serve`.
             format!("http://{}", crate::serve::pastes::LISTEN)
         });
         let url = url.trim().trim_end_matches('/').to_owned();
@@ -209,15 +225,15 @@ fn bad_url(url: &str) -> Failure {
         .hint("write it as https://paste.example.org, with --url or in LEASEHOLD_URL")
 }
 
-fn client(patience: Duration) -> Result<Client, Failure> {
+fn client(timeout: Duration) -> Result<Client, Failure> {
     Client::builder()
-        .timeout(patience)
+        .timeout(timeout)
         .redirect(reqwest::redirect::Policy::none())
         .build()
         .map_err(Failure::failed)
 }
 
-/// Sends a request that may be sent twice, until it is answered.
+/// Sends a request that is safe to repeat, until there is a response.
 async fn send(request: impl Fn() -> reqwest::RequestBuilder) -> Result<Response, Failure> {
     let mut tries = 1;
     loop {
@@ -235,7 +251,7 @@ async fn send(request: impl Fn() -> reqwest::RequestBuilder) -> Result<Response,
 
 fn lost(error: reqwest::Error) -> Failure {
     let code = if error.is_timeout() { Code::Timeout } else { Code::Unreachable };
-    // Without the address: it may hold a password.
+    // Without the URL: it may hold a password.
     Failure::new(code, format!("the service did not answer: {}", error.without_url()))
 }
 
@@ -246,7 +262,7 @@ async fn expect(response: Response, wanted: StatusCode) -> Result<Response, Fail
     }
     let code = match status.as_u16() {
         400 | 413 | 415 | 422 => Code::Usage,
-        404 => Code::NotFound,
+        404 | 410 => Code::NotFound,
         401 | 403 => Code::Refused,
         409 => Code::Conflict,
         408 | 429 | 500.. => Code::Failed,

@@ -1,10 +1,13 @@
-//! Questions to whoever sits at the terminal.
+//! Prompts on the terminal.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Read, Write};
 
 use crate::exit::Failure;
 
-/// A reason: given, or asked for on a terminal.
+/// The longest token.
+const LONGEST_SECRET: u64 = 1024;
+
+/// Returns the reason from the flag, or asks for it on a terminal.
 pub fn ask_why(given: Option<String>, flag: &str) -> Result<String, Failure> {
     let why = match given {
         Some(why) => why,
@@ -17,7 +20,26 @@ pub fn ask_why(given: Option<String>, flag: &str) -> Result<String, Failure> {
     }
 }
 
-/// Asks for a yes on the terminal; refuses where nobody can answer.
+/// Returns a token: from the flag, asked for on a terminal, or the first line of standard input. So it
+/// need not be on a command line, which every user of the machine can read.
+pub fn ask_secret(given: Option<String>, question: &str) -> Result<String, Failure> {
+    let secret = match given {
+        Some(secret) => secret,
+        None if io::stdin().is_terminal() => read_line(question)?,
+        None => {
+            let mut line = String::new();
+            io::stdin().lock().take(LONGEST_SECRET).read_line(&mut line)?;
+            line
+        }
+    };
+    match secret.trim() {
+        "" => Err(Failure::usage("the token is missing")
+            .hint("type it when asked, pipe it in, or set LEASEHOLD_PASTE_TOKEN")),
+        secret => Ok(secret.to_owned()),
+    }
+}
+
+/// Asks for a yes on the terminal; fails if standard input is not a terminal.
 pub fn confirm(question: &str) -> Result<(), Failure> {
     if !io::stdin().is_terminal() {
         return Err(Failure::refused(format!("{question} Nobody is here to answer"))

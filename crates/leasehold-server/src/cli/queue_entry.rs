@@ -1,5 +1,6 @@
-//! A queue as it stands in the database.
+//! A queue, as stored in the database.
 
+use super::record::finite;
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -40,7 +41,7 @@ pub fn read(row: &tokio_postgres::Row) -> Queue {
         dead: row.get("dead"),
         expired: row.get("expired"),
         workers: row.get("workers"),
-        oldest_ready_at: row.get("oldest_ready_at"),
+        oldest_ready_at: finite(row, "oldest_ready_at"),
         paused_at: row.get("paused_at"),
         paused_by: row.get("paused_by"),
         paused_why: row.get("paused_why"),

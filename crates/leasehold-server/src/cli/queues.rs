@@ -1,4 +1,4 @@
-//! `leasehold queues`: what waits where, and what holds for each queue.
+//! `leasehold queues`: list queues, pause and resume them, change their settings.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,26 +15,26 @@ use crate::text::{parse_duration, seconds};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Lists queues, what waits in them and who works them
+    /// List queues with their jobs and workers
     List,
-    /// Stops claims from a queue; running jobs go on
+    /// Pause a queue: workers claim no more of its jobs, running jobs continue
     #[command(after_help = "Example:\n  leasehold queues pause mail --why 'the provider is down'")]
     Pause {
         /// The name of the queue
         queue: String,
-        /// Why, for whoever finds the queue paused
+        /// The reason, shown with the paused queue
         #[arg(long)]
         why: Option<String>,
-        /// Allows a queue that does not exist yet
+        /// Allow a queue that does not exist yet
         #[arg(long)]
         new_queue: bool,
     },
-    /// Lets claims go on
+    /// Resume a paused queue
     Resume {
         /// The name of the queue
         queue: String,
     },
-    /// Changes what holds for every job of a queue
+    /// Change the settings of a queue
     #[command(after_help = SET_HELP, override_usage = "leasehold queues set <QUEUE> <SETTING>...")]
     Set(SetArgs),
 }
@@ -74,13 +74,13 @@ pub struct SetArgs {
     /// Whether finished jobs are kept in history
     #[arg(long, value_parser = ["on", "off"])]
     history: Option<String>,
-    /// What people call it; '' takes the name away
+    /// The name that operators see; '' removes it
     #[arg(long, value_name = "TEXT")]
     display_name: Option<String>,
-    /// Whose it is; '' takes the name away
+    /// The owner; '' removes it
     #[arg(long, value_name = "TEXT")]
     owner: Option<String>,
-    /// Allows a queue that does not exist yet
+    /// Allow a queue that does not exist yet
     #[arg(long)]
     new_queue: bool,
 }

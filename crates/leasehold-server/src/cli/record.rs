@@ -1,13 +1,15 @@
-//! One job as people see it.
+//! One job, formatted for output.
 
 use jiff::Timestamp;
+use leasehold::queue::moment::Moment;
 use serde::{Serialize, Serializer};
 use tokio_postgres::Row;
 
+use super::failures::{PastFailure, past_failures, tell};
 use crate::output::{Columns, fields};
 use crate::text::{one_line, relative};
 
-/// A job, wherever it is in its life.
+/// A job in any state.
 #[derive(Debug, Serialize)]
 pub struct Record {
     #[serde(serialize_with = "as_text")]
@@ -33,12 +35,13 @@ pub struct Record {
     pub cancel_requested: bool,
     pub cause: Option<String>,
     pub last_error: Option<String>,
+    pub errors: Vec<PastFailure>,
     pub note: Option<String>,
     pub kwargs: serde_json::Value,
     pub trace_context: Option<String>,
 }
 
-/// Ids are text in JSON: a reader that takes numbers for doubles would change large ones.
+/// Writes ids as text in JSON: a reader that parses numbers as doubles would change large ones.
 pub fn as_text<S: Serializer>(id: &i64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&id.to_string())
 }
@@ -57,8 +60,8 @@ impl Record {
             max_attempts: row.get("max_attempts"),
             lost_count: row.get("lost_count"),
             enqueued_at: row.get("enqueued_at"),
-            scheduled_at: row.get("scheduled_at"),
-            expires_at: row.get("expires_at"),
+            scheduled_at: finite(row, "scheduled_at"),
+            expires_at: finite(row, "expires_at"),
             finished_at: row.get("finished_at"),
             key: row.get("key"),
             lease_generation: row.get("lease_generation"),
@@ -68,13 +71,14 @@ impl Record {
             cancel_requested: row.get("cancel_requested"),
             cause: row.get("cause"),
             last_error: row.get("last_error"),
+            errors: past_failures(row.get("errors")),
             note: row.get("note"),
             kwargs: row.get("kwargs"),
             trace_context: row.get("trace_context"),
         }
     }
 
-    /// What to know at a glance: when it is due, who has it, or how it ended.
+    /// Summarises when a job is due, who runs it, or how it ended.
     fn situation(&self, now: Timestamp) -> String {
         let when = |moment: Option<Timestamp>| {
             moment.map(|moment| relative(moment, now)).unwrap_or_default()
@@ -105,7 +109,26 @@ impl Record {
         }
     }
 
-    /// Everything about one job.
+    /// Returns when the attempt after the last failure started, or is due. `None` for a dead job.
+    fn next_start(&self) -> Option<Timestamp> {
+        match self.state.as_str() {
+            "pending" => self.scheduled_at,
+            "dead_letter" | "expired" => None,
+            _ => self.claimed_at,
+        }
+    }
+
+    /// Returns how long the last attempt of a finished job took, from its claim on.
+    fn took(&self) -> String {
+        match (self.claimed_at, self.finished_at) {
+            (Some(claimed), Some(finished)) => {
+                crate::text::length(finished.duration_since(claimed).unsigned_abs())
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// Formats everything about one job.
     pub fn show(&self, now: Timestamp) -> String {
         let moment = |moment: Option<Timestamp>| {
             moment
@@ -131,6 +154,7 @@ impl Record {
             ("due", moment(self.scheduled_at)),
             ("expires", moment(self.expires_at)),
             ("finished", moment(self.finished_at)),
+            ("took", self.took()),
             ("claimed by", text(&self.claimed_by)),
             ("claimed", moment(self.claimed_at)),
             ("lease until", moment(self.lease_expires_at)),
@@ -145,6 +169,7 @@ impl Record {
             ("cancel", if self.cancel_requested { "requested".to_owned() } else { String::new() }),
             ("cause", text(&self.cause)),
             ("last error", text(&self.last_error)),
+            ("failures", tell(&self.errors, self.next_start(), now)),
             ("note", text(&self.note)),
             ("trace", text(&self.trace_context)),
             ("kwargs", kwargs),
@@ -152,7 +177,7 @@ impl Record {
     }
 }
 
-/// Jobs as a table.
+/// Formats jobs as a table.
 pub fn table(records: &[Record], now: Timestamp) -> Columns {
     let mut columns =
         Columns::new(&["ID", "STATE", "QUEUE", "NAME", "TRIES", "SITUATION", "KWARGS"]);
@@ -170,7 +195,7 @@ pub fn table(records: &[Record], now: Timestamp) -> Columns {
     columns
 }
 
-/// Dead jobs as a table: what matters is why.
+/// Formats dead jobs as a table, with cause and last error.
 pub fn dead_table(records: &[Record], now: Timestamp) -> Columns {
     let mut columns =
         Columns::new(&["ID", "CAUSE", "QUEUE", "NAME", "TRIES", "DIED", "LAST ERROR"]);
@@ -186,4 +211,9 @@ pub fn dead_table(records: &[Record], now: Timestamp) -> Columns {
         ]);
     }
     columns
+}
+
+/// Reads a time that may be infinite in the database: returns the nearest time that can be shown instead.
+pub fn finite(row: &Row, column: &str) -> Option<Timestamp> {
+    row.get::<_, Option<Moment>>(column).map(Moment::to_timestamp)
 }

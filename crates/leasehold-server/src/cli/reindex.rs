@@ -1,4 +1,4 @@
-//! `leasehold reindex`: compares notes with the search index again, behind the live saves.
+//! `leasehold reindex`: compares notes with the search index again, at a lower priority than live saves.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::common::Common;
 use crate::exit::Failure;
 use crate::output::progress;
 
-/// How often --watch looks.
+/// The polling interval of --watch.
 const LOOK: Duration = Duration::from_secs(1);
 
 const KINDS: [&str; 7] = ["user", "group", "document", "since", "until", "ids", "all"];
@@ -22,44 +22,44 @@ const KINDS: [&str; 7] = ["user", "group", "document", "since", "until", "ids", 
 #[command(after_help = HELP, group = ArgGroup::new("what").required(true).multiple(true)
     .args(["user", "group", "document", "since", "until", "ids", "all", "status", "cancel"]))]
 pub struct Args {
-    /// Everything that somebody wrote
+    /// Everything by a user
     #[arg(long, value_name = "NAME", conflicts_with_all = ["group", "document", "since", "until", "ids", "all"])]
     user: Option<String>,
-    /// Everything in a group; __world__ is what everybody reads
+    /// Everything in a group; __world__ is public
     #[arg(long, value_name = "ID", conflicts_with_all = ["document", "since", "until", "ids", "all"])]
     group: Option<String>,
     /// Everything on a page
     #[arg(long, value_name = "URL", conflicts_with_all = ["since", "until", "ids", "all"])]
     document: Option<String>,
-    /// What changed from this moment on, such as 2026-01-30T12:00:00Z
+    /// Notes that changed from this time on, such as 2026-01-30T12:00:00Z
     #[arg(long, value_name = "TIME", conflicts_with_all = ["ids", "all"])]
     since: Option<Timestamp>,
-    /// What changed before this moment
+    /// Notes that changed before this time
     #[arg(long, value_name = "TIME", conflicts_with_all = ["ids", "all"])]
     until: Option<Timestamp>,
-    /// These notes, with commas between them
+    /// These notes, separated by commas
     #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with = "all")]
     ids: Vec<String>,
     /// Everything
     #[arg(long)]
     all: bool,
-    /// How far a re-index, or the work after a rename, has come
+    /// Show the progress of a re-index, or of the work after a rename
     #[arg(long, value_name = "NUMBER", conflicts_with_all = KINDS, conflicts_with_all = ["cancel", "dry_run", "priority", "force"])]
     status: Option<i64>,
-    /// Stops a re-index; what it asked for and nobody has looked at is dropped
+    /// Stop a re-index and drop its waiting jobs
     #[arg(long, value_name = "NUMBER", conflicts_with_all = KINDS, conflicts_with_all = ["dry_run", "priority", "force", "watch"])]
     cancel: Option<i64>,
-    /// Counts, and asks for nothing
+    /// Count the notes, and enqueue nothing
     #[arg(long)]
     dry_run: bool,
-    /// Lower goes first, from 2 to 999999; live saves have 1. Default: 100 for a person, group or page,
+    /// Lower goes first, from 2 to 999999; live saves have 1. Default: 100 for a user, group or page,
     /// 1000 for more
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(2..=999_999))]
     priority: Option<i32>,
-    /// Writes what is equal, too
+    /// Write notes even where the index has them
     #[arg(long)]
     force: bool,
-    /// Stays until it is done, with a bar on a terminal
+    /// Wait until it is done, with a progress bar on a terminal
     #[arg(long, conflicts_with = "dry_run")]
     watch: bool,
 }
@@ -129,7 +129,7 @@ async fn begin(notes: &Annotations, args: &Args, common: &Common) -> Result<(), 
     follow(notes, id, args.watch, common).await
 }
 
-/// Says how far it has come; `watch`: at its end.
+/// Prints the progress; with `watch`, waits until the work is over.
 async fn follow(notes: &Annotations, id: i64, watch: bool, common: &Common) -> Result<(), Failure> {
     let mut now = notes.progress(id).await?;
     let bar = progress("comparing", 0);

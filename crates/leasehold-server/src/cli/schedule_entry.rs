@@ -1,7 +1,8 @@
-//! Schedules as they stand in the database.
+//! Schedules, as stored in the database.
 
 use jiff::Timestamp;
-use leasehold::schedule::Clockwork;
+use leasehold::queue::moment::Moment;
+use leasehold::schedule::CronSchedule;
 use serde::Serialize;
 
 use super::db::Db;
@@ -24,19 +25,27 @@ pub struct Entry {
     pub missed_slots: i64,
     pub paused_at: Option<Timestamp>,
     pub paused_by: Option<String>,
+    /// The worker whose code declares it; `None`: an operator added it.
+    pub declared_by: Option<String>,
+    pub last_declared_at: Option<Timestamp>,
+    /// Code declared it, and no running worker has declared it for a day.
+    pub undeclared: bool,
 }
 
-/// A pattern in words.
-pub fn words(clockwork: &Clockwork) -> String {
-    clockwork.describe().trim_end_matches('.').to_owned()
+/// Describes a pattern.
+pub fn words(cron_schedule: &CronSchedule) -> String {
+    cron_schedule.describe().trim_end_matches('.').to_owned()
 }
 
-/// Every schedule, by name.
+/// Returns every schedule, by name.
 pub async fn entries(db: &Db) -> Result<Vec<Entry>, Failure> {
-    let rows = db.query("select * from leasehold.schedule order by name", &[]).await?;
+    let sql = "select s.*, exists (select from leasehold.undeclared_schedules() u where u.name = s.name) \
+                      as undeclared \
+                 from leasehold.schedule s order by s.name";
+    let rows = db.query(sql, &[]).await?;
     let read = |row: &tokio_postgres::Row| {
         let (cron, zone): (String, String) = (row.get("cron"), row.get("zone"));
-        let words = Clockwork::parse(&cron, &zone)
+        let words = CronSchedule::parse(&cron, &zone)
             .map_or_else(|error| error.to_string(), |clock| words(&clock));
         Entry {
             name: row.get("name"),
@@ -47,18 +56,21 @@ pub async fn entries(db: &Db) -> Result<Vec<Entry>, Failure> {
             job_name: row.get("job_name"),
             kwargs: row.get("kwargs"),
             missed: row.get("missed"),
-            next_slot: row.get("next_slot"),
+            next_slot: row.get::<_, Moment>("next_slot").to_timestamp(),
             last_slot: row.get("last_slot"),
             last_job_id: row.get::<_, Option<i64>>("last_job_id").map(|id| id.to_string()),
             missed_slots: row.get("missed_slots"),
             paused_at: row.get("paused_at"),
             paused_by: row.get("paused_by"),
+            declared_by: row.get("declared_by"),
+            last_declared_at: row.get("last_declared_at"),
+            undeclared: row.get("undeclared"),
         }
     };
     Ok(rows.iter().map(read).collect())
 }
 
-/// The one of that name, or which one was probably meant.
+/// Finds a schedule by name; the error names the nearest known one.
 pub fn find<'a>(entries: &'a [Entry], name: &str) -> Result<&'a Entry, Failure> {
     entries.iter().find(|entry| entry.name == name).ok_or_else(|| {
         let known: Vec<String> = entries.iter().map(|entry| entry.name.clone()).collect();

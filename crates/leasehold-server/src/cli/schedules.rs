@@ -1,10 +1,10 @@
-//! `leasehold schedules`: jobs that the clock enqueues.
+//! `leasehold schedules`: jobs enqueued by time.
 
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use leasehold::schedule::{Clockwork, Missed, Schedule, ScheduleError};
+use leasehold::schedule::{CronSchedule, Missed, Schedule, ScheduleError};
 use tokio_postgres::types::{Json, Type};
 
 use super::common::{Common, actor};
@@ -16,27 +16,27 @@ use crate::text::relative;
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Lists schedules, in words, with their next slot
+    /// List schedules, in words, with their next slot
     List,
-    /// Adds a schedule
+    /// Add a schedule
     #[command(after_help = ADD_HELP)]
     Add(AddArgs),
-    /// Removes a schedule; jobs that it made stay
+    /// Remove a schedule; jobs that it made stay
     Remove {
         /// The name of the schedule
         name: String,
     },
-    /// Stops a schedule from firing
+    /// Pause a schedule
     Pause {
         /// The name of the schedule
         name: String,
     },
-    /// Lets a schedule fire again
+    /// Resume a paused schedule
     Resume {
         /// The name of the schedule
         name: String,
     },
-    /// Shows when a schedule, or a cron pattern, fires next
+    /// Show when a schedule, or a cron pattern, fires next
     #[command(
         after_help = "Examples:\n  leasehold schedules next nightly-report\n  leasehold schedules next '0 3 * * 1-5' --zone Europe/Berlin"
     )]
@@ -63,7 +63,7 @@ that worker starts.";
 
 #[derive(Args, Debug)]
 pub struct AddArgs {
-    /// What the schedule is called
+    /// The name of the schedule
     name: String,
     /// Five fields: minute, hour, day, month, weekday
     cron: String,
@@ -72,7 +72,7 @@ pub struct AddArgs {
     /// The arguments of the job, a JSON object
     #[arg(value_name = "JSON", default_value = "{}")]
     kwargs: String,
-    /// The time zone that the pattern is meant in
+    /// The time zone of the pattern
     #[arg(long, default_value = "UTC")]
     zone: String,
     #[arg(long, default_value = DEFAULT, help = "The queue of the jobs")]
@@ -83,10 +83,10 @@ pub struct AddArgs {
     /// What to do with slots that passed while no worker ran: skip, once or all
     #[arg(long, default_value = "once", value_name = "POLICY")]
     missed: Missed,
-    /// Allows a queue that does not exist yet
+    /// Allow a queue that does not exist yet
     #[arg(long)]
     new_queue: bool,
-    /// Replaces a schedule of the same name
+    /// Replace a schedule of the same name
     #[arg(long)]
     replace: bool,
 }
@@ -111,7 +111,16 @@ async fn list(common: &Common) -> Result<ExitCode, Failure> {
     let (entries, now) = (entries(&db).await?, db.now().await?);
     out.list("schedules", &entries, |entries| {
         let mut columns = Columns::new(&[
-            "NAME", "CRON", "IN WORDS", "ZONE", "JOB", "QUEUE", "NEXT", "LAST", "LAST JOB",
+            "NAME",
+            "CRON",
+            "IN WORDS",
+            "ZONE",
+            "JOB",
+            "QUEUE",
+            "NEXT",
+            "LAST",
+            "LAST JOB",
+            "DECLARED BY",
         ]);
         for entry in entries {
             let next = match &entry.paused_by {
@@ -128,12 +137,24 @@ async fn list(common: &Common) -> Result<ExitCode, Failure> {
                 next,
                 entry.last_slot.map(|slot| relative(slot, now)).unwrap_or_default(),
                 entry.last_job_id.clone().unwrap_or_default(),
+                match (&entry.declared_by, entry.undeclared) {
+                    (Some(by), false) => by.clone(),
+                    (Some(by), true) => format!("{by}, no longer"),
+                    (None, _) => String::new(),
+                },
             ]);
         }
         columns
     })?;
     if entries.is_empty() && out.is_table() {
         out.note("no schedules");
+    }
+    for entry in entries.iter().filter(|entry| entry.undeclared && out.is_table()) {
+        out.note(format!(
+            "{name} still fires, and no running worker has declared it for a day; \
+             to remove it: leasehold schedules remove {name}",
+            name = entry.name
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -161,9 +182,9 @@ async fn add(args: AddArgs, common: &Common) -> Result<ExitCode, Failure> {
     if !args.new_queue {
         check_queue(&db, &schedule.queue).await?;
     }
-    let clockwork = Clockwork::parse(&schedule.cron, &schedule.zone).map_err(bad)?;
-    // From the database's clock, which also decides when the slot is due.
-    let next = clockwork.next_after(db.now().await?).map_err(bad)?;
+    let cron_schedule = CronSchedule::parse(&schedule.cron, &schedule.zone).map_err(bad)?;
+    // From the database's clock, which also decides when a slot is due.
+    let next = cron_schedule.next_after(db.now().await?).map_err(bad)?;
     let made = db
         .query(
             include_str!("../queries/add_schedule.sql"),
@@ -187,14 +208,14 @@ async fn add(args: AddArgs, common: &Common) -> Result<ExitCode, Failure> {
             .hint("add --replace to change it, or choose another name"));
     }
     let answer = serde_json::json!({
-        "name": schedule.name, "cron": schedule.cron, "words": words(&clockwork),
+        "name": schedule.name, "cron": schedule.cron, "words": words(&cron_schedule),
         "zone": schedule.zone, "next_slot": next,
     });
     out.one("schedule", &answer, |_| {
         format!(
             "schedule {}: {} ({}); next at {next}",
             schedule.name,
-            words(&clockwork),
+            words(&cron_schedule),
             schedule.zone
         )
     })?;
@@ -220,7 +241,7 @@ async fn change(name: &str, verb: &'static str, common: &Common) -> Result<ExitC
 
 async fn next(what: &str, zone: &str, count: u32, common: &Common) -> Result<ExitCode, Failure> {
     let out = common.out();
-    // A pattern has blanks, a name has none; a pattern needs no database.
+    // A pattern has blanks and a name has none; a pattern needs no database.
     let (cron, zone, now) = if what.trim().contains(' ') {
         (what.to_owned(), zone.to_owned(), Timestamp::now())
     } else {
@@ -229,17 +250,17 @@ async fn next(what: &str, zone: &str, count: u32, common: &Common) -> Result<Exi
         let entry = find(&entries, what)?;
         (entry.cron.clone(), entry.zone.clone(), db.now().await?)
     };
-    let clockwork = Clockwork::parse(&cron, &zone).map_err(bad)?;
+    let cron_schedule = CronSchedule::parse(&cron, &zone).map_err(bad)?;
     let mut slots = Vec::new();
     let mut moment = now;
     for _ in 0..count {
-        moment = clockwork.next_after(moment).map_err(bad)?;
+        moment = cron_schedule.next_after(moment).map_err(bad)?;
         slots.push(moment);
     }
     let tz = jiff::tz::TimeZone::get(&zone).map_err(|error| Failure::usage(error.to_string()))?;
-    let answer = serde_json::json!({ "cron": cron, "words": words(&clockwork), "zone": zone, "slots": slots });
+    let answer = serde_json::json!({ "cron": cron, "words": words(&cron_schedule), "zone": zone, "slots": slots });
     out.one("schedule", &answer, |_| {
-        let mut text = format!("{} ({zone})\n", words(&clockwork));
+        let mut text = format!("{} ({zone})\n", words(&cron_schedule));
         for slot in &slots {
             let local = slot.to_zoned(tz.clone()).strftime("%a %Y-%m-%d %H:%M:%S %Z").to_string();
             text.push_str(&format!("{local}  {slot}  {}\n", relative(*slot, now)));

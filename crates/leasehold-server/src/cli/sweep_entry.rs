@@ -1,4 +1,4 @@
-//! Sweeps as they stand in the database.
+//! Sweeps, as stored in the database.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -30,12 +30,12 @@ pub struct Entry {
     pub failed: i64,
     pub lost: i64,
     pub reset: i64,
-    /// Rows that failed and are tried again.
+    /// Rows that failed and are retried.
     pub failing: i64,
     pub dead: i64,
 }
 
-/// A row that was set aside.
+/// A dead row.
 #[derive(Serialize)]
 pub struct DeadRow {
     pub key: String,
@@ -45,7 +45,7 @@ pub struct DeadRow {
     pub dead_at: Timestamp,
 }
 
-/// Every sweep, by name.
+/// Returns every sweep, by name.
 pub async fn entries(db: &Db) -> Result<Vec<Entry>, Failure> {
     let rows = db.query(include_str!("../queries/sweeps.sql"), &[]).await?;
     Ok(rows.iter().map(read).collect())
@@ -76,7 +76,7 @@ fn read(row: &Row) -> Entry {
     }
 }
 
-/// The one of that name, or which one was probably meant.
+/// Finds a sweep by name; the error names the nearest known one.
 pub async fn find(db: &Db, name: &str) -> Result<Entry, Failure> {
     let mut entries = entries(db).await?;
     if let Some(at) = entries.iter().position(|entry| entry.name == name) {
@@ -92,11 +92,20 @@ pub async fn find(db: &Db, name: &str) -> Result<Entry, Failure> {
     })
 }
 
-/// How many rows are claimed now, and since when the oldest is.
-pub async fn claimed_now(db: &Db, name: &str) -> Result<(i64, Option<Timestamp>), Failure> {
-    let ask = db.one(include_str!("../queries/sweep_claimed.sql"), &[(&name, Type::TEXT)]).await?;
-    let answer = db.one(ask.get(0), &[]).await?;
-    Ok((answer.get(0), answer.get(1)))
+/// The last count of a sweep's watchdog.
+pub struct Claims {
+    /// `None`: it has not counted yet.
+    pub rows: Option<i64>,
+    pub oldest_at: Option<Timestamp>,
+    pub counted_at: Option<Timestamp>,
+}
+
+/// Returns how many rows are claimed, as the watchdog counted them. This does not read the swept table:
+/// it belongs to the role that declared the sweep, and its code would run with the operator's rights.
+pub async fn claims(db: &Db, name: &str) -> Result<Claims, Failure> {
+    let sql = "select claimed_now, oldest_claim_at, claims_counted_at from leasehold.sweep where name = $1";
+    let row = db.one(sql, &[(&name, Type::TEXT)]).await?;
+    Ok(Claims { rows: row.get(0), oldest_at: row.get(1), counted_at: row.get(2) })
 }
 
 pub async fn dead_rows(
@@ -161,12 +170,18 @@ pub fn table(entries: &[Entry], now: Timestamp) -> Columns {
     columns
 }
 
-pub fn text(entry: &Entry, claimed: (i64, Option<Timestamp>), now: Timestamp) -> String {
+pub fn text(entry: &Entry, claims: &Claims, now: Timestamp) -> String {
     let when = |at: Option<Timestamp>| match at {
         Some(at) => format!("{at} ({})", relative(at, now)),
         None => String::new(),
     };
-    let oldest = claimed.1.map(|at| format!(", the oldest {}", relative(at, now)));
+    let claimed = match (claims.rows, claims.counted_at) {
+        (Some(rows), Some(counted)) => {
+            let oldest = claims.oldest_at.map(|at| format!(", the oldest {}", relative(at, now)));
+            format!("{rows}{}, counted {}", oldest.unwrap_or_default(), relative(counted, now))
+        }
+        _ => "not counted yet".to_owned(),
+    };
     fields(&[
         ("sweep", entry.name.clone()),
         ("table", entry.table.clone()),
@@ -176,7 +191,7 @@ pub fn text(entry: &Entry, claimed: (i64, Option<Timestamp>), now: Timestamp) ->
         ("run began", when(entry.run_started_at)),
         ("run ended", when(entry.run_ended_at)),
         ("watchdog", when(entry.watchdog_ran_at)),
-        ("claimed now", format!("{}{}", claimed.0, oldest.unwrap_or_default())),
+        ("claimed now", claimed),
         ("failing", entry.failing.to_string()),
         ("dead", entry.dead.to_string()),
         ("finished", entry.finished.to_string()),

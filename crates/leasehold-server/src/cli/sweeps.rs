@@ -1,59 +1,64 @@
-//! `leasehold sweeps`: rows of other tables that workers go through.
+//! `leasehold sweeps`: list sweeps, pause and run them, redrive their dead rows.
 
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use leasehold::sweep::{SweepError, watch_by_name};
+use leasehold::sweep::{SweepError, Watched, watch_by_name};
 use tokio_postgres::types::Type;
 
 use super::common::{Common, actor};
 use super::prompt::{ask_why, confirm};
-use super::sweep_entry::{claimed_now, dead_rows, entries, find, table, text};
+use super::sweep_entry::{claims, dead_rows, entries, find, table, text};
 use crate::exit::Failure;
 use crate::output::Columns;
 use crate::text::{count, relative};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Lists sweeps, with their state and what they did
+    /// List sweeps with their state and counts
     List,
-    /// Shows one sweep, with what it has in hand
+    /// Show one sweep with its claimed rows
     Show {
         /// The name of the sweep
         name: String,
     },
-    /// Stops a sweep's claims; the batches in hand are finished
+    /// Pause a sweep: workers finish the batches that they have claimed
     #[command(
         after_help = "Example:\n  leasehold sweeps pause pastes.expiry --why 'the bucket is down'"
     )]
     Pause {
         /// The name of the sweep
         name: String,
-        /// Why, for whoever finds the sweep paused
+        /// The reason, shown with the paused sweep
         #[arg(long)]
         why: Option<String>,
     },
-    /// Lets a sweep go on
+    /// Resume a paused sweep
     Resume {
         /// The name of the sweep
         name: String,
     },
-    /// Makes a sweep due now; the workers that have it run it
+    /// Make a sweep due now; workers that have it run it
     Run {
         /// The name of the sweep
         name: String,
     },
-    /// Runs the watchdog of a sweep once: rows of workers that are gone wait again
+    /// Run the watchdog of a sweep once: it resets rows of workers that are gone
+    #[command(after_help = WATCH_HELP)]
     Watch {
         /// The name of the sweep
         name: String,
     },
-    /// Lists rows that were set aside
+    /// List dead rows
     Dead(DeadArgs),
-    /// Lets rows that were set aside be tried again
+    /// Redrive dead rows
     #[command(after_help = REDRIVE_HELP)]
     Redrive(RedriveArgs),
 }
+
+const WATCH_HELP: &str = "\
+A sweep that another role declared is not touched with your rights: its workers are asked, and run its
+watchdog within a second.";
 
 const REDRIVE_HELP: &str = "\
 Examples:
@@ -78,23 +83,23 @@ pub struct DeadArgs {
 pub struct RedriveArgs {
     /// The name of the sweep
     name: String,
-    /// The keys of rows
+    /// The keys of the rows
     #[arg(value_name = "KEY")]
     keys: Vec<String>,
-    /// Every row that was set aside
+    /// Every dead row
     #[arg(long, conflicts_with = "keys")]
     all: bool,
-    /// Shows what would be done and changes nothing
+    /// Show what would change, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Does not ask
+    /// Skip the confirmation
     #[arg(short, long)]
     yes: bool,
 }
 
-/// Above this many rows a confirmation is needed.
+/// More rows than this need a confirmation.
 const ASK_ABOVE: i64 = 100;
-/// Rows changed in one statement.
+/// Rows changed per statement.
 const STEP: i32 = 1000;
 
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
@@ -123,13 +128,14 @@ async fn list(common: &Common) -> Result<ExitCode, Failure> {
 async fn show(name: &str, common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
     let (entry, now) = (find(&db, name).await?, db.now().await?);
-    let claimed = claimed_now(&db, name).await?;
+    let claims = claims(&db, name).await?;
     let mut answer = serde_json::to_value(&entry).map_err(Failure::failed)?;
     if let Some(fields) = answer.as_object_mut() {
-        fields.insert("claimed_now".to_owned(), claimed.0.into());
-        fields.insert("oldest_claim_at".to_owned(), serde_json::json!(claimed.1));
+        fields.insert("claimed_now".to_owned(), serde_json::json!(claims.rows));
+        fields.insert("oldest_claim_at".to_owned(), serde_json::json!(claims.oldest_at));
+        fields.insert("claims_counted_at".to_owned(), serde_json::json!(claims.counted_at));
     }
-    out.one("sweep", &answer, |_| text(&entry, claimed, now))?;
+    out.one("sweep", &answer, |_| text(&entry, &claims, now))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -183,7 +189,7 @@ async fn run_now(name: &str, common: &Common) -> Result<ExitCode, Failure> {
 async fn watch(name: &str, common: &Common) -> Result<ExitCode, Failure> {
     let out = common.out();
     let engine = common.engine().await?;
-    let watched = watch_by_name(&engine, name).await.map_err(|error| match error {
+    let watched = watch_by_name(&engine, name, &actor()).await.map_err(|error| match error {
         SweepError::Connect(error) => Failure::from(error),
         error @ (SweepError::Declaration(_) | SweepError::Table(_)) => {
             Failure::conflict(error.to_string())
@@ -191,9 +197,19 @@ async fn watch(name: &str, common: &Common) -> Result<ExitCode, Failure> {
         }
         error => Failure::failed(error),
     })?;
-    let Some(report) = watched else {
-        find(&common.db().await?, name).await?;
-        return Err(Failure::not_found(format!("there is no sweep {name:?}")));
+    let report = match watched {
+        Some(Watched::Ran(report)) => report,
+        Some(Watched::Asked) => {
+            let answer = serde_json::json!({ "name": name, "asked": true });
+            out.one("watch", &answer, |_| {
+                format!("the workers of sweep {name} run its watchdog within a second")
+            })?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        None => {
+            find(&common.db().await?, name).await?;
+            return Err(Failure::not_found(format!("there is no sweep {name:?}")));
+        }
     };
     let answer = serde_json::json!({
         "name": name, "reset": report.reset, "retried": report.retried, "more": report.more,

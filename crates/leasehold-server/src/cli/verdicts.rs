@@ -1,4 +1,4 @@
-//! What became of each job that someone wanted to retry, redrive or cancel.
+//! The outcome for each job that an operator retries, redrives or cancels.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use crate::exit::{Code, Failure};
 use crate::output::{Columns, Out};
 use crate::text::count;
 
-/// What became of one job.
+/// The outcome for one job.
 #[derive(Debug, Serialize)]
 struct Verdict {
     #[serde(serialize_with = "super::record::as_text")]
@@ -21,17 +21,26 @@ struct Verdict {
     result: &'static str,
 }
 
-/// What became of all of them. Of jobs that were picked by a filter only the numbers are kept: there
-/// may be a million.
+/// What the operator asked for; it decides the advice about jobs that were not changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Retry or redrive: the job is to run again.
+    Run,
+    Cancel,
+}
+
+/// The outcomes for all jobs. For jobs selected by a filter only counts are kept: there may be a
+/// million.
 pub struct Verdicts {
+    act: Act,
     by_id: bool,
     each: Vec<Verdict>,
     counts: BTreeMap<&'static str, usize>,
 }
 
 impl Verdicts {
-    pub fn new(selection: &Selection) -> Self {
-        Self { by_id: selection.by_id(), each: Vec::new(), counts: BTreeMap::new() }
+    pub fn new(act: Act, selection: &Selection) -> Self {
+        Self { act, by_id: selection.by_id(), each: Vec::new(), counts: BTreeMap::new() }
     }
 
     fn add(&mut self, id: i64, result: &'static str) {
@@ -41,8 +50,8 @@ impl Verdicts {
         }
     }
 
-    /// Writes what happened. A job that was named and could not be served decides the exit code; one
-    /// that a filter picked and that went its own way meanwhile does not.
+    /// Prints the outcomes. A job given by id that could not be changed decides the exit code; one that
+    /// a filter selected and that changed its state meanwhile does not.
     pub fn report(self, out: Out) -> Result<ExitCode, Failure> {
         if self.by_id {
             out.list("jobs", &self.each, |each| {
@@ -61,14 +70,14 @@ impl Verdicts {
                 lines.join("\n")
             })?;
         }
-        match self.each.iter().find_map(problem) {
+        match self.each.iter().find_map(|verdict| problem(self.act, verdict)) {
             Some(failure) => Err(failure),
             None => Ok(ExitCode::SUCCESS),
         }
     }
 }
 
-fn problem(verdict: &Verdict) -> Option<Failure> {
+fn problem(act: Act, verdict: &Verdict) -> Option<Failure> {
     let id = verdict.id;
     match verdict.result {
         "missing" => Some(no_such_job(id)),
@@ -79,6 +88,14 @@ fn problem(verdict: &Verdict) -> Option<Failure> {
         "waiting" => Some(
             Failure::conflict(format!("job {id} is not dead: it waits"))
                 .hint(format!("let it run now: leasehold jobs retry {id}")),
+        ),
+        "finished" if act == Act::Cancel => Some(
+            Failure::conflict(format!("job {id} is completed: there is nothing left to cancel"))
+                .hint(format!("when it ended, and where it ran: leasehold jobs show {id}")),
+        ),
+        "already_cancelled" => Some(
+            Failure::conflict(format!("job {id} is already cancelled"))
+                .hint(format!("when, and why: leasehold jobs show {id}")),
         ),
         "finished" => Some(
             Failure::conflict(format!("job {id} is finished"))
@@ -102,7 +119,7 @@ pub fn no_such_job(id: i64) -> Failure {
         .hint("finished jobs are kept for some days; look with: leasehold jobs list --state done --since 7d")
 }
 
-/// Promotes what waits and redrives what is dead.
+/// Promotes waiting jobs and redrives dead ones.
 pub async fn retry_step(
     db: &Db,
     ids: &[i64],
@@ -130,7 +147,7 @@ pub async fn retry_step(
         };
         verdicts.add(*id, result);
     }
-    wake(db, &[redriven, promoted].concat()).await
+    Ok(())
 }
 
 /// Redrives dead jobs only.
@@ -153,7 +170,7 @@ pub async fn redrive_step(
         };
         verdicts.add(*id, result);
     }
-    wake(db, &redriven).await
+    Ok(())
 }
 
 pub async fn cancel_step(
@@ -179,6 +196,7 @@ pub async fn cancel_step(
             ("cancelled", _) => "cancelled",
             ("requested", _) => "stop_requested",
             (_, Some("dead_letter" | "expired")) => "dead",
+            (_, Some("cancelled")) => "already_cancelled",
             (_, Some(_)) => "finished",
             (_, None) => "missing",
         };
@@ -203,14 +221,4 @@ async fn states(db: &Db, ids: &[i64]) -> Result<BTreeMap<i64, String>, Failure> 
     }
     let records = Question::ids(ids).ask(db).await?;
     Ok(records.into_iter().map(|record| (record.id, record.state)).collect())
-}
-
-/// Tells idle workers. A hint: they poll as well.
-async fn wake(db: &Db, ids: &[i64]) -> Result<(), Failure> {
-    if !ids.is_empty() {
-        let sql = "select leasehold.wake(q.queue) from \
-                   (select distinct j.queue from leasehold.job j where j.id = any ($1)) q";
-        db.query(sql, &[(&ids, Type::INT8_ARRAY)]).await?;
-    }
-    Ok(())
 }

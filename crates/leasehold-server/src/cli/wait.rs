@@ -1,4 +1,4 @@
-//! Waiting for one job to be over.
+//! Waits until one job is over.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::filter::Question;
 use crate::exit::{Code, Failure};
 use crate::output::Out;
 
-/// The database is asked this often: soon at first, then less and less.
+/// The polling intervals: short at first, then doubling.
 const SOONEST: Duration = Duration::from_millis(50);
 const LATEST: Duration = Duration::from_secs(1);
 
@@ -22,9 +22,16 @@ pub async fn until_over(
 ) -> Result<ExitCode, Failure> {
     let begin = Instant::now();
     let (mut pause, mut warned) = (SOONEST, false);
+    let mut failures = 0;
     loop {
-        let state: String =
-            db.one(include_str!("../queries/job_over.sql"), &[(&id, Type::INT8)]).await?.get(0);
+        let row = db.one(include_str!("../queries/job_over.sql"), &[(&id, Type::INT8)]).await?;
+        let state: String = row.get("state");
+        if let Some(attempts) = row.get::<_, Option<i32>>("attempts").filter(|n| *n != failures) {
+            failures = attempts;
+            let next_in: Option<f64> = row.get("next_in");
+            let why: Option<String> = row.get("last_error");
+            out.note(failed(id, attempts, &why.unwrap_or_default(), next_in.unwrap_or_default()));
+        }
         if state != "pending" && state != "processing" {
             return judge(db, out, id, &state, begin.elapsed()).await;
         }
@@ -43,6 +50,14 @@ pub async fn until_over(
         tokio::time::sleep(pause.min(left)).await;
         pause = (pause * 2).min(LATEST);
     }
+}
+
+/// Describes a job that failed and is retried.
+fn failed(id: i64, times: i32, why: &str, next_in: f64) -> String {
+    let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
+    let why = crate::text::one_line(why, 200);
+    let next = Duration::try_from_secs_f64(next_in).unwrap_or_default();
+    format!("job {id} failed {times} ({why}); next attempt in {}", crate::text::length(next))
 }
 
 async fn judge(

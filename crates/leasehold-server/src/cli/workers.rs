@@ -1,4 +1,4 @@
-//! `leasehold workers`: who runs jobs.
+//! `leasehold workers`: lists worker processes.
 
 use std::process::ExitCode;
 
@@ -14,9 +14,9 @@ use crate::text::relative;
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Lists worker processes that are alive or that vanished
+    /// List worker processes that are alive or vanished
     List {
-        /// Also those that stopped in order
+        /// Include workers that stopped in order
         #[arg(long)]
         all: bool,
     },

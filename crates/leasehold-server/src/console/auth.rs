@@ -1,58 +1,66 @@
-//! Who may look.
+//! Decides who may use the console.
 //!
 //! # What is true
-//! - Without a token the console listens on this machine only, and answers only to names of this
-//!   machine: a page of somebody else that makes its own name lead here gets nothing. Nor does anybody who
-//!   comes through a proxy that says so, and a browser changes nothing from a page of another machine's name.
-//! - With a token, every request shows it, by `Authorization: Bearer` or by the cookie that the log-in
-//!   gives. The cookie is made from the token and tells nothing of it.
-//! - A form of another page changes nothing here: browsers say where a request comes from.
+//! - Without a token the console listens on this machine only, and answers only requests for names of
+//!   this machine: a foreign page that resolves its own name to this address (DNS rebinding) gets
+//!   nothing. It rejects requests through a proxy that identifies itself, and changes from a page under
+//!   the name of another machine.
+//! - With a token, every request needs it as `Authorization: Bearer`, or the cookie of a log-in: see
+//!   [`super::sessions`].
+//! - An address that sends wrong tokens has to wait: see [`super::guesses`].
+//! - Behind https the cookie is `Secure` and `__Host-`: no other port and no other host gets it.
+//! - A form of another page changes nothing here: browsers name the origin of a request.
 //!
 //! # What can go wrong
-//! - A proxy on this machine says nothing of itself, as nginx unless it is told to: then whoever comes
-//!   through it looks like somebody of this machine, and sees everything. Any proxy needs the token.
+//! - A proxy on this machine does not identify itself, as nginx by default: its clients then look like
+//!   clients of this machine, and see everything. Any proxy needs the token.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
 
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
+use jiff::Timestamp;
 use leasehold_http::cookies;
 use leasehold_http::request::bearer;
-use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+use super::guesses::Guesses;
+use super::sessions::{LENGTH_SECONDS, Sessions};
 use crate::exit::Failure;
 
 const SHORTEST: usize = 16;
-const COOKIE: &str = "leasehold_console";
+/// The cookie names over plain http, and behind https.
+const COOKIES: [&str; 2] = ["leasehold_console", "__Host-leasehold_console"];
 
-#[derive(Clone)]
 pub struct Gatekeeper(Option<Token>);
 
-#[derive(Clone)]
 struct Token {
     text: String,
-    cookie: String,
+    sessions: Sessions,
+    guesses: Guesses,
 }
 
-/// What a request may do.
+/// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     Open,
-    /// It must show the token first.
+    /// It must send the token first.
     Closed,
-    /// It came by a name that is not ours.
+    /// Its address sent too many wrong tokens, and may send the next one after this time.
+    Waiting(Duration),
+    /// Its Host header is not a name of this machine.
     Stranger,
-    /// It came through a proxy, from who knows where.
+    /// It came through a proxy, so its origin is unknown.
     Proxied,
 }
 
-/// What proxies add that say so.
+/// The headers by which proxies identify themselves.
 const PROXIED: [&str; 5] = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"];
 
-/// Why a form of another page is not taken.
+/// The reason for rejecting a form of another page.
 const ANOTHER_PAGE: &str = "this came from another page\n";
 
-/// What whoever put a proxy in front is to do.
+/// What the operator of a proxy in front has to do.
 pub const BEHIND_A_PROXY: &str = "this came through a proxy, and there is no token: anybody might be behind it. \
      Set LEASEHOLD_CONSOLE_TOKEN (openssl rand -hex 24) where this was started\n";
 
@@ -65,9 +73,12 @@ impl Gatekeeper {
             ))
             .hint("make one: openssl rand -hex 24"));
         }
-        let digest = Sha256::digest(format!("leasehold console cookie {text}").as_bytes());
-        let cookie = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self(Some(Token { text, cookie })))
+        let sessions = Sessions::new(text.clone());
+        Ok(Self(Some(Token { text, sessions, guesses: Guesses::default() })))
+    }
+
+    pub fn has_token(&self) -> bool {
+        self.0.is_some()
     }
 
     pub fn may_listen(&self, address: SocketAddr) -> Result<(), Failure> {
@@ -80,47 +91,102 @@ impl Gatekeeper {
         .hint("set LEASEHOLD_CONSOLE_TOKEN (openssl rand -hex 24), or listen on 127.0.0.1"))
     }
 
-    /// What this request may do.
-    pub fn admit(&self, headers: &HeaderMap) -> Entry {
+    /// Decides about a request.
+    pub fn admit(&self, headers: &HeaderMap, client: Option<IpAddr>) -> Entry {
         match &self.0 {
             None if PROXIED.iter().any(|name| headers.contains_key(*name)) => Entry::Proxied,
             None if is_of_this_machine(host(headers)) => Entry::Open,
             None => Entry::Stranger,
-            Some(token) => {
-                let bearer = bearer(headers).is_some_and(|shown| same(shown, &token.text));
-                let cookie = cookies::all(headers, COOKIE).any(|value| same(value, &token.cookie));
-                if bearer || cookie { Entry::Open } else { Entry::Closed }
-            }
+            Some(token) if token.has_session(headers) => Entry::Open,
+            Some(token) => match bearer(headers) {
+                Some(shown) => token.judge(shown, client),
+                None => Entry::Closed,
+            },
         }
     }
 
-    /// Whether a request that was let in may change something; else why not.
+    /// Checks that an admitted request may change something. The error is the reason why not.
     pub fn may_change(&self, headers: &HeaderMap) -> Result<(), &'static str> {
         if !comes_from_here(headers) {
             return Err(ANOTHER_PAGE);
         }
         match (&self.0, origin(headers)) {
-            // Our own page under a name that is not of this machine: a proxy stands between that says
-            // nothing of itself.
+            // Our own page under a name that is not of this machine: there is a proxy in between that
+            // does not identify itself.
             (None, Some(origin)) if !is_of_this_machine(Some(origin)) => Err(BEHIND_A_PROXY),
             _ => Ok(()),
         }
     }
 
-    /// The cookie for whoever shows the token.
-    pub fn cookie_for(&self, shown: &str) -> Option<String> {
-        let token = self.0.as_ref().filter(|token| same(shown, &token.text))?;
-        let cookie = &token.cookie;
-        Some(format!("{COOKIE}={cookie}; Path=/; HttpOnly; SameSite=Strict; Max-Age=604800"))
+    /// Returns the cookie of a new session if the client sends the right token.
+    pub fn log_in(
+        &self,
+        shown: &str,
+        headers: &HeaderMap,
+        client: Option<IpAddr>,
+    ) -> Result<HeaderValue, Entry> {
+        let token = self.0.as_ref().ok_or(Entry::Closed)?;
+        match token.judge(shown, client) {
+            Entry::Open => {
+                let session = token.sessions.begin(Timestamp::now());
+                Ok(cookie(headers, &session, LENGTH_SECONDS))
+            }
+            refused => Err(refused),
+        }
+    }
+
+    /// Ends the session of this request. The returned cookie removes the old one from the browser.
+    pub fn log_out(&self, headers: &HeaderMap) -> HeaderValue {
+        if let Some(token) = &self.0 {
+            for session in sessions_of(headers) {
+                token.sessions.end(session, Timestamp::now());
+            }
+        }
+        cookie(headers, "", 0)
     }
 }
 
-/// Whether a request that changes something comes from a page of ours.
+impl Token {
+    fn has_session(&self, headers: &HeaderMap) -> bool {
+        sessions_of(headers).any(|session| self.sessions.is_valid(session, Timestamp::now()))
+    }
+
+    /// Compares a token, unless its address guessed too often.
+    fn judge(&self, shown: &str, client: Option<IpAddr>) -> Entry {
+        if let Some(wait) = self.guesses.wait(client, Instant::now()) {
+            return Entry::Waiting(wait);
+        }
+        if same(shown, &self.text) {
+            return Entry::Open;
+        }
+        self.guesses.wrong(client, Instant::now());
+        Entry::Closed
+    }
+}
+
+fn sessions_of(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    COOKIES.into_iter().flat_map(|name| cookies::all(headers, name))
+}
+
+fn cookie(headers: &HeaderMap, value: &str, seconds: u32) -> HeaderValue {
+    let secure = is_https(headers);
+    cookies::write(COOKIES[usize::from(secure)], value, "/", seconds, secure)
+}
+
+/// True if the browser uses https, which ends at a proxy: this process speaks http only.
+fn is_https(headers: &HeaderMap) -> bool {
+    let is = |name: &str| text(headers, header::HeaderName::from_bytes(name.as_bytes()).ok()?);
+    is("origin").is_some_and(|origin| origin.starts_with("https://"))
+        || is("x-forwarded-proto").is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"))
+        || is("forwarded").is_some_and(|via| via.to_ascii_lowercase().contains("proto=https"))
+}
+
+/// True if a request that changes something comes from our own page.
 fn comes_from_here(headers: &HeaderMap) -> bool {
     match text(headers, header::HeaderName::from_static("sec-fetch-site")) {
         Some(site) => site == "same-origin",
         None => match text(headers, header::ORIGIN) {
-            // No browser: then nobody's rights are borrowed.
+            // Not a browser: no user's rights are borrowed.
             None => true,
             Some(origin) => {
                 origin.split_once("://").is_some_and(|(_, from)| Some(from) == host(headers))
@@ -129,7 +195,8 @@ fn comes_from_here(headers: &HeaderMap) -> bool {
     }
 }
 
-/// Whose page it is, as browsers say: host and port; what has none, such as `null`, as it is.
+/// Returns host and port of the page, as the browser sends it; an origin without them, such as `null`,
+/// as is.
 fn origin(headers: &HeaderMap) -> Option<&str> {
     let origin = text(headers, header::ORIGIN)?;
     Some(origin.split_once("://").map_or(origin, |(_, host)| host))
@@ -147,7 +214,7 @@ fn same(shown: &str, wanted: &str) -> bool {
     shown.as_bytes().ct_eq(wanted.as_bytes()).into()
 }
 
-/// `localhost`, or an address of this machine, with or without a port.
+/// True for `localhost` or a loopback address, with or without a port.
 fn is_of_this_machine(host: Option<&str>) -> bool {
     let Some(host) = host else { return false };
     let bare = match host.strip_prefix('[') {
@@ -184,12 +251,12 @@ mod tests {
             ("127.0.0.1.evil.example", Entry::Stranger),
             ("10.0.0.1", Entry::Stranger),
         ] {
-            assert_eq!(keeper.admit(&headers(&[("host", host)])), entry, "{host}");
+            assert_eq!(keeper.admit(&headers(&[("host", host)]), None), entry, "{host}");
         }
-        assert_eq!(keeper.admit(&headers(&[])), Entry::Stranger);
+        assert_eq!(keeper.admit(&headers(&[]), None), Entry::Stranger);
         for name in PROXIED {
             let through = headers(&[("host", "localhost"), (name, "203.0.113.9")]);
-            assert_eq!(keeper.admit(&through), Entry::Proxied, "{name}");
+            assert_eq!(keeper.admit(&through, None), Entry::Proxied, "{name}");
         }
         assert!(keeper.may_listen("0.0.0.0:1".parse().expect("an address")).is_err());
         assert!(keeper.may_listen("[::1]:1".parse().expect("an address")).is_ok());
@@ -199,20 +266,59 @@ mod tests {
     fn with_a_token_it_must_be_shown_or_its_cookie() {
         let keeper = Gatekeeper::new(Some(TOKEN.to_owned())).expect("long enough");
         assert!(keeper.may_listen("0.0.0.0:1".parse().expect("an address")).is_ok());
-        assert_eq!(keeper.admit(&headers(&[("host", "localhost")])), Entry::Closed);
+        assert_eq!(keeper.admit(&headers(&[("host", "localhost")]), None), Entry::Closed);
         let bearer = format!("Bearer {TOKEN}");
-        assert_eq!(keeper.admit(&headers(&[("authorization", &bearer)])), Entry::Open);
+        assert_eq!(keeper.admit(&headers(&[("authorization", &bearer)]), None), Entry::Open);
         let proxied = headers(&[("authorization", &bearer), ("x-forwarded-for", "203.0.113.9")]);
-        assert_eq!(keeper.admit(&proxied), Entry::Open, "with a token a proxy is welcome");
-        assert_eq!(keeper.admit(&headers(&[("authorization", "Bearer no")])), Entry::Closed);
-        assert_eq!(keeper.cookie_for("no"), None);
-        let cookie = keeper.cookie_for(TOKEN).expect("a cookie");
+        assert_eq!(keeper.admit(&proxied, None), Entry::Open, "with a token a proxy is welcome");
+        let wrong = headers(&[("authorization", "Bearer no")]);
+        assert_eq!(keeper.admit(&wrong, None), Entry::Closed);
+        assert_eq!(keeper.log_in("no", &headers(&[]), None), Err(Entry::Closed));
+        let cookie = keeper.log_in(TOKEN, &headers(&[]), None).expect("a cookie");
+        let cookie = cookie.to_str().expect("ASCII");
         assert!(!cookie.contains(TOKEN) && cookie.contains("HttpOnly"), "{cookie}");
         let pair = cookie.split(';').next().expect("a pair");
-        assert_eq!(keeper.admit(&headers(&[("cookie", &format!("a=b; {pair}"))])), Entry::Open);
+        let shown = headers(&[("cookie", &format!("a=b; {pair}"))]);
+        assert_eq!(keeper.admit(&shown, None), Entry::Open);
+        keeper.log_out(&shown);
+        assert_eq!(keeper.admit(&shown, None), Entry::Closed, "after the log-out");
         for bad in ["short", "has a blank in the middle", ""] {
             assert!(Gatekeeper::new(Some(bad.to_owned())).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn h23_cookie_is_secure_behind_https() {
+        let keeper = Gatekeeper::new(Some(TOKEN.to_owned())).expect("long enough");
+        for (name, value, secure) in [
+            ("origin", "https://console.example", true),
+            ("x-forwarded-proto", "https", true),
+            ("forwarded", "for=192.0.2.1;Proto=https", true),
+            ("origin", "http://localhost:8090", false),
+        ] {
+            let cookie = keeper.log_in(TOKEN, &headers(&[(name, value)]), None).expect("a cookie");
+            let cookie = cookie.to_str().expect("ASCII");
+            assert_eq!(cookie.starts_with("__Host-leasehold_console="), secure, "{cookie}");
+            assert_eq!(cookie.contains("; Secure"), secure, "{cookie}");
+            let pair = cookie.split(';').next().expect("a pair");
+            assert_eq!(keeper.admit(&headers(&[("cookie", pair)]), None), Entry::Open, "{cookie}");
+        }
+    }
+
+    #[test]
+    fn h23_address_that_guesses_is_refused_and_sessions_go_on() {
+        let keeper = Gatekeeper::new(Some(TOKEN.to_owned())).expect("long enough");
+        let (guesser, other) = (Some([192, 0, 2, 1].into()), Some([192, 0, 2, 2].into()));
+        let cookie = keeper.log_in(TOKEN, &headers(&[]), guesser).expect("a cookie");
+        let pair = cookie.to_str().expect("ASCII").split(';').next().expect("a pair").to_owned();
+        let wrong = headers(&[("authorization", "Bearer no")]);
+        for _ in 0..10 {
+            assert_eq!(keeper.admit(&wrong, guesser), Entry::Closed);
+        }
+        assert!(matches!(keeper.admit(&wrong, guesser), Entry::Waiting(_)));
+        assert!(matches!(keeper.log_in(TOKEN, &headers(&[]), guesser), Err(Entry::Waiting(_))));
+        assert_eq!(keeper.admit(&wrong, other), Entry::Closed, "another address is not refused");
+        assert_eq!(keeper.admit(&headers(&[("cookie", &pair)]), guesser), Entry::Open);
     }
 
     #[test]
@@ -233,7 +339,7 @@ mod tests {
     #[test]
     fn without_a_token_nothing_is_changed_through_a_proxy_that_says_nothing() {
         let keeper = Gatekeeper::new(None).expect("no token");
-        // As nginx passes a request on when it is told nothing but where to.
+        // As nginx forwards a request by default.
         let through = |origin| {
             headers(&[
                 ("host", "127.0.0.1:8090"),

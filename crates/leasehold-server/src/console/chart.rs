@@ -1,7 +1,8 @@
-//! A line over time, as SVG. Pure: values in, markup out.
+//! A line chart over time, as SVG. Pure: values in, markup out.
 //!
-//! Where nobody measured there is a gap: a line drawn across it would be made up.
+//! Where there is no sample there is a gap: a line drawn across it would be invented.
 
+use jiff::Timestamp;
 use maud::{Markup, html};
 
 const WIDTH: f64 = 360.0;
@@ -11,20 +12,24 @@ const RIGHT: f64 = 6.0;
 const TOP: f64 = 8.0;
 const BOTTOM: f64 = 20.0;
 
-/// What a chart shows.
+/// The data of a chart.
 pub struct Chart<'a> {
-    /// The oldest first, in equal steps up to now.
+    /// The oldest first.
     pub values: &'a [Option<f64>],
-    /// How far back the first one is.
+    /// The time of each value.
+    pub times: &'a [Timestamp],
+    /// The right end of the time axis.
+    pub now: Timestamp,
+    /// The length of the time axis.
     pub minutes: u32,
-    /// What the chart says, for those who do not see it.
+    /// A description for screen readers.
     pub label: &'a str,
 }
 
 impl Chart<'_> {
     pub fn svg(&self) -> Markup {
         let top = nice_top(self.values.iter().flatten().copied().fold(0.0, f64::max));
-        let parts = segments(self.values, top);
+        let parts = segments(&self.points(), top);
         let floor = HEIGHT - BOTTOM;
         html! {
             svg.chart viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(self.label) {
@@ -49,16 +54,25 @@ impl Chart<'_> {
         }
     }
 
-    /// The number under the pointer, without a script.
+    /// Returns the horizontal place of each value, and the value.
+    fn points(&self) -> Vec<(f64, Option<f64>)> {
+        let share = |at: &Timestamp| {
+            let back = self.now.duration_since(*at).as_secs_f64() / 60.0;
+            (1.0 - back / f64::from(self.minutes.max(1))).clamp(0.0, 1.0)
+        };
+        self.times.iter().zip(self.values).map(|(at, value)| (x(share(at)), *value)).collect()
+    }
+
+    /// Tooltips with the time and the number under the pointer, without a script.
     fn hints(&self) -> Markup {
-        let count = self.values.len();
-        let wide = (WIDTH - LEFT - RIGHT) / count.max(1) as f64;
+        let wide = (WIDTH - LEFT - RIGHT) / self.values.len().max(1) as f64;
+        // Within a day each time of day occurs once.
+        let clock = if self.minutes > 1440 { "%Y-%m-%d %H:%M UTC" } else { "%H:%M UTC" };
         html! {
-            @for (place, value) in self.values.iter().enumerate() {
-                @let share = place as f64 / count.saturating_sub(1).max(1) as f64;
-                rect.hint x=(round(x(share) - wide / 2.0)) y=(TOP) width=(round(wide)) height=(HEIGHT - TOP - BOTTOM) {
+            @for ((place, value), at) in self.points().iter().zip(self.times) {
+                rect.hint x=(round(place - wide / 2.0)) y=(TOP) width=(round(wide)) height=(HEIGHT - TOP - BOTTOM) {
                     title {
-                        (ago(f64::from(self.minutes) * (1.0 - share))) ": "
+                        (at.strftime(clock)) ": "
                         @match value { Some(value) => (exact(*value)), None => "not measured" }
                     }
                 }
@@ -79,13 +93,12 @@ fn round(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-/// The parts between the gaps, as places on the sheet.
-fn segments(values: &[Option<f64>], top: f64) -> Vec<Vec<(f64, f64)>> {
-    let last = values.len().saturating_sub(1).max(1) as f64;
+/// Returns the parts between the gaps, as coordinates.
+fn segments(points: &[(f64, Option<f64>)], top: f64) -> Vec<Vec<(f64, f64)>> {
     let mut parts: Vec<Vec<(f64, f64)>> = vec![Vec::new()];
-    for (place, value) in values.iter().enumerate() {
+    for (place, value) in points {
         match (value, parts.last_mut()) {
-            (Some(value), Some(part)) => part.push((x(place as f64 / last), y(*value, top))),
+            (Some(value), Some(part)) => part.push((*place, y(*value, top))),
             (None, Some(part)) if !part.is_empty() => parts.push(Vec::new()),
             _ => {}
         }
@@ -108,7 +121,7 @@ fn area(part: &[(f64, f64)], floor: f64) -> String {
     }
 }
 
-/// The next round number: 1, 2 or 5 and zeros.
+/// Returns the next round number: 1, 2 or 5 and zeros.
 fn nice_top(highest: f64) -> f64 {
     if highest <= 2.0 {
         return 2.0;
@@ -118,7 +131,7 @@ fn nice_top(highest: f64) -> f64 {
     top.unwrap_or(highest)
 }
 
-/// A number in a few characters.
+/// Formats a number in a few characters.
 pub fn short(value: f64) -> String {
     let (value, unit) = match value {
         value if value >= 1e9 => (value / 1e9, "G"),
@@ -129,7 +142,7 @@ pub fn short(value: f64) -> String {
     format!("{}{unit}", round(value))
 }
 
-/// A number with its thousands apart.
+/// Formats a number with its thousands separated.
 pub fn exact(value: f64) -> String {
     if value.fract().abs() > 0.05 && value < 100.0 {
         return round(value).to_string();
@@ -162,11 +175,13 @@ mod tests {
 
     #[test]
     fn a_gap_stays_a_gap() {
-        let parts = segments(&[Some(1.0), Some(2.0), None, None, Some(0.0)], 2.0);
+        let points =
+            [(1.0, Some(1.0)), (2.0, Some(2.0)), (3.0, None), (4.0, None), (5.0, Some(0.0))];
+        let parts = segments(&points, 2.0);
         assert_eq!(parts.len(), 2);
-        assert_eq!(parts[0], [(38.0, 69.0), (117.0, 8.0)]);
-        assert_eq!(parts[1], [(354.0, 130.0)]);
-        assert_eq!(segments(&[None, None], 2.0), Vec::<Vec<(f64, f64)>>::new());
+        assert_eq!(parts[0], [(1.0, 69.0), (2.0, 8.0)]);
+        assert_eq!(parts[1], [(5.0, 130.0)]);
+        assert_eq!(segments(&[(1.0, None), (2.0, None)], 2.0), Vec::<Vec<(f64, f64)>>::new());
         assert_eq!(segments(&[], 2.0).len(), 0);
     }
 
@@ -207,12 +222,21 @@ mod tests {
 
     #[test]
     fn a_chart_says_what_it_shows_and_nothing_of_it_is_inline_style() {
-        let values: Vec<Option<f64>> = (0..30).map(|n| Some(f64::from(n))).collect();
-        let chart = Chart { values: &values, minutes: 30, label: "Jobs <in> \"queues\"" };
+        // The 29 full minutes before 10:30.
+        let now: Timestamp = "2026-05-01T10:30:00Z".parse().unwrap();
+        let times: Vec<Timestamp> =
+            (1..30).map(|minute| now - jiff::SignedDuration::from_mins(30 - minute)).collect();
+        let values: Vec<Option<f64>> = (1..30).map(|n| Some(f64::from(n))).collect();
+        let label = "Jobs <in> \"queues\"";
+        let chart = Chart { values: &values, times: &times, now, minutes: 30, label };
         let svg = chart.svg().into_string();
+        for (minute, n) in (1..30).zip(1..30) {
+            assert!(svg.contains(&format!(">10:{minute:02} UTC: {n}<")), "{minute}: {svg}");
+        }
+        assert_eq!(chart.points()[14].0, x(0.5), "10:15 is in the middle of the axis");
         assert!(svg.contains("aria-label=\"Jobs &lt;in&gt; &quot;queues&quot;\""), "{svg}");
         assert!(!svg.contains("style=") && !svg.contains("<script"));
-        assert_eq!(svg.matches("<rect").count(), 30);
+        assert_eq!(svg.matches("<rect").count(), 29);
         assert!(svg.contains("30 min ago") && svg.contains(">now<"));
     }
 }

@@ -1,18 +1,18 @@
-//! The addresses of the console, and `/metrics`.
+//! The routes of the console, and `/metrics`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, Query, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Form, Router};
 use leasehold::Leasehold;
 use leasehold::measure::text::CONTENT_TYPE;
-use leasehold_http::answers;
 use leasehold_http::request::is_browser;
+use leasehold_http::{answers, limits};
 use maud::Markup;
 use serde::Deserialize;
 use tokio_postgres::types::Type;
@@ -37,9 +37,9 @@ impl Console {
     }
 }
 
-/// How long a change may take.
+/// Timeout of a change.
 const LIMIT: Duration = Duration::from_secs(5);
-/// The most that a form of ours sends.
+/// The largest form that the console accepts.
 const FORM_BYTES: usize = 8 * 1024;
 
 pub fn router(engine: Leasehold, keeper: Gatekeeper, kept: Kept) -> Router {
@@ -50,12 +50,13 @@ pub fn router(engine: Leasehold, keeper: Gatekeeper, kept: Kept) -> Router {
         .route("/console/live", get(live))
         .route("/console/api/overview", get(json))
         .route("/console/alarms/{id}", post(act))
+        .route("/console/logout", post(log_out))
         .route("/metrics", get(metrics))
         .layer(axum::middleware::from_fn_with_state(console.clone(), admit));
     Router::new()
         .route(
             "/console/login",
-            get(|| async { html(StatusCode::OK, &page::login(false)) }).post(login),
+            get(|| async { html(StatusCode::OK, &page::login(None)) }).post(log_in),
         )
         .route("/console/assets/{name}", get(asset))
         .route("/healthz", get(|| async { "ok\n" }))
@@ -65,11 +66,13 @@ pub fn router(engine: Leasehold, keeper: Gatekeeper, kept: Kept) -> Router {
         .with_state(console)
 }
 
-/// Lets in who may look, and lets forms change something only when they are ours.
+/// Admits requests that may see the console, and lets only its own forms change something.
 async fn admit(State(console): State<Console>, request: Request, next: Next) -> Response {
     let headers = request.headers();
-    match console.keeper.admit(headers) {
+    let client = limits::client(request.extensions(), headers, 0);
+    match console.keeper.admit(headers, client) {
         Entry::Open => {}
+        Entry::Waiting(wait) => return wait_first(wait),
         Entry::Stranger => {
             let text = "this console answers to localhost only; other names need a token\n";
             return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
@@ -96,7 +99,14 @@ async fn admit(State(console): State<Console>, request: Request, next: Next) -> 
     next.run(request).await
 }
 
-/// Every answer carries these.
+/// The response to an address that sent too many wrong tokens.
+pub fn wait_first(wait: Duration) -> Response {
+    let seconds = wait.as_secs().max(1).to_string();
+    let text = format!("too many wrong tokens from this address; try again in {seconds} s\n");
+    (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, seconds)], text).into_response()
+}
+
+/// Adds the headers that every response has.
 async fn guard(mut response: Response) -> Response {
     let headers = response.headers_mut();
     let fixed = [
@@ -126,7 +136,9 @@ struct Asked {
 async fn overview(State(console): State<Console>, Query(asked): Query<Asked>) -> Response {
     let range = Range::of(asked.range.as_deref());
     match console.read(range).await {
-        Ok(overview) => html(StatusCode::OK, &page::overview(&overview)),
+        Ok(overview) => {
+            html(StatusCode::OK, &page::overview(&overview, console.keeper.has_token()))
+        }
         Err(why) => html(StatusCode::SERVICE_UNAVAILABLE, &page::unreachable(&why, range.word())),
     }
 }
@@ -164,18 +176,31 @@ struct Shown {
     token: String,
 }
 
-async fn login(
+async fn log_in(
     State(console): State<Console>,
+    extensions: Extensions,
     headers: HeaderMap,
     Form(shown): Form<Shown>,
 ) -> Response {
     if let Err(why) = console.keeper.may_change(&headers) {
         return (StatusCode::FORBIDDEN, why).into_response();
     }
-    match console.keeper.cookie_for(shown.token.trim()) {
-        Some(cookie) => ([(header::SET_COOKIE, cookie)], Redirect::to("/console")).into_response(),
-        None => html(StatusCode::UNAUTHORIZED, &page::login(true)),
+    let client = limits::client(&extensions, &headers, 0);
+    match console.keeper.log_in(shown.token.trim(), &headers, client) {
+        Ok(cookie) => ([(header::SET_COOKIE, cookie)], Redirect::to("/console")).into_response(),
+        Err(Entry::Waiting(wait)) => {
+            let seconds = wait.as_secs().max(1).to_string();
+            let why = format!("Too many wrong tokens. Try again in {seconds} s.");
+            let page = html(StatusCode::TOO_MANY_REQUESTS, &page::login(Some(&why)));
+            ([(header::RETRY_AFTER, seconds)], page).into_response()
+        }
+        Err(_) => html(StatusCode::UNAUTHORIZED, &page::login(Some("That is not the token."))),
     }
+}
+
+async fn log_out(State(console): State<Console>, headers: HeaderMap) -> Response {
+    let cookie = console.keeper.log_out(&headers);
+    ([(header::SET_COOKIE, cookie)], Redirect::to("/console/login")).into_response()
 }
 
 #[derive(Deserialize)]

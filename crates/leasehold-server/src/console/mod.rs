@@ -1,24 +1,27 @@
-//! The console: what goes on, what is wrong, and what to do about it, on one page.
+//! The console: state, alarms and actions of the whole system, on one page.
 //!
-//! In reading order: this file starts it; [`auth`] says who may look; [`http`] answers; [`read`] asks
-//! the database and [`model`] holds the answer; [`page`] and [`panels`] draw it, one file a panel;
-//! [`chart`] is the drawing itself. [`scrape`] is `/metrics` alone, for workers.
+//! In reading order: this file starts it; [`auth`] decides who may use it ([`sessions`] after a log-in,
+//! [`guesses`] counts wrong tokens); [`http`] has the routes; [`read`] queries the database and
+//! [`model`] holds the result; [`page`] and [`panels`] render it, one file per panel; [`chart`] draws a
+//! chart. [`scrape`] is `/metrics` alone, for workers.
 //!
 //! # What is true
-//! - It listens on an address of its own, on this machine only unless there is a token: a proxy in
-//!   front of a service must not lead the world here.
-//! - Every number comes from the last sample: however long a queue is, looking at it costs the same.
-//! - Whatever changes something says who did it and why, and is kept.
+//! - It listens on its own address, on this machine only unless there is a token: a proxy in
+//!   front of a service must not expose it.
+//! - Every number comes from the last sample: the page costs the same however long a queue is.
+//! - Every change is recorded with who made it and why.
 
 mod assets;
 mod auth;
 mod chart;
+mod guesses;
 mod http;
 mod model;
 mod page;
 mod panels;
 mod read;
 pub mod scrape;
+mod sessions;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -34,20 +37,20 @@ use crate::exit::{Code, Failure};
 use crate::housekeeping::{self, Kept};
 use auth::Gatekeeper;
 
-/// Where it listens when nobody says.
+/// The default address.
 const LISTEN: &str = "127.0.0.1:8090";
-/// Holds the token.
+/// The variable with the token.
 const TOKEN_VARIABLE: &str = "LEASEHOLD_CONSOLE_TOKEN";
 
 /// Options of every command that has a console.
 #[derive(clap::Args, Debug, Default)]
 #[command(next_help_heading = "Console")]
 pub struct ConsoleOptions {
-    /// Where the console and /metrics listen. Other machines reach it only when a token is in
-    /// LEASEHOLD_CONSOLE_TOKEN. Default: 127.0.0.1:8090, or a free port when that is taken
+    /// Where the console and /metrics listen. Other machines reach it only if LEASEHOLD_CONSOLE_TOKEN
+    /// has a token. Default: 127.0.0.1:8090, or a free port if that is taken
     #[arg(long, env = "LEASEHOLD_CONSOLE", value_name = "ADDRESS:PORT")]
     console: Option<SocketAddr>,
-    /// Starts no console
+    /// Start no console
     #[arg(long, conflicts_with = "console")]
     no_console: bool,
 }
@@ -59,7 +62,7 @@ pub struct Args {
     options: ConsoleOptions,
     #[command(flatten)]
     alarms: alarms::AlarmOptions,
-    /// Leaves measuring, alarms, expired leases and schedules to other processes; one of them must do
+    /// Leave sampling, alarms, expired leases and schedules to other processes; one of them must do
     /// it
     #[arg(long)]
     no_housekeeping: bool,
@@ -83,7 +86,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
             "--no-console goes with other commands; this one is the console",
         ));
     }
-    let ways = args.alarms.ways()?;
+    let (ways, address) = (args.alarms.ways()?, common.address()?);
     let bound = args.options.bind().await?;
     let mut signals = Signals::catch()?;
     let engine = tokio::select! {
@@ -101,6 +104,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(ways) = ways {
         running.push(ways.service(&engine, &stopping).await?);
     }
+    out.print(&address.line())?;
     for service in &running {
         out.print(&service.line())?;
     }
@@ -110,7 +114,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     Ok(if hurried { Code::Interrupted.into() } else { ExitCode::SUCCESS })
 }
 
-/// An address that is ours, and who may look there.
+/// A bound address, and who may use it.
 pub struct Bound {
     listener: TcpListener,
     keeper: Gatekeeper,
@@ -118,7 +122,7 @@ pub struct Bound {
 }
 
 impl ConsoleOptions {
-    /// Takes the address. `None`: no console is wanted.
+    /// Binds the address. Returns `None` if the console is off.
     pub async fn bind(&self) -> Result<Option<Bound>, Failure> {
         if self.no_console {
             return Ok(None);
@@ -134,7 +138,7 @@ impl ConsoleOptions {
 }
 
 impl Bound {
-    /// The part that answers.
+    /// Builds the service that answers requests.
     pub fn service(self, engine: &Leasehold, stopping: &Stopping, kept: Kept) -> Service {
         let router = http::router(engine.clone(), self.keeper, kept);
         let (stop, hurry) = (stopping.clone(), stopping.clone());

@@ -1,4 +1,4 @@
-//! What the page shows, and what `/console/api/overview` answers: the same.
+//! The data of the page, and of `/console/api/overview`: they are the same.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -52,7 +52,7 @@ impl Range {
         }
     }
 
-    /// Minutes of one point.
+    /// Minutes per point.
     pub fn step(self) -> u32 {
         match self {
             Self::HalfHour => 1,
@@ -67,13 +67,13 @@ impl Range {
 pub struct Overview {
     pub v: u8,
     pub now: Timestamp,
-    /// The minute of the last sample; none: nothing has been measured for a quarter of an hour.
+    /// The minute of the last sample; `None`: there was no sample in the last 15 minutes.
     pub sampled_at: Option<Timestamp>,
-    /// When somebody last measured; none: nobody ever did.
+    /// When the last sample was taken; `None`: there was none.
     pub measured_at: Option<Timestamp>,
-    /// Whether that was within three minutes. Otherwise nobody knows how things are.
+    /// True if that was within three minutes. Otherwise the state is unknown.
     pub fresh: bool,
-    /// Who measures, as far as this process knows.
+    /// Whether this process runs housekeeping, which takes the samples.
     pub housekeeping: Kept,
     pub health: Health,
     pub range: Range,
@@ -90,9 +90,9 @@ pub struct Overview {
 pub enum State {
     Well,
     Alarmed,
-    /// Nobody measures: then nobody knows.
+    /// There are no recent samples.
     Unknown,
-    /// There is nothing yet.
+    /// There is no data yet.
     Empty,
 }
 
@@ -108,11 +108,13 @@ pub struct Series {
     pub name: &'static str,
     pub title: &'static str,
     pub unit: &'static str,
-    /// The oldest first, each the mean of its time; null: nobody measured.
+    /// The oldest first, each the mean of its step; null: there was no sample.
     pub values: Vec<Option<f64>>,
-    /// What the last sample says; none: nobody has measured for three minutes.
+    /// When the step of each value begins.
+    pub times: Vec<Timestamp>,
+    /// The value of the last sample; `None`: it is older than three minutes.
     pub now: Option<f64>,
-    /// What to say when there is nothing to draw.
+    /// The text when there is nothing to draw.
     #[serde(skip)]
     pub empty: &'static str,
 }
@@ -168,7 +170,7 @@ pub struct Sweep {
     pub table: String,
     pub state: String,
     pub next_run_at: Timestamp,
-    /// None, here and below: nobody counted.
+    /// `None`, here and below: not counted.
     pub due: Option<f64>,
     pub finished: i64,
     pub failing: Option<f64>,

@@ -1,4 +1,4 @@
-//! The page around the panels. Nothing is inline, nothing comes from another host.
+//! The page around the panels. It has no inline styles or scripts, and loads nothing from another host.
 
 use leasehold_http::page::{Site, theme_item};
 use maud::{Markup, html};
@@ -17,24 +17,24 @@ static SITE: Site = Site {
     listed: false,
 };
 
-/// The policy of every page here.
+/// The policy of every page.
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; \
     style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; \
     frame-ancestors 'none'; base-uri 'none'";
 
-/// Everything that changes; the script asks for it again and again.
+/// The part of the page that changes; the script reloads it periodically.
 pub fn live(overview: &Overview) -> Markup {
     let now = overview.now;
     html! {
         (health::panel(&overview.health))
         (alarms::panel(&overview.alarms, now))
-        (charts::panel(&overview.charts, overview.range))
+        (charts::panel(&overview.charts, overview.range, overview.now))
         (queues::panel(&overview.queues))
         (workers::panel(&overview.workers, now))
         (sweeps::panel(&overview.sweeps, now))
         (mirrors::panel(&overview.mirrors, now))
         p.hint.sampled {
-            @match overview.sampled_at {
+            @match overview.measured_at {
                 Some(at) => { "Measured " (moment_of(at, now)) ", once a minute." }
                 None => "Not measured.",
             }
@@ -45,15 +45,23 @@ pub fn live(overview: &Overview) -> Markup {
     }
 }
 
-pub fn overview(overview: &Overview) -> Markup {
+/// `logged_in`: by a token, so the page shows a log-out button.
+pub fn overview(overview: &Overview, logged_in: bool) -> Markup {
     let range = overview.range.word();
     frame(
         "Overview",
-        &html! { div #live data-from={ "/console/live?range=" (range) } { (live(overview)) } },
+        &html! {
+            div #live data-from={ "/console/live?range=" (range) } { (live(overview)) }
+            @if logged_in {
+                form.logout method="post" action="/console/logout" {
+                    button.quiet type="submit" { "Log out" }
+                }
+            }
+        },
     )
 }
 
-/// The database does not answer: the page says so, and the script goes on asking.
+/// The page while the database does not answer; the script keeps asking.
 pub fn unreachable(why: &str, range: &str) -> Markup {
     frame(
         "Unreachable",
@@ -72,13 +80,14 @@ pub fn trouble(why: &str) -> Markup {
     }
 }
 
-pub fn login(wrong: bool) -> Markup {
+/// `wrong`: why the previous log-in failed.
+pub fn login(wrong: Option<&str>) -> Markup {
     frame(
         "Log in",
         &html! {
             section.panel.login {
                 h1 { "Log in" }
-                @if wrong { p.alert role="alert" { "That is not the token." } }
+                @if let Some(why) = wrong { p.alert role="alert" { (why) } }
                 form method="post" action="/console/login" {
                     label for="token" { "Token" }
                     input #token type="password" name="token" required autocomplete="current-password" autofocus;

@@ -1,4 +1,4 @@
-//! Asking the database for everything on the page: the last sample, and rows that people named.
+//! Reads everything on the page: the last sample, and the rows of alarms, workers, sweeps and mirrors.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::model::{Alarm, Mirror, Overview, Queue, Range, Series, Sweep, Worker}
 use super::panels::health;
 use crate::housekeeping::Kept;
 
-/// How long all of it may take.
+/// Timeout of the whole read.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Reads everything, or says in words why not.
+/// Reads everything, or returns why that failed.
 pub async fn overview(engine: &Leasehold, range: Range, kept: Kept) -> Result<Overview, String> {
     let reading = async {
         let mut client = engine.pool().get().await.map_err(|error| error.to_string())?;
@@ -28,8 +28,8 @@ pub async fn overview(engine: &Leasehold, range: Range, kept: Kept) -> Result<Ov
         .map_err(|_| format!("the database did not answer within {limit} s"))?
 }
 
-/// In one transaction that changes nothing: all of the page is of one moment, and the server ends what
-/// takes too long, also when nobody waits for it any more.
+/// Reads in one read-only transaction: the whole page shows one moment, and the server cancels a
+/// statement that takes too long, even if the client is gone.
 async fn in_time(
     client: &mut Client,
     range: Range,
@@ -105,23 +105,22 @@ impl Latest {
         self.find(kind, subject, metric).unwrap_or(0.0)
     }
 
-    /// Of all subjects together.
+    /// Sums metrics over all subjects.
     fn sum(&self, kind: &str, metrics: &[&str]) -> f64 {
         let of_kind = self.values.iter().filter(|((known, _), _)| known == kind);
         let one = |found: &BTreeMap<String, f64>| -> f64 {
             metrics.iter().filter_map(|metric| found.get(*metric)).sum()
         };
-        // From zero on: the sum of nothing is minus zero.
+        // Fold from 0.0: `sum` of an empty iterator is -0.0.
         of_kind.fold(0.0, |sum, (_, found)| sum + one(found))
     }
 }
 
-/// What a chart shows: its name, title, unit, and kind and metrics of what is drawn; what stands there
-/// when nothing is.
+/// A chart: its name, title, unit, kind, metrics, and the text when there is nothing to draw.
 type Wanted<'a> =
     (&'static str, &'static str, &'static str, &'static str, &'a [&'a str], &'static str);
 
-/// `latest`: a sample that says how things are now.
+/// `latest`: the last sample, if it is recent.
 async fn charts(
     client: &Transaction<'_>,
     range: Range,
@@ -156,7 +155,7 @@ async fn charts(
     ];
     let mut charts = Vec::new();
     for (name, title, unit, kind, metrics, empty) in wanted {
-        let sql = "select value, minutes from leasehold.series($1, $2, null, make_interval(mins => $3), \
+        let sql = "select value, minutes, at from leasehold.series($1, $2, null, make_interval(mins => $3), \
                    make_interval(mins => $4))";
         let (back, step) = (range.minutes().cast_signed(), range.step().cast_signed());
         let params = [
@@ -166,19 +165,22 @@ async fn charts(
             (&step as _, Type::INT4),
         ];
         let rows = client.query_typed(sql, &params).await?;
-        // Counts are shown by the minute, so that the ranges can be compared.
+        // Counts are shown per minute, so that the ranges can be compared.
         let flow = unit == "a minute";
         let values = rows.iter().map(|row| {
             let minutes = if flow { row.get::<_, i64>(1).max(1) as f64 } else { 1.0 };
             row.get::<_, Option<f64>>(0).map(|value| value / minutes)
         });
+        let values = values.collect();
+        let times = rows.iter().map(|row| row.get(2)).collect();
         let now = latest.map(|latest| latest.sum(kind, metrics));
-        charts.push(Series { name, title, unit, values: values.collect(), now, empty });
+        charts.push(Series { name, title, unit, values, times, now, empty });
     }
     let mirrors = "select exists (select from leasehold.mirror)";
     let mirrored = client.query_typed(mirrors, &[]).await?.first().is_some_and(|row| row.get(0));
     if !mirrored && let Some(last) = charts.last_mut() {
         last.values.clear();
+        last.times.clear();
         last.now = None;
     }
     Ok(charts)
@@ -233,7 +235,7 @@ async fn queues(
             }
         })
         .collect();
-    // The engine's own queue comes last, and only when it has something to say.
+    // Show the engine's own queue only if it has ready or dead jobs.
     queues.retain(|queue| queue.name != leasehold::alarm::QUEUE || queue.ready + queue.dead > 0.0);
     queues.truncate(200);
     Ok(queues)
@@ -264,7 +266,7 @@ async fn sweeps(
     client: &Transaction<'_>,
     latest: &Latest,
 ) -> Result<Vec<Sweep>, tokio_postgres::Error> {
-    // What failed was counted with the sample; the view would count it again at every look.
+    // Failures are counted with the sample; the view would count them again for every page.
     let sql = "select name, table_name, state, next_run_at, rows_finished, rows_reset \
                from leasehold.sweep_state order by name limit 200";
     let rows = client.query_typed(sql, &[]).await?;

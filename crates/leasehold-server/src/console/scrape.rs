@@ -1,17 +1,17 @@
 //! `/metrics` and `/healthz` alone, for processes without a console.
 //!
 //! # What is true
-//! - The text is the one that stands beside the console: same names, same meaning.
-//! - Whoever may not see the console may not see this: names of queues and tags tell about a business.
-//! - `/healthz` says that the process runs, and no more. A check that failed while the database is away
-//!   would have every worker restarted at the moment when none can start.
+//! - The text is the same as that of the console: same names, same meaning.
+//! - Access is as for the console: names of queues and tags reveal the business.
+//! - `/healthz` shows only that the process runs. A check that fails while the database is away would
+//!   restart every worker at the moment when none can start.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{Extensions, HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use leasehold::Leasehold;
@@ -20,19 +20,20 @@ use tokio::net::TcpListener;
 
 use super::TOKEN_VARIABLE;
 use super::auth::{BEHIND_A_PROXY, Entry, Gatekeeper};
+use super::http::wait_first;
 use crate::cli::address;
 use crate::exit::Failure;
 
 #[derive(clap::Args, Debug, Default)]
 #[command(next_help_heading = "Metrics")]
 pub struct ScrapeOptions {
-    /// Answers /metrics and /healthz there, such as 9464 (this machine only) or 0.0.0.0:9464. Other
-    /// machines reach it only when a token is in LEASEHOLD_CONSOLE_TOKEN. Default: nowhere
+    /// Serve /metrics and /healthz there, such as 9464 (this machine only) or 0.0.0.0:9464. Other
+    /// machines reach it only if LEASEHOLD_CONSOLE_TOKEN has a token. Default: nowhere
     #[arg(long, env = "LEASEHOLD_METRICS_LISTEN", value_name = "[ADDRESS:]PORT", value_parser = parse)]
     metrics_listen: Option<SocketAddr>,
 }
 
-/// A port alone is one of this machine.
+/// Parses an address. A port alone means this machine only.
 fn parse(text: &str) -> Result<SocketAddr, String> {
     match text.parse::<u16>() {
         Ok(port) => Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)),
@@ -42,7 +43,7 @@ fn parse(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// An address that is ours, and who may look there.
+/// A bound address, and who may use it.
 pub struct Scraped {
     listener: TcpListener,
     keeper: Gatekeeper,
@@ -50,7 +51,7 @@ pub struct Scraped {
 }
 
 impl ScrapeOptions {
-    /// Takes the address. `None`: nobody asked.
+    /// Binds the address. Returns `None` if the option is not set.
     pub async fn bind(&self) -> Result<Option<Scraped>, Failure> {
         let Some(wanted) = self.metrics_listen else { return Ok(None) };
         let keeper = Gatekeeper::new(address::environment(TOKEN_VARIABLE))?;
@@ -64,7 +65,7 @@ impl ScrapeOptions {
 }
 
 impl Scraped {
-    /// Answers for as long as it is polled.
+    /// Answers requests as long as it is polled.
     pub async fn answer(self, engine: Leasehold) {
         let metrics = Router::new()
             .route("/metrics", get(metrics))
@@ -76,10 +77,13 @@ impl Scraped {
 
 async fn metrics(
     State((engine, keeper)): State<(Leasehold, Arc<Gatekeeper>)>,
+    extensions: Extensions,
     headers: HeaderMap,
 ) -> Response {
     let plain = [(header::X_CONTENT_TYPE_OPTIONS, "nosniff"), (header::CACHE_CONTROL, "no-store")];
-    match keeper.admit(&headers) {
+    let client = leasehold_http::limits::client(&extensions, &headers, 0);
+    match keeper.admit(&headers, client) {
+        Entry::Waiting(wait) => wait_first(wait),
         Entry::Open => {
             (plain, [(header::CONTENT_TYPE, CONTENT_TYPE)], engine.metrics().await).into_response()
         }

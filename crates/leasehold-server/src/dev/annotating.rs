@@ -1,4 +1,4 @@
-//! The annotation service of `leasehold dev`: a text to annotate, beside a private server.
+//! The annotation service of `leasehold dev`: a text to annotate, next to a private server.
 
 use std::net::SocketAddr;
 
@@ -14,12 +14,12 @@ use crate::serve::annotations::{IndexOptions, LISTEN, answering, origins, start,
 
 #[derive(Args, Debug)]
 pub struct Annotating {
-    /// Where the annotation service listens. Default: 127.0.0.1:8081, or a free port when that is
+    /// Where the annotation service listens. Default: 127.0.0.1:8081, or a free port if that is
     /// taken
     #[arg(long, value_name = "ADDRESS:PORT", env = "LEASEHOLD_ANNOTATIONS_LISTEN")]
     annotations_listen: Option<SocketAddr>,
-    /// Pages of these origins may read and write notes from a browser, such as
-    /// http://127.0.0.1:3000, with commas between them. Not localhost: to a browser that is another
+    /// Let pages of these origins read and write notes from a browser, such as
+    /// http://127.0.0.1:3000, separated by commas. Not localhost: to a browser that is another
     /// site, and the log-in does not count there
     #[arg(
         long,
@@ -28,13 +28,13 @@ pub struct Annotating {
         value_delimiter = ','
     )]
     annotations_origins: Vec<String>,
-    /// Starts no annotation service
+    /// Start no annotation service
     #[arg(long, conflicts_with = "annotations_listen")]
     no_annotations: bool,
 }
 
 impl Annotating {
-    /// Beside a private server only: a database of your own gets no tables that you did not ask for.
+    /// With a private server only: the user's own database gets no tables unasked.
     pub fn wanted(&self, server: &Server) -> bool {
         !self.no_annotations && matches!(server, Server::Private { .. })
     }
@@ -55,7 +55,7 @@ impl Annotating {
             origins: origins(&self.annotations_origins),
             ..Settings::default()
         };
-        // On one machine nobody has to be slowed down.
+        // On one machine rate limits are in the way.
         settings.limits.saves_per_second = 0;
         settings.limits.reads_per_second = 0;
         let index = match server {
@@ -72,7 +72,7 @@ impl Annotating {
     }
 }
 
-/// Three notes to begin with, once.
+/// Creates three example notes, once.
 async fn show(notes: &Annotations) -> Result<(), Failure> {
     const NAME: &str = "sophiathefirst";
     if notes.user(NAME).await.is_ok() {

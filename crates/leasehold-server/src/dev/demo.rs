@@ -1,5 +1,5 @@
-//! The demo: a small shop's work, with the failures that real work has. Its queues are called
-//! `demo.…`, so that it never mixes with anybody's jobs.
+//! The demo: the jobs of a small shop, with the failures of real work. Its queues are called `demo.…`,
+//! so that they never mix with the user's jobs.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::output::Out;
 pub const QUEUES: [(&str, usize); 4] =
     [("demo.mail", 20), ("demo.hooks", 10), ("demo.reports", 2), ("demo.tidy", 1)];
 
-/// A letter to a customer. Mailboxes are busy at times; a later attempt gets through.
+/// An email to a customer. Mailboxes are busy at times; a later attempt succeeds.
 #[derive(Job, Serialize, Deserialize)]
 #[job(name = "email.send", queue = "demo.mail", max_attempts = 8)]
 pub struct SendEmail {
@@ -23,7 +23,7 @@ pub struct SendEmail {
     pub template: String,
 }
 
-/// A call to somebody's server. Some are down for longer than we try, some are gone for good.
+/// A call to a customer's server. Some are down longer than the retries last, some are gone for good.
 #[derive(Serialize, Deserialize)]
 pub struct DeliverHook {
     pub url: String,
@@ -47,7 +47,7 @@ pub struct BuildReport {
     pub month: String,
 }
 
-/// What the clock asks for, every minute.
+/// A job that a schedule enqueues every minute.
 #[derive(Job, Serialize, Deserialize)]
 #[job(name = "cache.tidy", queue = "demo.tidy")]
 pub struct TidyCache {}
@@ -91,7 +91,7 @@ pub fn chance(share: f64) -> bool {
     rand::random_bool(share)
 }
 
-/// A worker with the demo's handlers, a producer, and a line about both every few seconds.
+/// Builds a worker with the demo's handlers, a producer, and a status line every few seconds.
 pub fn services(engine: &Leasehold, stopping: &Stopping, out: Out) -> Vec<Service> {
     let mut worker = engine
         .worker()
@@ -103,14 +103,13 @@ pub fn services(engine: &Leasehold, stopping: &Stopping, out: Out) -> Vec<Servic
     for (queue, slots) in QUEUES {
         worker = worker.queue(queue, slots);
     }
-    // The pattern is ours and fits; a schedule that did not would only be missing from the demo.
+    // The pattern is valid; if it were not, only the demo would lack a schedule.
     if let Ok(schedule) = Schedule::new("demo.tidy", "* * * * *", "UTC", &TidyCache {}) {
         worker = worker.schedule(schedule);
     }
     let queues: Vec<&str> = QUEUES.iter().map(|(queue, _)| *queue).collect();
     let (stop, hurry) = (stopping.clone(), stopping.clone());
-    let working =
-        async move { Ok(worker.run_until_or_hurry(stop.asked(), hurry.hurried()).await?) };
+    let working = async move { Ok(worker.run_with_shutdown(stop.asked(), hurry.hurried()).await?) };
     vec![
         Service::new(
             "worker",

@@ -1,11 +1,11 @@
 //! `leasehold dev`: everything on one machine, in one command.
 //!
 //! # What is true
-//! - The private server keeps its data and dies with us, even by kill -9.
-//! - Services stop first, then the server: what they finished is recorded.
+//! - The private server keeps its data and dies with this process, even by kill -9.
+//! - Services stop first, then the server, so that finished work is recorded.
 //!
 //! # What can go wrong
-//! - The server dies: workers go on trying; stop and start again.
+//! - The server dies: workers keep retrying; stop and start again.
 
 mod annotating;
 mod demo;
@@ -37,7 +37,7 @@ pub struct Args {
     /// (XDG_DATA_HOME, ~/.local/share, ~/Library/Application Support; as root /var/lib/leasehold)
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Runs jobs to watch: some queues, failures that are retried, a few that die, a schedule
+    /// Run jobs to watch: some queues, failures that are retried, a few that die, a schedule
     #[arg(long)]
     demo: bool,
     #[command(flatten)]
@@ -98,7 +98,7 @@ async fn serve(args: &Args, out: Out, server: &Server, signals: Signals) -> Resu
         applied.extend(::annotations::migrate(&mut session).await?);
     }
     drop(session);
-    let engine = Leasehold::on(database).await?;
+    let engine = Leasehold::from_database(database).await?;
     let (stopper, stopping) = services::stopping();
     let mut services = match args.demo {
         true => demo::services(&engine, &stopping, out),
@@ -125,7 +125,7 @@ async fn serve(args: &Args, out: Out, server: &Server, signals: Signals) -> Resu
     services::run_all(services, stopper, signals).await
 }
 
-/// Without --demo there are no handlers: this program cannot know yours.
+/// Without --demo there are no handlers: this program does not know the user's.
 fn housekeeping(engine: &Leasehold, stopping: &Stopping) -> Service {
     let says = "returns the jobs of dead workers, fires schedules, prunes. It runs no jobs: start your own worker, or leasehold worker";
     crate::housekeeping::service(engine, "dev", says, stopping)

@@ -1,8 +1,8 @@
 //! The paste service of `leasehold dev`.
 //!
 //! # What is true
-//! - It runs beside a private server, with its content in `blobs` there. A database of your own gets
-//!   its tables only when you name a directory for the content.
+//! - It runs next to a private server, with its content in `blobs` there. The user's own database gets
+//!   its tables only if the user names a directory for the content.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,20 +19,20 @@ use crate::serve;
 
 #[derive(Args, Debug)]
 pub struct Options {
-    /// Where the paste service listens. Default: 127.0.0.1:8080, or a free port when that is taken
+    /// Where the paste service listens. Default: 127.0.0.1:8080, or a free port if that is taken
     #[arg(long, value_name = "ADDRESS:PORT", env = "LEASEHOLD_LISTEN")]
     listen: Option<SocketAddr>,
-    /// Where pastes keep their content. Default: blobs beside the private server; with a database of
+    /// Where pastes keep their content. Default: blobs next to the private server; with a database of
     /// your own there are no pastes without it
     #[arg(long, value_name = "DIR", env = "LEASEHOLD_STORE")]
     store: Option<PathBuf>,
-    /// Starts no paste service
+    /// Start no paste service
     #[arg(long, conflicts_with_all = ["listen", "store"])]
     no_pastes: bool,
 }
 
 impl Options {
-    /// Where the content goes; `None`: no paste service is wanted.
+    /// Returns the directory for the content. `None`: no paste service.
     pub fn store(&self, server: &Server) -> Option<PathBuf> {
         match (self.no_pastes, &self.store, server) {
             (true, _, _) => None,
@@ -42,7 +42,7 @@ impl Options {
         }
     }
 
-    /// The services, and where the paste service is.
+    /// Starts the services. Also returns the URL of the paste service.
     pub async fn start(
         &self,
         engine: &Leasehold,
@@ -53,7 +53,7 @@ impl Options {
         let listener = serve::listen_somewhere(self.listen, serve::pastes::LISTEN).await;
         let listener = listener.map_err(serve::named_by("--listen"))?;
         let url = format!("http://{}", serve::reachable(listener.local_addr()?));
-        // On one machine a paste is wanted at once, and nobody has to be slowed down.
+        // On one machine a paste should be readable at once, and rate limits are in the way.
         let mut settings =
             Settings { base_url: url.clone(), serve_staged: true, ..Settings::default() };
         settings.limits.creates_per_second = 0;

@@ -1,4 +1,4 @@
-//! Where the private server of `leasehold dev` lives, and how others find it.
+//! Where the private server of `leasehold dev` keeps its data, and how other commands find it.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::address::Environment;
 
-/// The user's own data directory. Root's home is closed to the user that the server runs as, so root
-/// gets a directory of the system.
+/// Returns the user's data directory. The server's user cannot enter root's home, so root gets a
+/// directory of the system.
 pub fn default_dir(environment: Environment<'_>) -> Option<PathBuf> {
     choose(environment, rustix::process::geteuid().is_root(), cfg!(target_os = "macos"))
 }
@@ -28,12 +28,12 @@ fn choose(environment: Environment<'_>, root: bool, mac: bool) -> Option<PathBuf
     }))
 }
 
-/// Holds the URL of the server while `leasehold dev` runs, so that other commands find it.
+/// The file with the URL of the server while `leasehold dev` runs, for other commands.
 pub fn url_file(dir: &Path) -> PathBuf {
     dir.join("dev.url")
 }
 
-/// Holds the URL of the paste service, likewise.
+/// The file with the URL of the paste service, likewise.
 pub fn pastes_file(dir: &Path) -> PathBuf {
     dir.join("pastes.url")
 }
@@ -45,13 +45,13 @@ pub fn write_url(file: &Path, url: &str) -> io::Result<()> {
 }
 
 pub fn forget_urls(dir: &Path) {
-    // Left behind by a kill, they only make the next command say that nobody answers.
+    // If a kill leaves them behind, the next command only fails to connect.
     for file in [url_file(dir), pastes_file(dir)] {
         let _ = fs::remove_file(file);
     }
 }
 
-/// A URL through a socket. The directory may hold blanks, as on macOS.
+/// Builds a URL for a socket. The directory may contain blanks, as on macOS.
 pub fn socket_url(socket_dir: &Path, port: u16, database: &str) -> String {
     let mut dir = String::new();
     for byte in socket_dir.to_string_lossy().bytes() {

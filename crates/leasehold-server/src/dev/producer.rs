@@ -1,4 +1,4 @@
-//! The demo's customers: they order, and somebody counts.
+//! The demo's producer and its status line.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use super::services::Stopping;
 use crate::exit::Failure;
 use crate::output::Out;
 
-/// More waiting than this, and the customers pause: a demo must not fill a disk.
+/// The producer pauses while more jobs than this wait: a demo must not fill a disk.
 const ENOUGH: i64 = 2000;
 const TELL_EVERY: Duration = Duration::from_secs(3);
 
 const NAMES: [&str; 6] = ["ada", "grace", "edsger", "barbara", "tony", "leslie"];
 const TEMPLATES: [&str; 3] = ["welcome", "order-confirmed", "password-reset"];
 
-/// Enqueues a little every few hundred milliseconds. A database that is away for a moment is waited for.
+/// Enqueues a few jobs every few hundred milliseconds, and waits while the database is away.
 pub async fn produce(engine: Leasehold, stopping: Stopping) -> Result<(), Failure> {
     let queues = ["demo.mail", "demo.hooks"];
     tokio::spawn(engine.canary(queues).run_until(stopping.clone().asked()));
@@ -43,7 +43,7 @@ async fn place_order(engine: &Leasehold, order: u64) -> Result<(), EnqueueError>
     for _ in 0..rand::random_range(1..4) {
         let to = format!("{name}@example.com");
         SendEmail { to, template: pick(&TEMPLATES).to_owned() }
-            .with()?
+            .draft()?
             .tag("demo")
             .enqueue(engine)
             .await?;
@@ -56,7 +56,7 @@ async fn place_order(engine: &Leasehold, order: u64) -> Result<(), EnqueueError>
         };
         let url = format!("https://{host}/orders");
         DeliverHook { url, order }
-            .with()?
+            .draft()?
             .tag("demo")
             .key(format!("order-{order}"))
             .enqueue(engine)
@@ -64,7 +64,7 @@ async fn place_order(engine: &Leasehold, order: u64) -> Result<(), EnqueueError>
     }
     if chance(0.1) {
         let month = format!("2026-{:02}", rand::random_range(1..=12));
-        BuildReport { month }.with()?.tag("demo").priority(10).enqueue(engine).await?;
+        BuildReport { month }.draft()?.tag("demo").priority(10).enqueue(engine).await?;
     }
     Ok(())
 }
@@ -80,7 +80,7 @@ async fn waiting(engine: &Leasehold) -> Result<i64, Failure> {
     Ok(client.query_typed(sql, &[]).await?.first().map_or(0, |row| row.get(0)))
 }
 
-/// A line every few seconds, from the database.
+/// Prints a status line every few seconds, from the database.
 pub async fn tell(engine: Leasehold, stopping: Stopping, out: Out) -> Result<(), Failure> {
     loop {
         tokio::select! {

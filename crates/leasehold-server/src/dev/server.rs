@@ -1,4 +1,4 @@
-//! The database of `leasehold dev`: the one that was named, or a private server.
+//! The database of `leasehold dev`: a named one, or a private server.
 
 use std::path::{Path, PathBuf};
 
@@ -14,9 +14,9 @@ use crate::exit::Failure;
 const DATABASE: &str = "leasehold";
 
 pub enum Server {
-    /// Somebody else's; we stop nothing.
+    /// The user's server; `stop` leaves it running.
     Named { url: String, origin: &'static str },
-    /// Ours; it stops with us.
+    /// Our own; it stops with this process.
     Private { url: String, postgres: Box<PrivatePostgres> },
 }
 
@@ -27,7 +27,7 @@ impl Server {
         if let Some((url, origin)) =
             address::named(common.database_url.as_deref(), &address::environment)
         {
-            // Pasted from an earlier run: that one is ours to start.
+            // The URL was copied from an earlier run: it is our private server, which we start.
             let ours = dir
                 .as_ref()
                 .and_then(|dir| std::path::absolute(dir).ok())
@@ -64,7 +64,7 @@ impl Server {
         }
     }
 
-    /// Stops what we started; everything is written out.
+    /// Stops a private server, which writes everything to disk.
     pub async fn stop(self) -> Result<(), Failure> {
         let Self::Private { mut postgres, .. } = self else { return Ok(()) };
         place::forget_urls(postgres.dir());

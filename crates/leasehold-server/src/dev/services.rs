@@ -1,8 +1,8 @@
-//! What `leasehold dev` runs: a list of services that start together and stop together.
+//! The services of `leasehold dev`: a list that starts together and stops together.
 //!
 //! # What is true
-//! - When one service ends by itself, the others are stopped and its error is the command's.
-//! - The first signal asks everyone to finish what they do; the second one hurries them.
+//! - When one service ends by itself, the others are stopped, and its error is the command's.
+//! - The first signal lets every service finish its work; the second one cuts it short.
 
 use std::pin::Pin;
 
@@ -13,10 +13,10 @@ use crate::exit::Failure;
 
 type Running = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 
-/// Something that runs until it is told to stop.
+/// A future that runs until it is asked to stop.
 pub struct Service {
     name: &'static str,
-    /// What it does, in a line for whoever started us.
+    /// What it does, in one line of the start-up output.
     says: String,
     run: Running,
 }
@@ -35,14 +35,14 @@ impl Service {
     }
 }
 
-/// What a service hears of the end.
+/// The receiver of stop requests, for services.
 #[derive(Clone)]
 pub struct Stopping {
     stop: watch::Receiver<bool>,
     hurry: watch::Receiver<bool>,
 }
 
-/// The other end of it.
+/// The sender of stop requests.
 pub struct Stopper {
     stop: watch::Sender<bool>,
     hurry: watch::Sender<bool>,
@@ -54,13 +54,13 @@ pub fn stopping() -> (Stopper, Stopping) {
 }
 
 impl Stopping {
-    /// Ready when it is time to stop.
+    /// Completes when a stop is requested.
     pub async fn asked(mut self) {
-        // The sender lives as long as the services do; should it go, that is a stop as well.
+        // The sender lives as long as the services; if it is dropped, that counts as a stop.
         let _ = self.stop.wait_for(|asked| *asked).await;
     }
 
-    /// Ready when there is no more time.
+    /// Completes when running work must be cut short.
     pub async fn hurried(mut self) {
         if self.hurry.wait_for(|asked| *asked).await.is_err() {
             std::future::pending::<()>().await;
@@ -68,7 +68,7 @@ impl Stopping {
     }
 }
 
-/// Runs the services until a signal comes or one of them ends. True: they were hurried.
+/// Runs the services until a signal arrives or one of them ends. Returns true if they were cut short.
 pub async fn run_all(
     services: Vec<Service>,
     stopper: Stopper,

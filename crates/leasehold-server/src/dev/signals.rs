@@ -2,19 +2,19 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Asks to stop, one after the other.
+/// A stream of stop requests.
 pub enum Signals {
     Real {
         interrupt: Signal,
         terminate: Signal,
     },
-    /// So many at once, then none; for tests.
+    /// This many at once, then none; for tests.
     #[cfg(test)]
     Fake(usize),
 }
 
 impl Signals {
-    /// From here on neither signal ends the process by itself.
+    /// Catches both signals: from here on neither ends the process by itself.
     pub fn catch() -> std::io::Result<Self> {
         Ok(Self::Real {
             interrupt: signal(SignalKind::interrupt())?,

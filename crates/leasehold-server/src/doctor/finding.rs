@@ -1,4 +1,4 @@
-//! What a check found, and what to do about it.
+//! The result of a check, and what to do about it.
 
 use serde::Serialize;
 
@@ -35,7 +35,7 @@ impl Finding {
         Self { check, level: Level::Fail, text: text.into(), advice: Some(advice.into()) }
     }
 
-    /// A check that could not look.
+    /// A check that could not run.
     pub fn unknown(check: &'static str, failure: &Failure) -> Self {
         Self::warn(
             check,
@@ -59,7 +59,7 @@ impl Finding {
     }
 }
 
-/// Something that is wrong with one of several things, and what to do about it.
+/// One of several problems of a check, and what to do about it.
 pub struct Trouble {
     pub text: String,
     pub advice: String,
@@ -71,9 +71,9 @@ impl Trouble {
     }
 }
 
-/// One finding for everything that is wrong; `None`: nothing is.
+/// Merges problems into one finding. Returns `None` if there are none.
 pub fn together(check: &'static str, level: Level, troubles: &[Trouble]) -> Option<Finding> {
-    /// Whoever reads on has enough to do.
+    /// The most problems to list.
     const MOST: usize = 10;
     if troubles.is_empty() {
         return None;
@@ -98,7 +98,7 @@ pub fn together(check: &'static str, level: Level, troubles: &[Trouble]) -> Opti
     })
 }
 
-/// What a check found, or that it could not look.
+/// Runs a check; if it fails, returns that it could not run.
 pub async fn check(
     name: &'static str,
     looking: impl Future<Output = Result<Finding, Failure>>,

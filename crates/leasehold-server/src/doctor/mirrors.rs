@@ -1,18 +1,18 @@
-//! Mirrors: does every change reach them, and does somebody prove that they are equal?
+//! Mirrors: does every change reach them, and do checks prove that they are equal?
 
 use super::finding::{Finding, Level, Trouble, check, together};
 use crate::cli::Db;
 use crate::exit::Failure;
 use crate::text::seconds;
 
-/// The check stands still when nobody has taken its next range for so long. Seconds.
+/// A check has stopped if no worker took its next range for this long. Seconds.
 const STILL: f64 = 300.0;
-/// A mirror that nobody has seen equal for so long, and two rounds more, is looked at. Seconds.
+/// A mirror is reported if no check found it equal for this long plus two rounds. Seconds.
 const UNEQUAL: f64 = 3600.0;
-/// The alarm's own limit. Seconds.
+/// The threshold of the alarm. Seconds.
 const DIFFERS: f64 = 600.0;
 
-/// Nothing where there are no mirrors.
+/// Returns nothing if there are no mirrors.
 pub async fn examine(db: &Db) -> Vec<Finding> {
     match db.query("select from leasehold.mirror limit 1", &[]).await {
         Ok(rows) if rows.is_empty() => return Vec::new(),
@@ -26,7 +26,7 @@ pub async fn examine(db: &Db) -> Vec<Finding> {
     ]
 }
 
-/// The triggers that make the jobs of changes. Read from the catalogue, which every role may.
+/// Checks the triggers that enqueue jobs for changes. Reads the catalogue, which every role may.
 async fn triggers(db: &Db) -> Result<Finding, Failure> {
     let sql = "select m.name, m.table_name, c.oid is not null, c.oid::regclass::text, \
                       array(select t.tgname::text from pg_trigger t \
@@ -72,7 +72,7 @@ async fn triggers(db: &Db) -> Result<Finding, Failure> {
     }))
 }
 
-/// What makes the triggers of a table again.
+/// Advises how to create the triggers of a table again.
 fn put_back(table: &str) -> String {
     match table.split_once('.') {
         Some(("annotations", _)) => {
@@ -82,7 +82,7 @@ fn put_back(table: &str) -> String {
     }
 }
 
-/// Somebody takes the next range when its time comes.
+/// Checks that a worker takes the next range when it is due.
 async fn running(db: &Db) -> Result<Finding, Failure> {
     let sql = "select m.name, m.rounds, \
                       case when m.check_busy_until > statement_timestamp() then 0 else \
@@ -105,7 +105,7 @@ async fn running(db: &Db) -> Result<Finding, Failure> {
     Ok(found.unwrap_or_else(|| Finding::ok("mirror check", "every mirror is being compared")))
 }
 
-/// What was found: since when it is equal, and for how long it is not.
+/// Checks since when each mirror is equal, and for how long rows differ.
 async fn equal(db: &Db) -> Result<Finding, Failure> {
     let sql = "select m.name, n.differences, n.oldest_difference_age, \
                       extract(epoch from statement_timestamp() - coalesce(m.equal_as_of, m.created_at))::float8, \

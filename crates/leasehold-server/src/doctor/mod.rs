@@ -1,12 +1,15 @@
-//! `leasehold doctor`: looks for what is wrong, and says what to do about it.
+//! `leasehold doctor`: looks for problems, and advises what to do about them.
 //!
 //! # What is true
-//! - Nothing is changed, but for the self-test, which runs one job in a queue of its own and tidies up.
-//! - A check that may not look (missing rights) warns; it does not pass.
-//! - Warnings do not fail: the exit code is 1 only when a promise does not hold.
+//! - Doctor changes nothing, except for the self-test, which runs one job in its own queue and cleans
+//!   up.
+//! - A check that lacks rights warns; it does not pass.
+//! - Warnings do not fail: the exit code is 1 only if a guarantee is broken.
 
 mod finding;
+mod index;
 mod mirrors;
+mod pastes;
 mod path;
 mod schema;
 mod self_test;
@@ -27,9 +30,12 @@ use finding::{Finding, Level};
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// Leaves out the self-test, which is the one check that writes
+    /// Skip the self-test, which is the only check that writes
     #[arg(long)]
     no_self_test: bool,
+    /// Check whether other users can read this directory of the search index of annotations
+    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_INDEX", value_name = "DIR")]
+    annotations_index: Option<std::path::PathBuf>,
 }
 
 const HELP: &str = "\
@@ -52,26 +58,33 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
 }
 
 async fn examine(args: &Args, common: &Common) -> Result<(Vec<Finding>, bool), Failure> {
-    let found = address::find(common.database_url.as_deref(), &address::environment)?;
-    let mut database = found.database;
+    let found = common.address()?;
+    // A standby is examined, too: the finding is that it is one.
+    let database = found.database.for_reading();
     let place = address::describe(database.config());
-    let pooled = match database.probe_pooler().await {
-        Ok(pooled) => pooled,
+    let connecting = async {
+        let pooled = database.probe_pooler().await?;
+        Ok::<_, leasehold::ConnectError>((pooled, database.connect().await?))
+    };
+    let (pooled, session) = match connecting.await {
+        Ok(connected) => connected,
         Err(error) => {
             let advice = format!("start it, or correct {}; tried {place}", found.origin);
             return Ok((vec![Finding::fail("reachable", error.to_string(), advice)], true));
         }
     };
-    let db = Db::new(database.connect().await?, common.patience());
+    let db = Db::new(session, common.timeout());
     let mut findings =
         vec![Finding::ok("reachable", format!("{place}, named by {}", found.origin))];
     findings.extend(server::examine(&db, pooled).await);
+    findings.extend(index::examine(args.annotations_index.as_deref()));
     findings.extend(path::examine(&db, &database).await);
     let usable = schema::examine(&db, &mut findings).await;
     if usable {
         findings.extend(work::examine(&db).await);
         findings.extend(sweeps::examine(&db).await);
         findings.extend(mirrors::examine(&db).await);
+        findings.extend(pastes::examine(&db).await);
         findings.extend(watch::examine(&db).await);
         if !args.no_self_test && is_primary(&database).await {
             findings.push(self_test::run(&db).await);

@@ -1,4 +1,4 @@
-//! The way to the server: is a pooler in between, and do wake-ups arrive?
+//! The connection to the server: is there a pooler, and do wake-ups arrive?
 
 use std::time::Duration;
 
@@ -23,14 +23,24 @@ pub async fn examine(db: &Db, database: &Database) -> Vec<Finding> {
     ]
 }
 
-/// Sends a wake-up for a queue that nobody has and waits for it on another session.
+/// Sends a wake-up for a queue that does not exist and waits for it on another session.
 async fn wake_up(db: &Db, database: &Database) -> Result<Finding, Failure> {
+    let trigger = "select exists (select from pg_trigger where tgname = 'job_wakes_idle' \
+                   and tgrelid = 'leasehold.job'::regclass and tgenabled in ('O', 'A'))";
+    let rows = db.query(trigger, &[]).await?;
+    if !rows.first().is_some_and(|row| row.get(0)) {
+        return Ok(Finding::warn(
+            "wake-up",
+            "the trigger job_wakes_idle of leasehold.job is disabled: idle workers find jobs at their next poll",
+            "alter table leasehold.job enable trigger job_wakes_idle",
+        ));
+    }
     let word = format!("doctor-{}", uuid::Uuid::new_v4().simple());
     let (heard, mut hearing) = tokio::sync::mpsc::channel::<()>(1);
     let expected = word.clone();
     let listening = database.listen(move |queue| {
         if queue == expected {
-            // One is enough.
+            // One notification is enough.
             let _ = heard.try_send(());
         }
     });

@@ -1,12 +1,12 @@
 //! The schema: is it ours, of this release, and unchanged?
 
-use leasehold::migrate::{self, Schema};
+use leasehold::migrate::{self, Functions, Schema, Status};
 
 use super::finding::{Finding, Level, check};
 use crate::cli::Db;
 use crate::exit::Failure;
 
-/// Adds what it finds. False: the schema cannot be worked with, further checks would only repeat that.
+/// Adds its findings. Returns false if the schema is unusable: further checks would only repeat that.
 pub async fn examine(db: &Db, findings: &mut Vec<Finding>) -> bool {
     let schema = check("schema", version(db)).await;
     let usable = schema.level != Level::Fail;
@@ -32,17 +32,26 @@ async fn version(db: &Db) -> Result<Finding, Failure> {
         Some(problem) => {
             Finding::fail("schema", problem.to_string(), "see: leasehold migrate status")
         }
-        None => Finding::ok("schema", format!("version {}, checksums fit", status.newest)),
+        None => Finding::ok("schema", installed(&status)),
     })
 }
 
-/// The tables of a service. `None`: it is not installed here.
+/// Describes the version of a schema that this release works with.
+fn installed(status: &Status) -> String {
+    let found = status.found.unwrap_or(0);
+    match status.functions {
+        Functions::Newer => format!("version {found} of a newer release, which admits this one"),
+        _ => format!("version {found}, checksums fit"),
+    }
+}
+
+/// Checks the tables of a service. Returns `None` if it is not installed.
 async fn service(db: &Db, name: &'static str, schema: &Schema) -> Result<Option<Finding>, Failure> {
     let status = schema.status(db.client()).await?;
     let Some(found) = status.found else { return Ok(None) };
     let up = format!("bring them to this release: leasehold migrate up --service {name}");
     Ok(Some(match status.problem() {
-        // The service refuses to start on these.
+        // The service does not start on these.
         Some(problem) if found > status.newest => Finding::fail(
             name,
             problem.to_string(),
@@ -54,17 +63,17 @@ async fn service(db: &Db, name: &'static str, schema: &Schema) -> Result<Option<
             format!("see: leasehold migrate status --service {name}"),
         ),
         Some(problem) => Finding::fail(name, problem.to_string(), up),
-        None if !status.functions_current => {
-            Finding::warn(name, "functions and views are of another release", up)
-        }
-        None => Finding::ok(name, format!("version {found}, checksums fit")),
+        None => Finding::ok(name, installed(&status)),
     }))
 }
 
-/// Compares the text of each stored function with this release's: a recorded checksum says only what
-/// was installed, not what somebody did since.
+/// Compares the text of each stored function with this release's: a recorded checksum shows only what
+/// was installed, not later changes.
 async fn functions(db: &Db) -> Result<Finding, Failure> {
-    let recorded = migrate::status(db.client()).await?.functions_current;
+    if migrate::status(db.client()).await?.functions == Functions::Newer {
+        let text = "of a newer release, which admits this one; not compared";
+        return Ok(Finding::ok("functions", text));
+    }
     let rows = db
         .query(
             "select p.proname::text, p.prosrc from pg_proc p join pg_namespace n on n.oid = p.pronamespace \
@@ -85,11 +94,8 @@ async fn functions(db: &Db) -> Result<Finding, Failure> {
         }
     }
     let wanted = ours.len();
-    let up = "put them right: leasehold migrate up";
-    Ok(if !recorded {
-        Finding::warn("functions", "functions and views are of another release", up)
-    } else if !changed.is_empty() || same < wanted {
-        // `migrate up` compares what was recorded, so the record has to go first.
+    Ok(if !changed.is_empty() || same < wanted {
+        // `migrate up` compares the recorded checksum, so the record must be deleted first.
         let missing = if same + changed.len() < wanted { " (some are missing)" } else { "" };
         Finding::fail(
             "functions",
@@ -107,7 +113,7 @@ async fn functions(db: &Db) -> Result<Finding, Failure> {
     })
 }
 
-/// The name and the body of every function that this release brings.
+/// Returns the name and the body of every function of this release.
 fn release_functions() -> Vec<(&'static str, &'static str)> {
     let one = |text: &'static str| -> Option<(&'static str, &'static str)> {
         let (name, rest) = text.split_once('(')?;
@@ -125,14 +131,17 @@ fn release_functions() -> Vec<(&'static str, &'static str)> {
         .collect()
 }
 
-/// Triggers, rules and row policies on our tables can make writes vanish without an error. The one that our
-/// own paste service has runs after the row is there, and takes nothing away.
+/// Triggers, rules and row policies on our tables can make writes vanish without an error. The engine's
+/// own triggers (reserved names, the default expiry, the wake-up) and that of our paste service run
+/// after the row is written, and remove nothing.
 async fn interference(db: &Db) -> Result<Finding, Failure> {
     let sql = "select 'trigger ' || t.tgname || ' on ' || c.relname from pg_trigger t \
                  join pg_class c on c.oid = t.tgrelid join pg_namespace n on n.oid = c.relnamespace \
                  join pg_proc p on p.oid = t.tgfoid join pg_namespace f on f.oid = p.pronamespace \
                 where n.nspname = 'leasehold' and not t.tgisinternal \
-                  and (t.tgname, f.nspname) <> ('pastes_upload_buried', 'pastes') \
+                  and (t.tgname, f.nspname) not in (('pastes_upload_buried', 'pastes'), \
+                                                    ('job_reserved_name', 'leasehold'), ('schedule_reserved_name', 'leasehold'), ('job_wakes_idle', 'leasehold'), \
+                                                    ('default_expiry', 'leasehold')) \
                union all \
                select 'row security on ' || c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace \
                 where n.nspname = 'leasehold' and c.relrowsecurity \

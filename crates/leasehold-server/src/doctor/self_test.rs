@@ -1,10 +1,10 @@
-//! The self-test: one job from enqueue to history, in a queue of its own, each step looked at again.
+//! The self-test: one job from enqueue to history, in its own queue, with each step verified.
 //!
 //! # What can go wrong
 //! - A trigger, a rule or a row policy makes a write match nothing. Postgres reports no error then, so
-//!   only looking again shows it.
-//! - We are stopped half-way: the queue `leasehold-doctor-…` stays behind; its job expires within a
-//!   minute and nobody else works that queue.
+//!   only reading the row again shows it.
+//! - Doctor is stopped half-way: the queue `leasehold-doctor-…` stays behind; its job expires within a
+//!   minute, and no worker works that queue.
 
 use tokio_postgres::types::Type;
 
@@ -15,7 +15,7 @@ use crate::exit::Failure;
 const CHECK: &str = "self-test";
 const NAME: &str = "leasehold.self_test";
 
-/// Why a step of the test did not do what it must.
+/// Why a step of the test failed.
 enum Trouble {
     Vanished(String),
     Database(Failure),
@@ -31,7 +31,7 @@ pub async fn run(db: &Db) -> Finding {
     let queue = format!("leasehold-doctor-{}", uuid::Uuid::new_v4().simple());
     let result = live(db, &queue).await;
     let tidied = tidy(db, &queue).await;
-    // A row policy refuses an insert with the same code as missing rights.
+    // A row policy rejects an insert with the same code as missing rights.
     let policies = "select from pg_class c join pg_namespace n on n.oid = c.relnamespace \
                     where n.nspname = 'leasehold' and c.relrowsecurity";
     let may_be_policy = db.query(policies, &[]).await.is_ok_and(|rows| !rows.is_empty());
@@ -64,7 +64,7 @@ fn must(holds: bool, step: &str) -> Result<(), Trouble> {
     if holds { Ok(()) } else { Err(Trouble::Vanished(step.to_owned())) }
 }
 
-/// Each step commits by itself and is looked at in a statement of its own.
+/// Runs the steps. Each commits by itself, and a separate statement verifies it.
 async fn live(db: &Db, queue: &str) -> Result<(), Trouble> {
     let seen = async |sql: &str, id: i64| -> Result<bool, Failure> {
         Ok(!db.query(sql, &[(&id, Type::INT8)]).await?.is_empty())
@@ -130,7 +130,7 @@ async fn live(db: &Db, queue: &str) -> Result<(), Trouble> {
     )
 }
 
-/// Removes every trace. What is not allowed to be removed does no harm.
+/// Removes all rows of the test. Rows that the role may not delete do no harm.
 async fn tidy(db: &Db, queue: &str) -> Result<(), Failure> {
     for table in ["job", "lease", "history", "idempotency_key", "dead_job"] {
         let sql = format!("delete from leasehold.{table} where queue = $1");

@@ -1,4 +1,4 @@
-//! The server: will it keep what it accepted, and is anything in the way of its vacuum?
+//! The server: does it keep accepted writes, and does anything hold back its vacuum?
 
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ pub async fn examine(db: &Db, pooled: bool) -> Vec<Finding> {
         check("fsync", must_be_on(db, "fsync")).await,
         check("full_page_writes", must_be_on(db, "full_page_writes")).await,
         check("synchronous_commit", synchronous_commit(db, pooled)).await,
+        check("isolation", isolation(db, pooled)).await,
         check("connections", connections(db)).await,
         check("clock", clock(db)).await,
         check("autovacuum", autovacuum(db)).await,
@@ -47,10 +48,15 @@ async fn primary(db: &Db) -> Finding {
     match Database::check_server(db.client()).await {
         Err(leasehold::ConnectError::Replica) => Finding::fail(
             "primary",
-            "this is a read-only replica",
-            "connect to the primary: add target_session_attrs=read-write to the URL",
+            "this server accepts no writes: it is a standby, or default_transaction_read_only is on",
+            "connect to the primary, or name every host: postgres://user@one:5432,two:5432/name",
         ),
-        _ => Finding::ok("primary", "not a replica"),
+        Err(error @ leasehold::ConnectError::Encoding(_)) => Finding::fail(
+            "encoding",
+            error.to_string(),
+            "dump it, and restore it into a database that was created with ENCODING 'UTF8'",
+        ),
+        _ => Finding::ok("primary", "accepts writes"),
     }
 }
 
@@ -70,8 +76,8 @@ async fn must_be_on(db: &Db, name: &'static str) -> Result<Finding, Failure> {
     })
 }
 
-/// What a new session gets. The engine raises it for its own sessions; jobs that an application
-/// enqueues in its own transactions have only what that session has.
+/// Checks the default of a new session. The engine raises it for its own sessions; jobs that an
+/// application enqueues in its own transactions depend on that application's session.
 async fn synchronous_commit(db: &Db, pooled: bool) -> Result<Finding, Failure> {
     let name = "synchronous_commit";
     let value = setting(db, name).await?;
@@ -108,31 +114,51 @@ async fn synchronous_commit(db: &Db, pooled: bool) -> Result<Finding, Failure> {
     })
 }
 
+/// Checks the default of a new session. The engine lowers it for its own sessions, but cannot through a
+/// pooler.
+async fn isolation(db: &Db, pooled: bool) -> Result<Finding, Failure> {
+    let name = "isolation";
+    let value = setting(db, "default_transaction_isolation").await?;
+    let advice = "alter role … set default_transaction_isolation = 'read committed' for workers and producers";
+    Ok(match (value.as_str(), pooled) {
+        ("read committed" | "read uncommitted", _) => Finding::ok(name, value),
+        (_, true) => Finding::warn(
+            name,
+            format!(
+                "{value} through a pooler: statements of workers that meet fail to serialise, \
+                 and are tried again"
+            ),
+            advice,
+        ),
+        (_, false) => Finding::ok(name, format!("{value} by default; workers use read committed")),
+    })
+}
+
 async fn connections(db: &Db) -> Result<Finding, Failure> {
     let sql = "select (select count(*) from pg_stat_activity where backend_type = 'client backend'), \
                current_setting('max_connections')::bigint - current_setting('superuser_reserved_connections')::bigint";
     let row = db.one(sql, &[]).await?;
     let (used, most): (i64, i64) = (row.get(0), row.get(1));
     let text = format!("{used} of {most} in use");
-    // A worker takes five and up to sixteen for its handlers.
+    // A worker takes six, and up to sixteen for its handlers.
     Ok(match most - used {
         ..25 => Finding::warn(
             "connections",
             text,
-            "a worker takes 5 and up to 16 for handlers: raise max_connections, or put a pooler in front",
+            "a worker takes 6 and up to 16 for handlers: raise max_connections, or put a pooler in front",
         ),
         _ => Finding::ok("connections", text),
     })
 }
 
-/// How far a moment lies outside of the time that it took to ask for it.
+/// Returns how far a time lies outside of the interval in which the server was asked for it.
 fn outside(there: Timestamp, before: Timestamp, after: Timestamp) -> Duration {
     let early = before.duration_since(there);
     let late = there.duration_since(after);
     Duration::try_from(early.max(late)).unwrap_or_default()
 }
 
-/// The database's clock decides what is due. Ours only says whether people will be surprised.
+/// The database's clock decides what is due. A local clock that differs only confuses operators.
 async fn clock(db: &Db) -> Result<Finding, Failure> {
     let before = Timestamp::now();
     let sql = "select clock_timestamp(), \

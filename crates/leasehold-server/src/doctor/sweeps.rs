@@ -1,14 +1,14 @@
-//! Sweeps: does somebody run them, and are rows left in nobody's hands?
+//! Sweeps: do workers run them, and do rows stay claimed without a worker?
 
 use super::finding::{Finding, Level, Trouble, together};
 use crate::cli::Db;
 use crate::exit::Failure;
 use crate::text::seconds;
 
-/// A run, or a watchdog, that nobody has begun for so long has nobody. Seconds.
+/// A run, or a watchdog, that no worker has started for this long is reported. Seconds.
 const LATE: f64 = 300.0;
 
-/// Nothing where there are no sweeps.
+/// Returns nothing if there are no sweeps.
 pub async fn examine(db: &Db) -> Vec<Finding> {
     match look(db).await {
         Ok(found) => Vec::from_iter(found),

@@ -1,22 +1,22 @@
-//! The watch: is anything measured, does somebody judge it, is anybody told, and what is wrong now?
+//! Monitoring: are samples taken and evaluated, are alarms delivered, and which are active?
 
 use super::finding::{Finding, Level, Trouble, check, together};
 use crate::cli::Db;
 use crate::exit::Failure;
 use crate::text::{one_line, seconds};
 
-/// A sample is taken every minute; three without one, and nobody takes them. Seconds.
+/// A sample is due every minute; after three missed ones, sampling has stopped. Seconds.
 const LATE: f64 = 180.0;
 /// The last bucket began a minute before its sample was taken. Seconds.
 const OLD_BUCKET: f64 = LATE + 120.0;
-/// A canary comes every minute. Seconds.
+/// A canary is due every minute. Seconds.
 const SILENT: f64 = 300.0;
-/// Vacuum held back for longer is an alarm. Seconds.
+/// Vacuum held back for longer raises an alarm. Seconds.
 const HELD_BACK: f64 = 900.0;
-/// Whoever carries alarms says so every hour. Seconds.
+/// A process that delivers alarms registers every hour. Seconds.
 const RECEIVER_GONE: f64 = 7200.0;
-/// A word that has waited so long does not arrive. Seconds.
-const UNTOLD: f64 = 600.0;
+/// A notification that has waited this long is reported. Seconds.
+const NOTIFY_OVERDUE: f64 = 600.0;
 
 pub async fn examine(db: &Db) -> Vec<Finding> {
     vec![
@@ -29,7 +29,7 @@ pub async fn examine(db: &Db) -> Vec<Finding> {
     ]
 }
 
-/// Seconds since the last bucket that says that it was sampled began.
+/// SQL for the seconds since the last sampled bucket began.
 const LAST_BUCKET: &str = "(select extract(epoch from statement_timestamp() - m.at)::float8 \
       from leasehold.measure m where m.at >= statement_timestamp() - interval '1 day' \
        and m.kind = 'database' and m.subject = '' and m.metric = 'sampled' order by m.at desc limit 1)";
@@ -93,7 +93,7 @@ fn written_nowhere(name: &'static str) -> Finding {
     )
 }
 
-/// A judge leaves a trace, whatever it finds.
+/// Checks that samples are evaluated: each evaluation records its time, whatever it finds.
 async fn judging(db: &Db) -> Result<Finding, Failure> {
     let sql = "select case when isfinite(d.ran_at) then \
                       extract(epoch from d.ran_at - j.ran_at) end::float8, \
@@ -154,7 +154,7 @@ async fn alarms(db: &Db) -> Result<Finding, Failure> {
     }))
 }
 
-/// Who carries the word, and whether it arrives.
+/// Checks that receivers of alarms are registered, and that notifications reach them.
 async fn telling(db: &Db) -> Result<Finding, Failure> {
     let name = "telling";
     let sql = "select r.job_name, extract(epoch from statement_timestamp() - r.seen_at)::float8 \
@@ -178,7 +178,7 @@ async fn telling(db: &Db) -> Result<Finding, Failure> {
             false => words.push(job.to_owned()),
         }
     }
-    if let Some(oldest) = oldest.filter(|oldest| *oldest > UNTOLD) {
+    if let Some(oldest) = oldest.filter(|oldest| *oldest > NOTIFY_OVERDUE) {
         troubles.push(Trouble::new(
             format!(
                 "{waiting} words about alarms wait, the oldest for {}, tried up to {} times",
@@ -198,7 +198,8 @@ async fn telling(db: &Db) -> Result<Finding, Failure> {
     }))
 }
 
-/// A queue that had canaries still has them. The minutes say when, one look a minute into the index.
+/// Checks that a queue that had canaries still has them. The recorded minutes show when; it costs one
+/// index lookup per minute.
 async fn canaries(db: &Db) -> Result<Finding, Failure> {
     let name = "canaries";
     let sql = format!(
@@ -254,7 +255,7 @@ async fn canaries(db: &Db) -> Result<Finding, Failure> {
     }))
 }
 
-/// What keeps dead rows from being removed: also slots and standbys, which no list of sessions shows.
+/// Checks what keeps dead rows from being removed, including slots and standbys, which are no sessions.
 async fn vacuum(db: &Db) -> Result<Finding, Failure> {
     let sql = "select h.who, h.remedy, h.age from leasehold.vacuum_holders() h where h.age > $1";
     let limit = [(&HELD_BACK as _, tokio_postgres::types::Type::FLOAT8)];

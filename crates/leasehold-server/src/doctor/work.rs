@@ -1,6 +1,6 @@
-//! The work: does anything wait that nobody will ever take?
+//! Jobs: does any wait that no worker will ever claim?
 
-use super::finding::{Finding, check};
+use super::finding::{Finding, Level, Trouble, check, together};
 use crate::cli::Db;
 use crate::exit::Failure;
 use crate::text::{count, one_line, seconds};
@@ -12,6 +12,7 @@ pub async fn examine(db: &Db) -> Vec<Finding> {
         check("leases", late_leases(db)).await,
         check("locked jobs", locked_jobs(db)).await,
         check("dead jobs", dead_jobs(db)).await,
+        check("schedules", schedules(db)).await,
     ]
 }
 
@@ -76,7 +77,7 @@ async fn late_leases(db: &Db) -> Result<Finding, Failure> {
     })
 }
 
-/// Jobs long due that another transaction has locked: claims skip them for as long as it lives.
+/// Finds jobs long due that another transaction has locked: claims skip them as long as it is open.
 async fn locked_jobs(db: &Db) -> Result<Finding, Failure> {
     let rows = db.query(include_str!("../queries/locked_jobs.sql"), &[]).await?;
     let ids: Vec<String> = rows.iter().map(|row| row.get::<_, i64>(0).to_string()).collect();
@@ -92,6 +93,35 @@ async fn locked_jobs(db: &Db) -> Result<Finding, Failure> {
             "claims skip them; end the transaction: see old transactions",
         ),
     })
+}
+
+/// Finds schedules that code no longer declares. Removing the code does not remove the schedule: another
+/// worker may still declare it.
+async fn schedules(db: &Db) -> Result<Finding, Failure> {
+    let sql = "select u.name, u.declared_by, \
+                      extract(epoch from statement_timestamp() - u.last_declared_at)::float8 \
+                 from leasehold.undeclared_schedules() u";
+    let troubles: Vec<Trouble> = db
+        .query(sql, &[])
+        .await?
+        .iter()
+        .map(|row| {
+            let (name, by): (&str, &str) = (row.get(0), row.get(1));
+            let text = format!(
+                "{name} still fires, and was last declared {} ago, by worker {}",
+                seconds(row.get(2)),
+                one_line(by, 80)
+            );
+            Trouble::new(
+                text,
+                "remove it: leasehold schedules remove NAME; or start the worker that declares it",
+            )
+        })
+        .collect();
+    let found = together("schedules", Level::Warn, &troubles);
+    Ok(found.unwrap_or_else(|| {
+        Finding::ok("schedules", "every one that code declared is declared by a running worker")
+    }))
 }
 
 async fn dead_jobs(db: &Db) -> Result<Finding, Failure> {

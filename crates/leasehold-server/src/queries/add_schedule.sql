@@ -1,5 +1,5 @@
--- Adds a schedule; replaces one of the same name only when asked ($10). No row: it was there.
--- What people set stays: a paused schedule is still paused.
+-- Adds a schedule; replaces one of the same name only if $10 is true. Returns no row if it exists
+-- already. The operator's pause stays: a paused schedule is still paused.
 with made as (
     insert into leasehold.schedule as s
         (name, cron, zone, queue, job_name, kwargs, priority, missed, next_slot)
@@ -7,7 +7,9 @@ with made as (
     on conflict (name) do update
         set cron = excluded.cron, zone = excluded.zone, queue = excluded.queue,
             job_name = excluded.job_name, kwargs = excluded.kwargs, priority = excluded.priority,
-            missed = excluded.missed, next_slot = excluded.next_slot
+            missed = excluded.missed, next_slot = excluded.next_slot,
+            -- It belongs to the operator until a worker that declares it starts again.
+            declared_by = null, last_declared_at = null
         where $10
     returning s.name
 ), noted as (

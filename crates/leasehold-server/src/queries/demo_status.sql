@@ -1,4 +1,4 @@
--- How the demo's jobs stand: completed in the last hour, waiting, running, retrying, dead.
+-- Counts the demo's jobs: completed in the last hour, waiting, running, retrying, dead.
 select (select coalesce(sum(cardinality(h.job_ids)), 0)::bigint from leasehold.history h
          where h.queue like 'demo.%' and h.outcome = 'completed'
            and h.finished_at > statement_timestamp() - interval '1 hour'),

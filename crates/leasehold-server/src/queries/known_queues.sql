@@ -1,7 +1,7 @@
--- Every queue that something knows: settings, a job, a dead job, a live worker, a schedule.
+-- Every known queue: it has settings, a job, a dead job, a live worker or a schedule.
 select name from leasehold.queue
 union
--- Hops from one queue to the next in the index; never reads the jobs between.
+-- Hops from one queue to the next in the index; never reads the jobs in between.
 select queue from (
     with recursive hop (queue) as (
         (select j.queue from leasehold.job j order by j.queue limit 1)

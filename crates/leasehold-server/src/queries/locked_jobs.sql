@@ -1,4 +1,4 @@
--- Jobs that have been due for a minute and that a transaction has locked. Looks at the first thousand,
+-- Jobs that have been due for a minute and are locked by a transaction. Looks at the first thousand,
 -- and takes a share lock that ends with the statement.
 with due as materialized (
     select j.id from leasehold.job j
@@ -7,7 +7,7 @@ with due as materialized (
 ), free as materialized (
     select j.id from leasehold.job j where j.id in (select id from due) for share skip locked
 )
--- Jobs that were claimed or finished meanwhile are not ours to report.
+-- Leave out jobs that were claimed or finished meanwhile.
 select d.id from due d
   join leasehold.job j on j.id = d.id and not j.held
  where d.id not in (select id from free)

@@ -1,4 +1,4 @@
--- Stops a schedule and notes who did it. No row: there is none, or it is paused already.
+-- Pauses a schedule and records who did it. Returns no row if there is none, or it is paused already.
 with paused as (
     update leasehold.schedule set paused_at = statement_timestamp(), paused_by = $2
      where name = $1 and paused_at is null returning name

@@ -1,4 +1,4 @@
--- Every queue with what waits in it and what holds for it.
+-- Every queue with its counts and settings.
 select s.queue, s.ready, s.running, s.scheduled, s.dead, s.expired, s.workers, s.oldest_ready_at,
        s.paused_at, s.paused_by, s.paused_why,
        extract(epoch from q.lease)::float8 as lease_seconds, q.max_attempts, q.max_lost, q.batch,

@@ -1,4 +1,4 @@
--- Removes a schedule and notes who did it. No row: there was none.
+-- Removes a schedule and records who did it. Returns no row if there is none.
 with gone as (
     delete from leasehold.schedule where name = $1 returning name, cron, zone, job_name
 ), noted as (

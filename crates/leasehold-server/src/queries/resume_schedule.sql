@@ -1,4 +1,4 @@
--- Lets a schedule fire again and notes who did it. No row: there is none, or it was not paused.
+-- Resumes a schedule and records who did it. Returns no row if there is none, or it is not paused.
 with resumed as (
     update leasehold.schedule set paused_at = null, paused_by = null
      where name = $1 and paused_at is not null returning name

@@ -1,5 +1,5 @@
--- Changes the settings of a queue, makes its row where there is none, and notes who did it: all in
--- one statement. $1 queue, $2 actor; null leaves a setting as it is, and no text takes a name away.
+-- Changes the settings of a queue, inserts its row if there is none, and records who did it: all in
+-- one statement. $1 queue, $2 actor; null leaves a setting as it is, and an empty text removes a name.
 with set_to as (
     insert into leasehold.queue as q
         (name, lease, max_attempts, max_lost, batch, run_limit, backoff_base, backoff_cap, keep_history,

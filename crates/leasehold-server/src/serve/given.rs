@@ -1,4 +1,4 @@
-//! What was given on the command line, on its way to the settings of a service.
+//! Values from the command line, on their way to the settings of a service.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::exit::Failure;
 use crate::text::{parse_duration, parse_size};
 
-/// A length of time, such as `30s`.
+/// A duration, such as `30s`.
 #[derive(Clone, Copy, Debug)]
 pub struct Time(Duration);
 
@@ -48,21 +48,21 @@ impl From<Size> for usize {
     }
 }
 
-/// What was not given stays as it is.
+/// Sets a value if one is given.
 pub fn set<T>(place: &mut T, given: Option<impl Into<T>>) {
     if let Some(given) = given {
         *place = given.into();
     }
 }
 
-/// The operator's token as the service has it. An empty one is none, as in an empty variable.
+/// Parses a token that the operator chose. An empty one, as in an empty variable, counts as none.
 pub fn operator_token<T>(
     given: Option<&str>,
     parse: impl FnOnce(&str) -> Option<T>,
 ) -> Result<Option<T>, Failure> {
     let Some(given) = given.filter(|token| !token.is_empty()) else { return Ok(None) };
     parse(given).map(Some).ok_or_else(|| {
-        Failure::usage("the operator's token has 16 to 128 printable characters")
+        Failure::usage("a token has 16 to 128 printable characters")
             .hint("make one: openssl rand -hex 24")
     })
 }
@@ -79,13 +79,13 @@ pub mod tests {
         options: O,
     }
 
-    /// Options as a command line gives them.
+    /// Parses options from a command line.
     pub fn options<O: Args>(args: &[&str]) -> Result<O, String> {
         let line = Line::try_parse_from([&["x"], args].concat());
         line.map(|line| line.options).map_err(|error| error.to_string())
     }
 
-    /// Settings that are the same in both, field by field.
+    /// Returns the fields that are the same in both settings.
     pub fn the_same(own: &impl Debug, given: &impl Debug) -> Vec<String> {
         let (own, given) = (format!("{own:#?}"), format!("{given:#?}"));
         let is_value =

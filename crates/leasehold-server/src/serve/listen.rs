@@ -1,4 +1,4 @@
-//! Addresses: taking one, and naming it.
+//! Binds addresses, and names them in links.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,8 @@ use tokio::net::TcpListener;
 
 use crate::exit::Failure;
 
-/// Takes an address. Whoever knows which option names it says so in the failure: see [`named_by`].
+/// Binds an address. A caller that knows which option names it adds that to the failure: see
+/// [`named_by`].
 pub async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).await.map_err(|error| {
         let failure = match error.kind() {
@@ -17,13 +18,14 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     })
 }
 
-/// The hint of a failure to listen where `option` said: an address with any free port.
+/// Adds the hint of a failure to bind the address of `option`: an address with any free port.
 pub fn named_by(option: &'static str) -> impl Fn(Failure) -> Failure {
     move |failure| failure.hint(format!("choose another address: {option} 127.0.0.1:0"))
 }
 
-/// Where a service is to listen, under which address. Any free port is taken at once: links name it, and
-/// the service needs them when it starts. An address with a port is left to whoever has it until then.
+/// The address that a service will listen on. Port 0 is bound at once: links name the port, and the
+/// service needs them when it starts. An address with a port is bound later, so another process may hold
+/// it until then.
 pub struct Wanted {
     address: SocketAddr,
     taken: Option<TcpListener>,
@@ -38,7 +40,7 @@ impl Wanted {
         Ok(Self { address: listener.local_addr()?, taken: Some(listener) })
     }
 
-    /// The address in links.
+    /// Returns the address for links.
     pub fn reachable(&self) -> String {
         reachable(self.address)
     }
@@ -51,7 +53,7 @@ impl Wanted {
     }
 }
 
-/// The address that somebody wants; else the usual one, or a free port when that is taken.
+/// Binds the given address; else the default one, or a free port if that is taken.
 pub async fn listen_somewhere(
     wanted: Option<SocketAddr>,
     usual: &str,
@@ -62,12 +64,12 @@ pub async fn listen_somewhere(
     let usual: SocketAddr = usual.parse().map_err(Failure::failed)?;
     match TcpListener::bind(usual).await {
         Ok(listener) => Ok(listener),
-        // Somebody else's; any other will do.
+        // Probably in use by another process: take any free port.
         Err(_) => listen(SocketAddr::new(usual.ip(), 0)).await,
     }
 }
 
-/// The address in links: nobody can open 0.0.0.0.
+/// Returns the address for links: 0.0.0.0 is not an address to connect to.
 pub fn reachable(address: SocketAddr) -> String {
     match address.ip().is_unspecified() {
         true => format!("localhost:{}", address.port()),

@@ -1,13 +1,13 @@
 //! `leasehold serve`: the services on a database, with the workers that they need.
 //!
 //! In reading order: this file starts and stops; [`mod@pastes`] and [`mod@annotations`] read their part
-//! of the command line ([`given`]) and have the service; [`parts`] is what they share; [`listen`] takes
+//! of the command line ([`given`]) and have the service; [`parts`] is what they share; [`listen`] binds
 //! an address.
 //!
 //! # What is true
-//! - Everything that can be wrong with the settings is said before anything listens.
-//! - A stop takes no new requests, lets running ones end, then stops the worker: what was answered is
-//!   committed, and uploads that wait are the next worker's.
+//! - All settings are checked before anything listens.
+//! - A stop accepts no new requests, lets running ones end, then stops the worker: every answered
+//!   request is committed, and waiting uploads are left to the next worker.
 
 pub mod annotations;
 mod given;
@@ -35,19 +35,19 @@ pub use listen::{Wanted, listen, listen_somewhere, named_by, reachable};
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// What to serve. Default: annotations when their tables are there, and pastes when a store is
+    /// The services to run. Default: annotations if their tables exist, and pastes if a store is
     /// named
     #[arg(long, env = "LEASEHOLD_SERVICES", value_name = "NAMES", value_delimiter = ',')]
     services: Option<Vec<Name>>,
-    /// The address that pastes listen on. Put a proxy that speaks https in front of it before the world may
-    /// reach it
+    /// The address that pastes listen on. Put a proxy that speaks https in front of it before you expose
+    /// it to the Internet
     #[arg(long, env = "LEASEHOLD_LISTEN", value_name = "ADDRESS:PORT", default_value = LISTEN)]
     listen: SocketAddr,
-    /// Answers requests and keeps house, and runs no jobs: uploads and expiry are left to other
+    /// Answer requests and run housekeeping, but no jobs: uploads and expiry are left to other
     /// processes, and one of them must do it
     #[arg(long)]
     no_worker: bool,
-    /// Without a worker: leaves measuring, alarms and expired leases to other processes, too
+    /// Without a worker: leave sampling, alarms and expired leases to other processes, too
     #[arg(long, requires = "no_worker")]
     no_housekeeping: bool,
     #[command(flatten)]
@@ -85,9 +85,17 @@ SIGTERM or Ctrl-C lets running requests and jobs end; a second one does not wait
 pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     crate::worker::start_logging();
     let out = common.out();
+    let address = common.address()?;
+    if address.is_of_dev() {
+        // Otherwise a forgotten setting would silently fill the throw-away database.
+        return Err(Failure::usage("no database is named").hint(
+            "set DATABASE_URL (postgres://user@host:5432/name); to use the private database of \
+             leasehold dev, use the line that it prints: export DATABASE_URL=…",
+        ));
+    }
     let wants = |name: Name| args.services.as_ref().map(|services| services.contains(&name));
     let wants_pastes = wants(Name::Pastes).unwrap_or(args.store.is_named());
-    // Before anything is opened: a slip in the settings is said first.
+    // Before anything is opened: mistakes in the settings are reported first.
     args.annotations.settings(&reachable(args.annotations.annotations_listen))?;
     let store = match wants_pastes {
         true => {
@@ -97,7 +105,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         false => None,
     };
     let (ways, console) = (args.alarms.ways()?, args.console.bind().await?);
-    // Before connecting: a stop while the database is slow to answer counts.
+    // Before connecting: a signal counts even while the database is slow to answer.
     let mut signals = Signals::catch()?;
     let starting = async {
         let engine = common.engine().await?;
@@ -140,7 +148,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let (keeping, kept) = match (args.no_worker, args.no_housekeeping) {
         (true, true) => (None, Kept::Elsewhere),
         (true, false) => housekeeping::beside(&engine, "serve", &stopping).await?,
-        // The workers below do.
+        // The workers below run housekeeping.
         (false, _) => (None, Kept::by(&engine).await?),
     };
     let mut running = Vec::new();
@@ -161,6 +169,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
             running.push(annotations::working(&notes, &stopping)?);
         }
     }
+    out.print(&address.line())?;
     for service in &running {
         out.print(&service.line())?;
     }
@@ -170,7 +179,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     Ok(if hurried { Code::Interrupted.into() } else { ExitCode::SUCCESS })
 }
 
-/// True when the tables of the annotation service are there.
+/// True if the tables of the annotation service exist.
 async fn are_there(engine: &Leasehold) -> Result<bool, Failure> {
     let session = engine.database().connect().await?;
     Ok(::annotations::SCHEMA.status(&session).await?.found.is_some())

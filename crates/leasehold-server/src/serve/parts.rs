@@ -1,19 +1,20 @@
-//! The parts that every service has: one answers requests, one works.
+//! The two parts of every service: one answers requests, one runs jobs.
 
 use axum::Router;
 use leasehold::Leasehold;
 use leasehold::worker::WorkerBuilder;
+use leasehold_http::server::{ServerLimits, serve_within};
 use tokio::net::TcpListener;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::dev::services::{Service, Stopping};
 use crate::exit::Failure;
 
-/// The most jobs that wait before somebody is told, without those of bulk tags.
+/// The threshold of waiting jobs for an alarm, without those of bulk tags.
 const MOST_WAITING: i64 = 10_000;
 
-/// Has a queue watched: an alarm is raised when nothing gets done in it, or too much waits. What a
-/// person has said about the queue goes before this.
+/// Watches a queue: an alarm is raised if no job completes in it, or too many wait. Thresholds that an
+/// operator has set take precedence.
 pub async fn watch(engine: &Leasehold, queue: &str, bulk_tags: &[&str]) -> Result<(), Failure> {
     let client = engine.pool().get().await.map_err(Failure::failed)?;
     let sql = "select leasehold.watch_queue($1, 'leasehold serve', true, of_max_length => $2, \
@@ -24,19 +25,21 @@ pub async fn watch(engine: &Leasehold, queue: &str, bulk_tags: &[&str]) -> Resul
     Ok(())
 }
 
-/// The part that answers requests. As long as something can be made here, its queue hears of it, if
-/// there is somebody to take what is in it.
+/// Builds the service that answers requests. It sends canaries to its queue as long as it runs, if a
+/// worker can complete them. `proxies`: the number of trusted proxies in front.
 pub fn answering(
     name: &'static str,
     base_url: &str,
     (engine, queue): (&Leasehold, Option<&str>),
     (router, listener): (Router, TcpListener),
+    proxies: usize,
     stopping: &Stopping,
 ) -> Service {
     let (stop, hurry) = (stopping.clone(), stopping.clone());
     let canary = engine.canary(queue).run_until(stopping.clone().asked());
     Service::new(name, format!("{base_url}/"), async move {
-        let serving = leasehold_http::server::serve(listener, router, stop.asked());
+        let limits = ServerLimits::behind(proxies);
+        let serving = serve_within(listener, router, limits, stop.asked());
         let serving = async { tokio::join!(serving, canary) };
         tokio::select! {
             _ = serving => {}
@@ -46,7 +49,7 @@ pub fn answering(
     })
 }
 
-/// The part that does the jobs of a service.
+/// Builds the service that runs the jobs of a service.
 pub fn working(
     name: &'static str,
     says: &'static str,
@@ -55,6 +58,6 @@ pub fn working(
 ) -> Service {
     let (stop, hurry) = (stopping.clone(), stopping.clone());
     Service::new(name, says, async move {
-        Ok(worker.run_until_or_hurry(stop.asked(), hurry.hurried()).await?)
+        Ok(worker.run_with_shutdown(stop.asked(), hurry.hurried()).await?)
     })
 }

@@ -1,15 +1,15 @@
-//! Which addresses lead out, and which lead into somebody's network.
+//! Which addresses are public, and which lead into a private network.
 //!
 //! # What is true
 //! - IPv6 is an allow list: only global unicast, and of that not the ranges that wrap an IPv4
-//!   address or are set aside. What is assigned tomorrow is refused until someone looks at it.
-//! - IPv4 is a refuse list, because nearly all of it is in use. The ranges are those that the
+//!   address or are reserved. A newly assigned range is rejected until this list changes.
+//! - IPv4 is a deny list, because nearly all of it is in use. The ranges are those that the
 //!   special-purpose registry does not call globally reachable, plus addresses under which clouds
 //!   hand out credentials.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Why nothing is sent to this address; `None` when it is a public one.
+/// Returns why the worker sends nothing to this address, or `None` if it is public.
 pub fn not_public(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => not_public_v4(address),
@@ -17,7 +17,7 @@ pub fn not_public(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// First address of the range, its prefix length, what it is.
+/// First address of the range, its prefix length, its description.
 const V4: [(Ipv4Addr, u32, &str); 17] = [
     (Ipv4Addr::new(0, 0, 0, 0), 8, "unspecified"),
     (Ipv4Addr::new(10, 0, 0, 0), 8, "private"),
@@ -47,7 +47,7 @@ fn not_public_v4(address: Ipv4Addr) -> Option<&'static str> {
         .map(|(_, _, what)| *what)
 }
 
-/// Ranges inside global unicast that are not for everyone.
+/// Ranges inside global unicast that are not public.
 const V6: [(Ipv6Addr, u32, &str); 5] = [
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23, "set aside for protocols (Teredo and others)"),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32, "for documentation"),
@@ -58,7 +58,7 @@ const V6: [(Ipv6Addr, u32, &str); 5] = [
 
 fn not_public_v6(address: Ipv6Addr) -> Option<&'static str> {
     let first = address.segments()[0];
-    // 2000::/3 is all there is of global unicast.
+    // Global unicast is 2000::/3.
     if first & 0xe000 != 0x2000 {
         return Some(outside_global_unicast(address));
     }
@@ -70,7 +70,7 @@ fn not_public_v6(address: Ipv6Addr) -> Option<&'static str> {
         .map(|(_, _, what)| *what)
 }
 
-/// Names the range for the error text; all of them are refused.
+/// Names the range for the error text; all of them are rejected.
 fn outside_global_unicast(address: Ipv6Addr) -> &'static str {
     let [first, second, ..] = address.segments();
     if address.is_unspecified() {

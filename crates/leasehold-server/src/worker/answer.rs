@@ -1,4 +1,4 @@
-//! What a receiver's answer means. Pure: [`super::http`] brings the status and the body.
+//! Maps a receiver's response to an outcome. Pure: [`super::http`] passes the status and the body.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ What a receiver's answer means:
   503 Retry-After  failed; again then
   other            failed, redirects and time-outs included: again after a back-off";
 
-/// A receiver may not put a job off for longer than this at a time.
+/// A longer `Retry-After` is cut to this: a receiver may not delay a job for longer at a time.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// `Retry-After: 0` must not become a loop without a pause.
+/// `Retry-After: 0` must not cause a loop without a pause.
 const SHORTEST: Duration = Duration::from_secs(1);
 
-/// `body` is its start, fit to be stored.
+/// Maps a response to an outcome. `body` is the start of the response's body, safe to store.
 pub fn judge(status: u16, retry_after: Option<&str>, body: &str, now: Timestamp) -> JobResult {
     let after = retry_after.and_then(|text| wait(text, now));
     match (status, after) {
@@ -44,7 +44,7 @@ fn error_text(status: u16, body: &str) -> String {
     }
 }
 
-/// Seconds, or a date as HTTP writes it.
+/// Parses `Retry-After`: seconds, or an HTTP date.
 fn wait(text: &str, now: Timestamp) -> Option<Duration> {
     let text = text.trim();
     let wait = match text.parse::<u64>() {

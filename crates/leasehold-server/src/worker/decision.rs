@@ -1,10 +1,10 @@
-//! What a command's end means. Pure: [`super::exec`] brings the exit code and the output.
+//! Maps the end of a command to an outcome. Pure: [`super::exec`] passes the exit code and the output.
 //!
 //! # What is true
-//! - The exit code decides; only a command that ended well may say more, in the last line that it
-//!   printed.
-//! - A last line that means to decide and cannot be read is a failure, never "done": taking it for
-//!   done would lose the job.
+//! - The exit code decides; only a command that ended with 0 may decide more, in the last line of its
+//!   output.
+//! - A last line that looks like a decision but cannot be parsed is a failure, never "done": treating it
+//!   as done would lose the job.
 
 use std::time::Duration;
 
@@ -23,10 +23,14 @@ What a command's exit code means:
            {\"bury\":\"why\"}              no attempt will help; kept for people
   65     no attempt will help (EX_DATAERR): buried, kept for people
   other  failed, 75 (EX_TEMPFAIL) and signals included: again after a back-off
+A snooze lasts at least 1 s, a wait at most 365 days.
 The end of standard error becomes the error text.";
 
-/// The longest wait that a command may ask for.
+/// The decisions of a command.
+const VERBS: [&str; 4] = ["snooze", "retry", "cancel", "bury"];
+/// The longest wait that a command may request.
 const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 3600);
+const SHORTEST_SNOOZE: Duration = Duration::from_secs(1);
 /// Bad data; no attempt will help. From sysexits.h.
 const EX_DATAERR: i32 = 65;
 
@@ -56,26 +60,33 @@ fn error_text(how: &str, stderr: &[u8]) -> String {
     }
 }
 
-/// What the last line of the output says, for a command that ended well.
+/// Parses the last line of the output of a command that ended with 0.
 fn last_word(stdout: &[u8]) -> JobResult {
     let text = String::from_utf8_lossy(stdout);
     let line = text.trim_end().lines().next_back().unwrap_or_default().trim();
-    let Ok(Value::Object(said)) = serde_json::from_str(line) else {
-        return Ok(Outcome::Done);
+    let said = match serde_json::from_str(line) {
+        Ok(Value::Object(said)) => said,
+        // Malformed, or cut at its beginning, but a decision: treating it as done would lose the job.
+        // It has a brace: plain text may quote these words, as `action="cancel"` does.
+        Err(_)
+            if line.contains(['{', '}'])
+                && VERBS.iter().any(|verb| line.contains(&format!("\"{verb}\""))) =>
+        {
+            return Err(unreadable(line));
+        }
+        _ => return Ok(Outcome::Done),
     };
-    let verbs: Vec<&str> = ["snooze", "retry", "cancel", "bury"]
-        .into_iter()
-        .filter(|verb| said.contains_key(*verb))
-        .collect();
+    let verbs: Vec<&str> = VERBS.into_iter().filter(|verb| said.contains_key(*verb)).collect();
     let text = |key: &str| said.get(key).and_then(Value::as_str);
     let time = |key: &str| {
-        text(key).and_then(|text| parse_duration(text).ok()).filter(|time| *time <= LONGEST_WAIT)
+        text(key).and_then(|text| parse_duration(text).ok()).map(|time| time.min(LONGEST_WAIT))
     };
     let known = said.keys().all(|key| verbs.contains(&key.as_str()) || key == "why");
     let decided = match verbs.as_slice() {
-        [] => return Ok(Outcome::Done), // a program that prints JSON of its own
+        [] => return Ok(Outcome::Done), // a program that prints its own JSON
         _ if !known => None,
-        ["snooze"] => time("snooze").map(|wait| Ok(Outcome::Snooze(wait))),
+        // A snooze counts no attempt: without a minimum wait the command would run in an endless loop.
+        ["snooze"] => time("snooze").map(|wait| Ok(Outcome::Snooze(wait.max(SHORTEST_SNOOZE)))),
         ["retry"] => time("retry").map(|after| {
             let why = text("why").unwrap_or("the command asked for another attempt").to_owned();
             Ok(Outcome::Retry { after, why })
@@ -84,12 +95,15 @@ fn last_word(stdout: &[u8]) -> JobResult {
         ["bury"] => text("bury").map(|why| Err(JobError::permanent(why))),
         _ => None,
     };
-    decided.unwrap_or_else(|| {
-        let start: String = line.chars().take(200).collect();
-        Err(JobError::retry(format!(
-            "exit code 0, but the last line of the output is no decision that can be read: {start}"
-        )))
-    })
+    decided.unwrap_or_else(|| Err(unreadable(line)))
+}
+
+fn unreadable(line: &str) -> JobError {
+    let start: String = line.chars().take(200).collect();
+    JobError::retry(format!(
+        "exit code 0, but the last line of the output is no decision that can be read; \
+         print one JSON object of the table in leasehold worker --help, alone on that line: {start}"
+    ))
 }
 
 #[cfg(test)]
@@ -102,6 +116,23 @@ mod tests {
 
     fn failed(result: JobResult) -> String {
         format!("{:?}", result.expect_err("an error"))
+    }
+
+    #[test]
+    fn decision_that_cannot_be_parsed_is_a_failure() {
+        for line in [
+            r#"{"retry":"1s","why":"said "no" to us"}"#,
+            "{\"bury\":\"tab\there\"}",
+            r#"{"snooze""#,
+            r#"{"bury":"trail"};"#,
+            "\u{feff}{\"bury\":\"bom\"}",
+            r#"…rest of a long line","bury":"x"}"#,
+        ] {
+            assert!(failed(said(line)).contains("no decision"), "{line}");
+        }
+        for line in ["{not json}", r#"level=info action="cancel""#] {
+            assert_eq!(said(line).expect("ok"), Outcome::Done, "{line}");
+        }
     }
 
     #[test]
@@ -126,9 +157,15 @@ mod tests {
         );
         let retry = Outcome::Retry { after: Duration::from_secs(300), why: "busy".into() };
         assert_eq!(said(r#"{"retry":"5m","why":"busy"}"#).expect("ok"), retry);
+        let longest = Outcome::Retry { after: LONGEST_WAIT, why: "busy".into() };
+        assert_eq!(said(r#"{"retry":"999999h","why":"busy"}"#).expect("ok"), longest);
+        for (asked, waits) in [("0s", SHORTEST_SNOOZE), ("3650d", LONGEST_WAIT)] {
+            let snooze = said(&format!(r#"{{"snooze":"{asked}"}}"#)).expect("ok");
+            assert_eq!(snooze, Outcome::Snooze(waits), "{asked}");
+        }
         assert_eq!(said(r#"{"cancel":"gone"}"#).expect("ok"), Outcome::Cancel("gone".into()));
         assert!(failed(said(r#"{"bury":"bad"}"#)).contains("permanent: true"));
-        for other in ["", "done", "[1]", "42", r#"{"sent":3}"#, r#"{"snooze":"30s"} trailing"#] {
+        for other in ["", "done", "[1]", "42", r#"{"sent":3}"#] {
             assert_eq!(said(other).expect("ok"), Outcome::Done, "{other}");
         }
     }
@@ -138,10 +175,10 @@ mod tests {
         for unclear in [
             r#"{"snooze":30}"#,
             r#"{"snooze":"soon"}"#,
-            r#"{"retry":"999999h"}"#,
             r#"{"cancel":true}"#,
             r#"{"snooze":"1s","cancel":"x"}"#,
             r#"{"retry":"1s","wyh":"x"}"#,
+            r#"{"snooze":"30s"} trailing"#,
         ] {
             assert!(failed(said(unclear)).contains("permanent: false"), "{unclear}");
         }

@@ -1,16 +1,16 @@
 //! Where the HTTP worker may send jobs.
 //!
 //! # What is true
-//! - A URL is https on port 443 or 8443, names no user, and its host is written the plain way.
-//! - Each connection looks the name up once, checks every address of the answer and connects to
-//!   those addresses and no other. There is no second lookup that could give another answer.
+//! - A URL is https on port 443 or 8443, names no user, and writes its host in canonical form.
+//! - Each connection resolves the name once, checks every returned address and connects to
+//!   those addresses and no other. There is no second lookup that could return another address.
 //! - `--allow-private-network` lifts the rules on scheme, port and addresses. The rules on how a
 //!   URL is written stay.
 //!
 //! # What can go wrong
-//! - A name has a public and a private address: it is refused. Half of the requests inside would be
-//!   enough for an attacker.
-//! - The network routes a public address inwards: nothing here can see that; put an egress proxy
+//! - A name has a public and a private address: it is rejected. An attacker needs only some of the
+//!   requests to reach the private one.
+//! - The network routes a public address inwards: nothing here can detect that; put an egress proxy
 //!   or a firewall rule in front.
 
 use std::net::{IpAddr, SocketAddr};
@@ -23,18 +23,18 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
 use super::address::not_public;
 
-/// How long a lookup may take.
+/// Timeout of a lookup.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(5);
 const PORTS: [u16; 2] = [443, 8443];
-/// Names that mean this machine or this network wherever they are looked up.
+/// Names that mean this machine or this network wherever they are resolved.
 const INSIDE: [&str; 5] = ["localhost", "local", "internal", "intranet", "home.arpa"];
 
-/// What is allowed.
+/// The rules for URLs and addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Plain http, and any port.
+    /// Allow plain http, and any port.
     pub any_way: bool,
-    /// Addresses that are not public.
+    /// Allow addresses that are not public.
     pub any_address: bool,
 }
 
@@ -43,11 +43,11 @@ impl Rules {
     /// For development and tests on one machine.
     pub const PRIVATE_NETWORK: Self = Self { any_way: true, any_address: true };
 
-    /// Reads a URL and says why jobs may not go there. The text never holds the URL itself: it may
-    /// carry a password.
+    /// Parses a URL, or returns why jobs may not go there. The text never contains the URL itself: it
+    /// may hold a password.
     pub fn check_url(self, text: &str) -> Result<Url, String> {
-        // The parser forgives spaces, tabs, line breaks and backslashes, each of which makes two
-        // readers see two hosts.
+        // The parser tolerates spaces, tabs, line breaks and backslashes; each of them makes two parsers
+        // see different hosts.
         if !text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\') {
             return Err("holds a space, a backslash or a character outside ASCII; write it \
                         percent-encoded, and the host as xn--…"
@@ -82,7 +82,7 @@ impl Rules {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let written = written_host(text);
         let plain = match bare.parse::<IpAddr>() {
-            // 0x7f.1, 017700000001 and 2130706433 are all 127.0.0.1 to some reader.
+            // Some parsers read 0x7f.1, 017700000001 and 2130706433 as 127.0.0.1.
             Ok(IpAddr::V4(address)) => written == address.to_string(),
             Ok(IpAddr::V6(address)) => written.parse() == Ok(address),
             Err(_) => written.eq_ignore_ascii_case(host) && !host.is_empty(),
@@ -108,7 +108,7 @@ impl Rules {
         Ok(())
     }
 
-    /// Refuses the whole answer when any address of it is not public.
+    /// Rejects all addresses if any of them is not public.
     pub fn check_addresses(self, addresses: &[IpAddr]) -> Result<(), String> {
         if addresses.is_empty() {
             return Err("the host has no address".to_owned());
@@ -127,13 +127,13 @@ impl Rules {
 
 const LOCAL: &str = ", or --allow-private-network for development";
 
-/// What stands between `://` and the path, as written.
+/// Returns the text between `://` and the path, as written.
 fn authority(text: &str) -> &str {
     let rest = text.split_once("://").map_or("", |(_, rest)| rest);
     rest.split(['/', '?', '#']).next().unwrap_or_default()
 }
 
-/// The host as written, without brackets and port.
+/// Returns the host as written, without brackets and port.
 fn written_host(text: &str) -> &str {
     let authority = authority(text);
     match authority.strip_prefix('[') {
@@ -142,14 +142,14 @@ fn written_host(text: &str) -> &str {
     }
 }
 
-/// Looks names up.
+/// Resolves names.
 pub trait Lookup: Send + Sync + 'static {
     fn lookup(&self, host: &str) -> Answer;
 }
 
 pub type Answer = Pin<Box<dyn Future<Output = std::io::Result<Vec<IpAddr>>> + Send>>;
 
-/// As the machine is set up to.
+/// Resolves names with the system's resolver.
 pub struct SystemLookup;
 
 impl Lookup for SystemLookup {
@@ -162,7 +162,7 @@ impl Lookup for SystemLookup {
     }
 }
 
-/// The only source of addresses that the HTTP client has.
+/// The only source of addresses for the HTTP client.
 pub struct Gate {
     rules: Rules,
     lookup: Arc<dyn Lookup>,
@@ -183,7 +183,7 @@ impl Resolve for Gate {
                 format!("the host was not found within {} s", LOOKUP_LIMIT.as_secs())
             })??;
             rules.check_addresses(&addresses)?;
-            // Port 0: the URL's.
+            // Port 0: the client uses the URL's.
             let pinned: Addrs =
                 Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0)));
             Ok(pinned)

@@ -1,11 +1,11 @@
-//! The table of URLs, and a resolver that changes its mind.
+//! A table of URLs, and a resolver whose answers change.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
-/// Where a URL is stopped: by how it is written, or by what its name leads to.
+/// Why a URL is rejected: for how it is written, or for the address of its host.
 const REFUSED: &[(&str, &str)] = &[
     // Loopback and unspecified.
     ("https://127.0.0.1/", "loopback"),
@@ -155,7 +155,7 @@ fn h12_a_refused_url_is_not_repeated() {
     assert!(!text.contains("hunter2"), "{text}");
 }
 
-/// Gives one answer after the other, the last one for ever, and counts the questions.
+/// Returns one answer after the other, the last one for ever, and counts the lookups.
 struct Rebinding {
     answers: Mutex<Vec<Vec<IpAddr>>>,
     asked: AtomicUsize,
@@ -221,7 +221,7 @@ async fn h7_the_client_connects_only_to_what_the_gate_lets_through() {
     let knocks = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&knocks);
     tokio::spawn(async move {
-        // Hangs up on everyone, after counting them.
+        // Counts connections and closes them.
         while let Ok(connection) = listener.accept().await {
             counted.fetch_add(1, Ordering::SeqCst);
             drop(connection);

@@ -1,16 +1,16 @@
 //! The exec worker: runs a command for each job.
 //!
 //! # What is true
-//! - The job is one JSON object on standard input; how the command ends decides, see
+//! - The job is one JSON object on standard input; the end of the command decides, see
 //!   [`super::decision`].
-//! - No shell unless asked for: arguments of jobs never reach a command line either way.
-//! - Of the output the last 64 KiB are kept, of the errors the last 3 KiB, however much there is.
-//! - A command that was told to stop has not done its job, whatever it exits with: many programs
-//!   end a request to stop with 0.
+//! - No shell runs unless requested. Arguments of jobs never reach a command line either way.
+//! - The worker keeps the last 64 KiB of the output and the last 3 KiB of the errors.
+//! - A command that was stopped has not done its job, whatever its exit code: many programs
+//!   exit with 0 on SIGTERM.
 //!
 //! # What can go wrong
-//! - The command ignores SIGTERM: its group is killed. Cancelled jobs have five seconds for their
-//!   last words; all others less than the second after which the engine lets go of the job.
+//! - The command ignores SIGTERM: its group is killed. Cancelled jobs have five seconds between SIGTERM
+//!   and SIGKILL; all others less than the second after which the engine gives up the handler.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
@@ -25,6 +25,7 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::Instant;
 
 use super::decision::{End, decide};
+use super::environment;
 use super::group::{Group, Warden};
 use super::job;
 
@@ -33,12 +34,11 @@ const STDOUT_KEPT: usize = 64 * 1024;
 const STDERR_KEPT: usize = 3 * 1024;
 /// How long pipes may stay open after the command has ended and its group was killed.
 const PIPES_LIMIT: Duration = Duration::from_secs(1);
-/// Variables of ours that commands do not see: among them are the database and the secret.
-const OURS: &str = "LEASEHOLD_";
-
-/// What runs the jobs of one name.
+/// The command that runs the jobs of one name.
 pub struct Program {
     pub words: Vec<String>,
+    /// Variables of the worker that the command gets although they may hold secrets.
+    pub handed_on: Arc<[String]>,
     pub warden: Arc<Warden>,
 }
 
@@ -50,18 +50,19 @@ impl Program {
         })?;
         let (mut stdout, mut stderr) = (Tail::new(STDOUT_KEPT), Tail::new(STDERR_KEPT));
         let (to, from, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        // Killed when this function is left, by being dropped too.
+        // Killed when this function returns, or when its future is dropped.
         let group = Group::of(&child, &self.warden).await;
         let pipes = async {
             tokio::join!(feed(to, &input), stdout.fill(from), stderr.fill(errors));
         };
         let (ended, stopped) = follow(&ctx, &mut child, group, pipes).await;
         match (stopped, ended) {
-            (Some(reason), _) => {
-                Err(JobError::retry(format!("the command was stopped: {reason:?}")))
-            }
+            (Some(reason), _) => Err(JobError::retry(format!(
+                "the command was stopped: {}",
+                job::stopped_because(reason)
+            ))),
             (None, Err(error)) => Err(JobError::retry(format!("the command was lost: {error}"))),
-            (None, Ok(status)) => decide(end_of(status), &stdout.kept, &stderr.kept),
+            (None, Ok(status)) => decide(end_of(status), &stdout.kept, stderr.whole_words()),
         }
     }
 
@@ -69,11 +70,7 @@ impl Program {
         let (program, arguments) =
             self.words.split_first().ok_or_else(|| std::io::Error::other("no command"))?;
         let mut command = Command::new(program);
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with(OURS) {
-                command.env_remove(name);
-            }
-        }
+        environment::clean(&mut command, &self.handed_on);
         command
             .args(arguments)
             .env("LEASEHOLD_JOB_ID", ctx.id().to_string())
@@ -83,13 +80,13 @@ impl Program {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0)
-            // Reaps it too: nothing is left behind as a zombie.
+            // Also reaps it, so that no zombie stays.
             .kill_on_drop(true)
             .spawn()
     }
 }
 
-/// Waits for the command; stops it when its job should stop. Afterwards the group is gone.
+/// Waits for the command; stops it when its job should stop. Afterwards the group is killed.
 async fn follow(
     ctx: &Ctx,
     child: &mut Child,
@@ -114,7 +111,7 @@ async fn follow(
             }
         }
     };
-    // What the command left behind in its group ends with it, and lets go of the pipes.
+    // Processes that the command left in its group end with it, which closes the pipes.
     drop(group);
     if !piped {
         let _ = tokio::time::timeout(PIPES_LIMIT, pipes).await;
@@ -129,9 +126,9 @@ async fn at(time: Option<Instant>) {
     }
 }
 
-/// How long a command has between SIGTERM and SIGKILL. A job that is handed back, or that another
-/// worker may hold already, must not be worked on by two: its command is gone before the engine
-/// lets go of it, a second after it was told to stop.
+/// Returns the time between SIGTERM and SIGKILL. Two workers must not work on a job that is released, or
+/// that another worker may already hold: its command is gone before the engine gives up the handler, one
+/// second after the stop.
 fn last_words(reason: StopReason) -> Duration {
     match reason {
         StopReason::Cancelled => Duration::from_secs(5),
@@ -148,7 +145,7 @@ fn end_of(status: ExitStatus) -> End {
     }
 }
 
-/// A command need not read its input: a closed pipe is no error.
+/// Writes the input. A command need not read it: a closed pipe is no error.
 async fn feed(pipe: Option<ChildStdin>, input: &[u8]) {
     if let Some(mut pipe) = pipe {
         let _ = pipe.write_all(input).await;
@@ -159,17 +156,30 @@ async fn feed(pipe: Option<ChildStdin>, input: &[u8]) {
 struct Tail {
     kept: Vec<u8>,
     most: usize,
+    cut: bool,
 }
 
 impl Tail {
     fn new(most: usize) -> Self {
-        Self { kept: Vec::new(), most }
+        Self { kept: Vec::new(), most, cut: false }
     }
 
     fn push(&mut self, part: &[u8]) {
         self.kept.extend_from_slice(part);
         let over = self.kept.len().saturating_sub(self.most);
+        self.cut |= over > 0;
         self.kept.drain(..over);
+    }
+
+    /// Returns the text without the word that the cut went through: the rest of a URL would no longer be
+    /// recognised as one, and its password would stay.
+    fn whole_words(&self) -> &[u8] {
+        let begin = if self.cut {
+            self.kept.iter().position(u8::is_ascii_whitespace).unwrap_or(self.kept.len())
+        } else {
+            0
+        };
+        self.kept.get(begin..).unwrap_or_default()
     }
 
     async fn fill(&mut self, pipe: Option<impl AsyncRead + Unpin>) {
@@ -193,5 +203,15 @@ mod tests {
         assert_eq!(tail.kept, stream[stream.len() - 1000..]);
         tail.push(b"x");
         assert_eq!(tail.kept.len(), 1000);
+    }
+
+    #[test]
+    fn h25_word_that_a_cut_goes_through_is_dropped() {
+        let mut tail = Tail::new(20);
+        tail.push(b"postgres://bob:SECRET@db/x and more");
+        assert_eq!(tail.whole_words(), b" and more");
+        let mut short = Tail::new(100);
+        short.push(b"all of it");
+        assert_eq!(short.whole_words(), b"all of it");
     }
 }

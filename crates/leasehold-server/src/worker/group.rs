@@ -1,18 +1,18 @@
-//! Process groups: a command and everything it started end together.
+//! Process groups: a command and every process that it started end together.
 //!
 //! # What is true
-//! - Each command leads a process group. When the command ends, when its job should stop, and when
-//!   its handler is dropped for whatever reason, the whole group is killed.
-//! - When the worker itself dies, by SIGKILL too, a small process beside it, the warden, sees the
-//!   pipe between them close and kills the groups that are left. The job comes back when its
-//!   lease runs out; by then nobody works on it any more.
+//! - Each command leads a process group. The whole group is killed when the command ends, when its job
+//!   should stop, and when its handler is dropped for any reason.
+//! - When the worker itself dies, even by SIGKILL, a small separate process, the warden, sees the
+//!   pipe between them close and kills the groups that are left. The job is reclaimed when its
+//!   lease runs out; by then no process works on it.
 //!
 //! # What can go wrong
 //! - A command that leaves its group (setsid, a daemon, a container) is out of reach.
 //! - The warden is killed together with the worker (a cgroup that is removed, a machine that
 //!   stops): then so are the commands.
-//! - The worker is killed between the start of a command and the note to the warden, some
-//!   microseconds: that command runs to its end, beside the next attempt.
+//! - The worker is killed between the start of a command and the message to the warden, some
+//!   microseconds: that command runs to its end, concurrently with the next attempt.
 
 use std::collections::BTreeSet;
 use std::process::{ExitCode, Stdio};
@@ -25,7 +25,7 @@ use tokio::process::{Child, ChildStdin, Command};
 
 /// The hidden flag with which a worker starts its warden.
 pub const WARDEN_FLAG: &str = "--warden";
-/// A warden that does not read is given up.
+/// The worker gives up a warden that does not read within this time.
 const WRITE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The process group of one running command. Killed on drop.
@@ -35,7 +35,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// Takes charge of a command that was started as the leader of its group.
+    /// Registers a command that was started as the leader of its group.
     pub async fn of(child: &Child, warden: &Arc<Warden>) -> Option<Self> {
         let leader = Pid::from_raw(i32::try_from(child.id()?).ok()?)?;
         let group = Self { leader, warden: Arc::clone(warden) };
@@ -45,7 +45,7 @@ impl Group {
     }
 
     pub fn signal(&self, signal: Signal) {
-        // No such group: everyone in it has ended.
+        // No such group: all its processes have ended.
         let _ = kill_process_group(self.leader, signal);
     }
 }
@@ -60,7 +60,7 @@ impl Drop for Group {
     }
 }
 
-/// The worker's end of the pipe to the process that outlives it by a moment.
+/// The worker's end of the pipe to the warden, which outlives it by a moment.
 #[derive(Default)]
 pub struct Warden {
     groups: Mutex<BTreeSet<i32>>,
@@ -78,11 +78,11 @@ impl Warden {
         let mut child = Command::new(program)
             .args(["worker", WARDEN_FLAG])
             .arg0("leasehold-warden")
-            // It needs no secret, so it gets none.
+            // It needs no secrets.
             .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            // Ctrl-C goes to the worker's group; the warden must still be there afterwards.
+            // Ctrl-C goes to the worker's group; the warden must survive it.
             .process_group(0)
             .spawn()?;
         let pipe = tokio::sync::Mutex::new(child.stdin.take());
@@ -93,8 +93,8 @@ impl Warden {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the whole list, so that notes cannot pile up or get out of order. In a task of its
-    /// own: a handler that is dropped half-way must not leave half a line.
+    /// Writes the whole list, so that messages cannot pile up or get out of order. In a separate task: a
+    /// handler that is dropped half-way must not leave half a line.
     async fn tell(self: Arc<Self>) {
         let told = tokio::spawn(async move {
             let mut pipe = self.pipe.lock().await;
@@ -114,10 +114,10 @@ impl Warden {
     }
 }
 
-/// The warden's own life: reads lists until the worker is gone, then kills what the last one names.
+/// Runs the warden: reads lists until the worker is gone, then kills the groups of the last one.
 pub async fn be_warden() -> std::io::Result<ExitCode> {
     use tokio::signal::unix::{SignalKind, signal};
-    // A service manager signals every process of the service; the warden leaves last.
+    // A service manager signals every process of the service; the warden must exit last.
     let _deaf = [
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,

@@ -1,14 +1,15 @@
-//! The HTTP worker: hands a job to a receiver as one signed POST.
+//! The HTTP worker: sends a job to a receiver as one signed POST.
 //!
 //! # What is true
 //! - A job is done when the receiver has answered 2xx, in full and in time. See [`super::answer`].
-//! - No redirects, no proxies from the environment, no cookies; where it may connect to is decided
-//!   in [`super::egress`].
-//! - An answer takes at most its time limit and 64 KiB; the rest is not read.
+//! - No redirects, no proxies from the environment, no cookies; [`super::egress`] decides where it may
+//!   connect.
+//! - A response that is not complete within the timeout is a failure. The worker reads at most 64 KiB of
+//!   it.
 //!
 //! # What can go wrong
-//! - The answer is lost: the job is sent again with the same `leasehold-idempotency-key`. A
-//!   receiver that keeps the key, or refuses an older `leasehold-fence`, sees the effect once.
+//! - The response is lost: the job is sent again with the same `leasehold-idempotency-key`. A
+//!   receiver that stores the key, or rejects an older `leasehold-fence`, sees the effect once.
 
 use std::error::Error as _;
 use std::sync::Arc;
@@ -25,12 +26,12 @@ use super::job;
 use super::sign::Secret;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// How much of an answer is read.
+/// How much of a response is read.
 const BODY_LIMIT: usize = 64 * 1024;
-/// How much of it goes into the error text.
+/// How much of it is quoted in the error text.
 const QUOTED: usize = 512;
 
-/// A client that can reach nothing but what the gate lets through.
+/// Builds a client that connects only to addresses that the gate allows.
 pub fn client(gate: Gate) -> reqwest::Result<Client> {
     Client::builder()
         .dns_resolver(Arc::new(gate))
@@ -43,7 +44,7 @@ pub fn client(gate: Gate) -> reqwest::Result<Client> {
         .build()
 }
 
-/// Where the jobs of one name go.
+/// The receiver of the jobs of one name.
 pub struct Receiver {
     pub url: Url,
     pub client: Client,
@@ -52,11 +53,11 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Hands one job over. Gives up when the job should stop: the connection is closed.
+    /// Delivers one job. When the job should stop, it gives up and closes the connection.
     pub async fn deliver(&self, ctx: Ctx) -> JobResult {
         let body = job::to_json(&ctx)?;
         let timestamp = Timestamp::now().as_second();
-        let signature = self.secret.sign(timestamp, &body);
+        let signature = self.secret.sign(timestamp, self.url.as_str(), &body);
         let exchange = self.exchange(&ctx, timestamp, &signature, body);
         tokio::select! {
             answer = tokio::time::timeout(self.limit, exchange) => match answer {
@@ -66,7 +67,8 @@ impl Receiver {
                 ))),
             },
             reason = ctx.stopped() => {
-                Err(JobError::retry(format!("the request was given up: {reason:?}")))
+                let why = job::stopped_because(reason);
+                Err(JobError::retry(format!("the request was given up: {why}")))
             }
         }
     }
@@ -78,7 +80,7 @@ impl Receiver {
         signature: &str,
         body: Vec<u8>,
     ) -> JobResult {
-        // Debug output of requests leaves sensitive headers out.
+        // Debug output of requests omits sensitive headers.
         let mut sensitive = HeaderValue::from_str(signature)?;
         sensitive.set_sensitive(true);
         let mut request = self
@@ -108,7 +110,7 @@ impl Receiver {
     }
 }
 
-/// The body, as far as it is read.
+/// Reads the body, up to the limit.
 async fn read(mut answer: Response) -> reqwest::Result<Vec<u8>> {
     let mut body = Vec::new();
     while let Some(part) = answer.chunk().await? {
@@ -121,12 +123,12 @@ async fn read(mut answer: Response) -> reqwest::Result<Vec<u8>> {
     Ok(body)
 }
 
-/// What happened, without the URL: its query may hold a token.
+/// Describes an error without the URL: its query may hold a token.
 fn describe(error: reqwest::Error) -> String {
     causes("the receiver could not be reached", &error.without_url())
 }
 
-/// The error and its causes in one line.
+/// Formats the error and its causes in one line.
 pub fn causes(what: &str, error: &reqwest::Error) -> String {
     let mut text = format!("{what}: {error}");
     let mut cause = error.source();

@@ -1,9 +1,9 @@
-//! The job as another program sees it: one JSON object.
+//! The job as other programs get it: one JSON object.
 //!
 //! Ids are strings: a generation does not fit into the numbers of every JSON reader.
 
-use leasehold::Ctx;
-use leasehold::worker::Fence;
+use leasehold::worker::StopReason;
+use leasehold::{Ctx, Generation};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -27,7 +27,7 @@ struct JobText<'a> {
     kwargs: &'a RawValue,
 }
 
-/// The job of this attempt, as JSON.
+/// Formats the job of this attempt as JSON.
 pub fn to_json(ctx: &Ctx) -> Result<Vec<u8>, serde_json::Error> {
     serde_json::to_vec(&JobText {
         v: 1,
@@ -49,25 +49,33 @@ pub fn to_json(ctx: &Ctx) -> Result<Vec<u8>, serde_json::Error> {
     })
 }
 
-/// The same in every attempt of the job, however it is handed over.
+/// Returns a key that is the same in every attempt of the job, for commands and receivers.
 pub fn outside_key(ctx: &Ctx) -> String {
     ctx.outside_key("run")
 }
 
-/// Padded, so that a later fence is the greater text: receivers compare strings.
-pub fn fence_text(fence: Fence) -> String {
-    format!("{:010}-{:019}", fence.timeline, fence.generation.0)
+/// Pads the fence, so that a later one is the greater text: receivers compare strings.
+pub fn fence_text(fence: Generation) -> String {
+    format!("{:019}", fence.0)
+}
+
+/// Explains why an attempt was stopped, for its error text.
+pub fn stopped_because(reason: StopReason) -> &'static str {
+    match reason {
+        StopReason::Cancelled => "its job was cancelled",
+        StopReason::LeaseLost => "the worker lost the lease of the job",
+        StopReason::RunLimit => "it ran longer than the run limit of its queue",
+        StopReason::Shutdown => "the worker shuts down",
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use leasehold::Generation;
 
     #[test]
     fn fences_compare_as_texts() {
-        let fences = [(1, 9), (1, 10), (1, i64::MAX), (2, 1), (10, 1)]
-            .map(|(timeline, generation)| Fence { timeline, generation: Generation(generation) });
+        let fences = [9, 10, 1 << 40, i64::MAX].map(Generation);
         assert!(fences.windows(2).all(|two| fence_text(two[0]) < fence_text(two[1])));
     }
 }

@@ -1,8 +1,8 @@
-//! Which queues, and which name goes to which program: from the command line to a plan.
+//! Maps queues and job names to programs: from the command line to a plan.
 //!
 //! # What is true
-//! - Everything that can be wrong with the command line is found before the worker claims a job.
-//! - A text that may hold a password or a token, such as a URL, is never repeated.
+//! - All mistakes on the command line are found before the worker claims a job.
+//! - A text that may hold a password or a token, such as a URL, is never printed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use super::egress::{Gate, Rules, SystemLookup};
 use super::exec::Program;
 use super::group::Warden;
 use super::http::{self, Receiver};
-use super::sign::{SECRET_VARIABLE, Secret};
+use super::sign::Secret;
 use crate::cli::address::environment;
 use crate::exit::Failure;
 
@@ -28,7 +28,7 @@ pub struct Plan {
     pub ways: BTreeMap<String, Way>,
 }
 
-/// How jobs of one name are run.
+/// How to run the jobs of one name.
 pub enum Way {
     Exec(Program),
     Http(Receiver),
@@ -40,7 +40,7 @@ impl fmt::Display for Way {
             Self::Exec(program) => {
                 write!(f, "by {}", program.words.first().map_or("", String::as_str))
             }
-            // Without path and query: tokens travel there.
+            // Without path and query: they may contain tokens.
             Self::Http(receiver) => write!(f, "to {}", receiver.url.origin().ascii_serialization()),
         }
     }
@@ -100,13 +100,17 @@ fn check_times(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `NAME=rest`. The rest is not repeated in the error.
+/// Splits `NAME=rest`. The error does not contain the rest.
 fn named<'a>(flag: &str, text: &'a str, rest: &str) -> Result<(&'a str, &'a str), Failure> {
     text.split_once('=')
         .filter(|(name, value)| {
             !name.is_empty() && name.len() <= 200 && !name.contains("://") && !value.is_empty()
         })
-        .ok_or_else(|| Failure::usage(format!("{flag} needs {flag} NAME={rest}")))
+        .ok_or_else(|| {
+            Failure::usage(format!(
+                "{flag} needs a name and what runs its jobs: {flag} NAME={rest}"
+            ))
+        })
 }
 
 fn programs(args: &Args) -> Result<Vec<(String, Way)>, Failure> {
@@ -114,6 +118,12 @@ fn programs(args: &Args) -> Result<Vec<(String, Way)>, Failure> {
         return Ok(Vec::new());
     }
     let warden = warden();
+    let handed_on: Arc<[String]> = args.exec_env.clone().into();
+    if let Some(missing) = handed_on.iter().find(|name| std::env::var_os(name).is_none()) {
+        return Err(Failure::usage(format!(
+            "--exec-env {missing}: this variable is not set; set it, or leave the option out"
+        )));
+    }
     let mut programs = Vec::new();
     for text in &args.exec {
         let (name, command) = named("--exec", text, "COMMAND")?;
@@ -122,7 +132,9 @@ fn programs(args: &Args) -> Result<Vec<(String, Way)>, Failure> {
         } else {
             words(name, command)?
         };
-        programs.push((name.to_owned(), Way::Exec(Program { words, warden: Arc::clone(&warden) })));
+        let program =
+            Program { words, handed_on: Arc::clone(&handed_on), warden: Arc::clone(&warden) };
+        programs.push((name.to_owned(), Way::Exec(program)));
     }
     Ok(programs)
 }
@@ -134,7 +146,7 @@ fn warden() -> Arc<Warden> {
     }))
 }
 
-/// Splits a command line, and makes sure that there is such a program.
+/// Splits a command line, and checks that the program exists.
 fn words(name: &str, command: &str) -> Result<Vec<String>, Failure> {
     let words = shlex::split(command).filter(|words| !words.is_empty()).ok_or_else(|| {
         Failure::usage(format!("--exec {name}: the command has no words, or a quote is not closed"))
@@ -156,22 +168,23 @@ fn words(name: &str, command: &str) -> Result<Vec<String>, Failure> {
     Ok(words)
 }
 
-/// How long the receiver of an alarm may take for its whole answer.
+/// Timeout of the whole response of an alarm receiver.
 const ALARM_LIMIT: Duration = Duration::from_secs(10);
 
-/// Where alarms go by HTTP, under the rules for jobs.
+/// Builds the receiver of alarms by HTTP, under the rules for jobs.
 pub fn receiver_for_alarms(url: &str, private_network: bool) -> Result<Receiver, Failure> {
     let rules = if private_network { Rules::PRIVATE_NETWORK } else { Rules::STRICT };
     let url = rules
         .check_url(url)
         .map_err(|why| Failure::usage(format!("--alarm-webhook: the URL {why}")))?;
-    let secret = Arc::new(Secret::new(environment(SECRET_VARIABLE)).map_err(Failure::usage)?);
+    let secret = Arc::new(Secret::of("alarms", &environment).map_err(Failure::usage)?);
     Ok(Receiver { url, client: client(rules)?, secret, limit: ALARM_LIMIT })
 }
 
-/// What runs for each alarm.
+/// Builds the command that runs for each alarm.
 pub fn command_for_alarms(command: &str) -> Result<Program, Failure> {
-    Ok(Program { words: words("leasehold.alarm", command)?, warden: warden() })
+    let words = words("leasehold.alarm", command)?;
+    Ok(Program { words, handed_on: Arc::default(), warden: warden() })
 }
 
 fn client(rules: Rules) -> Result<reqwest::Client, Failure> {
@@ -194,8 +207,6 @@ fn receivers(args: &Args) -> Result<Vec<(String, Way)>, Failure> {
     } else {
         Rules::STRICT
     };
-    let secret = Secret::new(environment(SECRET_VARIABLE)).map_err(Failure::usage)?;
-    let secret = Arc::new(secret);
     let client = client(rules)?;
     let mut receivers = Vec::new();
     for text in &args.http {
@@ -203,12 +214,8 @@ fn receivers(args: &Args) -> Result<Vec<(String, Way)>, Failure> {
         let url = rules
             .check_url(url)
             .map_err(|why| Failure::usage(format!("--http {name}: the URL {why}")))?;
-        let receiver = Receiver {
-            url,
-            client: client.clone(),
-            secret: Arc::clone(&secret),
-            limit: args.http_timeout,
-        };
+        let secret = Arc::new(Secret::of(name, &environment).map_err(Failure::usage)?);
+        let receiver = Receiver { url, client: client.clone(), secret, limit: args.http_timeout };
         receivers.push((name.to_owned(), Way::Http(receiver)));
     }
     Ok(receivers)

@@ -1,19 +1,20 @@
-//! `leasehold worker`: runs jobs by handing them to other programs.
+//! `leasehold worker`: runs jobs by passing them to other programs.
 //!
-//! In reading order: this file reads the command line and runs the engine's worker; [`mapping`]
-//! says which name goes where; [`exec`] runs a command ([`decision`]: what its end means,
-//! [`group`]: how it is stopped); [`http`] sends a request ([`answer`]: what the reply means,
-//! [`sign`]: the signature, [`egress`] and [`address`]: where it may go).
+//! In reading order: this file reads the command line and runs the engine's worker; [`mapping`] maps
+//! names to programs; [`exec`] runs a command ([`environment`]: its variables, [`decision`]: the meaning
+//! of its end, [`group`]: how it is stopped); [`http`] sends a request ([`answer`]: the meaning of the
+//! response, [`sign`]: the signature, [`egress`] and [`address`]: where it may go).
 //!
 //! # What is true
-//! - SIGTERM or SIGINT: no new claims, running jobs may finish within `--grace`. A second one cuts
-//!   the grace short. What is not finished is handed back and its attempt is not counted.
-//! - A name that this worker has no program for is left to other workers.
+//! - SIGTERM or SIGINT: no new claims; running jobs may finish within `--grace`. A second signal ends
+//!   the grace period. Unfinished jobs are released, and their attempt is not counted.
+//! - Jobs whose name has no program here are left to other workers.
 
 mod address;
 mod answer;
 mod decision;
 mod egress;
+mod environment;
 mod exec;
 mod group;
 mod http;
@@ -42,43 +43,52 @@ pub use mapping::{command_for_alarms, receiver_for_alarms};
 #[derive(clap::Args, Debug)]
 #[command(after_help = after_help())]
 pub struct Args {
-    /// Works a queue with up to this many jobs at a time, such as mail=20. Repeat for more queues
+    /// Work a queue with up to this many jobs at a time, such as mail=20. Repeat for more queues
     #[arg(long = "queue", short = 'q', value_name = "NAME=SLOTS")]
     queues: Vec<String>,
-    /// Runs jobs of this name with a command, such as 'email.send=./send-email --fast'. The command
+    /// Run jobs of this name with a command, such as 'email.send=./send-email --fast'. The command
     /// line is split into words as a shell would, but no shell runs
     #[arg(long = "exec", value_name = "NAME=COMMAND")]
     exec: Vec<String>,
-    /// Sends jobs of this name to a URL as a signed POST, such as
-    /// email.send=https://example.com/jobs. The secret is in LEASEHOLD_HTTP_SECRET
+    /// Send jobs of this name to a URL as a signed POST, such as
+    /// email.send=https://example.com/jobs. The secret is in
+    /// LEASEHOLD_HTTP_SECRET_EMAIL_SEND, or for all names in LEASEHOLD_HTTP_SECRET
     #[arg(long = "http", value_name = "NAME=URL")]
     http: Vec<String>,
-    /// Runs the commands of --exec with `sh -c`
+    /// Run the commands of --exec with `sh -c`
     #[arg(long)]
     shell: bool,
-    /// How long a receiver may take for its whole answer
+    /// Pass this variable of the worker to commands, such as DATABASE_URL. Otherwise commands do not see
+    /// LEASEHOLD_… variables, DATABASE_URL, PGPASSWORD, AWS_SECRET_ACCESS_KEY and similar secrets
+    #[arg(long = "exec-env", value_name = "VARIABLE", requires = "exec")]
+    exec_env: Vec<String>,
+    /// Timeout of a receiver's whole response
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     http_timeout: Duration,
-    /// Lets --http use plain http, any port and private addresses: for development on one machine.
-    /// Whoever controls a URL or its DNS then reaches everything that this machine reaches
+    /// Let --http use plain http, any port and private addresses: for development on one machine.
+    /// An attacker who controls a URL or its DNS then reaches everything that this machine reaches
     #[arg(long)]
     allow_private_network: bool,
-    /// A name for people, shown with the worker's jobs
+    /// The name of the worker, shown with its jobs
     #[arg(long, value_name = "NAME", default_value = "worker")]
     name: String,
-    /// How long running jobs may go on after a stop
+    /// How long running jobs may continue after a stop
     #[arg(long, value_name = "TIME", default_value = "25s", value_parser = parse_duration)]
     grace: Duration,
-    /// How often to look for work when no wake-up comes. Shorter: less waiting after a lost
+    /// How often to poll for jobs when no wake-up arrives. Shorter: less waiting after a lost
     /// wake-up, more queries
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_duration)]
     poll: Duration,
-    /// Leaves expired leases, schedules and pruning to other workers; one of them must do it
+    /// Leave expired leases, schedules and pruning to other workers; one of them must do it
     #[arg(long)]
     no_housekeeping: bool,
+    /// Keep error texts out of the log and out of the table, for programs whose errors may hold
+    /// secrets. Passwords in URLs and connection strings are always replaced
+    #[arg(long, env = "LEASEHOLD_HIDE_ERRORS", value_parser = clap::builder::BoolishValueParser::new(), num_args = 0..=1, default_missing_value = "true", default_value = "false")]
+    hide_errors: bool,
     #[command(flatten)]
     scrape: ScrapeOptions,
-    /// Kills what a worker that died has left; workers start this themselves
+    /// Kill the commands of a worker that died; workers start this themselves
     #[arg(long = "warden", hide = true)]
     warden: bool,
 }
@@ -90,11 +100,16 @@ fn after_help() -> String {
          leasehold worker -q hooks --http hook.call=https://example.com/jobs\n\n\
          {}\n\n{}\n\n\
          A command gets the job as JSON on standard input, and LEASEHOLD_JOB_ID, LEASEHOLD_ATTEMPT \
-         and LEASEHOLD_GENERATION; no other LEASEHOLD_ variable. It leads a process group of its \
+         and LEASEHOLD_GENERATION. It does not see the worker's secrets: no other LEASEHOLD_ variable, \
+         nor DATABASE_URL, PGPASSWORD, AWS_SECRET_ACCESS_KEY and their kin, unless --exec-env names \
+         them. It leads a process group of its \
          own, which ends with it.\n\n\
          A receiver gets the same JSON, and headers leasehold-job-id, -attempt, -generation, -fence \
          (a later attempt has the greater text), -idempotency-key (the same in every attempt), \
-         -timestamp (seconds) and -signature: v1= and the HMAC-SHA256 of timestamp.body in hex.\n\n\
+         -timestamp (seconds) and -signature: v2= and the HMAC-SHA256 of timestamp.url.body in hex. \
+         The secret of one name is in LEASEHOLD_HTTP_SECRET_<NAME>, such as \
+         LEASEHOLD_HTTP_SECRET_EMAIL_SEND, else in LEASEHOLD_HTTP_SECRET. To change a secret, set \
+         new,old: requests then carry both signatures.\n\n\
          {}",
         decision::TABLE,
         answer::TABLE,
@@ -108,7 +123,8 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     }
     start_logging();
     let plan = mapping::plan(&args)?;
-    // Before connecting: a stop while the database is slow to answer counts.
+    let address = common.address()?;
+    // Before connecting: a signal counts even while the database is slow to answer.
     let (stop, hurry) = stop_signals()?;
     let scraped = args.scrape.bind().await?;
     let engine = common.engine().await?;
@@ -119,11 +135,15 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     if args.no_housekeeping {
         worker = worker.without_housekeeping();
     }
+    if args.hide_errors {
+        worker = worker.hide_error_texts();
+    }
+    say(&address.line());
     let ready = ready_line(&args, &plan);
     if let Some(scraped) = &scraped {
         say(&format!("metrics: {}", scraped.url));
     }
-    // Until the very end: a worker that drains is one that people look at.
+    // Until the very end: operators watch the metrics of a draining worker.
     let scraping = scraped.map(|scraped| tokio::spawn(scraped.answer(engine.clone())));
     for (name, way) in plan.ways {
         worker = match way {
@@ -143,13 +163,13 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
             }
         };
     }
-    // The engine waits for the stop only once it is at work.
+    // The engine polls the stop future only once it is working.
     let stop = async {
         say(&ready);
         stop.await;
         say("stopping: waiting for the jobs that run; stop again to hand them back at once");
     };
-    let ended = worker.run_until_or_hurry(stop, hurry).await;
+    let ended = worker.run_with_shutdown(stop, hurry).await;
     if let Some(scraping) = scraping {
         scraping.abort();
     }
@@ -158,7 +178,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A line for whoever waits for it. Nobody reading is no reason to stop working.
+/// Prints a line. A closed stdout is no reason to stop working.
 fn say(line: &str) {
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
@@ -171,7 +191,7 @@ fn ready_line(args: &Args, plan: &Plan) -> String {
     format!("ready: {} works {}; {}", args.name, queues.join(", "), ways.join("; "))
 }
 
-/// Two futures: the first stop, and the second.
+/// Returns two futures: the first signal, and the second.
 fn stop_signals() -> std::io::Result<(impl Future<Output = ()>, impl Future<Output = ()>)> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -199,17 +219,17 @@ fn stop_signals() -> std::io::Result<(impl Future<Output = ()>, impl Future<Outp
     Ok((reached(1), reached(2)))
 }
 
-/// Logs go to standard error. Leaves an earlier choice alone.
+/// Logs to standard error. Keeps an earlier subscriber.
 pub fn start_logging() {
     use std::io::IsTerminal;
     let level = tracing_subscriber::EnvFilter::try_from_env("LEASEHOLD_LOG")
-        // The library of the index tells of each commit in ten lines; what matters of it we say ourselves.
+        // The index library logs ten lines per commit; we log what matters of it ourselves.
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,tantivy=warn"));
     let logging = tracing_subscriber::fmt()
         .with_env_filter(level)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
-    // For collectors: one object a line, with the fields of the job that it is about.
+    // For log collectors: one object per line, with the fields of its job.
     let _ = match crate::cli::address::environment("LEASEHOLD_LOG_FORMAT").as_deref() {
         Some("json") => logging.json().flatten_event(true).try_init(),
         _ => logging.try_init(),

@@ -34,6 +34,16 @@ async fn people_and_groups_are_made_renamed_moved_and_deleted_in_the_terminal() 
     let one = place.run(&add).await.expect(0).stdout.trim().to_owned();
     let two = place.run(&add).await.expect(0).stdout.trim().to_owned();
     place.run(&["annotations", "groups", "join", &one, "sophiathefirst"]).await.expect(0);
+    place.run(&["annotations", "users", "add", "sancho"]).await.expect(0);
+    place.run(&["annotations", "groups", "hand-over", &one, "sancho"]).await.expect(3);
+    place.run(&["annotations", "groups", "join", &one, "sancho"]).await.expect(0);
+    let out = ["annotations", "groups", "remove-member", &one];
+    let refused = place.run(&[&out[..], &["sophiathefirst"]].concat()).await.expect(5);
+    refused.says("hand it over");
+    place.run(&["annotations", "groups", "hand-over", &one, "sancho"]).await.expect(0);
+    place.run(&["annotations", "groups", "hand-over", &one, "sophiathefirst"]).await.expect(0);
+    place.run(&[&out[..], &["sancho"]].concat()).await.expect(0).prints("sancho is not in");
+    place.run(&[&out[..], &["sancho"]].concat()).await.expect(3);
     place.run(&["annotations", "groups", "move", &one, &two]).await.expect(0);
     place.run(&["annotations", "groups", "move", &one, &two]).await.expect(3);
     place.run(&["annotations", "users", "delete", "sophiathefirst"]).await.expect(4);
@@ -111,6 +121,34 @@ async fn a_note_is_saved_searched_and_compared_again_through_serve() {
     );
     let ended = tokio::time::timeout(LIMIT, child.wait()).await.expect("an end in time").unwrap();
     assert_eq!(ended.code(), Some(0));
+
+    // Another directory on the same database is refused, until an operator forgets the first one.
+    let other = folder.with_extension("other");
+    let named = ["serve", "--annotations-listen", ANYWHERE, "--annotations-index"];
+    let refused = place.run(&[&named[..], &[other.to_str().unwrap()]].concat()).await.expect(5);
+    refused.says(folder.to_str().unwrap()).says("leasehold annotations index forget");
+    place.run(&["annotations", "index", "forget"]).await.expect(4);
+    let forgotten = place.run(&["annotations", "index", "forget", "--yes"]).await.expect(0);
+    forgotten.prints(folder.to_str().unwrap());
+    for dir in [folder, other] {
+        let _ = std::fs::remove_dir_all(dir);
+    }
+}
+
+#[tokio::test]
+async fn f27_doctor_says_when_others_can_read_the_index() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::new().await;
+    let folder = std::env::temp_dir().join(format!("lh-notes-{}", uuid::Uuid::new_v4().simple()));
+    std::fs::create_dir(&folder).unwrap();
+    for (mode, level) in [(0o700, "ok"), (0o750, "warn")] {
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(mode)).unwrap();
+        let args = ["doctor", "--json", "--no-self-test", "--annotations-index"];
+        let ran = place.run(&[&args[..], &[folder.to_str().unwrap()]].concat()).await.json();
+        let checks = ran["checks"].as_array().unwrap();
+        let found = checks.iter().find(|check| check["check"] == "search index").unwrap();
+        assert_eq!(found["level"], level, "{found}");
+    }
     let _ = std::fs::remove_dir_all(folder);
 }
 
@@ -122,10 +160,10 @@ async fn a_reindex_that_nobody_works_on_is_stopped_and_a_count_has_the_patience_
     let number = begun["reindex"]["id"].as_str().unwrap().to_owned();
     let stopped = place.run(&["reindex", "--cancel", &number]).await.expect(0);
     stopped.prints(&format!("re-index {number} is stopped; 0 jobs were removed"));
-    // The count cannot end while somebody else has the table.
+    // The count cannot end while another session holds the table lock.
     place.client.batch_execute("begin; lock table annotations.annotation").await.unwrap();
-    let counting = ["reindex", "--all", "--dry-run", "--patience", "3s"];
-    place.run(&counting).await.expect(7).says("--patience");
+    let counting = ["reindex", "--all", "--dry-run", "--timeout", "3s"];
+    place.run(&counting).await.expect(7).says("--timeout");
     place.client.batch_execute("rollback").await.unwrap();
     place.run(&["reindex", "--all", "--dry-run"]).await.expect(0).prints("0 notes");
 }

@@ -9,7 +9,7 @@ use tokio::process::Child;
 
 use super::support::{ANYWHERE, LIMIT, Place, ready, url_of};
 
-/// A folder for the index, removed in the end.
+/// A folder for the index, removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -40,7 +40,7 @@ async fn serve(place: &Place, folder: &Path, args: &[&str]) -> Running {
 }
 
 impl Running {
-    /// Saves a note; gives its id.
+    /// Saves a note; returns its id.
     async fn save(&self, token: &str, words: &str) -> String {
         let note =
             json!({ "target": { "source": "https://example.com/" }, "body": [{ "value": words }] });
@@ -54,7 +54,8 @@ impl Running {
         saved["id"].as_str().unwrap().rsplit('/').next().unwrap().to_owned()
     }
 
-    /// Whether the index, and not Postgres in its place, finds a word for somebody who saved nothing.
+    /// Returns whether the index, and not Postgres in its place, finds a word for a user who saved
+    /// nothing.
     async fn finds(&self, word: &str) -> bool {
         let asked = reqwest::get(format!("{}/api/search?q={word}", self.url)).await.unwrap();
         let found: Value = asked.json().await.unwrap();
@@ -71,12 +72,12 @@ impl Running {
     }
 }
 
-/// Two services, and the first one is killed.
+/// Starts two services and kills the first one.
 async fn takes_over(folder: &Path, args: &[&str]) -> (Place, Running, String) {
     let place = Place::new().await;
     place.run(&["migrate", "up", "--service", "annotations"]).await.expect(0);
     let token = place.run(&["annotations", "users", "add", "sophia"]).await.expect(0).stdout;
-    // Only answers, and is there first: it must not keep out those that do the work.
+    // Started first, but only reads: it must not keep the processes with a worker from writing.
     let asking = serve(&place, folder, &[args, &["--no-worker"]].concat()).await;
     let mut first = serve(&place, folder, args).await;
     assert!(first.said.contains("keeps the search index equal"), "{}", first.said);
@@ -91,13 +92,13 @@ async fn takes_over(folder: &Path, args: &[&str]) -> (Place, Running, String) {
     first.child.wait().await.unwrap();
     let id = second.save(&token, "late").await;
     second.will_find("late").await;
-    // A process that only answers follows whoever writes.
+    // A process that only reads follows the one that writes.
     asking.will_find("late").await;
     second.will_find("early").await;
     (place, second, id)
 }
 
-/// Whether the job of a note is done.
+/// Returns whether the job of a note has completed.
 async fn is_worked(place: &Place, id: &str) -> bool {
     let sql = format!(
         "select count(*) from leasehold.finished_job \
@@ -111,7 +112,7 @@ async fn the_second_process_works_the_index_jobs_when_the_first_is_killed() {
     let args = ["--annotations-direct=no", "--annotations-verify-after=1s"];
     let folder = Folder::new();
     let (place, _second, id) = takes_over(&folder.0, &args).await;
-    // By its job: there was no other way.
+    // By its job: direct writes are off.
     let done = async {
         while !is_worked(&place, &id).await {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -131,8 +132,9 @@ async fn the_second_process_writes_right_after_a_save_when_the_first_is_killed()
     let second = serve(&place, &folder.0, &args).await;
     first.child.start_kill().unwrap();
     first.child.wait().await.unwrap();
-    // Saves go on until it has noticed; from then on each is found at once, without its job. What was
-    // saved before is found by the check, and written by its job.
+    // Save until the second process has noticed that the first is gone. From then on the index finds
+    // each note at once, before its job ran. Notes saved earlier are found by the check and written
+    // by their jobs.
     let saving = async {
         let mut number = 0;
         loop {

@@ -1,4 +1,5 @@
-//! The benchmarks work at small sizes and say what they promise. No figure is judged here.
+//! The benchmarks run at small sizes and print the figures that they promise. No figure is judged
+//! here.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,13 +8,13 @@ use serde_json::Value;
 
 use crate::support::{Ran, command};
 
-/// A benchmark starts servers of its own and lays rows; on a busy machine that takes a while.
+/// A benchmark starts its own servers and inserts rows; on a busy machine that takes a while.
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// A run on a private server of its own, as JSON.
+/// Runs a benchmark on a private server, and returns its JSON.
 async fn bench(args: &[&str]) -> Value {
     let mut command = command(&[&["bench"], args, &["--json"]].concat());
-    // Commands here have no home, and would look elsewhere.
+    // Commands in tests have no home directory, and would use another cache.
     command.env("LEASEHOLD_CACHE", leasehold_testing::cache_dir());
     let document = Ran::within(LIMIT, command).await.expect(0).json();
     assert_eq!(document["bench"], args[0], "{document}");
@@ -25,6 +26,31 @@ fn has_numbers(document: &Value, fields: &[&str]) {
     for field in fields {
         assert!(document[field].is_number(), "{field} is missing in {document}");
     }
+}
+
+#[tokio::test]
+async fn small_claim_benchmarks_name_their_figures() {
+    let small =
+        ["lanes", "--names", "20", "--priorities", "3", "--claimers", "2", "--jobs", "10000"];
+    let lanes = bench(&small).await;
+    has_numbers(
+        &lanes,
+        &["ms", "ms_ratio", "wal_bytes", "wal_ratio", "throughput_ratio", "empty_claims"],
+    );
+    has_numbers(&bench(&["lost", "--jobs", "1000"]).await, &["ratio", "urgent_start_ms"]);
+    has_numbers(&bench(&["idle", "--dead", "1000", "--seconds", "1"]).await, &["share", "scan_ms"]);
+}
+
+#[tokio::test]
+async fn small_wake_up_benchmarks_name_their_figures() {
+    for from in ["engine", "transaction", "sqlx", "insert", "copy"] {
+        let latency = bench(&["latency", "--jobs", "100", "--from", from]).await;
+        has_numbers(&latency, &["p50_ms", "p99_ms", "limit_p50_ms", "ratio"]);
+        assert_eq!(latency["from"], from);
+    }
+    let few = ["producers", "--producers", "1,2", "--seconds", "1", "--rounds", "1"];
+    let fields = ["without_1", "busy_ratio_1", "idle_ratio_2", "busy_wake_ups_per_job_1"];
+    has_numbers(&bench(&few).await, &fields);
 }
 
 const SWEEP: &[&str] = &[
@@ -60,6 +86,16 @@ async fn a_small_sweep_deletes_from_s3_too() {
     assert!(swept.get("limit_rows_per_s").is_none(), "{swept}");
 }
 
+#[tokio::test]
+async fn c25_short_run_with_keys_leaves_no_key_behind() {
+    let keys = bench(&["keys", "--rate", "200", "--seconds", "2", "--key-for", "1"]).await;
+    has_numbers(
+        &keys,
+        &["enqueued", "keys_peak", "keys_end", "pruned_per_second", "emptied_after_seconds"],
+    );
+    assert_eq!(keys["ran_exactly_once"], true, "{keys}");
+}
+
 const MIRROR: &[&str] = &[
     "seconds",
     "docs_per_s",
@@ -73,8 +109,8 @@ const MIRROR: &[&str] = &[
     "recovery_seconds",
 ];
 
-/// An empty index becomes equal, differences made behind its back are mended and nothing else is
-/// written, and an outage refuses nobody.
+/// Fills an empty index, plants differences, and stops the store for a while. The check writes only
+/// what differs, and the outage refuses no request.
 async fn small_mirror(target: &str) {
     let few = ["--visible", "3", "--seconds", "1", "--rounds", "2", "--rate", "10"];
     let args = [&["mirror", "--docs", "2000", "--target", target], &few[..]].concat();
@@ -106,7 +142,8 @@ async fn f11_f14_a_small_index_in_opensearch_becomes_equal_and_may_be_away() {
 
 #[tokio::test]
 async fn our_service_is_measured_without_the_others() {
-    // Only what is answered within its time is counted, and there are two times of each kind.
+    // Only requests that are answered within the measured time count, and there are two rounds of
+    // each kind.
     let small = ["--services", "leasehold", "--seconds", "1", "--warm-up", "0.05"];
     let few = ["--rounds", "2", "--pastes", "20", "--gone", "2"];
     let figures = bench(&[&["pastes"], &small[..], &few[..]].concat()).await;
@@ -115,7 +152,7 @@ async fn our_service_is_measured_without_the_others() {
             has_numbers(&figures, &[&format!("{kind}_{field}")]);
         }
         assert!(figures["services"][0][kind]["requests"].as_u64().unwrap() > 0, "{figures}");
-        // There is nobody to compare with.
+        // There is no other service to compare with.
         assert!(figures.get(format!("{kind}_ratio")).is_none(), "{figures}");
     }
     has_numbers(&figures, &["deleted_gone_max_ms", "taken_down_gone_max_ms"]);
@@ -130,7 +167,7 @@ async fn a_peer_that_is_not_installed_is_named_with_the_command_that_installs_it
     ran.says("/nonexistent/.cache/leasehold/peers");
 }
 
-/// A directory of a test's own.
+/// A directory for one test.
 struct Folder(PathBuf);
 
 impl Folder {

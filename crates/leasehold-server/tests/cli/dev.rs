@@ -1,4 +1,4 @@
-//! `leasehold dev`: it starts, jobs flow, it stops, and whatever happens no server is left behind.
+//! `leasehold dev`: it starts, jobs flow, it stops, and it never leaves a server behind.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -7,7 +7,7 @@ use tokio::process::Child;
 
 use super::support::{LIMIT, Ran, command, ready};
 
-/// A data directory that the server's user can enter, removed in the end.
+/// A data directory that the server's user can enter, removed when dropped.
 struct Data(PathBuf);
 
 impl Data {
@@ -49,7 +49,7 @@ impl Dev {
         if let Some(url) = url {
             command.env("DATABASE_URL", url);
         }
-        // An empty variable is as good as none.
+        // An empty variable counts as unset.
         command.env("LEASEHOLD_ANNOTATIONS_ORIGINS", "");
         let mut child = command.stderr(Stdio::inherit()).spawn().unwrap();
         let said = ready(&mut child).await;
@@ -63,8 +63,8 @@ impl Dev {
         dev
     }
 
-    /// Nothing here is about power failures. A worker that stops says so within seconds, or not at all, and
-    /// a disk may take longer.
+    /// Turns fsync off: no test here is about power failures. A stopping worker has only seconds to
+    /// unregister, and a slow disk may take longer.
     async fn spare_the_disk(&self) {
         let connecting = tokio_postgres::connect(&self.url, tokio_postgres::NoTls);
         let (client, connection) = connecting.await.expect("a session");
@@ -115,7 +115,7 @@ async fn count(dev: &Dev, args: &[&str]) -> usize {
     dev.run(args).await.expect(0).json()["jobs"].as_array().unwrap().len()
 }
 
-/// Waits until some of the demo's jobs are done.
+/// Waits until some of the demo's jobs have completed.
 async fn jobs_flow(dev: &Dev) {
     let waiting = async {
         while count(dev, &["jobs", "list", "--state", "done", "--limit", "5", "--json"]).await < 5 {
@@ -182,7 +182,8 @@ async fn killed_it_leaves_no_server_behind_and_the_data_is_there_at_the_next_sta
     assert_eq!(dev.end().await, None, "ended by a signal");
     gone(server).await;
 
-    // In a terminal where the line of the first run was pasted: that server is ours to start.
+    // In a terminal with the exported DATABASE_URL of the first run: `dev` must recognise its own
+    // server and start it.
     let mut again = Dev::start_with(&data, &[], Some(&dev.url)).await;
     again.run(&["jobs", "list"]).await.expect(0).prints("precious");
     again.signal("TERM");

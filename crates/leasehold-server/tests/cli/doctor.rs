@@ -23,8 +23,8 @@ pub fn is(check: &Value, level: &str, words: &str) {
     assert_eq!(check["advice"].is_string(), level != "ok", "{check}");
 }
 
-/// What doctor says of a server. Two checks are about seconds, the clock's and the one of the wake-up: on a
-/// machine that stands still for a while they may warn, and are asked again.
+/// Returns what doctor reports. Two checks measure seconds, the clock and the wake-up: on a machine
+/// that stalls they may warn, so they are repeated.
 async fn examine(database: &TestDatabase) -> Value {
     let mut document = Value::Null;
     for _ in 0..5 {
@@ -71,7 +71,7 @@ async fn a_healthy_server_passes_and_nothing_is_left_behind() {
 }
 
 #[tokio::test]
-async fn a_server_without_fsync_fails() {
+async fn c5_server_without_fsync_fails_the_doctor() {
     let place = Place::new().await;
     let ran = place.run(&["doctor", "--json"]).await.expect(1);
     is(&find(&ran, "fsync"), "fail", "off");
@@ -79,7 +79,7 @@ async fn a_server_without_fsync_fails() {
     place.run(&["doctor"]).await.expect(1).prints("FAIL  fsync").prints("→");
 }
 
-/// What a well-meant trigger does to a table.
+/// Adds a trigger that drops every such write to a table.
 async fn swallow(place: &Place, what: &str, table: &str) {
     let sql = format!(
         "create function public.swallow() returns trigger language plpgsql as 'begin return null; end'; \
@@ -111,7 +111,7 @@ async fn c19_a_trigger_that_swallows_writes_fails_the_self_test() {
 async fn c19_a_row_policy_that_hides_jobs_fails_the_self_test() {
     for policy in ["create policy only_new on leasehold.job for insert with check (true)", ""] {
         let place = Place::new().await;
-        // Superusers pass every policy, so the schema has to belong to somebody else.
+        // Superusers bypass every policy, so the schema must belong to another role.
         let owner = format!("owner_{}", uuid());
         let sql = format!(
             "create role {owner} login; \
@@ -220,7 +220,7 @@ async fn overdue_leases_and_locked_jobs_are_reported() {
 }
 
 #[tokio::test]
-async fn settings_that_weaken_commits_are_reported() {
+async fn c5_settings_that_weaken_commits_are_reported() {
     let place = Place::new().await;
     is(&check(&place, "synchronous_commit").await, "ok", "on");
     let name = place.database.name().to_owned();
@@ -240,10 +240,47 @@ async fn settings_that_weaken_commits_are_reported() {
 }
 
 #[tokio::test]
+async fn b19_a_disabled_wake_up_trigger_is_reported() {
+    let place = Place::new().await;
+    let disable = "alter table leasehold.job disable trigger job_wakes_idle";
+    place.client.batch_execute(disable).await.unwrap();
+    is(&check(&place, "wake-up").await, "warn", "job_wakes_idle");
+}
+
+#[tokio::test]
 async fn doctor_without_the_self_test_writes_nothing() {
     let place = Place::new().await;
     let before = place.number("select last_value from leasehold.generation").await;
     let ran = place.run(&["doctor", "--no-self-test", "--json"]).await.expect(1);
     assert!(!ran.stdout.contains("self-test"));
     assert_eq!(place.number("select last_value from leasehold.generation").await, before);
+}
+
+/// Sets a default for every session on this database.
+async fn default_of(place: &Place, setting: &str) {
+    let name = place.database.name();
+    let sql = format!("alter database \"{name}\" set {setting}");
+    place.client.batch_execute(&sql).await.unwrap();
+}
+
+#[tokio::test]
+async fn b16_isolation_that_a_pooler_hides_is_reported() {
+    let place = Place::new().await;
+    is(&check(&place, "isolation").await, "ok", "read committed");
+    default_of(&place, "default_transaction_isolation = 'serializable'").await;
+    is(&check(&place, "isolation").await, "ok", "workers use read committed");
+    let ran = place.run(&["doctor", "--json", "--pooler", "transaction"]).await;
+    is(&find(&ran, "isolation"), "warn", "serializable through a pooler");
+    is(&find(&ran, "pooler"), "warn", "shares sessions");
+    place.run(&["doctor", "--pooler", "odd"]).await.expect(2).says("transaction");
+}
+
+#[tokio::test]
+async fn b12_server_that_accepts_no_writes_is_reported_and_refused() {
+    let place = Place::new().await;
+    is(&check(&place, "primary").await, "ok", "accepts writes");
+    default_of(&place, "default_transaction_read_only = on").await;
+    let ran = place.run(&["doctor", "--json"]).await.expect(1);
+    is(&find(&ran, "primary"), "fail", "accepts no writes");
+    place.run(&["queues", "list"]).await.expect(5).says("accepts no writes");
 }

@@ -1,5 +1,5 @@
-//! What doctor says of services, mirrors and sweeps: each thing is broken, said, and mended by what was
-//! advised.
+//! Doctor's checks of services, mirrors and sweeps: each test breaks something, reads the report, and
+//! repairs it as advised.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ pub async fn doctor(place: &Place) -> Ran {
     place.run(&["doctor", "--json", "--no-self-test"]).await
 }
 
-/// True when doctor has such a check at all.
+/// Returns true if doctor has such a check at all.
 async fn has(place: &Place, name: &str) -> bool {
     let document = doctor(place).await.json();
     document["checks"].as_array().unwrap().iter().any(|check| check["check"] == name)
@@ -26,7 +26,7 @@ pub fn advice(found: &Value) -> String {
     found["advice"].as_str().unwrap().to_owned()
 }
 
-/// A minute passes, and its sample is taken and judged.
+/// Lets a minute pass, with its sample and its alarms.
 pub async fn a_minute_passes(place: &Place) {
     minute::passes(&place.client).await;
 }
@@ -37,19 +37,19 @@ async fn tables_of_a_service_that_are_not_of_this_release_are_said() {
     assert!(!has(&place, "annotations").await && !has(&place, "pastes").await);
     let up = ["migrate", "up", "--service", "annotations"];
     place.run(&up).await.expect(0);
-    is(&check(&place, "annotations").await, "ok", "version 1, checksums fit");
+    is(&check(&place, "annotations").await, "ok", "version 2, checksums fit");
     assert!(!has(&place, "pastes").await);
     sql(&place, "delete from annotations.schema_version where version = 0").await;
     let found = check(&place, "annotations").await;
-    is(&found, "warn", "functions and views are of another release");
+    is(&found, "fail", "functions and views in the database are older than this program");
     assert!(advice(&found).contains("leasehold migrate up --service annotations"), "{found}");
     place.run(&up).await.expect(0);
-    is(&check(&place, "annotations").await, "ok", "version 1");
-    sql(&place, "update annotations.schema_version set checksum = 'x' where version = 1").await;
+    is(&check(&place, "annotations").await, "ok", "version 2");
+    sql(&place, "update annotations.schema_version set checksum = 'x' where version = 2").await;
     let found = check(&place, "annotations").await;
-    is(&found, "fail", "migration 1 was changed");
+    is(&found, "fail", "migration 2 was changed");
     assert!(advice(&found).contains("leasehold migrate status --service annotations"), "{found}");
-    sql(&place, "update annotations.schema_version set version = 99 where version = 1").await;
+    sql(&place, "update annotations.schema_version set version = 99 where version = 2").await;
     let found = check(&place, "annotations").await;
     is(&found, "fail", "99");
     assert!(advice(&found).contains("a newer one"), "{found}");
@@ -59,7 +59,7 @@ async fn tables_of_a_service_that_are_not_of_this_release_are_said() {
 async fn the_trigger_of_our_own_service_is_no_interference() {
     let place = Place::new().await;
     place.run(&["migrate", "up", "--service", "pastes"]).await.expect(0);
-    is(&check(&place, "pastes").await, "ok", "version 1");
+    is(&check(&place, "pastes").await, "ok", "version 2");
     is(&check(&place, "interference").await, "ok", "no triggers");
     sql(
         &place,
@@ -69,6 +69,31 @@ async fn the_trigger_of_our_own_service_is_no_interference() {
     )
     .await;
     is(&check(&place, "interference").await, "warn", "pastes_upload_buried on dead_job");
+}
+
+#[tokio::test]
+async fn e28_doctor_warns_of_a_store_that_others_can_read() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new().await;
+    place.run(&["migrate", "up", "--service", "pastes"]).await.expect(0);
+    assert!(!has(&place, "paste store").await, "no service has started yet");
+    let store = std::env::temp_dir().join(format!("lh-doctor-{}", uuid::Uuid::new_v4().simple()));
+    std::fs::create_dir(&store).unwrap();
+    let mode = |mode| {
+        std::fs::set_permissions(&store, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let location = format!("file://{}", store.display());
+    place.client.execute("update pastes.store set location = $1", &[&location]).await.unwrap();
+    mode(0o755);
+    let found = check(&place, "paste store").await;
+    is(&found, "warn", "other users of this machine can read");
+    assert!(advice(&found).contains(&format!("chmod 700 {}", store.display())), "{found}");
+    mode(0o700);
+    is(&check(&place, "paste store").await, "ok", "this user alone");
+    std::fs::remove_dir(&store).unwrap();
+    is(&check(&place, "paste store").await, "ok", "not on this machine");
+    sql(&place, "update pastes.store set location = 'https://bucket.example'").await;
+    is(&check(&place, "paste store").await, "ok", "https://bucket.example");
 }
 
 #[tokio::test]
@@ -133,7 +158,7 @@ async fn a_mirror_that_nobody_compares_or_that_stays_unequal_is_said() {
     is(&check(&place, "mirror check").await, "ok", "being compared");
     is(&check(&place, "mirror equal").await, "ok", "odd.names as of");
 
-    // Its check goes on, and finds each time that it is not equal.
+    // The check runs, and finds each time that the mirror is not equal.
     sql(&place, "update leasehold.mirror set equal_as_of = now() - interval '2 hours'").await;
     is(&check(&place, "mirror equal").await, "warn", "was last equal 2h");
     store.searched().tamper("row 3", 1, None);
@@ -146,7 +171,7 @@ async fn a_mirror_that_nobody_compares_or_that_stays_unequal_is_said() {
     let found = check(&place, "mirror equal").await;
     is(&found, "warn", "odd.names: 1 rows differ, the oldest for 11m");
     assert!(advice(&found).contains("leasehold mirrors differences odd.names"), "{found}");
-    // What the check asked for is done.
+    // Run the job that the check enqueued.
     sql(&place, "update leasehold.job set scheduled_at = now()").await;
     mirror.pass_once(&engine).await.unwrap();
     mirror.check_once(&engine).await.unwrap();
@@ -160,7 +185,7 @@ async fn a_mirror_that_nobody_compares_or_that_stays_unequal_is_said() {
     )
     .await;
     is(&check(&place, "mirror check").await, "warn", "for 10m");
-    // Somebody is at a long range.
+    // A worker is checking a long range.
     sql(&place, "update leasehold.mirror set check_busy_until = now() + interval '1 minute'").await;
     is(&check(&place, "mirror check").await, "ok", "being compared");
 }
@@ -191,13 +216,17 @@ async fn a_sweep_that_nobody_runs_or_that_leaves_rows_is_said() {
     sql(
         &place,
         "delete from leasehold.sweep_failure; \
-                 insert into public.shelf values (1, now(), 'BUSY', now() - interval '1 day', 1)",
+                 select leasehold.note_claimed('shelf', 1, 1, 1, now() - interval '1 day')",
     )
     .await;
     a_minute_passes(&place).await;
     is(&check(&place, "sweeps").await, "warn", "shelf: 1 rows are in nobody's hands");
-    sql(&place, "delete from public.shelf; select leasehold.pause_sweep('shelf', 'ann', 'a move')")
-        .await;
+    sql(
+        &place,
+        "select leasehold.note_claimed('shelf', 0, 0, 0, null); \
+         select leasehold.pause_sweep('shelf', 'ann', 'a move')",
+    )
+    .await;
     a_minute_passes(&place).await;
     is(&check(&place, "sweeps").await, "warn", "shelf: paused by ann");
     sql(&place, "drop table public.shelf").await;

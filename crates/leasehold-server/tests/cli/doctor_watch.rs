@@ -1,4 +1,4 @@
-//! What doctor says of samples, alarms and whoever holds back vacuum.
+//! Doctor's checks of samples, alarms, canaries and sessions that hold back vacuum.
 
 use leasehold::measure;
 
@@ -7,7 +7,7 @@ use super::doctor::{check, find, is};
 use super::doctor_parts::{a_minute_passes, advice, doctor, sql};
 use super::support::Place;
 
-/// A worker that lives and has been there for a while.
+/// Registers a live worker that started `started` ago.
 async fn a_worker(place: &Place, started: &str) {
     let register = "select leasehold.register_worker('w/1', 'w', 'h', 1, '0', array['mail'], '{}', 1, 0, false)";
     sql(place, register).await;
@@ -30,7 +30,7 @@ async fn samples_that_nobody_takes_or_that_vanish_are_said() {
     is(&check(&place, name).await, "ok", "the last sample was taken");
 
     age(&place.client, "10 minutes").await;
-    // A sample bears the beginning of its minute: without this it would be up to 11 minutes old.
+    // A sample carries the beginning of its minute: without this it could be up to 11 minutes old.
     sql(
         &place,
         "update leasehold.duty set ran_at = now() - interval '10 minutes' where name = 'measure'",
@@ -40,7 +40,7 @@ async fn samples_that_nobody_takes_or_that_vanish_are_said() {
     is(&check(&place, name).await, "fail", "no sample was taken for 10m");
     sql(&place, "update leasehold.worker set last_seen_at = now() - interval '1 hour'").await;
     is(&check(&place, name).await, "warn", "and no worker runs");
-    // Taken, and swallowed.
+    // A sample is taken, and a trigger drops it.
     sql(
         &place,
         "create function public.swallow() returns trigger language plpgsql as 'begin return null; end'; \
@@ -57,7 +57,7 @@ async fn samples_that_nobody_judges_are_said() {
     is(&check(&place, name).await, "ok", "nothing to judge yet");
     let only_sampled = async || sql(&place, "select leasehold.take_sample()").await;
     only_sampled().await;
-    // It has just been taken.
+    // The sample has just been taken.
     is(&check(&place, name).await, "ok", "nothing to judge yet");
     age(&place.client, "6 minutes").await;
     only_sampled().await;
@@ -83,7 +83,7 @@ async fn alarms_that_are_up_and_words_that_do_not_arrive_are_said() {
     is(&check(&place, "telling").await, "ok", "nobody is told");
     sql(&place, "select leasehold.declare_alarm_receiver('leasehold.alarm.webhook')").await;
     is(&check(&place, "telling").await, "ok", "leasehold.alarm.webhook");
-    sql(&place, "insert into leasehold.job (name, expires_at, queue) values ('late', now(), 'mail'); select leasehold.expire_jobs()").await;
+    sql(&place, "insert into leasehold.job (name, scheduled_at, expires_at, queue) values ('late', now() - interval '1 minute', now(), 'mail'); select leasehold.expire_jobs()").await;
     a_minute_passes(&place).await;
     let found = check(&place, "alarms").await;
     is(&found, "warn", "1 expired_jobs mail, for");
@@ -152,7 +152,7 @@ async fn what_holds_back_vacuum_is_said_even_when_it_does_not_say_since_when() {
         .await
         .unwrap();
     is(&check(&place, "vacuum").await, "ok", "nothing has held it back");
-    // Its start cannot be moved; the function can be made to say another one.
+    // The start of a transaction cannot be moved, so the function is made to report another one.
     let text: String = place
         .client
         .query_one("select replace(pg_get_functiondef('leasehold.vacuum_holders'::regproc), 'clock_timestamp()', '(clock_timestamp() + interval ''1 hour'')')", &[])

@@ -192,7 +192,7 @@ async fn waiting_too_long_is_a_timeout_and_the_job_stays() {
 async fn ctrl_c_ends_the_waiting_with_130_and_the_job_stays() {
     let place = Place::new().await;
     let mut child = place.command(&["enqueue", "a", "--wait"]).spawn().unwrap();
-    // The answer is printed once the job is stored; the waiting begins then.
+    // The command prints its line once the job is stored; then it starts to wait.
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let line = tokio::time::timeout(LIMIT, lines.next_line()).await.unwrap().unwrap().unwrap();
     assert!(line.contains("enqueued"), "{line}");
@@ -202,4 +202,31 @@ async fn ctrl_c_ends_the_waiting_with_130_and_the_job_stays() {
     let ended = tokio::time::timeout(LIMIT, child.wait()).await.unwrap().unwrap();
     assert_eq!(ended.code(), Some(130));
     assert_eq!(place.number("select count(*) from leasehold.job").await, 1);
+}
+
+#[tokio::test]
+async fn a36_waiting_for_a_job_that_fails_says_why_and_when_it_comes_back() {
+    let place = Place::new().await;
+    place.client.batch_execute("insert into leasehold.queue (name) values ('mail')").await.unwrap();
+    let args = ["enqueue", "a", "--queue", "mail", "--max-attempts", "2", "--wait"];
+    let mut waiting = place.command(&args).spawn().unwrap();
+    let mut lines = BufReader::new(waiting.stderr.take().unwrap()).lines();
+    let claim_and_fail = "select leasehold.fail(c.id, c.lease_generation, 'smtp down', '1 hour') \
+                            from leasehold.claim('w', 'mail') c";
+    let told = async {
+        while place.client.query(claim_and_fail, &[]).await.unwrap().is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        loop {
+            let line = lines.next_line().await.unwrap().expect("more to say");
+            if line.contains("failed once (smtp down); next attempt in ") {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(LIMIT, told).await.expect("told in time");
+    place.client.batch_execute("update leasehold.job set scheduled_at = now()").await.unwrap();
+    place.client.query(claim_and_fail, &[]).await.unwrap();
+    let ended = tokio::time::timeout(LIMIT, waiting.wait()).await.expect("an end").unwrap();
+    assert_eq!(ended.code(), Some(1));
 }

@@ -65,6 +65,31 @@ async fn show_tells_everything_about_a_job() {
 }
 
 #[tokio::test]
+async fn a36_show_tells_of_every_failure_and_of_a_completed_job_too() {
+    let place = Place::new().await;
+    let (id, generation) = place.running("mail", "a").await;
+    let fail = "select leasehold.fail($1, $2, 'smtp down', '0')";
+    place.client.query(fail, &[&id, &generation]).await.unwrap();
+    let shown = place.run(&["jobs", "show", &id.to_string()]).await.expect(0);
+    shown.prints("attempt 1 ").prints("by tester, took ").prints(": smtp down");
+    let complete = "select leasehold.complete(c.id, c.lease_generation) \
+                      from leasehold.claim('second', 'mail') c";
+    place.client.query(complete, &[]).await.unwrap();
+    let job = place.run(&["jobs", "show", &id.to_string(), "--json"]).await.expect(0).json();
+    let failure = &job["job"]["errors"][0];
+    assert_eq!(
+        (&job["job"]["state"], &failure["error"], &failure["attempt"], &failure["worker"]),
+        (&"done".into(), &"smtp down".into(), &1.into(), &"tester".into())
+    );
+    place
+        .run(&["jobs", "show", &id.to_string()])
+        .await
+        .expect(0)
+        .prints(", next after ")
+        .prints("took ");
+}
+
+#[tokio::test]
 async fn a_job_cannot_steer_the_terminal() {
     let place = Place::new().await;
     let id = place.job("mail", "evil\u{1b}]0;owned\u{7}").await;
@@ -139,6 +164,20 @@ async fn cancel_ends_what_waits_and_asks_what_runs() {
 }
 
 #[tokio::test]
+async fn cancel_of_a_finished_job_names_its_state_and_gives_no_advice_for_retry() {
+    let place = Place::new().await;
+    let done = place.done("mail", "a").await.to_string();
+    let ran = place.run(&["jobs", "cancel", &done]).await.expect(5);
+    ran.says("is completed: there is nothing left to cancel");
+    assert!(!ran.stderr.contains("enqueue a new job"), "{}", ran.stderr);
+    let waiting = place.job("mail", "b").await.to_string();
+    place.run(&["jobs", "cancel", &waiting]).await.expect(0);
+    let ran = place.run(&["jobs", "cancel", &waiting, "--json"]).await.expect(5);
+    ran.says("is already cancelled");
+    assert_eq!(ran.json()["jobs"][0]["result"], "already_cancelled");
+}
+
+#[tokio::test]
 async fn cancel_by_filter_takes_only_what_matches() {
     let place = Place::new().await;
     for name in ["a", "a", "b"] {
@@ -157,4 +196,24 @@ async fn cancel_by_filter_takes_only_what_matches() {
     let ran = place.run(&["jobs", "cancel", "--name", "a", "--json"]).await.expect(0).json();
     assert_eq!(ran["results"]["cancelled"], 2);
     assert_eq!(place.number("select count(*) from leasehold.job where name = 'b'").await, 1);
+}
+
+#[tokio::test]
+async fn h26_jobs_with_infinite_times_are_listed_and_cancelled() {
+    let place = Place::new().await;
+    let odd = "insert into leasehold.job (queue, name, scheduled_at) values \
+               ('odd', 'past', '-infinity'), ('odd', 'future', '9000-01-01')";
+    place.client.batch_execute(odd).await.unwrap();
+    let never =
+        "insert into leasehold.job (queue, name, expires_at) values ('odd', 'never', 'infinity')";
+    place.client.batch_execute(never).await.unwrap();
+    place.run(&["jobs", "list"]).await.expect(0).prints("past").prints("future").prints("never");
+    place.run(&["queues", "list"]).await.expect(0).prints("odd");
+    for name in ["past", "future", "never"] {
+        let id = format!("select id from leasehold.job where name = '{name}'");
+        let id = place.number(&id).await.to_string();
+        place.run(&["jobs", "show", &id]).await.expect(0).prints(name);
+    }
+    place.run(&["jobs", "cancel", "--queue", "odd", "--yes"]).await.expect(0);
+    assert_eq!(place.number("select count(*) from leasehold.job").await, 0);
 }

@@ -81,7 +81,50 @@ async fn next_shows_slots_of_a_pattern_without_a_database() {
     .expect(0)
     .json();
     assert_eq!(ran["schedule"]["slots"].as_array().unwrap().len(), 3);
-    Ran::of(command(&["schedules", "next", "0 99 * * *"])).await.expect(2);
+    Ran::of(command(&["schedules", "next", "0 99 * * *"]))
+        .await
+        .expect(2)
+        .says("cron \"0 99 * * *\" cannot be read: hour 99 is out of 0 to 23");
+    Ran::of(command(&["schedules", "next", "0 0 31 2 *"]))
+        .await
+        .expect(2)
+        .says("cron \"0 0 31 2 *\" never fires");
     let place = Place::new().await;
     place.run(&["schedules", "next", "absent"]).await.expect(3);
+}
+
+#[tokio::test]
+async fn d17_schedule_that_no_worker_declares_is_said_with_what_removes_it() {
+    let place = Place::new().await;
+    place.run(&["schedules", "add", "by-hand", "0 3 * * *", "a", "--new-queue"]).await.expect(0);
+    let declare = "insert into leasehold.schedule (name, cron, job_name, next_slot, declared_by, last_declared_at) values \
+         ('kept', '0 3 * * *', 'a', now() + interval '1 day', 'mailer', now()), \
+         ('dropped', '0 3 * * *', 'a', now() + interval '1 day', 'mailer', now() - interval '25 hours')";
+    place.client.batch_execute(declare).await.unwrap();
+    place
+        .run(&["schedules", "list"])
+        .await
+        .expect(0)
+        .prints("mailer, no longer")
+        .says("to remove it: leasehold schedules remove dropped");
+    let listed = place.run(&["schedules", "list", "--json"]).await.expect(0).json();
+    let undeclared: Vec<&str> = listed["schedules"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|entry| entry["undeclared"] == true)
+        .map(|entry| entry["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(undeclared, ["dropped"]);
+    let found = super::doctor::check(&place, "schedules").await;
+    super::doctor::is(&found, "warn", "dropped still fires");
+    assert!(found["advice"].as_str().unwrap().contains("leasehold schedules remove"), "{found}");
+    place.run(&["schedules", "remove", "dropped"]).await.expect(0);
+    super::doctor::is(&super::doctor::check(&place, "schedules").await, "ok", "running worker");
+    // A schedule that an operator replaces belongs to the operator.
+    let replace = ["schedules", "add", "kept", "0 4 * * *", "a", "--new-queue", "--replace"];
+    place.run(&replace).await.expect(0);
+    let owned =
+        "select count(*) from leasehold.schedule where name = 'kept' and declared_by is null";
+    assert_eq!(place.number(owned).await, 1);
 }

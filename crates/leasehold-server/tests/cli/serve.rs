@@ -8,12 +8,14 @@ use tokio::process::Child;
 
 use super::support::{ANYWHERE, LIMIT, Place, Ran, command, ready, url_of};
 
-/// A running `leasehold serve` and where it is.
+/// A running `leasehold serve` with its database and its store.
 struct Serve {
     place: Place,
     store: PathBuf,
     child: Child,
     url: String,
+    /// What it printed before it was ready.
+    said: String,
 }
 
 impl Serve {
@@ -30,15 +32,16 @@ impl Serve {
             .stderr(Stdio::inherit())
             .spawn()
             .unwrap();
-        let url = url_of("pastes", &ready(&mut child).await);
-        Self { place, store, child, url }
+        let said = ready(&mut child).await;
+        let url = url_of("pastes", &said);
+        Self { place, store, child, url, said }
     }
 
     async fn paste(&self, input: &[u8], args: &[&str]) -> Ran {
         let mut command = command(&[&["paste"], args].concat());
         command.env("LEASEHOLD_URL", &self.url).stdin(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // A command that will not do may have ended before it reads.
+        // A command that refuses its arguments may end before it reads.
         let _ = child.stdin.take().unwrap().write_all(input).await;
         let output = tokio::time::timeout(LIMIT, child.wait_with_output()).await.unwrap().unwrap();
         Ran {
@@ -72,9 +75,12 @@ async fn a_paste_goes_in_by_the_terminal_and_comes_out_by_its_link() {
     let code = link.rsplit('/').next().unwrap();
     let raw = reqwest::get(format!("{}/raw/{code}", serve.url)).await.unwrap();
     assert_eq!(raw.text().await.unwrap(), "hello");
-    let token = ran.stderr.rsplit("--token ").next().unwrap().trim().to_owned();
-    serve.paste(b"", &["delete", code, "--token", "0123456789abcdef"]).await.expect(4);
-    serve.paste(b"", &["delete", &link, "--token", &token]).await.expect(0).prints("is gone");
+    assert!(!ran.stderr.contains("--token"), "a command line is no place for a token");
+    let token = ran.says("delete token: ").stderr.split("delete token: ").nth(1).unwrap();
+    let token = token.lines().next().unwrap().to_owned();
+    serve.paste(b"0123456789abcdef\n", &["delete", code]).await.expect(4);
+    serve.paste(b"", &["delete", code]).await.expect(2).says("LEASEHOLD_PASTE_TOKEN");
+    serve.paste(token.as_bytes(), &["delete", &link]).await.expect(0).prints("is gone");
     let gone = reqwest::get(format!("{}/raw/{code}", serve.url)).await.unwrap();
     assert_eq!(gone.status(), 404);
     assert_eq!(serve.end().await, Some(0));
@@ -88,7 +94,7 @@ async fn a_file_is_pasted_with_its_language_and_as_json() {
     let file = file.to_str().unwrap();
     let answer = serve.paste(b"", &[file, "--alias", "my-main", "--json"]).await.expect(0).json();
     assert_eq!(answer["paste"]["code"], "my-main");
-    assert_eq!(answer["paste"]["delete_token"].as_str().unwrap().len(), 48);
+    assert_eq!(answer["paste"]["delete_token"].as_str().unwrap().len(), 64);
     let language = "select count(*) from pastes.pastes where language = 'rust'";
     assert_eq!(serve.place.number(language).await, 1);
     serve.paste(b"", &[file, "--alias", "my-main"]).await.expect(5).says("taken");
@@ -124,13 +130,77 @@ async fn the_operator_works_straight_on_the_database() {
     serve.paste(b"bad", &[]).await.expect(4).says("taken down");
     let bans = place.run(&["pastes", "bans", "--json"]).await.expect(0).json();
     let hash = bans["bans"][0]["content_hash"].as_str().unwrap().to_owned();
-    place.run(&["pastes", "unban", &hash]).await.expect(0).prints("allowed again");
-    place.run(&["pastes", "unban", &hash]).await.expect(3);
+    place.run(&["pastes", "unban", &hash]).await.expect(2).says("say why");
+    let unban = ["pastes", "unban", &hash, "--why", "appeal"];
+    place.run(&unban).await.expect(0).prints("allowed again");
+    place.run(&unban).await.expect(3);
+    let log = place.run(&["pastes", "log"]).await.expect(0);
+    log.prints("takedown").prints("law").prints("unban").prints("appeal").prints("ann@");
+    let first = place.run(&["pastes", "log", "--limit", "1"]).await.expect(0);
+    let before = first.says("more may follow: --before ").stderr.trim().rsplit(' ').next().unwrap();
+    let rest = place.run(&["pastes", "log", "--before", before, "--json"]).await.expect(0).json();
+    assert_eq!(rest["acts"].as_array().unwrap().len(), 1, "{rest}");
     serve.paste(b"bad", &[]).await.expect(0);
     place.run(&["pastes", "ban", &hash, "--why", "list"]).await.expect(0);
     serve.paste(b"bad", &[]).await.expect(4);
     place.run(&["pastes", "ban", "abc", "--why", "list"]).await.expect(2).says("64 hexadecimal");
     serve.end().await;
+}
+
+#[tokio::test]
+async fn i11_serve_rejects_the_database_that_dev_left_and_names_the_one_it_uses() {
+    let serve = Serve::start(&[]).await;
+    let url = serve.place.database.url();
+    let data = std::env::temp_dir().join(format!("lh-data-{}", uuid::Uuid::new_v4().simple()));
+    std::fs::create_dir_all(data.join("leasehold")).unwrap();
+    std::fs::write(data.join("leasehold/dev.url"), url).unwrap();
+    let mut unnamed = command(&["serve", "--store", "/tmp/lh-never-used"]);
+    unnamed.env("XDG_DATA_HOME", &data);
+    Ran::of(unnamed).await.expect(2).says("no database is named").says("DATABASE_URL");
+    let mut listing = command(&["jobs", "list"]);
+    listing.env("XDG_DATA_HOME", &data);
+    Ran::of(listing).await.expect(0);
+    std::fs::remove_dir_all(&data).unwrap();
+    assert!(serve.said.contains("(named by DATABASE_URL)"), "{}", serve.said);
+    serve.end().await;
+}
+
+#[tokio::test]
+async fn e26_operator_who_means_an_earlier_paste_of_a_name_is_refused() {
+    let serve = Serve::start(&[]).await;
+    serve.paste(b"evil", &["--alias", "bad-one"]).await.expect(0);
+    let reports = format!("{}/api/v1/pastes/bad-one/reports", serve.url);
+    let report = serde_json::json!({ "reason": "phishing" });
+    let noted = reqwest::Client::new().post(reports).json(&report).send().await.unwrap();
+    assert_eq!(noted.status(), 202);
+    let place = &serve.place;
+    let end = "update pastes.pastes set expires_at = now() - interval '1 second'";
+    place.client.batch_execute(end).await.unwrap();
+    serve.paste(b"innocent", &["--alias", "bad-one"]).await.expect(0);
+    place.run(&["pastes", "reports"]).await.expect(0).prints(" no ");
+    let reports = place.run(&["pastes", "reports", "--json"]).await.expect(0).json();
+    let id = reports["reports"][0]["id"].as_str().unwrap();
+    let hash = reports["reports"][0]["content_hash"].as_str().unwrap();
+    for order in [&["bad-one", "--ban"][..], &["bad-one", "--hash", hash], &["--report", id]] {
+        let order = [&["pastes", "takedown", "--why", "law"], order].concat();
+        place.run(&order).await.expect(5).says("another paste").says("--report ID");
+    }
+    let order = ["pastes", "takedown", "--report", id, "--ban", "--why", "law"];
+    place.run(&order).await.expect(0).prints("is banned");
+    serve.paste(b"evil", &[]).await.expect(4).says("taken down");
+    let raw = reqwest::get(format!("{}/raw/bad-one", serve.url)).await.unwrap();
+    assert_eq!(raw.text().await.unwrap(), "innocent");
+    serve.end().await;
+}
+
+#[tokio::test]
+async fn e39_serve_refuses_the_store_of_another_database() {
+    let (one, two) = (Serve::start(&[]).await, Serve::start(&[]).await);
+    let args = ["serve", "--listen", ANYWHERE, "--store", two.store.to_str().unwrap()];
+    let refused = one.place.run(&args).await.expect(5);
+    refused.says("is not the store of this database").says("docs/pastes.md");
+    one.end().await;
+    two.end().await;
 }
 
 #[tokio::test]
@@ -162,6 +232,41 @@ async fn what_is_missing_is_said_before_anything_listens() {
 }
 
 #[tokio::test]
+async fn header_of_a_proxy_that_is_not_believed_is_warned_of_once() {
+    let place = Place::new().await;
+    place.run(&["migrate", "up", "--service", "pastes"]).await.expect(0);
+    let store = std::env::temp_dir().join(format!("lh-serve-{}", uuid::Uuid::new_v4().simple()));
+    for (proxies, warnings) in [("0", 1), ("1", 0)] {
+        let args = ["serve", "--listen", ANYWHERE, "--store", store.to_str().unwrap()];
+        let args = [&args[..], &["--pastes-trusted-proxies", proxies]].concat();
+        let mut child = place.command(&args).stderr(Stdio::piped()).spawn().unwrap();
+        let url = url_of("pastes", &ready(&mut child).await);
+        for _ in 0..3 {
+            let request = reqwest::Client::new().get(format!("{url}/"));
+            let answer = request.header("x-forwarded-for", "192.0.2.1").send().await.unwrap();
+            assert_eq!(answer.status(), 200);
+        }
+        let pid = child.id().expect("it runs").to_string();
+        let kill = std::process::Command::new("kill").args(["-s", "TERM", &pid]).status();
+        assert!(kill.unwrap().success());
+        let ended = tokio::time::timeout(LIMIT, child.wait_with_output()).await.unwrap().unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(said.matches("--pastes-trusted-proxies").count(), warnings, "{said}");
+    }
+    let _ = std::fs::remove_dir_all(store);
+}
+
+#[tokio::test]
+async fn private_service_takes_pastes_with_its_token() {
+    let token = "0123456789-create-token";
+    let serve = Serve::start(&["--no-worker", "--pastes-create-token", token]).await;
+    serve.paste(b"x", &[]).await.expect(4).says("X-Create-Token");
+    serve.paste(b"x", &["--create-token", "0123456789-other-token"]).await.expect(4);
+    serve.paste(b"x", &["--create-token", token]).await.expect(0);
+    serve.end().await;
+}
+
+#[tokio::test]
 async fn links_name_the_free_port_that_was_taken() {
     let place = Place::new().await;
     for service in ["pastes", "annotations"] {
@@ -188,6 +293,7 @@ async fn links_name_the_free_port_that_was_taken() {
 async fn secrets_are_not_shown_in_help() {
     let mut help = command(&["serve", "--help"]);
     help.env("LEASEHOLD_PASTES_OPERATOR_TOKEN", "c4nary-token-0123456789")
+        .env("LEASEHOLD_PASTES_CREATE_TOKEN", "c4nary-create-0123456789")
         .env("LEASEHOLD_S3_SECRET_KEY", "c4nary-secret");
     let ran = Ran::of(help).await.expect(0);
     assert!(!ran.stdout.contains("c4nary"), "{}", ran.stdout);

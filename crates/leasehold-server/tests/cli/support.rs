@@ -9,10 +9,10 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 use tokio_postgres::Client;
 
-/// No command of these tests takes longer unless it hangs.
+/// Longer than any command of these tests takes, unless it hangs.
 pub const LIMIT: Duration = Duration::from_secs(120);
 
-/// The executable with an environment of its own: nothing of ours leaks into a test.
+/// Returns the executable with a clean environment: nothing of ours leaks into a test.
 pub fn command(args: &[&str]) -> tokio::process::Command {
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_leasehold"));
     command.args(args).env_clear().env("USER", "ann").env("HOME", "/nonexistent");
@@ -25,7 +25,7 @@ pub fn command(args: &[&str]) -> tokio::process::Command {
     command
 }
 
-/// Waits until a program that stays says that it is ready. Gives the lines that it said before.
+/// Waits until a long-running program prints `ready`. Returns the lines before it.
 pub async fn ready(child: &mut Child) -> String {
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     let mut said = String::new();
@@ -43,10 +43,10 @@ pub async fn ready(child: &mut Child) -> String {
     said
 }
 
-/// Any free port: a program says which it has.
+/// Any free port; the program prints which one it got.
 pub const ANYWHERE: &str = "127.0.0.1:0";
 
-/// Where a service is, of what a program said before it was ready: `http://127.0.0.1:1234`.
+/// Finds the URL of a service in what a program printed before it was ready: `http://127.0.0.1:1234`.
 pub fn url_of(service: &str, said: &str) -> String {
     let url = said.lines().find_map(|line| line.strip_prefix(service)).expect(service);
     url.trim().trim_end_matches('/').to_owned()
@@ -77,7 +77,7 @@ impl Ran {
         }
     }
 
-    /// Checks the exit code; shows everything when it is another one.
+    /// Checks the exit code; prints all output if it differs.
     #[track_caller]
     pub fn expect(self, code: i32) -> Self {
         assert_eq!(self.code, code, "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
@@ -129,13 +129,13 @@ impl Place {
         Ran::of(self.command(args)).await
     }
 
-    /// A waiting job.
+    /// Enqueues a job.
     pub async fn job(&self, queue: &str, name: &str) -> i64 {
         let sql = "select job_id from leasehold.enqueue($1, '{\"n\":1}', $2)";
         self.client.query_one(sql, &[&name, &queue]).await.expect("a job").get(0)
     }
 
-    /// A running job and its generation.
+    /// Enqueues and claims a job; returns its id and lease generation.
     pub async fn running(&self, queue: &str, name: &str) -> (i64, i64) {
         self.job(queue, name).await;
         let sql =
@@ -144,7 +144,7 @@ impl Place {
         (row.get(0), row.get(1))
     }
 
-    /// A dead job.
+    /// Enqueues, claims and buries a job.
     pub async fn dead(&self, queue: &str, name: &str, cause: &str) -> i64 {
         let (id, generation) = self.running(queue, name).await;
         let sql = "select leasehold.bury($1, $2, 'it hurts', $3)";
@@ -158,7 +158,7 @@ impl Place {
         id
     }
 
-    /// A completed job.
+    /// Enqueues, claims and completes a job.
     pub async fn done(&self, queue: &str, name: &str) -> i64 {
         let (id, generation) = self.running(queue, name).await;
         self.client
@@ -168,7 +168,7 @@ impl Place {
         id
     }
 
-    /// Lets the workers live on: one that was not seen for half a minute counts as dead.
+    /// Keeps workers alive: a worker that was not seen for 30 s counts as dead.
     pub async fn workers_live(&self) {
         let sql = "update leasehold.worker set last_seen_at = now() + interval '1 hour'";
         self.client.execute(sql, &[]).await.expect("workers");
@@ -178,7 +178,7 @@ impl Place {
         self.client.query_one(sql, &[]).await.expect(sql).get(0)
     }
 
-    /// Where a job is, in the words of the inbox.
+    /// Returns the status of a job in the inbox view.
     pub async fn state(&self, id: i64) -> String {
         self.client
             .query_one("select status from leasehold.inbox where id = $1", &[&id])
@@ -188,7 +188,7 @@ impl Place {
     }
 }
 
-/// The ids in a JSON list of jobs.
+/// Returns the ids in a JSON list of jobs.
 pub fn ids(document: &Value) -> Vec<String> {
     let jobs = document["jobs"].as_array().expect("jobs");
     jobs.iter().map(|job| job["id"].as_str().expect("ids are text").to_owned()).collect()

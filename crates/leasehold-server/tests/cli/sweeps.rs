@@ -42,7 +42,7 @@ async fn sweeps_are_listed_and_shown() {
     place.run(&["sweeps", "show", "odd.names"]).await.expect(3).says("leasehold sweeps list");
     let (place, engine, sweep) = swept(9).await;
     sweep.run_once(&engine).await.unwrap();
-    // Whatever time it is, it is not yet time for the next run.
+    // Whatever time it is now, the next run is not due yet.
     let later = "update leasehold.sweep set next_run_at = now() + interval '1 hour'";
     place.client.batch_execute(later).await.unwrap();
     place
@@ -58,6 +58,12 @@ async fn sweeps_are_listed_and_shown() {
         (&entry["finished"], &entry["dead"], &entry["failed"]),
         (&9.into(), &1.into(), &1.into())
     );
+    place.run(&["sweeps", "show", "odd.names"]).await.expect(0).prints("not counted yet");
+    while place.number("select count(*) from leasehold.sweep where claimed_now is not null").await
+        == 0
+    {
+        sweep.watch_once(&engine).await.unwrap();
+    }
     let shown = place.run(&["sweeps", "show", "odd.names", "--json"]).await.expect(0).json();
     assert_eq!(shown["sweep"]["claimed_now"], 1, "the dead one");
     place.run(&["sweeps", "show", "odd.names"]).await.expect(0).prints("claimed now");
@@ -110,6 +116,17 @@ async fn the_watchdog_runs_by_name() {
         .await
         .unwrap();
     place.run(&["sweeps", "watch", "odd.names"]).await.expect(5).says("has no column \"claim\"");
+    // A sweep that another role declared is left to its workers.
+    place
+        .client
+        .batch_execute(
+            "update leasehold.sweep set declared_by = 'leasehold_worker', watchdog_ran_at = now()",
+        )
+        .await
+        .unwrap();
+    place.run(&["sweeps", "watch", "odd.names"]).await.expect(0).prints("within a second");
+    let asked = "select count(*) from leasehold.sweep where watchdog_ran_at is null";
+    assert_eq!(place.number(asked).await, 1);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The console, seen with a real browser: `browser/console.mjs` looks, this makes things happen.
+//! The console in a real browser: `browser/console.mjs` drives it, this file provides the data.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::net::TcpListener;
 
 use crate::tower::Tower;
 
-/// Half an hour of two queues, a worker and a mirror, all of it measured.
+/// Creates forty minutes of two queues, a worker and a mirror, all of them sampled.
 async fn traffic(tower: &Tower) {
     tower.sql("select leasehold.watch_queue('annotations', 'ann', of_max_length => 1000)").await;
     tower.sql("select leasehold.declare_mirror('annotations.index', 'public.notes', 'id', 'text', 'version', 'annotations', 'index', 'id', '1 minute', '1 day', '1 minute', 1000, 2500)").await;
@@ -30,7 +30,7 @@ async fn traffic(tower: &Tower) {
 }
 
 async fn trouble(tower: &Tower) {
-    tower.sql("insert into leasehold.job (queue, name, expires_at) values ('mail', 'late', now()); select leasehold.expire_jobs()").await;
+    tower.sql("insert into leasehold.job (queue, name, scheduled_at, expires_at) values ('mail', 'late', now() - interval '1 minute', now()); select leasehold.expire_jobs()").await;
     tower.a_minute_passes().await;
 }
 

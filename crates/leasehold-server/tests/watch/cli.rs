@@ -7,7 +7,7 @@ use crate::tower::{Tower, until};
 
 async fn with_an_alarm() -> Tower {
     let tower = Tower::start().await;
-    tower.sql("insert into leasehold.job (name, expires_at) values ('late', now())").await;
+    tower.sql("insert into leasehold.job (name, scheduled_at, expires_at) values ('late', now() - interval '1 minute', now())").await;
     tower.sql("select leasehold.expire_jobs()").await;
     tower.a_minute_passes().await;
     tower
@@ -46,7 +46,7 @@ async fn an_empty_list_that_nobody_looks_after_is_no_good_news() {
     list().await.says("nobody has measured yet");
     tower.a_minute_passes().await;
     list().await.says("no alarms");
-    // The last sample is still there, and says nothing about now.
+    // The last sample is still there, but is too old to describe the present.
     age(&tower.place.client, "4 minutes").await;
     let late = list().await;
     late.says("nobody has measured since");
@@ -107,9 +107,9 @@ async fn a_raise_that_comes_after_its_end_is_not_told() {
         .batch_execute("select leasehold.declare_alarm_receiver('leasehold.alarm.webhook')")
         .await
         .unwrap();
-    // Raised and cleared while nobody carries the word.
+    // Raised and cleared while no process delivers the notification.
     let tower = Tower::with(place, &[], &[]).await;
-    tower.sql("insert into leasehold.job (name, expires_at) values ('late', now()); select leasehold.expire_jobs()").await;
+    tower.sql("insert into leasehold.job (name, scheduled_at, expires_at) values ('late', now() - interval '1 minute', now()); select leasehold.expire_jobs()").await;
     tower.a_minute_passes().await;
     tower.sql("delete from leasehold.dead_job").await;
     tower.a_minute_passes().await;
@@ -147,7 +147,7 @@ async fn a_command_that_hangs_does_not_delay_the_webhook() {
     ];
     let secret = [("LEASEHOLD_HTTP_SECRET", crate::tower::SECRET)];
     let tower = Tower::with(Place::new().await, &args, &secret).await;
-    // All at once: after a minute a command is ended.
+    // All at once: a hanging command is killed only after a minute.
     tower.sql("select leasehold.test_alarm('ann') from generate_series(1, 6)").await;
     for _ in 0..6 {
         assert!(receiver.next().await.text().starts_with("test test "));

@@ -1,4 +1,4 @@
-//! The console over HTTP: who may look, what one sees, what one may change.
+//! The console over HTTP: who may see it, what it shows, and what an operator may change.
 
 use reqwest::header::{ACCEPT, COOKIE, HOST, ORIGIN, SET_COOKIE};
 use reqwest::redirect::Policy;
@@ -51,6 +51,8 @@ async fn the_overview_is_the_same_for_people_and_programs() {
     let charts = overview["charts"].as_array().unwrap();
     let names: Vec<&str> = charts.iter().map(|chart| chart["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["queue_length", "jobs_completed", "rows_reindexed"]);
+    let lengths = ["times", "values"].map(|part| charts[0][part].as_array().unwrap().len());
+    assert!(lengths[0] > 0 && lengths[0] == lengths[1], "{lengths:?}");
     let page = tower.get("/console").await.text().await.unwrap();
     for words in ["All is well.", "mail", "smith", "forge", "No mirror is at work here."] {
         assert!(page.contains(words), "{words:?} is not in:\n{page}");
@@ -73,7 +75,7 @@ async fn a_sample_of_minutes_ago_says_nothing_about_now() {
     let (word, sentence) = state().await;
     assert_eq!(word, "unknown");
     assert!(sentence.starts_with("Nobody has measured since"), "{sentence}");
-    // An alarm that is up stays so, with a word about how old it is.
+    // An alarm that is up stays up, with a note of how old the sample is.
     tower.sql("insert into leasehold.alarm (rule, subject, value, threshold, summary) values ('expired_jobs', 'mail', 1, 0, 'one')").await;
     let page = tower.get("/console").await.text().await.unwrap();
     assert!(
@@ -100,7 +102,8 @@ async fn i8_whoever_looks_does_not_touch_the_tables_that_work_goes_through() {
     tower.place.job("mail", "send").await;
     tower.place.dead("mail", "send", "refused").await;
     tower.a_minute_passes().await;
-    // Whoever read one of these would wait, and everybody behind them.
+    // A session that reads one of these tables would wait for the lock, and so would every session
+    // behind it.
     tower
         .sql(
             "begin; lock table leasehold.job, leasehold.lease, leasehold.dead_job, leasehold.history \
@@ -139,7 +142,8 @@ async fn names_that_are_not_of_this_machine_get_nothing() {
 async fn whoever_comes_through_a_proxy_needs_a_token() {
     let tower = Tower::start().await;
     for path in ["/", "/console", "/console/live", "/console/api/overview", "/metrics"] {
-        // The proxy runs on this machine and says so: only what it adds tells.
+        // The proxy runs on this machine, so the peer's address is local: only the headers that it
+        // adds reveal it.
         for name in ["X-Forwarded-For", "X-Forwarded-Host", "Forwarded", "X-Real-IP", "Via"] {
             let asked = client().get(format!("{}{path}", tower.url)).header(name, "203.0.113.9");
             let answer = asked.send().await.unwrap();
@@ -174,7 +178,7 @@ async fn with_a_token_every_address_asks_for_it() {
         .await
         .unwrap();
     assert_eq!(posted.status(), StatusCode::UNAUTHORIZED);
-    // A person is led to the log-in, and by the token to the page.
+    // A browser is redirected to the log-in, and with the token from there to the page.
     let person = client().get(at("/console")).header(ACCEPT, "text/html").send().await.unwrap();
     assert_eq!(
         (person.status(), person.headers()["location"].to_str().unwrap()),
@@ -194,12 +198,17 @@ async fn with_a_token_every_address_asks_for_it() {
         in_time(ask).await.status()
     };
     assert_eq!(shown(&cookie).await, StatusCode::OK);
-    // Neither one that somebody made up, nor the token itself, nor one under another name.
+    // Neither a made-up cookie, nor the token itself, nor the value under another name works.
     let (name, value) = cookie.split_once('=').unwrap();
     for wrong in [format!("{name}=x"), format!("{name}={token}"), format!("other={value}")] {
         assert_eq!(shown(&wrong).await, StatusCode::UNAUTHORIZED, "{wrong}");
     }
-    // Another site cannot log somebody in either.
+    // After the log-out the session is over, for a copy of its cookie too.
+    let out = client().post(at("/console/logout")).header(COOKIE, &cookie).send().await.unwrap();
+    assert_eq!(out.status(), StatusCode::SEE_OTHER);
+    assert!(out.headers()[SET_COOKIE].to_str().unwrap().contains("Max-Age=0"));
+    assert_eq!(shown(&cookie).await, StatusCode::UNAUTHORIZED);
+    // Another site cannot log a user in, either.
     let elsewhere = client().post(at("/console/login")).header(ORIGIN, "http://evil.example");
     let elsewhere = elsewhere.form(&[("token", &token)]).send().await.unwrap();
     assert_eq!(elsewhere.status(), StatusCode::FORBIDDEN);
@@ -208,7 +217,7 @@ async fn with_a_token_every_address_asks_for_it() {
 #[tokio::test]
 async fn an_alarm_is_acknowledged_by_our_own_form_and_by_no_other() {
     let tower = Tower::start().await;
-    tower.sql("insert into leasehold.job (name, expires_at) values ('late', now()); select leasehold.expire_jobs()").await;
+    tower.sql("insert into leasehold.job (name, scheduled_at, expires_at) values ('late', now() - interval '1 minute', now()); select leasehold.expire_jobs()").await;
     tower.a_minute_passes().await;
     let id = tower.place.number("select id from leasehold.alarm").await;
     let place = format!("{}/console/alarms/{id}", tower.url);
@@ -230,7 +239,7 @@ async fn an_alarm_is_acknowledged_by_our_own_form_and_by_no_other() {
     assert_eq!(tower.texts(state).await, ["silenced"]);
     assert_eq!(
         tower
-            // Once each: whoever heard nothing in time says it again.
+            // Distinct: a request that timed out is sent again.
             .texts("select distinct actor || ' ' || action || ' ' || detail from leasehold.audit")
             .await
             .len(),
@@ -245,7 +254,7 @@ async fn an_alarm_is_acknowledged_by_our_own_form_and_by_no_other() {
 async fn what_people_wrote_is_shown_and_never_run() {
     let tower = Tower::start().await;
     let nasty = "<script>alert(1)</script>";
-    tower.sql(&format!("insert into leasehold.job (queue, name, tag, expires_at) values ('{nasty}', '{nasty}', '{nasty}', now()); select leasehold.expire_jobs()")).await;
+    tower.sql(&format!("insert into leasehold.job (queue, name, tag, scheduled_at, expires_at) values ('{nasty}', '{nasty}', '{nasty}', now() - interval '1 minute', now()); select leasehold.expire_jobs()")).await;
     tower.sql(&format!("select leasehold.register_worker('w/1', '{nasty}', 'h', 1, '0', array['{nasty}'], '{{}}', 1, 0, false)")).await;
     tower.a_minute_passes().await;
     let page = tower.get("/console").await.text().await.unwrap();
@@ -272,7 +281,7 @@ async fn i7_the_figures_that_are_shown_are_those_of_the_tables() {
         }
         tower.sql(&format!("insert into leasehold.job (queue, name, scheduled_at) values ('{queue}', 'later', now() + interval '1 hour')")).await;
         tower.sql(&format!("insert into leasehold.job (queue, name, scheduled_at, attempts) values ('{queue}', 'again', now() + interval '1 hour', 2)")).await;
-        tower.sql(&format!("insert into leasehold.job (queue, name, expires_at) values ('{queue}', 'late', now())")).await;
+        tower.sql(&format!("insert into leasehold.job (queue, name, scheduled_at, expires_at) values ('{queue}', 'late', now() - interval '1 minute', now())")).await;
     }
     tower.sql("select leasehold.expire_jobs()").await;
     tower.a_minute_passes().await;

@@ -1,12 +1,13 @@
-//! The alert rules, the dashboard and the docs ask for what `/metrics` really shows: names, labels and the
-//! values of labels. A dashboard that asks for what nobody writes shows nothing, and nobody notices.
+//! Alert rules, dashboard and docs query what `/metrics` really exposes: names, labels and the values
+//! of labels. A dashboard that queries a metric that does not exist shows an empty panel and no
+//! error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold::measure::names::{self, Kind};
-use leasehold::{JobError, Leasehold};
+use leasehold::{JobError, JobResult, Leasehold};
 use serde_json::Value;
 
 use crate::metrics::full;
@@ -25,7 +26,7 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(root().join(file)).expect(file)
 }
 
-/// Names of metrics in a text, each with the text that follows.
+/// Returns names of metrics in a text, each with the text that follows.
 fn mentioned(text: &str) -> Vec<(&str, &str)> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -41,7 +42,7 @@ fn mentioned(text: &str) -> Vec<(&str, &str)> {
     found
 }
 
-/// The metric that a name in an expression belongs to.
+/// Returns the metric that a name in an expression belongs to.
 fn metric(word: &str) -> Option<names::Metric> {
     let is = |metric: &&names::Metric| {
         metric.name == word
@@ -53,7 +54,7 @@ fn metric(word: &str) -> Option<names::Metric> {
     names::ALL.iter().find(is).copied()
 }
 
-/// What is really shown: the labels of each metric, and their values.
+/// What `/metrics` really exposes: the labels of each metric, and their values.
 type Shown = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 async fn shown() -> Shown {
@@ -75,8 +76,8 @@ fn add(shown: &mut Shown, text: &str) {
     }
 }
 
-/// What a worker shows while it has a job in hand, after one that is to be tried again, one that it took
-/// from a dead worker, a schedule that fired, and a call that failed.
+/// Returns the metrics of a worker that is running a job, after a retry, a job reclaimed from a dead
+/// worker, a schedule that fired, and a call that failed.
 async fn at_work(tower: &Tower) -> String {
     let engine = Leasehold::connect(&tower.place.database.url()).await.unwrap();
     let shows = async |wanted: &str| {
@@ -96,8 +97,8 @@ async fn at_work(tower: &Tower) -> String {
         .worker()
         .queue("work", 3)
         .poll_every(Duration::from_millis(20))
-        .handle_untyped("again", |_| async { Err(JobError::retry("not yet")) })
-        .handle_untyped("long", |_| std::future::pending());
+        .handle_untyped("again", |_| async { JobResult::Err(JobError::retry("not yet")) })
+        .handle_untyped("long", |_| std::future::pending::<()>());
     tower
         .sql(
             "select leasehold.enqueue('again', '{}', 'work'), leasehold.enqueue('long', '{}', 'work'); \
@@ -122,12 +123,12 @@ async fn at_work(tower: &Tower) -> String {
     let stop = async {
         let _ = stop.await;
     };
-    let (ended, text) = tokio::join!(worker.run_until_or_hurry(stop, async {}), looking);
+    let (ended, text) = tokio::join!(worker.run_with_shutdown(stop, async {}), looking);
     ended.unwrap();
     text
 }
 
-/// What is wrong with an expression.
+/// Returns what is wrong with an expression.
 fn faults(expression: &str, shown: &Shown) -> Vec<String> {
     let mut faults = Vec::new();
     let mut known: BTreeSet<&str> = BTreeSet::new();
@@ -156,7 +157,7 @@ fn faults(expression: &str, shown: &Shown) -> Vec<String> {
             }
         }
     }
-    // Whatever is grouped by, joined on or written into a legend is a label, too.
+    // Names in `by (...)` and `on (...)` are labels, too.
     for word in ["by (", "on (", "by(", "on("] {
         for list in expression.split(word).skip(1) {
             for label in list.split(')').next().unwrap_or_default().split(',') {
@@ -212,7 +213,7 @@ async fn the_dashboard_asks_for_what_is_shown() {
             let expression = target["expr"].as_str().unwrap();
             assert_eq!(faults(expression, &shown), Vec::<String>::new(), "{title}: {expression}");
             asked.extend(mentioned(expression).iter().map(|(word, _)| (*word).to_owned()));
-            // A label that was added up away is not there for the legend.
+            // A label that the expression aggregates away is not available to the legend.
             let legend = target["legendFormat"].as_str().unwrap_or_default();
             for label in legend.split("{{").skip(1) {
                 let label = label.split("}}").next().unwrap();
@@ -229,7 +230,7 @@ async fn the_dashboard_asks_for_what_is_shown() {
         let expression = annotation["expr"].as_str().unwrap();
         assert_eq!(faults(expression, &shown), Vec::<String>::new(), "{expression}");
     }
-    // What somebody who is woken looks for first.
+    // What an operator on call looks for first.
     for wanted in [
         "leasehold_queue_length",
         "leasehold_queue_last_minute_jobs",
@@ -242,7 +243,7 @@ async fn the_dashboard_asks_for_what_is_shown() {
     ] {
         assert!(asked.contains(wanted), "the dashboard does not show {wanted}");
     }
-    // Numbers of the sample are the same in every process.
+    // Every process exports the same sample, so its numbers must not be summed.
     for panel in panels {
         for target in panel["targets"].as_array().into_iter().flatten() {
             let expression = target["expr"].as_str().unwrap();

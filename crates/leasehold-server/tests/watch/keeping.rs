@@ -1,4 +1,4 @@
-//! Somebody keeps house when every worker is gone.
+//! A console or service runs housekeeping when every worker is gone.
 
 use std::process::Stdio;
 
@@ -11,7 +11,7 @@ use crate::tower::{Tower, until};
 
 const LOW: &str = "completion_rate_low mail";
 
-/// A real worker process, once it is at work.
+/// Starts a real worker process, and waits until it is ready.
 async fn worker(place: &Place) -> Child {
     let args = ["worker", "--queue", "mail=2", "--exec", "send=true"];
     let mut child = place.command(&args).stderr(Stdio::inherit()).spawn().unwrap();
@@ -40,7 +40,7 @@ async fn consumer_and_producer_stop_and_the_console_that_stays_raises_the_alarm(
     done(&tower.place, 1).await;
     tower.a_minute_passes_by_itself().await;
     assert_eq!(tower.up().await, Vec::<String>::new());
-    // Killed: it cannot say goodbye, nor take one more sample.
+    // Killed: it can neither unregister nor take one more sample.
     only.kill().await.unwrap();
     for _ in 0..3 {
         tower.a_minute_passes_by_itself().await;
@@ -48,7 +48,7 @@ async fn consumer_and_producer_stop_and_the_console_that_stays_raises_the_alarm(
     until("the alarm", async || tower.up().await == [LOW]).await;
     let page = tower.get("/console").await.text().await.unwrap();
     assert!(page.contains("completion rate low"), "{page}");
-    // Healed by starting what was killed, with something to do.
+    // Starting a worker again, with a job to complete, clears the alarm.
     let _again = worker(&tower.place).await;
     tower.place.job("mail", "send").await;
     done(&tower.place, 2).await;
@@ -67,7 +67,7 @@ async fn a_service_without_a_worker_takes_samples() {
     let _serve = place.command(&args).stderr(Stdio::inherit()).spawn().unwrap();
     let samples = "select count(*) from leasehold.measure where metric = 'sampled'";
     until("a sample", async || place.number(samples).await > 0).await;
-    // It still runs, and may write there.
+    // The service still runs and may write there, so errors are ignored.
     let _ = std::fs::remove_dir_all(&store);
 }
 

@@ -1,4 +1,4 @@
-//! Alarms, metrics and the console, as people and other programs meet them.
+//! Alarms, metrics and the console, as operators and other programs see them.
 
 #![allow(
     clippy::unwrap_used,

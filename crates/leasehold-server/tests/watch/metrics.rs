@@ -1,4 +1,4 @@
-//! `/metrics`, read as strictly as a scraper would, and the alert rules that name its metrics.
+//! `/metrics`, parsed as strictly as a scraper does, and the alert rules that name its metrics.
 
 use leasehold::measure::names::{self, Kind};
 use leasehold::{Job, JobError};
@@ -17,7 +17,7 @@ async fn handle(note: Note) -> Result<(), JobError> {
     if note.fails { Err(JobError::permanent("it cannot")) } else { Ok(()) }
 }
 
-/// A database where everything that is measured has a value, and the text of a process that worked.
+/// Returns a database in which every metric has a value, and the metrics of a process that ran jobs.
 pub async fn full() -> (Tower, String) {
     use leasehold::Enqueue;
     let tower = Tower::start().await;
@@ -35,8 +35,8 @@ pub async fn full() -> (Tower, String) {
     };
     worker.run_until(three).await.unwrap();
     tower.sql("select leasehold.declare_mirror('notes.index', 'public.notes', 'id', 'text', 'version', 'notes', 'index', 'id', '1 minute', '1 day', '1 minute', 1000, 2500); insert into leasehold.tally (queue, tag, what, n, subject) values ('notes', 't', 'synced_missing', 3, 'notes.index')").await;
-    tower.sql("create table public.shelf (id bigint primary key, due timestamptz, status text, taken_at timestamptz, claim bigint); select leasehold.declare_sweep('shelf', 'public.shelf', 'id', 'bigint', 'due', 'status', 'NEW', 'BUSY', 'DONE', 'taken_at', 'claim', 10, 5, '2 hours', '1 minute', 1000, null, null, '1 minute', null)").await;
-    tower.sql("insert into leasehold.job (name, expires_at, queue, tag) values ('late', now(), 'odd \"\\ queue', E'two\\nlines'); select leasehold.expire_jobs()").await;
+    tower.sql("create table public.shelf (id bigint primary key, due timestamptz, status text, taken_at timestamptz, claim bigint); select leasehold.declare_sweep('shelf', 'public.shelf', 'id', 'bigint', 'due', 'status', 'NEW', 'BUSY', 'DONE', 'taken_at', 'claim', 10, 5, '2 hours', '1 minute', 1000, null, null, '1 minute', null); select leasehold.note_claimed('shelf', 0, 0, 0, null)").await;
+    tower.sql("insert into leasehold.job (name, scheduled_at, expires_at, queue, tag) values ('late', now() - interval '1 minute', now(), 'odd \"\\ queue', E'two\\nlines'); select leasehold.expire_jobs()").await;
     tower.sql("insert into leasehold.tally (queue, tag, what, n) select 'mail', 't', what, 1 from unnest(array['lost', 'retried', 'buried']) what; update leasehold.mirror set equal_as_of = now()").await;
     tower.sql("insert into leasehold.schedule (name, job_name, cron, zone, queue, kwargs, next_slot, missed_slots) values ('nightly', 'note', '0 3 * * *', 'UTC', 'mail', '{}', now() + interval '1 day', 1)").await;
     tower.a_minute_passes().await;
@@ -82,7 +82,7 @@ async fn the_text_is_what_a_strict_scraper_accepts() {
     }
     let age = value("leasehold_sample_age_seconds", &[]);
     assert!((60.0..240.0).contains(&age), "{age}");
-    // The process that only shows has the same numbers of the sample.
+    // A process that runs no jobs exports the same numbers of the sample.
     let shown = tower.metrics().await;
     let other = parse(&shown).unwrap_or_else(|error| panic!("{error}\n{shown}"));
     let queues = |families: &[crate::prometheus::Family]| {

@@ -1,4 +1,4 @@
-//! A minute that ends when a test says so, wherever the minutes of the real clock end.
+//! A minute that ends when a test says so, independent of the real clock.
 
 use jiff::Timestamp;
 use leasehold::alarm;
@@ -6,9 +6,9 @@ use tokio_postgres::Client;
 
 use crate::clock::age;
 
-/// Takes the sample of the minute before this one. Minutes of the real clock that have ended since the
-/// last sample are none of the test's: what was measured follows on without a gap, and what has happened
-/// since lies in the minute that is sampled. One message has one time, so none can end in between.
+/// Takes the sample of the previous minute. Minutes of the real clock may have ended since the last
+/// sample: earlier samples are shifted so that there is no gap, and everything since the last sample
+/// moves into the sampled minute. One message has one time, so no minute can end in between.
 const SAMPLE: &str = "do $$
 declare
     minute constant timestamptz := date_trunc('minute', statement_timestamp()) - interval '1 minute';
@@ -29,10 +29,10 @@ begin
     if leasehold.take_sample() is distinct from minute then
         raise exception 'the sample was not taken';
     end if;
-    perform leasehold.measure_sweep(s.name, minute) from leasehold.measured_sweeps() as s (name);
+    perform leasehold.measure_sweeps(minute);
 end $$";
 
-/// A minute passes, and its sample is taken and judged. Living workers stay alive.
+/// Lets a minute pass, then samples and evaluates it. Live workers stay alive.
 pub async fn passes(client: &Client) {
     age(client, "1 minute").await;
     client.batch_execute(SAMPLE).await.expect("a sample");

@@ -1,4 +1,4 @@
-//! A reader of the text format that forgives nothing.
+//! A strict parser of the Prometheus text format.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ pub struct Sample {
     pub value: f64,
 }
 
-/// Reads a text, or says what is wrong with it.
+/// Parses a text, or returns what is wrong with it.
 pub fn parse(text: &str) -> Result<Vec<Family>, String> {
     if !text.is_empty() && !text.ends_with('\n') {
         return Err("the last line has no end".to_owned());
@@ -135,7 +135,7 @@ fn check(family: &Family) -> Result<(), String> {
 /// The buckets of one set of labels, its count, and whether it has a sum.
 type Buckets = (Vec<(f64, f64)>, Option<f64>, bool);
 
-/// Buckets only grow, and the last one holds them all.
+/// Checks that buckets only grow and that the last one contains every observation.
 fn histogram(family: &Family) -> Result<(), String> {
     let mut sets: BTreeMap<BTreeMap<String, String>, Buckets> = BTreeMap::new();
     for sample in &family.samples {

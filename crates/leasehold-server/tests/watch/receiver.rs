@@ -1,4 +1,4 @@
-//! A receiver of alarms on loopback: keeps what it is sent.
+//! A receiver of alarm notifications on loopback, which keeps what it gets.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-/// What came in: the headers and the job.
+/// A received notification: its headers and its job.
 pub struct Word {
     pub headers: HeaderMap,
     pub body: String,
@@ -35,7 +35,7 @@ impl Receiver {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/alarms", listener.local_addr().unwrap());
         let (keep, words) = mpsc::unbounded_channel();
-        // A word whose answer came too late for its sender is sent again, under the same key.
+        // A sender that timed out sends a notification again, under the same key.
         let known = Arc::new(Mutex::new(HashSet::new()));
         let take = post(move |headers: HeaderMap, body: String| async move {
             let job = serde_json::from_str(&body).unwrap();
@@ -50,13 +50,13 @@ impl Receiver {
         Self { url, words }
     }
 
-    /// The next word, with the time limit in one place.
+    /// Returns the next notification, within the time limit.
     pub async fn next(&mut self) -> Word {
         let next = tokio::time::timeout(crate::support::LIMIT, self.words.recv());
         next.await.expect("a word in time").expect("the receiver runs")
     }
 
-    /// What else came, without waiting.
+    /// Returns the remaining notifications without waiting.
     pub fn rest(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.words.try_recv().ok()).map(|word| word.text()).collect()
     }

@@ -8,7 +8,7 @@ use tokio::process::Child;
 use crate::support::{ANYWHERE, Place, ready, url_of};
 use crate::tower::{console_in, in_time, metrics_in_time, until};
 
-/// Starts a command with a console and gives what it says.
+/// Starts a command with a console, and returns what it prints.
 async fn start(place: &Place, args: &[&str]) -> (Child, String) {
     let args = [args, &["--console", ANYWHERE]].concat();
     let mut child = place.command(&args).stderr(Stdio::inherit()).spawn().unwrap();
@@ -50,10 +50,10 @@ async fn serve_watches_its_queue_and_sends_it_a_canary_that_its_worker_completes
     let url = console_in(&said);
     let page = in_time(async || reqwest::get(format!("{url}/console")).await.unwrap()).await;
     assert_eq!(page.status(), 200);
-    // The address of the service itself does not lead there.
+    // The address of the service itself does not serve metrics.
     let public = format!("{}/metrics", url_of("pastes", &said));
     assert_eq!(reqwest::get(public).await.unwrap().status(), 404);
-    // It still runs, and may write there.
+    // The service still runs and may write there, so errors are ignored.
     let _ = std::fs::remove_dir_all(&store);
 }
 
@@ -69,8 +69,8 @@ async fn without_an_index_nothing_is_expected_of_the_queue_of_annotations() {
     let watched = "select count(*) from leasehold.watch where queue";
     assert_eq!(place.number(&format!("{watched} = 'pastes'")).await, 1);
     assert_eq!(place.number(&format!("{watched} = 'annotations'")).await, 0);
-    // Both send their first canary at once, and this one has been enqueued, claimed and completed. One
-    // that nobody takes would lie there.
+    // Both services would send their first canary at once. The one of pastes has completed by now;
+    // one for annotations would still wait, because no worker takes it.
     let done = "select count(*) from leasehold.finished_job where queue = 'pastes'";
     until("a canary of pastes", async || place.number(done).await > 0).await;
     let waits = "select count(*) from leasehold.job where queue = 'annotations'";

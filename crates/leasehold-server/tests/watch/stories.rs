@@ -1,5 +1,5 @@
-//! The table of faults, row by row: each raises its alarms and no others, is seen wherever one can
-//! look, is told once, and goes when it is mended.
+//! The table of faults, row by row: each fault raises its alarms and no others, shows in every view,
+//! sends one notification, and clears when it is fixed.
 //!
 //! | fault | alarm |
 //! |---|---|
@@ -28,7 +28,7 @@ struct Story {
 }
 
 impl Story {
-    /// Everything runs, and has for a while.
+    /// Starts producer and consumer, and lets them run for a while.
     async fn begin() -> Self {
         let receiver = Receiver::start().await;
         let tower = Tower::telling(&receiver).await;
@@ -47,11 +47,11 @@ impl Story {
         }
     }
 
-    /// What happens in a minute.
+    /// Plays one minute.
     async fn minute(&mut self) {
         if self.producing {
             self.produce(3, "storage.create_annotation").await;
-            // As the producer's process does while it lives.
+            // The producer's process sends canaries while it lives.
             self.tower.engine.canary([QUEUE]).send_once().await.unwrap();
         }
         if self.consuming {
@@ -73,7 +73,7 @@ impl Story {
         self.tower.sql(&sql).await;
     }
 
-    /// Completes up to so many jobs that can run; those called `stuck` fail instead.
+    /// Completes up to `most` ready jobs; those named `stuck` fail instead.
     async fn consume(&self, most: u32) {
         let sql = format!(
             "select id, lease_generation, name from leasehold.claim('w/1', '{QUEUE}', {most})"
@@ -91,7 +91,7 @@ impl Story {
         }
     }
 
-    /// Exactly these alarms are in the table, in the metrics and in the list.
+    /// Checks that exactly these alarms are in the table, in the metrics and in the list.
     async fn shown(&self, alarms: &[&str]) {
         assert_eq!(self.tower.up().await, alarms, "in the table");
         let metrics = self.tower.metrics().await;
@@ -116,13 +116,13 @@ impl Story {
         assert_eq!(listed, alarms, "in the list");
     }
 
-    /// The alarm is up, no other is, and somebody was told.
+    /// Checks that this alarm and no other is up, and that its notification was sent.
     async fn raised(&mut self, alarm: &str) {
         self.shown(&[alarm]).await;
         self.told(&format!("raised {alarm}")).await;
     }
 
-    /// And it is gone everywhere.
+    /// Checks that the alarm is gone everywhere, and that its notification was sent.
     async fn cleared(&mut self, alarm: &str) {
         self.shown(&[]).await;
         self.told(&format!("cleared {alarm}")).await;
@@ -132,11 +132,12 @@ impl Story {
         let word = self.receiver.next().await;
         assert_eq!(word.text(), text);
         let header = |name: &str| word.headers[name].to_str().unwrap().to_owned();
-        let expected = signature(&header("leasehold-timestamp"), &word.body);
+        let expected = signature(&header("leasehold-timestamp"), &self.receiver.url, &word.body);
         assert_eq!(header("leasehold-signature"), expected, "signed as every job is");
     }
 
-    /// Nothing else was ever wrong, nothing twice, and nobody was told of anything else.
+    /// Checks that no other alarm was ever raised, none twice, and that no other notification was
+    /// sent.
     async fn end(mut self, alarms: &[&str]) {
         assert_eq!(self.tower.ever().await, alarms);
         self.shown(&[]).await;
@@ -146,13 +147,13 @@ impl Story {
     }
 }
 
-fn signature(timestamp: &str, body: &str) -> String {
+fn signature(timestamp: &str, url: &str, body: &str) -> String {
     use hmac::{Hmac, KeyInit, Mac};
     let mut mac = Hmac::<sha2::Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
-    mac.update(format!("{timestamp}.{body}").as_bytes());
+    mac.update(format!("{timestamp}.{url}.{body}").as_bytes());
     let code: String =
         mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("v1={code}")
+    format!("v2={code}")
 }
 
 #[tokio::test]
@@ -200,7 +201,7 @@ async fn both_stop_raises_the_completion_rate_alarm() {
 #[tokio::test]
 async fn producer_outpaces_consumer_raises_the_queue_length_alarm() {
     let mut story = Story::begin().await;
-    // A re-index is long on purpose.
+    // The jobs of a re-index do not count: it is long on purpose.
     story.produce(500, "reindex_user").await;
     story.consuming = false;
     let alive = format!(
@@ -213,8 +214,9 @@ async fn producer_outpaces_consumer_raises_the_queue_length_alarm() {
         story.minute().await;
         story.tower.sql(&alive).await;
     }
-    // Twice 43 is not too long and three times is, with however many canaries: there is one in a minute
-    // of the real clock. Those that the consumer took were of the re-index, which came first.
+    // Two minutes of 43 jobs are below the threshold and three are above it, however many canaries
+    // there are: one per minute of the real clock. The consumer took jobs of the re-index, which came
+    // first.
     story.raised(LONG).await;
     story.consuming = true;
     story.minutes(1).await;
@@ -230,17 +232,17 @@ async fn stuck_jobs_raise_the_queue_length_alarm_and_in_the_end_the_expired_jobs
     story.tower.sql(stuck).await;
     story.minutes(1).await;
     story.raised(LONG).await;
-    // The others go on; these come back again and again, until their time is over.
+    // Other jobs complete; these are retried again and again, until they expire.
     story.minutes(20).await;
     assert_eq!(story.tower.up().await, [LONG]);
     story.tower.sql("select leasehold.expire_jobs()").await;
     story.minutes(1).await;
-    // The words of one minute may overtake each other; the alarms do not.
+    // Notifications of one minute may overtake each other; the alarms do not.
     story.shown(&[EXPIRED]).await;
     let mut told = [story.receiver.next().await.text(), story.receiver.next().await.text()];
     told.sort();
     assert_eq!(told, [format!("cleared {LONG}"), format!("raised {EXPIRED}")]);
-    // They are kept, and brought back when what they stumbled over is mended.
+    // The jobs are kept, and an operator redrives them when the cause is fixed.
     story.tower.sql("select leasehold.redrive(array(select id from leasehold.dead_job), 'ann'); update leasehold.job set name = 'index' where name = 'stuck'").await;
     story.minutes(1).await;
     story.cleared(EXPIRED).await;

@@ -1,4 +1,4 @@
-//! A database with a running `leasehold console`, and time that passes when a test says so.
+//! A database with a running `leasehold console`, and a clock that the tests advance.
 
 use std::process::Stdio;
 
@@ -26,23 +26,23 @@ impl Tower {
         Self::with(Place::new().await, &[], &[]).await
     }
 
-    /// The same, and it keeps house by the real clock.
+    /// Like `start`, with housekeeping by the real clock.
     pub async fn keeping_house() -> Self {
         Self::start_console(Place::new().await, &[], &[]).await
     }
 
-    /// The same by another role.
+    /// Like `keeping_house`, under another role.
     pub async fn as_somebody(place: Place, url: &str) -> Self {
         Self::start_console(place, &[], &[("DATABASE_URL", url)]).await
     }
 
-    /// With somebody to tell.
+    /// With a receiver of notifications.
     pub async fn telling(receiver: &Receiver) -> Self {
         let args = ["--alarm-webhook", &receiver.url, "--alarm-private-network"];
         Self::with(Place::new().await, &args, &[("LEASEHOLD_HTTP_SECRET", SECRET)]).await
     }
 
-    /// Samples are taken when the test says so, and by nobody else.
+    /// Without housekeeping: only the test takes samples.
     pub async fn with(place: Place, args: &[&str], env: &[(&str, &str)]) -> Self {
         Self::start_console(place, &[&["--no-housekeeping"], args].concat(), env).await
     }
@@ -59,13 +59,13 @@ impl Tower {
         self.place.client.batch_execute(text).await.expect(text);
     }
 
-    /// A minute passes, and its sample is taken and judged. Living workers stay alive.
+    /// Lets a minute pass, then samples and evaluates it. Live workers stay alive.
     pub async fn a_minute_passes(&self) {
         minute::passes(&self.place.client).await;
     }
 
-    /// A minute passes for a console that takes its own samples: nobody takes one while rows move. The
-    /// sample has been judged when this is over.
+    /// Lets a minute pass for a console that samples by itself. A row lock keeps it from sampling
+    /// while rows move. Returns when the sample has been evaluated.
     pub async fn a_minute_passes_by_itself(&self) {
         self.sql("begin; select from leasehold.duty where name = 'measure' for update").await;
         age(&self.place.client, "1 minute").await;
@@ -75,12 +75,12 @@ impl Tower {
         until("a sample and its judgement", async || self.place.number(judged).await == 1).await;
     }
 
-    /// Alarms that are up, as `rule subject`.
+    /// Returns the alarms that are up, as `rule subject`.
     pub async fn up(&self) -> Vec<String> {
         self.texts("select rule || ' ' || subject from leasehold.alarm where cleared_at is null order by 1").await
     }
 
-    /// Alarms that ever were, as often as they were raised.
+    /// Returns every alarm that was ever raised, once per raise.
     pub async fn ever(&self) -> Vec<String> {
         self.texts("select rule || ' ' || subject from leasehold.alarm order by 1").await
     }
@@ -90,12 +90,12 @@ impl Tower {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    /// What the console says when the database answers it in time.
+    /// Returns the console's response, retried until the database answers in time.
     pub async fn get(&self, path: &str) -> Response {
         in_time(async || self.get_once(path).await).await
     }
 
-    /// What the console says now.
+    /// Returns the console's response to a single request.
     pub async fn get_once(&self, path: &str) -> Response {
         reqwest::get(format!("{}{path}", self.url)).await.unwrap()
     }
@@ -105,8 +105,8 @@ impl Tower {
     }
 }
 
-/// Asks the console again while it says that the database did not answer: it waits for some seconds only,
-/// and a busy machine may need more.
+/// Asks the console again while it reports that the database did not answer: it waits only a few
+/// seconds, and a busy machine may need longer.
 pub async fn in_time(mut ask: impl AsyncFnMut() -> Response) -> Response {
     let asking = async {
         loop {
@@ -119,7 +119,7 @@ pub async fn in_time(mut ask: impl AsyncFnMut() -> Response) -> Response {
     tokio::time::timeout(LIMIT, asking).await.expect("the database answers the console")
 }
 
-/// The same for metrics, which are shorter then.
+/// Like [`in_time`], for metrics, which lack the figures of the database then.
 pub async fn metrics_in_time(mut ask: impl AsyncFnMut() -> String) -> String {
     let asking = async {
         loop {
@@ -132,13 +132,13 @@ pub async fn metrics_in_time(mut ask: impl AsyncFnMut() -> String) -> String {
     tokio::time::timeout(LIMIT, asking).await.expect("the database answers a scrape")
 }
 
-/// The address of the console, of what a program said before it was ready.
+/// Finds the console's URL in what a program printed before it was ready.
 pub fn console_in(said: &str) -> String {
     let place = said.lines().find_map(|line| line.strip_prefix("console")).expect("a console");
     place.trim().trim_end_matches("/console").to_owned()
 }
 
-/// Waits for something that a process brings about.
+/// Waits for something that another process does.
 pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
     let asking = async {
         while !so().await {

@@ -28,7 +28,10 @@ async fn i5_a_bad_command_line_is_refused_with_what_to_do() {
         (&["--queue", "a=x", e[0], e[1]], "slots are 1 to 100000"),
         (&["--queue", "A b=1", e[0], e[1]], "is not allowed"),
         (&["--queue", "a=1", "--queue", "a=2", e[0], e[1]], "given twice"),
-        (&[q[0], q[1], "--exec", "true"], "--exec NAME=COMMAND"),
+        (
+            &[q[0], q[1], "--exec", "true"],
+            "--exec needs a name and what runs its jobs: --exec NAME=COMMAND",
+        ),
         (&[q[0], q[1], "--exec", "a=sh -c 'open"], "quote is not closed"),
         (&[q[0], q[1], "--exec", "a=/nowhere/to/be/found"], "no program"),
         (&[q[0], q[1], "--exec", "a=no-such-program-anywhere"], "no program"),

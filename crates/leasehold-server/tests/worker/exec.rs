@@ -1,4 +1,4 @@
-//! Commands: what they get, and what their end means.
+//! Commands: their input, and what their exit means.
 
 use leasehold_testing::TestDatabase;
 use serde_json::Value;
@@ -46,6 +46,36 @@ async fn h12_a_command_does_not_see_the_workers_secrets() {
     let env = std::fs::read_to_string(&env).expect("written");
     assert!(!env.contains(crate::support::SECRET) && !env.contains("canary-of-ours"), "{env}");
     assert!(!env.contains("DATABASE_URL") && env.contains("for-the-command"), "{env}");
+}
+
+#[tokio::test]
+async fn h21_command_sees_no_credential_unless_it_is_handed_on() {
+    let (database, folder) = (TestDatabase::new().await, Folder::new("credentials"));
+    let client = database.connect().await;
+    let env = folder.file("env");
+    let script = format!("peek=sh -c 'env >{}'", env.display());
+    let credentials = [
+        ("DATABASE_URL", "canary-url"),
+        ("PGPASSWORD", "canary-password"),
+        ("PGPASSFILE", "canary-file"),
+        ("AWS_SECRET_ACCESS_KEY", "canary-key"),
+        ("AWS_SESSION_TOKEN", "canary-token"),
+        ("LEASEHOLD_HTTP_SECRET_PEEK", "canary-secret-of-one"),
+    ];
+    let worker = Worker::start_with(&database, &["--exec", &script], &credentials).await;
+    let id = enqueue(&client, "peek", "{}").await;
+    job_until(&client, id, |row| row.is("done")).await;
+    let seen = std::fs::read_to_string(&env).expect("written");
+    assert!(!seen.contains("canary-"), "{seen}");
+    drop(worker);
+
+    let args = ["--exec", &script, "--exec-env", "DATABASE_URL"];
+    let _worker = Worker::start_with(&database, &args, &credentials).await;
+    let id = enqueue(&client, "peek", "{}").await;
+    job_until(&client, id, |row| row.is("done")).await;
+    let seen = std::fs::read_to_string(&env).expect("written");
+    assert!(seen.contains("DATABASE_URL=canary-url"), "{seen}");
+    assert_eq!(seen.matches("canary-").count(), 1, "{seen}");
 }
 
 #[tokio::test]
@@ -107,7 +137,7 @@ async fn exit_codes_and_the_last_line_decide() {
 async fn a_command_that_reads_nothing_and_writes_much_is_no_trouble() {
     let database = TestDatabase::new().await;
     let client = database.connect().await;
-    // Does not compress, so that it is near the limit for arguments and over that of a pipe's buffer.
+    // Does not compress, so it is near the limit for arguments and larger than a pipe's buffer.
     let long: String = (0..6000u64)
         .map(|n| format!("{:010}", n.wrapping_mul(2_654_435_761) % 9_999_999_967))
         .collect();
@@ -144,7 +174,8 @@ async fn h15_a_name_without_a_program_is_left_alone() {
     let mine = enqueue(&client, "mine", "{}").await;
     let _worker = Worker::start(&database, &["--exec", "mine=true"]).await;
     job_until(&client, mine, |row| row.is("done")).await;
-    // Enqueued after the worker's first claim, so that at least one more claim has passed it by.
+    // Enqueued after the worker's first claim, so that at least one more claim has skipped the other
+    // job.
     let again = enqueue(&client, "mine", "{}").await;
     job_until(&client, again, |row| row.is("done")).await;
     let row = look(&client, other).await;

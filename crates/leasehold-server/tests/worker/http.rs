@@ -1,4 +1,4 @@
-//! Receivers: what they get, what their answers mean, and what the worker does not do.
+//! Receivers: what they get, what their responses mean, and what the worker does not do.
 
 use hmac::{Hmac, KeyInit, Mac};
 use leasehold_testing::TestDatabase;
@@ -18,7 +18,7 @@ async fn a_receiver_gets_the_job_with_a_signature_that_it_can_check() {
     let client = database.connect().await;
     let id = enqueue(&client, "letter", r#"{"to": "ann"}"#).await;
     let url = receiver.at("letter", "/jobs?token=hush");
-    // A proxy would see every job; the environment does not decide that.
+    // A proxy would see every job, so the environment must not choose one.
     let proxies =
         ["http_proxy", "HTTP_PROXY", "ALL_PROXY"].map(|name| (name, "http://127.0.0.1:1"));
     let args = ["--allow-private-network", "--http-timeout", "100s", "--http", &url];
@@ -30,11 +30,12 @@ async fn a_receiver_gets_the_job_with_a_signature_that_it_can_check() {
     assert_eq!(request.line, "POST /jobs?token=hush HTTP/1.1\r\n");
     let header = |name: &str| request.headers.get(name).map(String::as_str).unwrap_or_default();
     let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).expect("any key");
-    mac.update(format!("{}.", header("leasehold-timestamp")).as_bytes());
+    let whole = format!("{}/jobs?token=hush", receiver.origin);
+    mac.update(format!("{}.{whole}.", header("leasehold-timestamp")).as_bytes());
     mac.update(&request.body);
     let signature: String =
         mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!(header("leasehold-signature"), format!("v1={signature}"));
+    assert_eq!(header("leasehold-signature"), format!("v2={signature}"));
     let age = jiff::Timestamp::now().as_second()
         - header("leasehold-timestamp").parse::<i64>().expect("seconds");
     assert!((0..600).contains(&age), "{age}");
@@ -125,7 +126,7 @@ async fn an_endless_answer_is_cut() {
     let id = enqueue(&client, "endless", "{}").await;
     let row = job_until(&client, id, tried).await;
     assert!(row.is("done"), "{row:?}");
-    // What is over the limit is what the sockets' buffers hold.
+    // The rest above the limit is what the sockets' buffers hold.
     let taken = receiver.taken.recv().await.expect("the connection was closed");
     assert!(taken < 64 * 1024 * 1024, "{taken} bytes");
 }
@@ -166,11 +167,11 @@ async fn h12_the_secret_is_in_no_log_and_no_table() {
     let mut worker = Worker::start_with(&database, &args, &loud).await;
     let id = enqueue(&client, "echo", "{}").await;
     let row = job_until(&client, id, tried).await;
-    assert!(row.error.contains("you sent v1=[signature] made with [secret]"), "{row:?}");
+    assert!(row.error.contains("you sent v2=[signature] made with [secret]"), "{row:?}");
     worker.signal(rustix::process::Signal::TERM);
     assert!(worker.ended().await.success());
 
-    let signature = receiver.requests()[0].headers["leasehold-signature"].replace("v1=", "");
+    let signature = receiver.requests()[0].headers["leasehold-signature"].replace("v2=", "");
     let log = worker.output();
     assert!(log.contains("TRACE"), "the log is as loud as it can be");
     assert!(!log.contains('\u{1b}'), "the receiver wrote to the terminal");

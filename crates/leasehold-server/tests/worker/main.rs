@@ -1,4 +1,4 @@
-//! `leasehold worker`, as its users meet it: the real program on a real database.
+//! `leasehold worker`, as its users see it: the real program on a real database.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! `--metrics-listen`: a worker shows its own numbers, to whom it may.
+//! `--metrics-listen`: a worker exports its own metrics, to permitted clients only.
 
 use leasehold::measure::names;
 use leasehold_testing::TestDatabase;
@@ -10,7 +10,7 @@ use crate::support::{Folder, Worker, enqueue, job_until, leasehold, until};
 
 const TOKEN: &str = "0123456789abcdef0123";
 
-/// Where a worker says that its numbers are, without the path.
+/// Returns the address of the metrics that a worker prints, without the path.
 fn origin(worker: &Worker) -> String {
     let output = worker.output();
     let line = output.lines().find_map(|line| line.strip_prefix("metrics: "));
@@ -38,7 +38,7 @@ fn value(families: &[Family], name: &str, labels: &[(&str, &str)]) -> f64 {
     samples.filter(fits).map(|sample| sample.value).sum()
 }
 
-/// TCP ports that a process listens on.
+/// Counts the TCP ports that a process listens on.
 fn listening(pid: u32) -> usize {
     let sockets: Vec<String> = std::fs::read_dir(format!("/proc/{pid}/fd"))
         .unwrap()
@@ -70,7 +70,7 @@ async fn a_worker_shows_what_it_did_under_the_names_of_the_list() {
         job_until(&client, id, |row| row.is(status) && row.attempts == 1).await;
     }
     let finished = "leasehold_jobs_finished_total";
-    // The end of an attempt is counted when its answer has come back.
+    // A worker counts an attempt once the database has confirmed its end.
     let counted = until(async || {
         let families = scrape(&url).await;
         value(&families, finished, &[("kind", "good"), ("outcome", "completed")]) == 2.0
@@ -79,17 +79,17 @@ async fn a_worker_shows_what_it_did_under_the_names_of_the_list() {
     assert!(counted.await, "{:?}", scrape(&url).await);
     let families = scrape(&url).await;
     assert_eq!(value(&families, "leasehold_worker_slots", &[("queue", "default")]), 4.0);
-    // A scrape waits for the database for a moment only.
+    // A scrape waits for the database only briefly.
     let up = until(async || value(&scrape(&url).await, "leasehold_database_up", &[]) == 1.0);
     assert!(up.await, "{:?}", scrape(&url).await);
-    // What the fleet knows is shown by each process.
+    // Every process exports the numbers of the shared sample.
     client
         .batch_execute(
             "update leasehold.duty set ran_at = ran_at - interval '2 minutes' where name = 'measure'",
         )
         .await
         .unwrap();
-    // By us or by its housekeeping.
+    // Either this call or the worker's housekeeping takes the sample.
     leasehold::measure::sample(&client).await.unwrap();
     let retrying = [("queue", "default"), ("state", "retrying")];
     let sampled =
@@ -101,7 +101,7 @@ async fn a_worker_shows_what_it_did_under_the_names_of_the_list() {
     }
     let health = reqwest::get(format!("{url}/healthz")).await.unwrap();
     assert_eq!((health.status(), health.text().await.unwrap().as_str()), (StatusCode::OK, "ok\n"));
-    // Nothing of the console is here.
+    // A worker does not serve the console.
     assert_eq!(reqwest::get(format!("{url}/console")).await.unwrap().status(), 404);
 }
 
@@ -113,7 +113,7 @@ async fn nothing_listens_unless_it_is_asked_to() {
     assert!(!quiet.output().contains("metrics"), "{}", quiet.output());
     let asked = Worker::start(&database, &["--exec", "a=true", "--metrics-listen", "0"]).await;
     assert_eq!(listening(asked.pid()), 1);
-    // A port alone is one of this machine.
+    // A port alone means a loopback address.
     assert!(origin(&asked).starts_with("http://127.0.0.1:"), "{}", origin(&asked));
 }
 
@@ -123,7 +123,7 @@ async fn h12_numbers_are_for_this_machine_or_for_whoever_has_the_token() {
     let args = ["--exec", "a=true", "--metrics-listen", "127.0.0.1:0"];
     let open = Worker::start(&database, &args).await;
     let client = reqwest::Client::new();
-    // A page that makes its own name lead here gets nothing.
+    // A page whose own host name resolves to this address (DNS rebinding) gets nothing.
     let from = |host: &'static str| {
         client.get(format!("{}/metrics", origin(&open))).header("host", host).send()
     };

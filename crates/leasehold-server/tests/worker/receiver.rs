@@ -1,4 +1,4 @@
-//! A receiver of jobs on loopback: keeps what it is sent and answers as its path says.
+//! A receiver of jobs on loopback: it keeps what it gets, and its path selects the response.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ pub struct Request {
 pub struct Receiver {
     pub origin: String,
     requests: Arc<Mutex<Vec<Request>>>,
-    /// How much of an endless answer was taken.
+    /// Bytes of an endless response that the worker took.
     pub taken: mpsc::UnboundedReceiver<usize>,
 }
 

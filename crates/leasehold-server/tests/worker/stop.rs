@@ -5,7 +5,7 @@ use rustix::process::Signal;
 
 use crate::support::{Folder, Worker, enqueue, job_until, look, runs, until, zombies_of};
 
-/// A command that writes the ids of itself and of a child, and waits for the child.
+/// Returns a command that writes the ids of itself and of a child, and waits for the child.
 fn long(folder: &Folder, before: &str) -> String {
     let file = folder.file("pids");
     format!("long=sh -c '{before} sleep 1000 & echo $$ $! >{}; wait; wait'", file.display())
@@ -32,7 +32,7 @@ async fn cancelling_a_running_job_ends_its_whole_process_group() {
         .get(0);
     assert_eq!(answer, "requested");
     let row = job_until(&client, id, |row| row.is("cancelled")).await;
-    assert!(row.error.contains("stopped"), "{row:?}");
+    assert!(row.error.contains("the command was stopped: its job was cancelled"), "{row:?}");
     assert!(until(async || !runs(&leader) && !runs(&child)).await, "something still runs");
     assert!(until(async || zombies_of(worker.pid()) == 0).await, "somebody was not reaped");
 }
@@ -41,7 +41,7 @@ async fn cancelling_a_running_job_ends_its_whole_process_group() {
 async fn a_command_that_ignores_the_request_is_killed() {
     let (database, folder) = (TestDatabase::new().await, Folder::new("deaf"));
     let client = database.connect().await;
-    // Its child inherits the deafness.
+    // Its child ignores the signal, too.
     let script = long(&folder, "trap : INT; trap \"\" TERM;");
     let worker = Worker::start(&database, &["--exec", &script]).await;
     let id = enqueue(&client, "long", "{}").await;

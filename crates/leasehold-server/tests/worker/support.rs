@@ -37,13 +37,13 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts one and waits until it says that it is ready.
+    /// Starts a worker and waits until it prints that it is ready.
     pub async fn start(database: &TestDatabase, args: &[&str]) -> Self {
         Self::start_with(database, args, &[]).await
     }
 
     pub async fn start_with(database: &TestDatabase, args: &[&str], env: &[(&str, &str)]) -> Self {
-        // A job that failed stays as it is until the test has looked at it.
+        // A job that failed must stay as it is until the test has read it.
         let patient = "select leasehold.queue_settings('default'); \
                        update leasehold.queue set backoff_base = interval '1 hour'";
         database.connect().await.batch_execute(patient).await.expect("settings");
@@ -65,7 +65,7 @@ impl Worker {
         worker
     }
 
-    /// Waits until its output holds this.
+    /// Waits until its output contains `text`.
     pub async fn says(&mut self, text: &str) {
         let output = Arc::clone(&self.output);
         let holds = |_: &usize| output.lock().expect("no panic").contains(text);
@@ -118,7 +118,7 @@ pub async fn enqueue(client: &Client, name: &str, kwargs: &str) -> i64 {
     client.query_one(sql, &[&name, &kwargs]).await.expect("enqueued").get(0)
 }
 
-/// A job as people see it.
+/// A job as the inbox view shows it.
 #[derive(Debug, Default)]
 pub struct Row {
     pub status: String,
@@ -142,7 +142,7 @@ pub async fn look(client: &Client, id: i64) -> Row {
     Row { status: row.get(0), attempts: row.get(1), error: row.get(2), due_in: row.get(3) }
 }
 
-/// Waits until the job looks like this.
+/// Waits until `wanted` returns true for the job.
 pub async fn job_until(client: &Client, id: i64, wanted: impl Fn(&Row) -> bool) -> Row {
     let last = Arc::new(Mutex::new(Row::default()));
     let seen = until(async || {
@@ -157,7 +157,7 @@ pub async fn job_until(client: &Client, id: i64, wanted: impl Fn(&Row) -> bool) 
     row
 }
 
-/// Waits until something outside this process is so. True unless the time ran out.
+/// Waits until a condition outside this process holds. Returns false if the time ran out.
 pub async fn until(mut so: impl AsyncFnMut() -> bool) -> bool {
     let asking = async {
         while !so().await {
@@ -167,7 +167,7 @@ pub async fn until(mut so: impl AsyncFnMut() -> bool) -> bool {
     tokio::time::timeout(LIMIT, asking).await.is_ok()
 }
 
-/// A folder that goes away with the test.
+/// A folder that is removed with the test.
 pub struct Folder(PathBuf);
 
 impl Folder {
@@ -182,7 +182,7 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// What a command wrote there, once it ends with a line break.
+    /// Returns what a command wrote there, once it ends with a line break.
     pub async fn read(&self, name: &str) -> String {
         let path = self.file(name);
         let full =
@@ -198,14 +198,14 @@ impl Drop for Folder {
     }
 }
 
-/// False once the process has ended. One that only waits to be reaped by someone else has ended.
+/// Returns false once the process has ended. A zombie that another process must reap has ended.
 pub fn runs(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(')').map_or("", |(_, rest)| rest.trim_start());
     !state.is_empty() && !state.starts_with('Z')
 }
 
-/// Children of the worker that ended and were not reaped.
+/// Counts children of the worker that ended and were not reaped.
 pub fn zombies_of(pid: u32) -> usize {
     let processes = std::fs::read_dir("/proc").expect("Linux");
     let is_one = |stat: String| {

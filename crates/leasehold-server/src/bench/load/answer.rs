@@ -1,12 +1,12 @@
-//! HTTP/1.1 answers, read from a buffer that grows. Pure.
+//! Parses HTTP/1.1 responses from a growing buffer. Pure.
 
 use anyhow::{Context, Result, bail};
 
-/// More than this is no answer to a request of ours.
+/// The limit of a response; no request of the benchmark returns more.
 const MOST_BYTES: usize = 16 * 1024 * 1024;
 const MOST_HEADERS: usize = 64 * 1024;
 
-/// A whole answer.
+/// A complete response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
@@ -16,7 +16,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The value of a header.
+    /// Returns the value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().skip(1).find_map(|line| {
             let (found, value) = line.split_once(':')?;
@@ -25,21 +25,22 @@ impl Answer {
     }
 }
 
-/// Where the parts of an answer lie in the buffer; nothing is copied.
+/// Where the parts of a response lie in the buffer; nothing is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub status: u16,
     /// The first byte after the headers.
     pub body: usize,
-    /// The first byte after the answer.
+    /// The first byte after the response.
     pub end: usize,
     chunked: bool,
-    /// The server will not answer again on this connection.
+    /// The server closes this connection after the response.
     pub close: bool,
 }
 
 impl Shape {
-    /// Looks for a whole answer at the start of the buffer. `None`: read on.
+    /// Looks for a complete response at the start of the buffer. Returns `None` if more bytes are
+    /// needed.
     pub fn of(buffer: &[u8]) -> Result<Option<Self>> {
         let Some(body) = find(buffer, b"\r\n\r\n").map(|at| at + 4) else {
             if buffer.len() > MOST_HEADERS {
@@ -68,7 +69,7 @@ impl Shape {
         Ok(end.map(|end| Self { status, body, end, chunked, close }))
     }
 
-    /// Copies the answer out.
+    /// Copies the response out of the buffer.
     pub fn answer(&self, buffer: &[u8]) -> Result<Answer> {
         let head = buffer.get(..self.body).unwrap_or_default();
         let mut body = Vec::new();
@@ -81,7 +82,7 @@ impl Shape {
     }
 }
 
-/// Walks over the chunks from `at` on; answers where they end.
+/// Walks over the chunks from `at`. Returns where they end.
 fn chunks(buffer: &[u8], mut at: usize, mut piece: impl FnMut(&[u8])) -> Result<Option<usize>> {
     loop {
         let rest = buffer.get(at..).unwrap_or_default();
@@ -132,7 +133,7 @@ mod tests {
     const CHUNKED: &[u8] =
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nA;x=y\r\n0123456789\r\n0\r\n\r\n";
 
-    /// What an answer says, however its bytes arrive.
+    /// Parses a response and checks that no prefix of it counts as complete.
     fn read(bytes: &[u8]) -> Answer {
         for end in 0..bytes.len() {
             assert_eq!(Shape::of(&bytes[..end]).unwrap(), None, "complete after {end} bytes");

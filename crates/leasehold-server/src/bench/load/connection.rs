@@ -1,4 +1,4 @@
-//! One keep-alive connection: a request, its answer, the next request.
+//! One keep-alive connection: sends a request and reads its response before the next request.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use super::answer::{Answer, Shape};
 
 const CONNECT: Duration = Duration::from_secs(5);
-/// A server that takes longer has failed.
+/// A server that takes longer counts as failed.
 const ANSWER: Duration = Duration::from_secs(30);
 
 pub struct Connection {
@@ -26,14 +26,14 @@ impl Connection {
         Self { address, stream: None, buffer: BytesMut::with_capacity(64 * 1024) }
     }
 
-    /// The same with a time limit: for runs that have none of their own.
+    /// Like [`Self::send`], with a timeout: for runs without one.
     pub async fn send_in_time(&mut self, request: &[u8], expect: u16) -> Result<()> {
         tokio::time::timeout(ANSWER, self.send(request, expect))
             .await
             .with_context(|| format!("no answer within {} s", ANSWER.as_secs()))?
     }
 
-    /// Sends a request and checks the status of its answer.
+    /// Sends a request and checks the status of the response.
     pub async fn send(&mut self, request: &[u8], expect: u16) -> Result<()> {
         let shape = self.exchange(request).await?;
         if shape.status != expect {
@@ -45,7 +45,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a request and keeps the answer, whatever it is. Has a time limit of its own.
+    /// Sends a request and returns the response, whatever its status. Has its own timeout.
     pub async fn ask(&mut self, request: &[u8]) -> Result<Answer> {
         let shape = tokio::time::timeout(ANSWER, self.exchange(request))
             .await
@@ -55,7 +55,7 @@ impl Connection {
         Ok(answer)
     }
 
-    /// After a failure the connection is dropped: what is left in it belongs to nobody.
+    /// Drops the connection after a failure: bytes left in it belong to no later request.
     async fn exchange(&mut self, request: &[u8]) -> Result<Shape> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
@@ -90,8 +90,8 @@ impl Connection {
 }
 
 /// A server that sends headers and body apart, with Nagle's algorithm on, would wait 40 ms for an
-/// acknowledgement that the kernel holds back. We measure servers, not that; and the kernel forgets
-/// this setting, so it is made for each answer.
+/// acknowledgement that the kernel delays. The benchmark measures servers, not that delay. The kernel
+/// resets this setting, so it is set for each response.
 fn acknowledge_at_once(stream: &TcpStream) {
     #[cfg(target_os = "linux")]
     let _ = stream.set_quickack(true);

@@ -13,7 +13,7 @@ const LONGEST: u64 = 60_000_000_000;
 pub struct Measured {
     pub requests: u64,
     pub time: Duration,
-    /// In the order in which they came, when they were asked for.
+    /// In the order of arrival, if the run keeps them.
     pub answers: Vec<Answer>,
     latency: Histogram<u64>,
 }
@@ -34,7 +34,7 @@ impl Measured {
         self.latency.saturating_record(nanos);
     }
 
-    /// Puts the figures of two runs together, as if they had been one.
+    /// Merges the figures of two runs, as if they had been one.
     pub fn add(&mut self, other: &Self) -> Result<()> {
         self.requests += other.requests;
         self.time += other.time;

@@ -13,21 +13,21 @@ use super::connection::Connection;
 use super::measured::Measured;
 use super::source::Source;
 
-/// How long a run may go on after its end: the last answers are still to come.
+/// How long a run may exceed its end, for the last responses to arrive.
 const OVERTIME: Duration = Duration::from_secs(30);
 
-/// What a run does.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Load {
     pub address: SocketAddr,
     pub connections: usize,
-    /// The status that says that a request was served.
+    /// The status of a served request.
     pub expect: u16,
     pub until: Until,
-    /// Sent and checked, but not counted.
+    /// Requests of this time are sent and checked, but not counted.
     pub warm_up: Duration,
-    pub pace: Option<Pace>,
-    /// Keep every answer: for small runs that need what the server said.
+    pub pace: Option<Rate>,
+    /// Keep every response: for small runs that need the bodies.
     pub keep: bool,
 }
 
@@ -39,17 +39,17 @@ pub enum Until {
     Cancelled(CancellationToken),
 }
 
-/// Requests are due at fixed times, answered or not.
+/// Requests are due at fixed times, whether earlier ones were answered or not.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct Rate {
     pub per_second: f64,
 }
 
-/// Runs the load on a thread of its own.
+/// Runs the load on its own thread.
 pub async fn run(load: Load, source: Box<dyn Source>) -> Result<Measured> {
     let (ended, end) = oneshot::channel();
     std::thread::Builder::new().name("load".to_owned()).spawn(move || {
-        // Nobody waits any more: the run was given up.
+        // The receiver is gone if the caller dropped the run.
         let _ = ended.send(on_this_thread(load, source));
     })?;
     end.await.map_err(|_| anyhow!("the load tool panicked"))?
@@ -148,12 +148,12 @@ async fn one_connection(load: Load, shared: Rc<RefCell<Shared>>) {
     }
 }
 
-/// What the connections of one run share. One thread: never locked, never held over an await.
+/// State shared by the connections of one run. One thread: never locked, never borrowed over an await.
 struct Shared {
     source: Box<dyn Source>,
     load: Load,
     started: Instant,
-    /// Answers count from here on.
+    /// Responses count from here on.
     from: Instant,
     sent: u64,
     failed: Option<anyhow::Error>,
@@ -161,7 +161,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// The next request and when it is due; `None` when the run is over.
+    /// Writes the next request and returns when it is due, or `None` when the run is over.
     fn next(&mut self, request: &mut Vec<u8>) -> Option<Instant> {
         if self.failed.is_some() {
             return None;
@@ -189,7 +189,7 @@ impl Shared {
         let now = Instant::now();
         let counts = now >= self.from
             && match self.load.until {
-                // An answer after the end would count for a time that is not measured.
+                // A response after the end does not belong to the measured time.
                 Until::For(time) => now < self.from + time,
                 Until::Requests(_) | Until::Cancelled(_) => true,
             };
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use crate::bench::load::Reads;
 
-    /// A server that answers every `n`th request with 500.
+    /// A server that answers every `bad_every`th request with 500.
     async fn server(bad_every: u64) -> (SocketAddr, Arc<AtomicU64>) {
         let seen = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&seen);
@@ -256,7 +256,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn nobody_who_listens_fails_the_run() {
-        // A port that was free a moment ago may be somebody's by now.
+        // Port 1: a port that was free a moment ago may be in use by now.
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
         run(load(address, Until::Requests(1)), reads(address)).await.unwrap_err();
     }
@@ -266,7 +266,7 @@ mod tests {
         let (address, seen) = server(u64::MAX).await;
         let stop = CancellationToken::new();
         let paced = Load {
-            pace: Some(Pace { per_second: 500.0 }),
+            pace: Some(Rate { per_second: 500.0 }),
             ..load(address, Until::Cancelled(stop.clone()))
         };
         let running = tokio::spawn(run(paced, reads(address)));

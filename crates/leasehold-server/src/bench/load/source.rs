@@ -1,4 +1,4 @@
-//! Where requests come from. Bytes are built before the run; a request costs a copy.
+//! Where requests come from. Their bytes are built before the run; a request costs one copy.
 
 use std::net::SocketAddr;
 
@@ -67,7 +67,7 @@ pub struct Creates {
 }
 
 impl Creates {
-    /// `salt` keeps the pastes of two runs apart.
+    /// `salt` makes the pastes of two runs differ.
     pub fn new(address: SocketAddr, path: &str, body: &Body, size: usize, salt: u64) -> Self {
         let (before, tail, content_type) = surround(body);
         let length = before.len() + size + tail.len();
@@ -92,7 +92,7 @@ impl Creates {
 impl Source for Creates {
     fn next(&mut self, request: &mut Vec<u8>) {
         request.extend_from_slice(&self.head);
-        // The number makes a paste unlike every other, even where two are cut from the same place.
+        // The number makes every paste unique, even where two are cut from the same offset.
         let number = format!("{:020} ", self.number);
         self.number += 1;
         let number = number.as_bytes().get(..self.size.min(21)).unwrap_or_default();

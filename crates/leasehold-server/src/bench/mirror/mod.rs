@@ -1,20 +1,20 @@
-//! `bench mirror`: how fast an empty search index becomes equal to the table, what is found when the
-//! two differ, and what people notice while the index is away.
+//! `bench mirror`: how fast an empty search index becomes equal to the table, which planted differences
+//! a check finds, and how saves and searches fare while the index is unreachable.
 //!
-//! In reading order: [`store`] is the index, with a switch that takes it away; [`rows`] lays
-//! annotations into the table; [`replay`] works the jobs off and checks; [`plant`] makes differences
-//! behind the mirror's back; [`people`] save and search meanwhile; [`outage`] takes the index away from
-//! them; [`rename`] has one of them take another name.
+//! In reading order: [`store`] is the index, with a switch that makes it unreachable; [`rows`] inserts
+//! annotations into the table; [`replay`] drains the jobs and checks; [`plant`] makes differences that
+//! the mirror does not see; [`people`] save and search meanwhile; [`outage`] makes the index unreachable
+//! for them; [`rename`] renames one user.
 //!
 //! # What is true
 //! - The service, its mirror and its worker are those that `leasehold serve` runs. The time of the
-//!   replay runs from the start of the worker until a check of every row has found no difference.
-//! - Durable settings, and nothing is left afterwards.
-//! - A checkpoint goes before each time that people are timed: a server that has run for a while has
-//!   files for its log, and one that was just made would stop everybody to make them.
+//!   replay runs from the start of the worker until a check of every row finds no difference.
+//! - Settings are durable, and the run leaves nothing behind.
+//! - A checkpoint precedes each measurement of saves and searches: a server that has run for a while has
+//!   WAL files to reuse, while a fresh one would stall every session to create them.
 
+mod interactive;
 mod outage;
-mod people;
 mod plant;
 mod rename;
 mod replay;
@@ -37,8 +37,8 @@ use super::report::Report;
 use super::scratch::Scratch;
 use super::server::{BenchServer, checkpoint};
 use crate::output::progress;
+use interactive::Load;
 use outage::Outages;
-use people::Load;
 use plant::Planted;
 use rename::Renamed;
 use store::{Kind, Store};
@@ -55,31 +55,31 @@ pub struct Args {
     /// scripts/test]
     #[arg(long, value_name = "URL", hide_env_values = true)]
     opensearch_url: Option<String>,
-    /// Where the files of tantivy are put for the run [default: the system's temporary directory]
+    /// Where to put the files of tantivy for the run [default: the system's temporary directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Saves whose way into the index is timed
+    /// Number of saves to time until the index shows them
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     visible: u64,
     /// How long the pass leaves a save to the direct path, in seconds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     period: u64,
-    /// Annotations of a person who takes another name while others save [default: a tenth of --docs]
+    /// Annotations of the user who is renamed while others save [default: a tenth of --docs]
     #[arg(long, value_name = "N")]
     rename: Option<u64>,
-    /// Saves and searches a second each, with the index and without it
+    /// Saves and searches per second each, with the index and without it
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rate: u32,
-    /// How long people save and search at a time, and how long the index is away
+    /// How long users save and search at a time, and how long the index is away, in seconds
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
-    /// How often the index goes away; the times with and without it take turns and are put together, so
+    /// How often the index goes away; the times with and without it alternate and are merged, so
     /// that a disk that is slow for a while is slow for both
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
 }
 
-/// What one run showed.
+/// The results of one run.
 struct Outcome {
     setup: Duration,
     enqueue: Duration,
@@ -92,7 +92,7 @@ struct Outcome {
     renamed: Renamed,
 }
 
-/// What everything here works on.
+/// The engine, store and service that every measurement uses.
 struct Bench {
     engine: Leasehold,
     session: leasehold::database::Session,
@@ -109,7 +109,7 @@ impl Args {
 
     fn settings(&self) -> Settings {
         Settings {
-            // Nobody else is there, and one address does everything.
+            // All requests come from one address, so the rate limits would throttle the benchmark.
             limits: Limits { saves_per_second: 0, reads_per_second: 0, ..Limits::default() },
             verify_after: Duration::from_secs(self.period),
             sign_up: true,
@@ -158,9 +158,9 @@ impl Bench {
         let (enqueue, replay, check) = replay::run(self, args.docs).await.context("the replay")?;
         let planted = plant::run(self).await.context("planted differences")?;
         let working = replay::Working::start(self)?;
-        let visible = people::visible(self, args.visible).await.context("saves to be seen")?;
+        let visible = interactive::visible(self, args.visible).await.context("saves to be seen")?;
         let indirect = self.without_direct_path(args.settings()).await?;
-        let visible_by_pass = people::visible_by_pass(self, &indirect, args.visible.min(50))
+        let visible_by_pass = interactive::visible_by_pass(self, &indirect, args.visible.min(50))
             .await
             .context("saves to be seen by a pass")?;
         let time = Duration::from_secs(args.seconds);
@@ -183,7 +183,7 @@ impl Bench {
         })
     }
 
-    /// The same service, whose saves are left to the passes.
+    /// Starts the same service without the direct path: only passes write its saves.
     async fn without_direct_path(&self, settings: Settings) -> Result<Annotations> {
         let settings = Settings { direct: false, ..settings };
         let index = Index::new(Arc::clone(&self.store));

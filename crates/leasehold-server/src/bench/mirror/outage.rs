@@ -1,11 +1,11 @@
-//! The index goes away while people save and search, and comes back.
+//! Makes the index unreachable while users save and search, and brings it back.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use leasehold::mirror::CheckReport;
 
-use super::people::{self, Load};
+use super::interactive::{self, Load};
 use super::{Bench, replay};
 use crate::bench::server::checkpoint;
 
@@ -14,9 +14,9 @@ pub struct Outages {
     pub normal: Load,
     /// Without it.
     pub away: Load,
-    /// From the end of an outage until every save of it was in the index: the longest.
+    /// The longest time from the end of an outage until every save of it was in the index.
     pub recovery: Duration,
-    /// The check after the last one.
+    /// The check after the last outage.
     pub last: CheckReport,
 }
 
@@ -34,11 +34,11 @@ pub async fn run(bench: &Bench, per_second: u32, time: Duration, rounds: u32) ->
 
 async fn round(bench: &Bench, per_second: u32, time: Duration) -> Result<Outages> {
     checkpoint(&bench.session).await?;
-    let (normal, ()) = people::run(bench, per_second, people::nothing_for(time))
+    let (normal, ()) = interactive::run(bench, per_second, interactive::nothing_for(time))
         .await
         .context("people, with the index")?;
     bench.store.take_away();
-    let away = people::run(bench, per_second, people::nothing_for(time)).await;
+    let away = interactive::run(bench, per_second, interactive::nothing_for(time)).await;
     bench.store.bring_back();
     let (away, ()) = away.context("people, without the index")?;
     let back = Instant::now();

@@ -1,21 +1,21 @@
-//! Differences made behind the mirror's back: rows that the index lacks, has in an older version, or
-//! has although they are gone.
+//! Differences made with triggers off, so that the mirror does not see them: rows that the index lacks,
+//! has in an older version, or has although they are deleted.
 
 use anyhow::{Result, ensure};
 use leasehold::mirror::CheckReport;
 
 use super::{Bench, replay, rows};
 
-/// Of each kind.
+/// Number of differences of each kind.
 pub const EACH: u64 = 10;
-/// Numbers that no laid annotation has.
+/// Numbers that no inserted annotation has.
 const FRESH: u64 = 4_000_000_000;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Planted {
     /// What the first check found.
     pub found: CheckReport,
-    /// What was written to mend it.
+    /// Documents written to repair the differences.
     pub written: u64,
     /// What the last check found.
     pub last: CheckReport,
@@ -26,7 +26,7 @@ impl Planted {
         3 * EACH
     }
 
-    /// All were found and mended, and nothing else was touched.
+    /// True if the check found and repaired all differences and wrote nothing else.
     pub fn is_exact(&self) -> bool {
         self.found.differences == Self::count()
             && self.written == Self::count()
@@ -35,7 +35,7 @@ impl Planted {
 }
 
 pub async fn run(bench: &Bench) -> Result<Planted> {
-    // Spread over the whole table, each kind elsewhere.
+    // Spread over the whole table; each kind hits other rows.
     let some = |from: u64| {
         format!(
             "select id from (select id, row_number() over (order by id) as n, \

@@ -1,4 +1,4 @@
-//! A person with many annotations takes another name while others save and search.
+//! Renames a user with many annotations while others save and search.
 
 use std::time::{Duration, Instant};
 
@@ -6,25 +6,25 @@ use annotations::index::{Query, SearchIndex as _};
 use anyhow::{Context, Result, ensure};
 use leasehold::mirror::CheckReport;
 
-use super::people::{self, Load};
+use super::interactive::{self, Load};
 use super::{Bench, replay, rows};
 use crate::bench::server::WalMeter;
 
-/// Each look counts the jobs that are left: seldom enough not to be what is measured.
+/// The polling interval. Each poll counts the jobs that are left, so it must not dominate the figures.
 const LOOK: Duration = Duration::from_millis(500);
 
 pub struct Renamed {
     /// From the rename until the index had every annotation under the new name.
     pub took: Duration,
-    /// What others noticed before it, the last stretch just before, and while it went on.
+    /// Load of other users with the index, the last stretch just before the rename, and during it.
     pub before: Load,
     pub load: Load,
-    /// What it wrote into the database's log, with the saves of others.
+    /// WAL written during the rename, including the saves of others.
     pub wal_bytes: f64,
     pub check: CheckReport,
 }
 
-/// `before`: what people noticed of the same bench so far, with the index.
+/// `before`: the load measured on the same bench so far, with the index.
 pub async fn run(
     bench: &Bench,
     per_second: u32,
@@ -34,12 +34,13 @@ pub async fn run(
     let old = rows::PROLIFIC;
     let new = format!("{old}2");
     let who = bench.service.user(old).await?.id;
-    let (just_before, ()) = people::run(bench, per_second, people::nothing_for(time)).await?;
+    let (just_before, ()) =
+        interactive::run(bench, per_second, interactive::nothing_for(time)).await?;
     before.add(&just_before)?;
     let wal = WalMeter::start(&bench.session).await?;
     let started = Instant::now();
     bench.service.rename_user(who, &new).await?.context("they had that name already")?;
-    let (load, took) = people::run(bench, per_second, until_told(bench, started)).await?;
+    let (load, took) = interactive::run(bench, per_second, until_told(bench, started)).await?;
     let wal_bytes = wal.bytes(&bench.session).await?;
     let check = replay::until_equal(bench).await?;
     let found = |user: &str| Query { user: Some(user.to_owned()), limit: 1, ..Query::default() };
@@ -48,7 +49,7 @@ pub async fn run(
     Ok(Renamed { took, before, load, wal_bytes, check })
 }
 
-/// Ends when no job of the rename is left.
+/// Returns when no job of the rename is left.
 async fn until_told(bench: &Bench, started: Instant) -> Result<Duration> {
     let sql = "select not exists (select from annotations.bulk \
                                    where tag = 'rename_user' and finished_at is null) \

@@ -1,4 +1,4 @@
-//! Jobs for every row, worked off until nothing differs.
+//! Enqueues a job for every row and drains them until nothing differs.
 
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,13 @@ use super::Bench;
 use crate::output::progress;
 
 const LOOK: Duration = Duration::from_millis(50);
-/// Slower than this is no figure but a fault.
+/// A slower replay is a fault, not a figure.
 const SLOWEST_PER_SECOND: u64 = 50;
 const STOP: Duration = Duration::from_secs(60);
-/// Keys of one statement that makes jobs.
+/// Keys per statement that makes jobs.
 const CHUNK: i64 = 10_000;
 
-/// A worker that runs.
+/// A running worker.
 pub struct Working {
     stop: CancellationToken,
     worker: JoinHandle<Result<(), WorkerError>>,
@@ -42,7 +42,7 @@ impl Working {
     }
 }
 
-/// Answers how long it took to make the jobs, to become equal, and what the last check said.
+/// Returns how long it took to make the jobs and to become equal, and the last check.
 pub async fn run(bench: &Bench, docs: u64) -> Result<(Duration, Duration, CheckReport)> {
     let started = Instant::now();
     bench
@@ -67,7 +67,7 @@ pub async fn run(bench: &Bench, docs: u64) -> Result<(Duration, Duration, CheckR
     let deadline = started + Duration::from_secs(120 + docs / SLOWEST_PER_SECOND);
     let working = Working::start(bench)?;
     loop {
-        // To count a million jobs over and over would take more of the machine than the replay.
+        // Counting a million jobs in every poll would cost more than the replay itself.
         let stored = bench.store.stored().min(docs);
         bar.set_position(stored);
         if stored == docs && waiting(&bench.session).await? == 0 {
@@ -85,11 +85,11 @@ pub async fn run(bench: &Bench, docs: u64) -> Result<(Duration, Duration, CheckR
     Ok((enqueue, time, check))
 }
 
-/// Checks every row, again and again, until nothing differs.
+/// Checks every row repeatedly until nothing differs.
 pub async fn until_equal(bench: &Bench) -> Result<CheckReport> {
     let deadline = Instant::now() + Duration::from_secs(600);
     loop {
-        // A check that meets a store which is just coming back says nothing of it.
+        // A check may fail while the store is coming back: retry it.
         match bench.mirror.check_once(&bench.engine).await {
             Ok(check) if check.is_equal() && check.unequal == 0 => return Ok(check),
             Ok(check) if Instant::now() > deadline => bail!("still different: {check:?}"),
@@ -99,7 +99,7 @@ pub async fn until_equal(bench: &Bench) -> Result<CheckReport> {
     }
 }
 
-/// Jobs of the index that are not done.
+/// Returns the number of unfinished jobs of the index.
 pub async fn waiting(session: &Session) -> Result<u64> {
     let sql = "select count(*) from leasehold.job where queue = 'annotations'";
     let rows = session.query_typed(sql, &[]).await?;

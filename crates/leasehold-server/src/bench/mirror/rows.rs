@@ -1,17 +1,17 @@
-//! Lays annotations straight into the tables, without jobs: as after the loss of an index.
+//! Inserts annotations directly into the tables, without jobs: as after the loss of an index.
 
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use leasehold::database::Session;
 
 const CHUNK: u64 = 50_000;
-/// People and pages that the annotations belong to.
+/// Users and pages that the annotations belong to.
 const USERS: u64 = 1_000;
 const PAGES: u64 = 2_000;
-/// Whoever wrote the first so many annotations.
+/// The author of the first `of_one` annotations.
 pub const PROLIFIC: &str = "prolific";
 
-/// Triggers rest for the statements in between: what they do is done behind the mirror's back.
+/// Runs statements with triggers off, so that the mirror does not see their changes.
 pub async fn without_triggers(session: &Session, sql: &str) -> Result<()> {
     let all = format!("begin; set local session_replication_role = replica; {sql}; commit");
     session
@@ -20,7 +20,7 @@ pub async fn without_triggers(session: &Session, sql: &str) -> Result<()> {
         .context("laying rows needs a superuser; leave DATABASE_URL out to use a private server")
 }
 
-/// Lays annotations; `of_one` of them belong to one person.
+/// Inserts annotations; `of_one` of them belong to one user.
 pub async fn lay(session: &Session, docs: u64, of_one: u64, bar: &ProgressBar) -> Result<()> {
     session
         .batch_execute(&format!(
@@ -46,7 +46,7 @@ pub async fn lay(session: &Session, docs: u64, of_one: u64, bar: &ProgressBar) -
     Ok(())
 }
 
-/// Annotations with these numbers, of some 300 bytes of text each.
+/// Returns an INSERT of annotations with these numbers, with some 300 bytes of text each.
 pub fn insert(from: u64, to: u64) -> String {
     format!(
         "insert into annotations.annotation \

@@ -1,4 +1,4 @@
-//! The answer of `bench mirror`.
+//! The report of `bench mirror`.
 
 use serde_json::json;
 
@@ -122,7 +122,7 @@ fn people(load: &Load) -> String {
     )
 }
 
-/// How many times longer the slowest hundredth took.
+/// Returns the ratio of the p99 latencies.
 fn ratio(then: &Measured, normal: &Measured) -> f64 {
     then.ms(0.99) / normal.ms(0.99).max(1e-9)
 }

@@ -1,4 +1,4 @@
-//! The index of a run, with a switch: away, it takes every call and answers none.
+//! The index of a run, with a switch: switched off, it accepts every call and answers none.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub struct Store {
     targets: Arc<dyn Targets>,
     search: Arc<dyn SearchIndex>,
     switch: Arc<Switch>,
-    /// Stopped with us.
+    /// Stopped when the store is dropped.
     _private: Option<PrivateOpenSearch>,
 }
 
@@ -47,12 +47,13 @@ pub struct Store {
 struct Switch {
     away: AtomicBool,
     back: Notify,
-    /// Documents and deletions that were stored.
+    /// Number of documents and deletions stored.
     stored: AtomicU64,
 }
 
 impl Switch {
-    /// A server that is away answers nobody; callers have limits of their own.
+    /// Blocks while the store is away, like a server that does not answer; callers have their own
+    /// timeouts.
     async fn pass(&self) {
         loop {
             let back = self.back.notified();
@@ -96,16 +97,16 @@ impl Store {
         self.switch.back.notify_waiters();
     }
 
-    /// How many documents and deletions were stored so far.
+    /// Returns the number of documents and deletions stored so far.
     pub fn stored(&self) -> u64 {
         self.switch.stored.load(Ordering::SeqCst)
     }
 
-    /// Takes our sets out of a server that outlives us; a directory of ours goes by itself.
+    /// Removes our sets from a server that outlives the run. The scratch directory removes itself.
     pub async fn remove(&self) {
         self.bring_back();
         if let Ok(last) = self.targets.current().await {
-            // What is searched cannot be removed: an empty one takes its place.
+            // The searched set cannot be removed: an empty one replaces it first.
             if let Ok(empty) = self.targets.create().await {
                 let _ = self.targets.swap(&empty).await;
                 let _ = self.targets.remove(&last).await;

@@ -1,4 +1,4 @@
-//! A service in a process of its own, killed when it is dropped.
+//! A service in its own process, killed on drop.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -21,7 +21,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a service with its data in `dir` and waits until it answers.
+    /// Starts a service with its data in `dir` and waits until it responds.
     pub async fn start(service: &dyn Service, dir: &Path) -> Result<Self> {
         let port = free_port()?;
         let command = service.command(port, dir)?;
@@ -29,7 +29,7 @@ impl Running {
         let log = dir.join("stderr");
         let mut command = tokio::process::Command::from(command);
         command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
-        // A log line a request would be charged to the service; only ours is quiet by itself.
+        // One log line per request would slow the service down; only ours is quiet by default.
         match service.ends_gently() {
             true => command.stderr(std::fs::File::create(&log)?),
             false => command.stderr(Stdio::null()),
@@ -61,7 +61,7 @@ impl Running {
         }
     }
 
-    /// Ends the process, and waits for its end.
+    /// Stops the process and waits for its end.
     pub async fn stop(mut self) -> Result<()> {
         if self.gently {
             let id = self.child.id().and_then(|id| i32::try_from(id).ok());
@@ -77,7 +77,7 @@ impl Running {
     }
 }
 
-/// A port that nobody listens on. Somebody may take it before the service does; it then says so.
+/// Returns a free port. If another process takes it first, the service reports that.
 fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

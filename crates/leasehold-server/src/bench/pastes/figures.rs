@@ -22,7 +22,7 @@ impl Figures {
         self.all.add(round)
     }
 
-    /// Requests a second in the middle round.
+    /// Returns the median over the rounds of requests per second.
     pub fn per_second(&self) -> f64 {
         let mut sorted = self.rates.clone();
         sorted.sort_by(f64::total_cmp);
@@ -56,11 +56,11 @@ impl Figures {
     }
 }
 
-/// Ours beside the peer that is faster at the same thing.
+/// Our figures relative to the peer that is fastest at the same requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ratio {
     pub peer: &'static str,
-    /// Requests a second, ours over the peer's.
+    /// Requests per second, ours over the peer's.
     pub rate: f64,
     /// p99 latency, ours over the peer's: up to 1 is no worse.
     pub p99: f64,

@@ -1,4 +1,4 @@
-//! How soon a deleted paste is gone on a second node that has just served it.
+//! How soon a deleted paste disappears from a second node that has just served it.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -12,17 +12,17 @@ use super::service::Service;
 use crate::bench::load::{Answer, Connection, get};
 use crate::bench::scratch::Scratch;
 
-/// Longer than any promise; a paste that is still there has not been deleted at all.
+/// Longer than any guarantee; a paste that is still there was not deleted.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// Who makes a paste go away.
+/// Who removes a paste.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
     Author,
     Operator,
 }
 
-/// Milliseconds until the second node answers 404.
+/// Microseconds until the second node answers 404.
 #[derive(Clone, Debug)]
 pub struct Gone {
     pub deleted: Histogram<u64>,
@@ -54,7 +54,8 @@ struct Nodes<'a> {
 }
 
 impl Nodes<'_> {
-    /// One paste: made, read on the second node, removed on the first. Answers microseconds.
+    /// Creates a paste, reads it on the second node and removes it on the first. Returns the
+    /// microseconds until the second node answers 404.
     async fn once(&self, by: By, number: u32) -> Result<u64> {
         let (mut near, mut far) = (Connection::new(self.first), Connection::new(self.second));
         let text = format!("{by:?} {number} {:016x}", rand::random::<u64>());
@@ -62,7 +63,7 @@ impl Nodes<'_> {
         ensure!(made.status == 201, "a create is answered with {}", made.status);
         let code = self.ours.created(&made)?;
         let read = get(self.second, &self.ours.raw(&code));
-        // Both the raw text and the page are in the second node's memory then.
+        // Afterwards the second node caches both the raw text and the page.
         until(&mut far, &read, 200).await?;
         until(&mut far, &get(self.second, &self.ours.page(&code)), 200).await?;
 
@@ -108,7 +109,7 @@ fn said(answer: &Answer) -> String {
     format!("{}: {}", answer.status, String::from_utf8_lossy(&answer.body))
 }
 
-/// Asks until the answer has this status.
+/// Repeats a request until the response has this status.
 async fn until(connection: &mut Connection, request: &[u8], status: u16) -> Result<()> {
     let deadline = Instant::now() + LONGEST;
     loop {

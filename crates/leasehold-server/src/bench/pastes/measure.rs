@@ -9,19 +9,19 @@ use super::service::Service;
 use crate::bench::load::{self, Connection, Creates, Load, Measured, Reads, Source, Until, get};
 use crate::bench::scratch::Scratch;
 
-/// An upload that has not ended by then has failed.
+/// An upload that has not ended by then counts as failed.
 const SETTLE: Duration = Duration::from_secs(60);
-/// How often a service that dies while it is filled may be started again.
+/// How often to restart a service that dies while it is filled.
 const TRIES: u32 = 20;
 
-/// What every service is measured with.
+/// The settings with which every service is measured.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub connections: usize,
     pub size: usize,
     pub time: Duration,
     pub warm_up: Duration,
-    /// How many pastes are read.
+    /// Number of pastes to read.
     pub pastes: u64,
 }
 
@@ -39,7 +39,7 @@ impl Plan {
     }
 }
 
-/// Creates for the planned time.
+/// Creates pastes for the planned time.
 pub async fn creates(service: &dyn Service, plan: &Plan, scratch: &Scratch) -> Result<Measured> {
     if let Some(most) = service.most_pastes() {
         return lives(service, plan, scratch, most).await;
@@ -52,8 +52,8 @@ pub async fn creates(service: &dyn Service, plan: &Plan, scratch: &Scratch) -> R
     Ok(measured)
 }
 
-/// Creates in short lives of a service that cannot take many. A life that ends in a failure is not
-/// counted, which is to the service's advantage.
+/// Creates pastes in short runs of a service that fails after `most` of them. A run that fails is not
+/// counted, which favours the service.
 async fn lives(
     service: &dyn Service,
     plan: &Plan,
@@ -80,7 +80,7 @@ async fn lives(
     Ok(all)
 }
 
-/// Raw reads, then page reads, of the same pastes.
+/// Measures raw reads, then page reads, of the same pastes.
 pub async fn reads(
     service: &dyn Service,
     plan: &Plan,
@@ -97,7 +97,7 @@ pub async fn reads(
     Ok((raw, page))
 }
 
-/// A running service with the pastes to read.
+/// Starts a service and fills it with the pastes to read.
 async fn filled(
     service: &dyn Service,
     plan: &Plan,
@@ -125,7 +125,7 @@ async fn filled(
     }
 }
 
-/// Waits until every paste can be read, and checks once that raw and page show it.
+/// Waits until every paste is readable, and checks once that raw and page show it.
 async fn settle(
     service: &dyn Service,
     plan: &Plan,
@@ -147,7 +147,7 @@ async fn settle(
             }
         };
         ensure!(raw.len() == plan.size, "{path} has {} bytes, not {}", raw.len(), plan.size);
-        // A page that says "not found" with status 200 is no page.
+        // A "not found" page with status 200 does not count.
         let page = connection.ask(&get(running.address, &service.page(code))).await?;
         let number = raw.get(..20).unwrap_or_default();
         ensure!(

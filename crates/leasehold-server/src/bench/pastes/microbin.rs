@@ -65,8 +65,8 @@ impl Service for Microbin {
         format!("/upload/{code}")
     }
 
-    /// Names are 16 random bits. Two pastes with one name make it panic with its lock held, and no
-    /// request is answered after that: likely from 300 pastes on, one time in fourteen with 100.
+    /// Names are 16 random bits. Two pastes with the same name make it panic with its lock held, and it
+    /// answers no request after that: likely from 300 pastes on, one time in fourteen with 100.
     fn most_pastes(&self) -> Option<u64> {
         Some(100)
     }

@@ -1,13 +1,13 @@
-//! `bench pastes`: our paste service beside others, in one run, with the same load tool.
+//! `bench pastes`: compares our paste service with others, in one run, with the same load generator.
 //!
 //! # What is true
-//! - One service runs at a time, as a process of its own. They take turns over the rounds, so that
+//! - One service runs at a time, in its own process. The services alternate over the rounds, so that
 //!   a machine that is slow for a while is slow for all of them.
 //! - Creates start on fresh data, reads on a set of pastes that was made for them.
-//! - Our durability is on. What the others promise differs and is printed beside their figures.
+//! - Our durability is on. What the others guarantee differs and is printed next to their figures.
 //!
 //! # What can go wrong
-//! - A peer is not installed: the benchmark says with which command to install it, and ends with
+//! - A peer is not installed: the benchmark names the command that installs it, and exits with
 //!   code 3.
 
 mod child;
@@ -38,32 +38,32 @@ use service::Service;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Which services, in the order of the first round
+    /// Services to measure, in the order of the first round
     #[arg(long, value_delimiter = ',', default_value = "leasehold,rustypaste,microbin")]
     services: Vec<Which>,
-    /// Where bench/pastes/peers has installed the others
+    /// Where bench/pastes/peers has installed the other services
     /// [default: peers in LEASEHOLD_CACHE, or in ~/.cache/leasehold]
     #[arg(long, value_name = "DIR")]
     peers: Option<PathBuf>,
-    /// Connections of the load tool
+    /// Number of connections of the load generator
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1000))]
     connections: u16,
-    /// Bytes of a paste
+    /// Bytes per paste
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(32..=1_000_000))]
     size: u32,
-    /// Seconds of each measurement
+    /// Seconds per measurement
     #[arg(long, default_value_t = 5.0, value_parser = seconds)]
     seconds: f64,
     /// Seconds of load before each measurement, not counted
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     warm_up: f64,
-    /// How often each service is measured
+    /// Number of rounds per service
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// How many pastes are read, at random
+    /// Number of pastes to read, at random
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pastes: u64,
-    /// How many pastes are deleted and taken down while a second node is watched
+    /// Number of pastes to delete and to take down while a second node is watched
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     gone: u32,
 }
@@ -83,7 +83,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 impl Args {
-    /// True when our service takes part, which needs a database.
+    /// True if our service takes part, which needs a database.
     fn ours(&self) -> bool {
         self.services.contains(&Which::Leasehold)
     }
@@ -99,7 +99,7 @@ impl Args {
     }
 }
 
-/// One service and what was measured of it.
+/// One service and its figures.
 struct Measurements {
     service: Box<dyn Service>,
     create: Figures,
@@ -108,7 +108,7 @@ struct Measurements {
 }
 
 pub async fn run(args: &Args, database_url: Option<&str>) -> Result<Report, Failure> {
-    // Looked for first: a missing peer should not cost the time of a whole run.
+    // Look for the peers first: a missing one should not cost the time of a whole run.
     let peers = Peers::find(args)?;
     let scratch = Scratch::new(None)?;
     let server = match args.ours() {
@@ -154,7 +154,7 @@ async fn on_server(
     }
     let bar = progress("measuring", u64::from(args.rounds) * all.len() as u64 * 2);
     for round in 0..args.rounds {
-        // Each round begins with another service: whoever comes after a busy one finds a warm disk.
+        // Each round begins with another service: the one after a busy service finds a warm disk.
         if round > 0 && !all.is_empty() {
             all.rotate_left(1);
         }
@@ -183,20 +183,20 @@ async fn on_server(
         Some(ours) if args.gone > 0 => Some(gone::measure(ours, scratch, args.gone).await?),
         _ => None,
     };
-    // In the order that was asked for.
+    // In the requested order.
     all.sort_by_key(|one| {
         args.services.iter().position(|which| which.name() == one.service.name())
     });
     show::report(args, &all, gone.as_ref())
 }
 
-/// Lets the disk finish what the last service left to it, so that the next one does not pay.
+/// Lets the disk finish the writes of the last service, so that the next one does not pay for them.
 async fn calm(server: Option<&BenchServer>) -> anyhow::Result<()> {
     if let Some(server) = server {
         super::server::checkpoint(&server.session().await?).await?;
     }
     let syncing = tokio::process::Command::new("sync").kill_on_drop(true).status();
-    // Only to be fair: a machine without the command, or with a busy disk, is a little noisier.
+    // Best effort: a machine without `sync`, or with a busy disk, only makes the figures noisier.
     let _ = tokio::time::timeout(Duration::from_secs(60), syncing).await;
     Ok(())
 }
@@ -211,7 +211,7 @@ impl Which {
     }
 }
 
-/// Where the other services are.
+/// The directory of the other services.
 struct Peers(PathBuf);
 
 impl Peers {

@@ -37,7 +37,7 @@ impl Service for Ours {
             .arg(format!("--listen=127.0.0.1:{port}"))
             .arg("--store")
             .arg(&self.store)
-            // One address sends everything here; real services limit it.
+            // All requests come from one address, which the default rate limits would throttle.
             .args(["--pastes-creates-per-second=0", "--pastes-reads-per-second=0"])
             .env("LEASEHOLD_PASTES_OPERATOR_TOKEN", &self.operator_token)
             .env("LEASEHOLD_LOG", "warn")

@@ -1,4 +1,4 @@
-//! rustypaste: one file a paste in one directory, served as a file.
+//! rustypaste: one file per paste in one directory, served as a file.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,7 +28,7 @@ impl Service for Rustypaste {
     fn command(&self, port: u16, dir: &Path) -> Result<Command> {
         let settings = dir.join("config.toml");
         let upload = dir.join("upload");
-        // Its default names are two words; with some thousand pastes they are used up.
+        // Its default names are two words, which a few thousand pastes exhaust.
         let text = format!(
             "[server]\naddress = \"127.0.0.1:{port}\"\nmax_content_length = \"10MB\"\n\
              upload_path = {upload:?}\ntimeout = \"30s\"\n\
@@ -39,7 +39,7 @@ impl Service for Rustypaste {
         );
         std::fs::write(&settings, text)?;
         let mut command = Command::new(&self.program);
-        // One line a request would be written otherwise.
+        // Otherwise it writes one line per request.
         command.env("CONFIG", &settings).env("RUST_LOG", "error").current_dir(dir);
         Ok(command)
     }

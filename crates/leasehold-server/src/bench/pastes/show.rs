@@ -1,4 +1,4 @@
-//! The answer of `bench pastes`: a table for people, fields for programs.
+//! The report of `bench pastes`: a table for readers, fields for programs.
 
 use anyhow::Result;
 use hdrhistogram::Histogram;
@@ -58,7 +58,7 @@ pub fn report(args: &Args, all: &[Measurements], gone: Option<&Gone>) -> Result<
     Ok(report)
 }
 
-/// Our figures as fields of their own, and the ratio to the faster peer.
+/// Reports our figures as separate fields, and the ratio to the faster peer.
 fn ratio(report: &mut Report, kind: &str, pick: Pick, all: &[Measurements]) {
     let is_ours = |one: &&Measurements| one.service.name() == Which::Leasehold.name();
     let Some(ours) = all.iter().find(is_ours).map(pick) else {

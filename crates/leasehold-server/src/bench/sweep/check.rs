@@ -11,11 +11,11 @@ use super::store::Target;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
-    /// Contents whose counter is not the number of their pastes that are not deleted.
+    /// Contents whose counter differs from the number of their pastes that are not deleted.
     pub wrong_counters: i64,
     /// Pastes that have expired and are not deleted.
     pub not_deleted: i64,
-    /// Contents that are doomed, and whose object should be gone.
+    /// Doomed contents: their object should be gone.
     pub doomed: i64,
     /// Contents whose object was deleted.
     pub gone: i64,
@@ -30,13 +30,13 @@ impl Checked {
         self.wrong_counters == 0
     }
 
-    /// The store holds the objects of living contents and nothing else.
+    /// True if the store holds the objects of living contents and nothing else.
     pub fn store_exact(&self) -> bool {
         self.missing_objects == 0 && self.objects_left == self.live_contents
     }
 }
 
-/// Looks when nothing works on the database any more.
+/// Counts everything. Call it when no process uses the database any more.
 pub async fn check(session: &Session, target: &mut Target) -> Result<Checked> {
     session.batch_execute("set statement_timeout = 0").await?;
     let wrong_counters = count(

@@ -1,4 +1,4 @@
-//! New pastes while the sweep runs: at a steady rate, over HTTP, latency from when each was due.
+//! Creates pastes while the sweep runs: at a steady rate, over HTTP, latency from when each was due.
 
 use std::net::SocketAddr;
 
@@ -7,13 +7,13 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::layout::Layout;
-use crate::bench::load::{self, Body, Creates, Load, Measured, Pace, Source, Until};
+use crate::bench::load::{self, Body, Creates, Load, Measured, Rate, Source, Until};
 
-/// Enough that a slow answer does not hold the next request back.
+/// Enough that a slow response does not delay the next request.
 const CONNECTIONS: usize = 64;
 
 pub struct Creator {
-    /// Dropped with us, whatever happens: the load has a thread of its own.
+    /// Stops the load on drop: it runs on its own thread.
     stop: DropGuard,
     running: JoinHandle<Result<Measured>>,
 }
@@ -27,7 +27,7 @@ impl Creator {
             expect: 201,
             until: Until::Cancelled(stop.clone()),
             warm_up: std::time::Duration::ZERO,
-            pace: Some(Pace { per_second }),
+            pace: Some(Rate { per_second }),
             keep: false,
         };
         let fresh = Creates::new(address, "/", &Body::Raw, 1024, rand::random::<u64>());
@@ -41,7 +41,7 @@ impl Creator {
     }
 }
 
-/// Of ten creates three have the bytes of a content that is being swept: a new reference races the
+/// Three of ten creates have the bytes of a content that is being swept: a new reference races the
 /// last old one, and the counter must still be right.
 struct Mixed {
     address: SocketAddr,

@@ -1,29 +1,29 @@
-//! Which paste has which content. Pure; the SQL that lays the rows has the same sums.
+//! Maps pastes to contents. Pure; the SQL that inserts the rows computes the same.
 //!
-//! Of ten pastes three share their content with nine others: half of these groups lie all over the
-//! table, so that their content is touched from its first to its last batch; the other half lies
-//! within some thousand rows, so that two workers decrement the same content at the same moment. Each
-//! hundredth group has one more paste that has not expired: its content must survive.
+//! Three of ten pastes share their content with nine others. Half of these groups are spread over the
+//! whole table, so that the sweep touches their content from its first to its last batch. The other half
+//! lies within some thousand rows, so that two workers decrement the same content at the same moment.
+//! Every hundredth group has one more paste that has not expired: its content must survive.
 
 use sha2::{Digest, Sha256};
 
-/// One more unexpired paste for each so manieth group.
+/// Every hundredth group has one more paste, which has not expired.
 pub const SURVIVES: u64 = 100;
 
-/// Shorter than this, two contents could be the same.
+/// With fewer bytes, two contents could be the same.
 pub const LEAST_SIZE: usize = 24;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Expired pastes; a multiple of ten.
     pub rows: u64,
-    /// Groups that lie all over the table; their content has the ids from 1 on.
+    /// Groups spread over the whole table; their contents have the ids from 1 on.
     pub spread: u64,
     /// Groups whose pastes lie near each other.
     pub local: u64,
-    /// Bytes of a content.
+    /// Bytes per content.
     pub object_size: usize,
-    /// Objects of contents that nobody shares are laid without bytes: they take no block of the disk.
+    /// Objects of unshared contents have no bytes, so that they take no block of the disk.
     pub empty: bool,
 }
 
@@ -45,12 +45,12 @@ impl Layout {
         self.spread + self.local
     }
 
-    /// Contents have the ids from 1 to this.
+    /// The highest content id; ids start at 1.
     pub fn contents(&self) -> u64 {
         self.groups() + self.rows / 10 * 7
     }
 
-    /// Pastes that have not expired, and contents that must be left in the end.
+    /// Number of pastes that have not expired, and of contents that must be left in the end.
     pub fn survivors(&self) -> u64 {
         self.groups().div_ceil(SURVIVES)
     }
@@ -62,13 +62,13 @@ impl Layout {
         bytes
     }
 
-    /// The bytes that are laid for it. What new pastes share must be right, or it is put again.
+    /// The bytes stored for a content. New pastes share them, so wrong bytes would be uploaded again.
     pub fn object(&self, content: u64) -> Vec<u8> {
         let alone = content > self.groups();
         if self.empty && alone { Vec::new() } else { self.bytes(content) }
     }
 
-    /// How many objects have bytes.
+    /// Number of objects that have bytes.
     pub fn filled(&self) -> u64 {
         if self.empty { self.groups() } else { self.contents() }
     }
@@ -82,7 +82,7 @@ impl Layout {
     }
 }
 
-/// The key of a row with these columns, in SQL.
+/// SQL for the object key of a row with these columns.
 pub const KEY: &str = "'blobs/' || left(content_hash, 3) || '/' || content_hash || '-' || content_id \
      || '-' || replace(object_id::text, '-', '')";
 

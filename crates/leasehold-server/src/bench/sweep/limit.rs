@@ -1,7 +1,7 @@
-//! The limit: the same rows moved by bare SQL, two connections, nothing else.
+//! The limit: bare SQL moves the same rows, on two connections, nothing else.
 //!
 //! No gate, no watchdog, no counters, no jobs, no objects; the same three moves (claim, finish with
-//! the decrement, gone), fenced, in batches of the same size, on tables of the same making.
+//! the decrement, gone), fenced, in batches of the same size, on tables with the same definition.
 
 use std::time::{Duration, Instant};
 
@@ -58,7 +58,7 @@ const GONE: &str = "
     update bare.contents set state = 'GONE', changed_at = statement_timestamp()
      where content_id = any ($1) and case when state = 'DOOMED' then true else false end";
 
-/// Rows a second of bare SQL on a table of its own.
+/// Returns the rows per second of bare SQL on separate tables.
 pub async fn measure(
     server: &BenchServer,
     rows: u64,
@@ -94,7 +94,7 @@ pub async fn measure(
 }
 
 async fn one(client: &tokio_postgres::Client, batch: i64) -> Result<u64> {
-    // The right plan by force, as the service does it.
+    // Force the right plan, as the service does.
     client
         .batch_execute(
             "set enable_seqscan = off; set jit = off; set plan_cache_mode = force_generic_plan",

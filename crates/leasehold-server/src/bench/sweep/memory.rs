@@ -1,4 +1,4 @@
-//! How much memory this process holds while the sweep runs.
+//! The memory of this process while the sweep runs.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 const EVERY: Duration = Duration::from_millis(250);
-/// Samples kept: with more, every second one is dropped and the steps double.
+/// The most samples kept: beyond it, every second one is dropped and the interval doubles.
 const MOST: usize = 4096;
 
 /// Samples in MB, evenly spaced.
@@ -26,7 +26,7 @@ impl Memory {
         self.max
     }
 
-    /// The mean around a point of the run, from 0 to 1: one sample says little.
+    /// Returns the mean around a point of the run, from 0 to 1: a single sample is noisy.
     pub fn around(&self, point: f64) -> f64 {
         let count = self.samples.len();
         let width = (count / 20).max(1);
@@ -36,7 +36,7 @@ impl Memory {
     }
 }
 
-/// Watches until it is stopped.
+/// Samples the memory until it is stopped.
 pub struct Watch {
     stop: CancellationToken,
     watching: JoinHandle<Memory>,
@@ -72,7 +72,7 @@ impl Watch {
     }
 }
 
-/// The resident set of this process; only Linux tells.
+/// Returns the resident set of this process; only Linux reports it.
 pub fn resident_mb() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

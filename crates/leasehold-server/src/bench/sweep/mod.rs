@@ -1,19 +1,18 @@
-//! `bench sweep`: a heavy night. Expired pastes are deleted with their objects while people go on
-//! making new ones.
+//! `bench sweep`: deletes many expired pastes with their objects while users create new ones.
 //!
-//! In reading order: [`layout`] says which paste has which content, [`rows`] and [`objects`] lay them,
-//! [`under_test`] is the service with its workers, [`creates`] are the people, [`wait`] sees the end,
-//! [`check`] counts what is left; [`limit`] is the same in bare SQL.
+//! In reading order: [`layout`] maps pastes to contents, [`rows`] and [`objects`] store them,
+//! [`under_test`] is the service with its workers, [`creates`] are the users, [`wait`] waits for the
+//! end, [`check`] counts what is left; [`limit`] is the same in bare SQL.
 //!
 //! # What is true
-//! - The time runs from the start of the workers until no expired paste is left that is not DELETED, no
-//!   content is doomed, and every object of theirs is out of the store.
-//! - In the end each counter is compared with the pastes, and the store with the living contents.
+//! - The time runs from the start of the workers until every expired paste is DELETED, no content is
+//!   doomed, and the store holds none of their objects.
+//! - At the end the run compares each counter with the pastes, and the store with the living contents.
 //!
 //! # What can go wrong
 //! - The disk: ten million pastes take some 30 GB in files of one block (1 GB with `--object-size 0`)
-//!   and 20 GB in the database and its log. Room is looked for first, and everything is removed in the
-//!   end, also after a signal.
+//!   and 20 GB in the database and its WAL. The run checks the free space first, and removes everything
+//!   at the end, also after a signal.
 
 mod check;
 mod creates;
@@ -50,29 +49,29 @@ pub use s3::{ServerArgs, serve};
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Expired pastes
+    /// Number of expired pastes
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
     rows: u64,
-    /// Where objects lie
+    /// Where to store objects
     #[arg(long, value_enum, default_value_t = Kind::Local)]
     store: Kind,
-    /// Workers that sweep and delete objects
+    /// Number of workers that sweep and delete objects
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
-    /// Rows that a worker takes at a time
+    /// Rows that a worker claims at a time
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     batch: u16,
-    /// New pastes a second meanwhile
+    /// New pastes per second meanwhile
     #[arg(long, default_value_t = 50.0, value_parser = rate)]
     creates: f64,
-    /// Bytes of an object, from 24 on; small ones still take a block of the disk each. 0: no
+    /// Bytes per object, from 24 on; small ones still take a block of the disk each. 0: no
     /// bytes and no block for those that no other paste shares
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     object_size: u32,
-    /// Where files are put for the run [default: the system's temporary directory]
+    /// Where to put files for the run [default: the system's temporary directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Rows for the raw SQL limit, measured first; 0: leave it out
+    /// Rows for the raw SQL limit, measured first; 0: skip it
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(0..=100_000_000))]
     limit_rows: u64,
 }
@@ -84,7 +83,7 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What one run showed.
+/// The results of one run.
 struct Outcome {
     layout: Layout,
     setup: Duration,
@@ -115,7 +114,7 @@ pub async fn run(server: &BenchServer, args: &Args) -> Result<Report> {
 
     let started = Instant::now();
     let bar = progress("laying", layout.rows + layout.rows / 10 * 7 + layout.contents());
-    // Side by side: one waits for the disk, the other for the processor.
+    // Concurrently: one waits for the disk, the other for the processor.
     let files = scratch.fresh("store")?;
     let (mut target, ()) = tokio::try_join!(
         Target::lay(args.store, &files, &layout, &bar),

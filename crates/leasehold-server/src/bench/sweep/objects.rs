@@ -1,4 +1,4 @@
-//! The objects of the contents, laid as files into the directory of the store.
+//! Writes the objects of the contents as files into the directory of the store.
 
 use std::collections::HashSet;
 use std::fs;
@@ -14,12 +14,12 @@ use tokio::sync::oneshot;
 use super::layout::Layout;
 
 const CHUNK: u64 = 1_000;
-/// What one small file takes on most file systems.
+/// The size of one small file on most file systems.
 const BLOCK: u64 = 4096;
-/// What one paste takes in the database while it goes through its states, log included.
+/// The size of one paste in the database while it goes through its states, WAL included.
 const ROW: u64 = 2_000;
 
-/// Fails before anything is written when the disk has no room.
+/// Fails before anything is written if the disk has too little space.
 pub fn ensure_room(root: &Path, layout: &Layout) -> Result<()> {
     let room = rustix::fs::statvfs(root).with_context(|| format!("{}", root.display()))?;
     let files = layout.contents();
@@ -34,7 +34,7 @@ pub fn ensure_room(root: &Path, layout: &Layout) -> Result<()> {
             need / 1_000_000_000 + 1
         );
     }
-    // File systems without a limit say 0.
+    // File systems without a limit report 0.
     if room.f_files > 0 && room.f_favail < files + 10_000 {
         bail!(
             "{} files more fit on the file system of {}, {files} are needed",
@@ -45,8 +45,8 @@ pub fn ensure_room(root: &Path, layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-/// Objects that are being laid. Dropping it ends that, so that nothing is written into a directory
-/// that is being removed.
+/// Writes objects in the background. Dropping it stops the writers, so that they do not write into a
+/// directory that is being removed.
 pub struct Laying {
     stop: Arc<AtomicBool>,
     writers: Option<JoinHandle<()>>,
@@ -80,7 +80,7 @@ impl Drop for Laying {
     }
 }
 
-/// Writes one file for each content, with a few threads.
+/// Writes one file per content, with several threads.
 fn lay(
     root: &Path,
     layout: &Layout,
@@ -121,7 +121,7 @@ fn lay(
     })
 }
 
-/// What is left in the store: how many objects, and which of these keys are missing.
+/// Returns the number of objects in the store, and how many of these keys are missing.
 pub fn left(root: &Path, keys: &HashSet<String>) -> Result<(u64, u64)> {
     let (mut count, mut found) = (0, 0);
     for folder in fs::read_dir(root.join("blobs"))? {

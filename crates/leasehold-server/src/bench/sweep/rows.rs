@@ -1,7 +1,7 @@
-//! Lays the rows straight into the tables: expired pastes, their contents, a few survivors.
+//! Inserts the rows directly into the tables: expired pastes, their contents, a few survivors.
 //!
-//! The rows are what the service would have left after uploading them a month ago; only the way here
-//! is shorter. Secondary indexes are dropped meanwhile and built again, and triggers rest.
+//! The rows are as if the service had uploaded them a month ago. Meanwhile secondary indexes are dropped
+//! and then rebuilt, and triggers are off.
 
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
@@ -11,7 +11,7 @@ use super::layout::{KEY, Layout, SURVIVES};
 
 const CHUNK: u64 = 100_000;
 
-/// Lays everything into the tables `pastes` and `contents` of a schema.
+/// Inserts everything into the tables `pastes` and `contents` of a schema.
 pub async fn lay(
     session: &Session,
     schema: &str,
@@ -19,7 +19,7 @@ pub async fn lay(
     bar: &ProgressBar,
 ) -> Result<()> {
     session.batch_execute("set statement_timeout = 0; set lock_timeout = 0").await?;
-    // Triggers guard the states of rows that live; these rows are born old.
+    // Triggers guard the states of live rows; these rows are inserted as already uploaded and expired.
     session
         .batch_execute("set session_replication_role = replica")
         .await
@@ -52,14 +52,14 @@ pub async fn lay(
              reset session_replication_role"
         ))
         .await?;
-    // A table that has been there for a month is vacuumed and its statistics are known.
+    // After a month, a table is vacuumed and has statistics.
     for table in &tables {
         session.batch_execute(&format!("vacuum (freeze, analyze) {table}")).await?;
     }
     ensure_laid(session, schema, layout).await
 }
 
-/// Drops what is no constraint; answers how to make it again.
+/// Drops the indexes that back no constraint. Returns the statements that create them again.
 async fn drop_indexes(session: &Session, table: &str) -> Result<Vec<String>> {
     let rows = session
         .query_typed(
@@ -77,7 +77,7 @@ async fn drop_indexes(session: &Session, table: &str) -> Result<Vec<String>> {
     Ok(made_by)
 }
 
-/// The hash and the object of a content, from its id `content_id`.
+/// SQL for the hash and the object of a content, from its id `content_id`.
 fn hash_and_object(layout: &Layout) -> String {
     let size = layout.object_size;
     format!(
@@ -88,7 +88,7 @@ fn hash_and_object(layout: &Layout) -> String {
     )
 }
 
-/// Contents from a query that answers `content_id` and `n`, the number of its pastes.
+/// Inserts contents from a query that returns `content_id` and `n`, the number of its pastes.
 fn insert_contents(schema: &str, layout: &Layout, from: &str) -> String {
     let (named, size) = (hash_and_object(layout), layout.object_size);
     format!(
@@ -99,7 +99,7 @@ fn insert_contents(schema: &str, layout: &Layout, from: &str) -> String {
     )
 }
 
-/// The content of paste `i`, which is shared paste `s` if it is one: see [`super::layout`].
+/// SQL for the content of paste `i`, with `s` its number if it is a shared one: see [`super::layout`].
 fn content_of(layout: &Layout) -> String {
     let (groups, shared) = (layout.groups(), content_of_shared(layout));
     format!("case when i % 10 >= 3 then {groups} + 1 + i / 10 * 7 + i % 10 - 3 else {shared} end")
@@ -132,8 +132,8 @@ fn contents(schema: &str, layout: &Layout, from: u64, to: u64) -> String {
     insert_contents(schema, layout, &alone)
 }
 
-/// Pastes from a query that answers `code`, `content_id` and `expires`. Their columns are worked out
-/// rather than looked up: a join would read all contents for each chunk.
+/// Inserts pastes from a query that returns `code`, `content_id` and `expires`. The SQL computes their
+/// other columns: a join would read all contents for each chunk.
 fn insert_pastes(schema: &str, layout: &Layout, from: &str) -> String {
     let named = hash_and_object(layout);
     format!(
@@ -146,10 +146,10 @@ fn insert_pastes(schema: &str, layout: &Layout, from: &str) -> String {
     )
 }
 
-/// A cohort that was made within a day and lived for thirty: rows lie in the order of their expiry.
+/// A cohort created within a day with a lifetime of thirty days: rows lie in the order of their expiry.
 fn pastes(schema: &str, layout: &Layout, from: u64, to: u64) -> String {
     let (rows, content) = (layout.rows, content_of(layout));
-    // Between two days and one day ago: `now()` moves by minutes while rows are laid.
+    // Between two days and one day ago: `now()` advances by minutes while rows are inserted.
     let cohort = format!(
         "select 'paste ' || i as code, {content} as content_id, \
            now() - interval '1 day' * (2 - i::float8 / {rows}) as expires \
@@ -168,7 +168,7 @@ fn survivors(schema: &str, layout: &Layout) -> String {
     insert_pastes(schema, layout, &kept)
 }
 
-/// The sums of the layout and of the SQL are written twice: they must agree.
+/// Checks the rows: the layout and the SQL compute the same numbers twice, and must agree.
 async fn ensure_laid(session: &Session, schema: &str, layout: &Layout) -> Result<()> {
     let rows = session
         .query_typed(

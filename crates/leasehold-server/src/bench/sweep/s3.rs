@@ -1,8 +1,7 @@
-//! The S3 server of the tests in a process of its own, so that its memory and its threads are not
-//! counted as ours.
+//! The S3 server of the tests in its own process, so that its memory and threads do not count as ours.
 //!
-//! The child is `leasehold bench s3-server`. It fills itself, says where it listens, and answers one
-//! question a line; it ends when we do, because its standard input ends.
+//! The child is `leasehold bench s3-server`. It fills itself, prints its endpoint, and answers one
+//! question per line. It ends with its parent, because its standard input ends.
 
 use std::collections::HashSet;
 use std::io::{BufRead, Write};
@@ -18,7 +17,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use super::layout::Layout;
 
-/// Laying ten million objects takes minutes.
+/// Storing ten million objects takes minutes.
 const LAYING: Duration = Duration::from_secs(60 * 60);
 const ANSWER: Duration = Duration::from_secs(600);
 
@@ -30,7 +29,7 @@ pub struct ServerArgs {
     object_size: usize,
 }
 
-/// The child's side: blocks until its input ends.
+/// Runs the child: blocks until its input ends.
 pub fn serve(args: &ServerArgs) -> Result<()> {
     let layout = Layout::new(args.rows, args.object_size);
     let server = S3Server::start()?;
@@ -43,12 +42,13 @@ pub fn serve(args: &ServerArgs) -> Result<()> {
     }
     writeln!(out, "ready {}", server.endpoint())?;
     out.flush()?;
-    // Each line is the name of a file with the keys that should be left.
+    // Each line names a file with the keys that should be left.
     for line in std::io::stdin().lock().lines() {
         let keys = std::fs::read_to_string(line?.trim())?;
         let keys: HashSet<&str> = keys.lines().collect();
         let (mut count, mut found) = (0, 0);
-        for key in server.keys() {
+        // The store's own id is an object, too.
+        for key in server.keys().into_iter().filter(|key| key.starts_with("blobs/")) {
             count += 1;
             found += u64::from(keys.contains(key.as_str()));
         }
@@ -58,7 +58,7 @@ pub fn serve(args: &ServerArgs) -> Result<()> {
     Ok(())
 }
 
-/// Our side. Waits for the child's end when it is dropped: its files are about to be removed.
+/// The parent's side. On drop it waits for the child's end: its files are about to be removed.
 pub struct S3Child {
     dir: PathBuf,
     endpoint: String,
@@ -75,7 +75,7 @@ impl S3Child {
             .args(["bench", "s3-server"])
             .arg(format!("--rows={}", layout.rows))
             .arg(format!("--object-size={}", if layout.empty { 0 } else { layout.object_size }))
-            // Its files go when ours do, also when it is killed.
+            // Its files are removed with ours, even if it is killed.
             .env("TMPDIR", dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -118,7 +118,7 @@ impl S3Child {
         }
     }
 
-    /// How many objects are left, and how many of these are missing.
+    /// Returns the number of objects in the store, and how many of these keys are missing.
     pub async fn left(&mut self, keys: HashSet<String>) -> Result<(u64, u64)> {
         let file = self.dir.join("keys");
         let text: Vec<&str> = keys.iter().map(String::as_str).collect();

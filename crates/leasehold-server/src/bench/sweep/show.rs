@@ -1,4 +1,4 @@
-//! The answer of `bench sweep`.
+//! The report of `bench sweep`.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! The store that the objects lie in: a directory, or an S3 server in a process of its own.
+//! The store of the objects: a directory, or an S3 server in its own process.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// Fills a store. Its files lie below `dir` and go with it.
+    /// Fills a store. Its files lie below `dir` and are removed with it.
     pub async fn lay(kind: Kind, dir: &Path, layout: &Layout, bar: &ProgressBar) -> Result<Self> {
         match kind {
             Kind::Local => {
@@ -46,7 +46,7 @@ impl Target {
         }
     }
 
-    /// How the service reaches it.
+    /// Opens the store for the service.
     pub fn store(&self) -> Result<pastes::Store> {
         Ok(match self {
             Self::Local(dir) => pastes::Store::local(dir)?,
@@ -54,7 +54,7 @@ impl Target {
         })
     }
 
-    /// How many objects are left, and how many of these are missing.
+    /// Returns the number of objects in the store, and how many of these keys are missing.
     pub async fn left(&mut self, keys: HashSet<String>) -> Result<(u64, u64)> {
         match self {
             Self::Local(dir) => {

@@ -1,4 +1,4 @@
-//! The service as it runs for people: HTTP in front, workers with the expiry sweep behind.
+//! The service as deployed: HTTP in front, workers with the expiry sweep behind.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -9,12 +9,12 @@ use pastes::{Expiry, Limits, Pastes, Settings, Store, When};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Workers put their claims back when they stop; more than this is a hang.
+/// Workers release their claims when they stop; a longer stop is a hang.
 const STOP: Duration = Duration::from_secs(60);
 
 pub struct UnderTest {
     pub address: SocketAddr,
-    /// One for each worker: they share nothing but the database and the store.
+    /// One per worker: they share nothing but the database and the store.
     services: Vec<Pastes>,
     workers: Vec<JoinHandle<Result<(), WorkerError>>>,
     stop: CancellationToken,
@@ -28,7 +28,7 @@ impl UnderTest {
         let address = listener.local_addr()?;
         let settings = Settings {
             base_url: format!("http://{address}"),
-            // One address makes all pastes here.
+            // One address creates all pastes, and the default limits would throttle it.
             limits: Limits { creates_per_second: 0, reads_per_second: 0, ..Limits::default() },
             expiry: Expiry {
                 when: When::Continuous { every: Duration::from_secs(1) },
@@ -49,7 +49,7 @@ impl UnderTest {
         Ok(Self { address, services, workers: Vec::new(), stop, http })
     }
 
-    /// Starts the workers: from now on expired pastes go.
+    /// Starts the workers, which delete expired pastes from now on.
     pub fn work(&mut self) -> Result<()> {
         for (number, service) in self.services.iter().enumerate() {
             let builder = service.engine().worker().name(format!("sweeper-{}", number + 1));
@@ -59,7 +59,7 @@ impl UnderTest {
         Ok(())
     }
 
-    /// A worker that ended has failed: nobody told it to.
+    /// Fails if a worker has ended: no stop was requested.
     pub async fn ensure_working(&mut self) -> Result<()> {
         if let Some(at) = self.workers.iter().position(JoinHandle::is_finished) {
             self.workers.swap_remove(at).await?.context("a worker failed")?;

@@ -1,4 +1,4 @@
-//! When the sweep is over, seen from outside.
+//! Detects from outside when the sweep is over.
 
 use std::time::{Duration, Instant};
 
@@ -11,17 +11,17 @@ use super::layout::Layout;
 use super::under_test::UnderTest;
 
 const LOOK: Duration = Duration::from_millis(100);
-/// The sweep's own count is written now and then. The rows are asked when it is this near to the end,
-/// and otherwise so seldom that it costs nothing.
+/// The sweep updates its own count only now and then. The rows themselves are queried when that count is
+/// this near to the end, and otherwise so rarely that it costs nothing.
 const NEAR: u64 = 50_000;
 const ASK_ROWS: Duration = Duration::from_secs(10);
-/// Slower than this is no figure but a fault.
+/// A slower sweep is a fault, not a figure.
 const SLOWEST_PER_SECOND: u64 = 200;
 const UPLOADS: Duration = Duration::from_secs(60);
 
 const FINISHED: &str = "select coalesce(max(rows_finished), 0) from leasehold.sweep";
 
-/// Reads no more than one row where rows are left. Only rows of ours: they expired a day ago.
+/// Reads at most one row while rows are left. Only rows of this benchmark: they expired a day ago.
 const ROWS_LEFT: &str = "select (exists (select from pastes.pastes \
       where deletion_status = 'NOT_EXPIRED' and expires_at < now() - interval '12 hours') \
     or exists (select from pastes.pastes where deletion_status = 'DELETION_IN_PROGRESS' \
@@ -30,7 +30,7 @@ const ROWS_LEFT: &str = "select (exists (select from pastes.pastes \
 const OBJECTS_LEFT: &str = "select (exists (select from leasehold.job where queue = 'pastes.objects') \
     or exists (select from pastes.contents where state = 'DOOMED'))::int::bigint";
 
-/// Waits until every expired paste is deleted and every doomed object is gone; answers when.
+/// Waits until every expired paste is deleted and every doomed object is gone. Returns when that was.
 pub async fn swept(
     session: &Session,
     running: &mut UnderTest,

@@ -1,4 +1,4 @@
-//! Alarms that are up, and what can be done about them.
+//! The panel of active alarms and their actions.
 
 use jiff::Timestamp;
 use maud::{Markup, html};

@@ -1,11 +1,12 @@
-//! Three charts over one time: how long the queues are, what gets done, what is written again.
+//! Three charts over one range: queue lengths, completed jobs, re-indexed rows.
 
+use jiff::Timestamp;
 use maud::{Markup, html};
 
 use crate::console::chart::{Chart, exact};
 use crate::console::model::{Range, Series};
 
-pub fn panel(charts: &[Series], range: Range) -> Markup {
+pub fn panel(charts: &[Series], range: Range, now: Timestamp) -> Markup {
     html! {
         ul.ranges aria-label="Time" {
             @for other in Range::ALL {
@@ -16,12 +17,12 @@ pub fn panel(charts: &[Series], range: Range) -> Markup {
             }
         }
         div.charts {
-            @for series in charts { (one(series, range)) }
+            @for series in charts { (one(series, range, now)) }
         }
     }
 }
 
-fn one(series: &Series, range: Range) -> Markup {
+fn one(series: &Series, range: Range, now: Timestamp) -> Markup {
     let is_measured = series.values.iter().any(Option::is_some);
     html! {
         figure.panel data-chart=(series.name) {
@@ -30,7 +31,13 @@ fn one(series: &Series, range: Range) -> Markup {
                 @if let Some(now) = series.now { p.now { strong { (exact(now)) } " " (series.unit) } }
             }
             @if is_measured {
-                (Chart { values: &series.values, minutes: range.minutes(), label: &says(series, range) }.svg())
+                (Chart {
+                    values: &series.values,
+                    times: &series.times,
+                    now,
+                    minutes: range.minutes(),
+                    label: &says(series, range),
+                }.svg())
             } @else {
                 p.empty { (series.empty) }
             }
@@ -38,8 +45,8 @@ fn one(series: &Series, range: Range) -> Markup {
     }
 }
 
-/// The chart in words. A point of a long time is a mean: its line has a peak, which somebody may have
-/// exceeded for a moment.
+/// Describes the chart. Over a long range each point is a mean, so the text names the peak of the line:
+/// a single sample may have been higher.
 fn says(series: &Series, range: Range) -> String {
     let peak = series.values.iter().flatten().copied().fold(0.0, f64::max);
     let now = series.now.map(|now| format!("{} {} now, ", exact(now), series.unit));
@@ -57,6 +64,7 @@ mod tests {
             title: "Queue length",
             unit: "jobs",
             values: values.to_vec(),
+            times: vec![Timestamp::UNIX_EPOCH; values.len()],
             now,
             empty: "Nothing has been measured yet.",
         }
@@ -70,17 +78,18 @@ mod tests {
             says(&known, Range::Month),
             "Queue length over 30 days: 3 jobs now, the line peaks at 7.5"
         );
-        let shown = one(&known, Range::Month).into_string();
+        let shown = one(&known, Range::Month, Timestamp::UNIX_EPOCH).into_string();
         assert!(shown.contains("<p class=\"now\"><strong>3</strong> jobs</p>"), "{shown}");
         let old = series(&values, None);
         assert_eq!(says(&old, Range::Day), "Queue length over 24 hours: the line peaks at 7.5");
-        let shown = one(&old, Range::Day).into_string();
+        let shown = one(&old, Range::Day, Timestamp::UNIX_EPOCH).into_string();
         assert!(!shown.contains("class=\"now\"") && shown.contains("<svg"), "{shown}");
     }
 
     #[test]
     fn what_nobody_measured_is_not_drawn() {
-        let shown = one(&series(&[None, None], None), Range::HalfHour).into_string();
+        let shown =
+            one(&series(&[None, None], None), Range::HalfHour, Timestamp::UNIX_EPOCH).into_string();
         assert!(shown.contains("Nothing has been measured yet.") && !shown.contains("<svg"));
     }
 }

@@ -1,4 +1,4 @@
-//! How it goes, in words.
+//! The health of the system in one sentence.
 
 use maud::{Markup, html};
 
@@ -8,7 +8,7 @@ use crate::housekeeping::Kept;
 use crate::text::since;
 use leasehold::alarm::rules::span;
 
-/// Before anything was read.
+/// The value before anything was read.
 pub fn unknown() -> Health {
     Health { state: State::Unknown, sentence: String::new(), facts: String::new() }
 }
@@ -17,7 +17,7 @@ pub fn of(overview: &Overview) -> Health {
     let heard = overview.alarms.iter().filter(|alarm| alarm.state != "silenced").count();
     let state = match (heard, overview.fresh) {
         (1.., _) => State::Alarmed,
-        // What the last sample said may no longer be so.
+        // The last sample is too old to trust.
         (0, false) => State::Unknown,
         (0, true) if overview.queues.is_empty() => State::Empty,
         (0, true) => State::Well,
@@ -61,7 +61,7 @@ fn facts(overview: &Overview, state: State) -> String {
     }
     let sum =
         |of: fn(&crate::console::model::Queue) -> f64| overview.queues.iter().map(of).sum::<f64>();
-    // Those that only keep house run no jobs.
+    // Processes that only run housekeeping have no slots.
     let runs = |worker: &&Worker| worker.state == "alive" && worker.slots > 0;
     let alive = overview.workers.iter().filter(runs).count();
     let oldest =
@@ -90,7 +90,7 @@ fn facts(overview: &Overview, state: State) -> String {
     facts.join(", ") + "."
 }
 
-/// Who should measure.
+/// Advises how to get samples.
 fn advice(housekeeping: Kept) -> &'static str {
     match housekeeping {
         Kept::Here => "This process takes samples; its log says why none comes.",

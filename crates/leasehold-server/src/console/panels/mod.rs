@@ -21,17 +21,17 @@ fn panel(id: &str, title: &str, content: &Markup) -> Markup {
     }
 }
 
-/// A moment, with its exact time for those who want it.
+/// Renders a relative time, with the exact one as a tooltip.
 fn moment(at: Timestamp, now: Timestamp) -> Markup {
     html! { time datetime=(at) title=(at) { (crate::text::relative(at, now)) } }
 }
 
-/// A count; nothing is faint.
+/// Renders a count; zero is faint.
 fn number(value: f64) -> Markup {
     html! { span.none[value == 0.0] { (super::chart::exact(value)) } }
 }
 
-/// The same of what somebody may not have counted.
+/// Renders a count, or a dash if it was not counted.
 fn counted(value: Option<f64>) -> Markup {
     match value {
         Some(value) => number(value),
@@ -39,7 +39,7 @@ fn counted(value: Option<f64>) -> Markup {
     }
 }
 
-/// A moment, for the page.
+/// Like `moment`, for the page.
 pub fn moment_of(at: Timestamp, now: Timestamp) -> Markup {
     moment(at, now)
 }

@@ -1,4 +1,4 @@
-//! Sweeps over other people's tables.
+//! Sweeps and their counts.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -16,7 +16,7 @@ pub fn panel(sweeps: &[Sweep], now: Timestamp) -> Markup {
                     th scope="col" { "Next run" }
                     th.n scope="col" { "Due" }
                     th.n scope="col" { "Finished" }
-                    th.n scope="col" { "Failing" }
+                    th.n scope="col" { "IntoProblem" }
                     th.n scope="col" { "Set aside" }
                     th.n scope="col" { "Brought back" }
                     th.n scope="col" { "Stuck" }

@@ -12,8 +12,8 @@ use crate::exit::Failure;
 /// Where the index is.
 #[derive(Args, Debug, Default)]
 pub struct IndexOptions {
-    /// Keeps the search index in this directory, made when missing. One process writes to it. Without
-    /// any index searches are answered by Postgres alone
+    /// Keep the search index in this directory, created if missing. One process writes to it. Without
+    /// an index Postgres alone answers searches
     #[arg(
         long,
         env = "LEASEHOLD_ANNOTATIONS_INDEX",
@@ -21,7 +21,7 @@ pub struct IndexOptions {
         conflicts_with = "annotations_opensearch"
     )]
     pub annotations_index: Option<PathBuf>,
-    /// Keeps the search index in OpenSearch or Elasticsearch. Put a URL with a password into the
+    /// Keep the search index in OpenSearch or Elasticsearch. Put a URL with a password into the
     /// environment
     #[arg(
         long,
@@ -30,7 +30,7 @@ pub struct IndexOptions {
         value_name = "URL"
     )]
     annotations_opensearch: Option<String>,
-    /// What the names of our indexes there begin with
+    /// The prefix of the index names there
     #[arg(
         long,
         env = "LEASEHOLD_ANNOTATIONS_OPENSEARCH_PREFIX",
@@ -45,7 +45,7 @@ impl IndexOptions {
         Self { annotations_index: Some(dir), ..Self::default() }
     }
 
-    /// `works`: this process works index jobs. One that does not leaves the directory to others.
+    /// `works`: this process runs index jobs. One that does not leaves the directory to others.
     pub async fn open(&self, works: bool) -> Result<Option<Index>, Failure> {
         let broken =
             |error: &dyn std::fmt::Display| Failure::from(StartError::Index(error.to_string()));
@@ -57,12 +57,27 @@ impl IndexOptions {
                     "another process writes to the index; this one takes over when it is gone"
                 );
             }
-            let asked = index.clone();
-            return Ok(Some(Index::new(Arc::new(index)).written_when(move || asked.is_writer())));
+            let identity = index.identity().await.map_err(|error| broken(&error))?;
+            let (asked, place) = (index.clone(), dir.display().to_string());
+            let index = Index::new(Arc::new(index)).written_when(move || asked.is_writer());
+            return Ok(Some(match identity {
+                Some(identity) => index.known_as(identity, place),
+                // Another process creates it, and compares its identity.
+                None => index,
+            }));
         }
         let Some(url) = &self.annotations_opensearch else { return Ok(None) };
         let index =
             OpenSearch::new(OpenSearchSettings::new(url, &self.annotations_opensearch_prefix));
-        Ok(Some(Index::new(Arc::new(index.map_err(|error| broken(&error))?))))
+        let index = index.map_err(|error| broken(&error))?;
+        let (identity, place) = (index.identity().await, index.place().to_owned());
+        let index = Index::new(Arc::new(index));
+        Ok(Some(match identity {
+            Ok(identity) => index.known_as(identity, place),
+            Err(error) => {
+                tracing::warn!(%error, "whether this is the index of this database is not known yet");
+                index
+            }
+        }))
     }
 }

@@ -14,7 +14,7 @@ use crate::exit::{Code, Failure};
 pub use index::IndexOptions;
 pub use options::{AnnotationOptions, LISTEN, origins};
 
-/// The service on a database whose schemas are there. `works`: [`working`] will be run, too.
+/// Starts the service on a database with current schemas. `works`: [`working`] will run, too.
 pub async fn start(
     engine: Leasehold,
     index: &IndexOptions,
@@ -28,24 +28,26 @@ pub async fn start(
     Ok(notes)
 }
 
-/// The queue of which something is expected. Without an index nobody takes its jobs: silence there
-/// is no alarm, and a canary would wait for ever.
+/// Returns the queue to watch. Without an index no worker claims its jobs: silence there is no alarm,
+/// and a canary would wait for ever.
 fn queue_of(notes: &Annotations) -> Option<&'static str> {
     notes.has_index().then_some(annotations::QUEUE)
 }
 
-/// Work that is long on purpose.
+/// Tags of bulk work, which is long on purpose: the alarm about the queue's length does not count it.
 const BULK: [&str; 5] = ["reindex_*", "rename_user", "delete_user", "move_group", "mirror.repair"];
 
-/// The part that answers requests.
+/// Builds the service that answers requests.
 pub fn answering(notes: &Annotations, listener: TcpListener, stopping: &Stopping) -> Service {
     let router = annotations::router(notes.clone());
     let queue = (notes.engine(), queue_of(notes));
-    parts::answering("annotations", &notes.settings().base_url, queue, (router, listener), stopping)
+    let (settings, web) = (notes.settings(), (router, listener));
+    let proxies = settings.limits.trusted_proxies;
+    parts::answering("annotations", &settings.base_url, queue, web, proxies, stopping)
 }
 
-/// The part that keeps the index equal to the table. Where another process writes to the index, this one
-/// does the rest of the work, and takes over when the other is gone.
+/// Builds the service that keeps the index equal to the table. While another process writes to the
+/// index, this one does the rest of the work, and takes over when the other is gone.
 pub fn working(notes: &Annotations, stopping: &Stopping) -> Result<Service, Failure> {
     let worker = annotations::worker(notes, notes.engine().worker().name("annotations"))?;
     if notes.writes_index() {
@@ -60,7 +62,7 @@ pub fn working(notes: &Annotations, stopping: &Stopping) -> Result<Service, Fail
     let (notes, asked, hurried) = (notes.clone(), stopping.clone(), stopping.clone());
     Ok(Service::new("indexing", says, async move {
         let rest = async {
-            Ok::<_, Failure>(worker.run_until_or_hurry(stop.asked(), hurry.hurried()).await?)
+            Ok::<_, Failure>(worker.run_with_shutdown(stop.asked(), hurry.hurried()).await?)
         };
         let index = async {
             tokio::select! {
@@ -70,7 +72,7 @@ pub fn working(notes: &Annotations, stopping: &Stopping) -> Result<Service, Fail
             tracing::info!("the search index is written by this process now");
             let worker = notes.engine().worker().name("annotations-index").without_housekeeping();
             let worker = annotations::index_worker(&notes, worker);
-            Ok::<_, Failure>(worker.run_until_or_hurry(asked.asked(), hurried.hurried()).await?)
+            Ok::<_, Failure>(worker.run_with_shutdown(asked.asked(), hurried.hurried()).await?)
         };
         tokio::try_join!(rest, index).map(|_| ())
     }))
@@ -84,6 +86,10 @@ impl From<StartError> for Failure {
                 .hint("run: leasehold migrate up --service annotations"),
             StartError::Index(_) => Self::failed(&error)
                 .hint("name a directory that can be written, or check the address of OpenSearch"),
+            StartError::OtherIndex { .. } => Self::conflict(&error).hint(
+                "name the former index; if it is lost, or this one is to take its place: \
+                 leasehold annotations index forget, then start again",
+            ),
             StartError::Unavailable(why) => Self::new(Code::Unreachable, why),
         }
     }
@@ -103,7 +109,7 @@ impl From<annotations::Refused> for Failure {
                 "the database did not answer within {}",
                 crate::text::length(limit)
             ))
-            .hint("commands wait as long as --patience says; or look at: leasehold doctor"),
+            .hint("commands wait as long as --timeout says; or look at: leasehold doctor"),
             Refused::Unavailable(why) => Self::new(Code::Unreachable, why),
             other => Self::conflict(other),
         }

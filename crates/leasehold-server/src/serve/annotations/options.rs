@@ -1,4 +1,4 @@
-//! What an operator can set for the annotation service, by flag or by variable.
+//! The operator's settings of the annotation service, by flag or by variable.
 //!
 //! Every default is the service's own: a flag that is not given changes nothing.
 
@@ -12,7 +12,7 @@ use super::index::IndexOptions;
 use crate::exit::Failure;
 use crate::serve::given::{Time, operator_token, set};
 
-/// Where the service listens when nobody says.
+/// The default address.
 pub const LISTEN: &str = "127.0.0.1:8081";
 
 /// Options of the annotation service.
@@ -28,12 +28,12 @@ pub struct AnnotationOptions {
     /// that is listened on
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_BASE_URL", value_name = "URL")]
     annotations_base_url: Option<String>,
-    /// People may make accounts for themselves [default: false]
+    /// Let users create their own accounts [default: false]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_SIGN_UP", value_name = "YES", num_args = 0..=1, default_missing_value = "true", value_parser = BoolishValueParser::new())]
     annotations_sign_up: Option<bool>,
-    /// Pages of these origins may read and write notes from a browser, such as
+    /// Let pages of these origins read and write notes from a browser, such as
     /// https://www.example.org for a service at https://notes.example.org; of the same site, else
-    /// the browser keeps the log-in to itself. With commas between them
+    /// the browser withholds the log-in. Separated by commas
     #[arg(
         long,
         env = "LEASEHOLD_ANNOTATIONS_ORIGINS",
@@ -41,24 +41,24 @@ pub struct AnnotationOptions {
         value_delimiter = ','
     )]
     annotations_origins: Vec<String>,
-    /// Saves a second from one address; 0: no limit [default: 10]
+    /// Saves per second from one address; 0: no limit [default: 10]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_SAVES_PER_SECOND", value_name = "NUMBER")]
     annotations_saves_per_second: Option<u32>,
     /// Saves at once from one address [default: 50]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_SAVE_BURST", value_name = "NUMBER")]
     annotations_save_burst: Option<u32>,
-    /// Searches and reads a second from one address; 0: no limit [default: 60]
+    /// Searches and reads per second from one address; 0: no limit [default: 60]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_READS_PER_SECOND", value_name = "NUMBER")]
     annotations_reads_per_second: Option<u32>,
     /// Searches and reads at once from one address [default: 200]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_READ_BURST", value_name = "NUMBER")]
     annotations_read_burst: Option<u32>,
-    /// How many proxies of yours stand in front and add to X-Forwarded-For; with 0 the header is
+    /// Number of trusted proxies in front that add to X-Forwarded-For; with 0 the header is
     /// ignored [default: 0]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_TRUSTED_PROXIES", value_name = "NUMBER")]
     annotations_trusted_proxies: Option<usize>,
-    /// Who shows it may re-index; 16 to 128 characters. Put it into the environment: everyone on the
-    /// machine can read a command line [default: nobody]
+    /// The token that allows a client to re-index; 16 to 128 characters. Put it into the environment:
+    /// every user of the machine can read a command line [default: none]
     #[arg(
         long,
         env = "LEASEHOLD_ANNOTATIONS_OPERATOR_TOKEN",
@@ -66,30 +66,30 @@ pub struct AnnotationOptions {
         value_name = "TOKEN"
     )]
     annotations_operator_token: Option<String>,
-    /// How long a search waits for the index before Postgres answers alone [default: 800ms]
+    /// How long a search waits for the index before Postgres alone answers [default: 800ms]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_INDEX_LIMIT", value_name = "TIME")]
     annotations_index_limit: Option<Time>,
-    /// The least time that a search waits for the index; one that usually takes longer is waited for
-    /// four times as long as usual [default: 25ms]
-    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_INDEX_PATIENCE", value_name = "TIME")]
-    annotations_index_patience: Option<Time>,
-    /// Writes to the index right after the commit, in the process that answered; the job is then the
+    /// The least time that a search waits for the index; if searches usually take longer, it waits
+    /// four times their usual time [default: 25ms]
+    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_INDEX_TIMEOUT", value_name = "TIME")]
+    annotations_index_timeout: Option<Time>,
+    /// Write to the index right after the commit, in the process that answered; the job is then the
     /// safety net [default: true]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_DIRECT", value_name = "YES", num_args = 0..=1, default_missing_value = "true", value_parser = BoolishValueParser::new())]
     annotations_direct: Option<bool>,
-    /// How long after a save its job looks into the index [default: 60s]
+    /// How long after a save its job checks the index [default: 60s]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_VERIFY_AFTER", value_name = "TIME")]
     annotations_verify_after: Option<Time>,
-    /// Jobs that one pass over the index takes [default: 2500]
+    /// The most jobs per pass over the index [default: 2500]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_BATCH", value_name = "NUMBER")]
     annotations_batch: Option<usize>,
-    /// Pause between two ranges of the comparison of everything [default: 10s]
+    /// Pause between two ranges of the full comparison [default: 10s]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_CHECK_EVERY", value_name = "TIME")]
     annotations_check_every: Option<Time>,
 }
 
 impl AnnotationOptions {
-    /// The settings; `address` is where the service listens.
+    /// Returns the settings; `address` is where the service listens.
     pub fn settings(&self, address: &str) -> Result<Settings, Failure> {
         let mut settings =
             Settings { base_url: format!("http://{address}"), ..Settings::default() };
@@ -105,7 +105,7 @@ impl AnnotationOptions {
         settings.operator_token =
             operator_token(self.annotations_operator_token.as_deref(), Token::parse)?;
         set(&mut settings.index_limit, self.annotations_index_limit);
-        set(&mut settings.index_patience, self.annotations_index_patience);
+        set(&mut settings.index_timeout, self.annotations_index_timeout);
         set(&mut settings.direct, self.annotations_direct);
         set(&mut settings.verify_after, self.annotations_verify_after);
         set(&mut settings.batch, self.annotations_batch);
@@ -115,7 +115,7 @@ impl AnnotationOptions {
     }
 }
 
-/// The origins that were named. An empty variable names none.
+/// Returns the given origins. An empty variable names none.
 pub fn origins(given: &[String]) -> Vec<String> {
     given.iter().filter(|origin| !origin.is_empty()).cloned().collect()
 }
@@ -150,7 +150,7 @@ mod tests {
             "--annotations-trusted-proxies=1",
             "--annotations-operator-token=0123456789abcdef",
             "--annotations-index-limit=1s",
-            "--annotations-index-patience=30ms",
+            "--annotations-index-timeout=30ms",
             "--annotations-direct=no",
             "--annotations-verify-after=30s",
             "--annotations-batch=400",

@@ -14,26 +14,28 @@ use crate::exit::{Code, Failure};
 pub use options::PasteOptions;
 pub use store::StoreOptions;
 
-/// Where the service listens when nobody says.
+/// The default address.
 pub const LISTEN: &str = "127.0.0.1:8080";
 
 const QUEUE: &str = "pastes";
 
-/// The service on a database whose schemas are there.
+/// Starts the service on a database with current schemas.
 pub async fn start(engine: Leasehold, store: Store, settings: Settings) -> Result<Pastes, Failure> {
     let pastes = Pastes::start(engine, store, settings).await?;
     parts::watch(pastes.engine(), QUEUE, &[]).await?;
     Ok(pastes)
 }
 
-/// The part that answers requests.
+/// Builds the service that answers requests.
 pub fn answering(pastes: &Pastes, listener: TcpListener, stopping: &Stopping) -> Service {
     let router = pastes::router(pastes.clone());
     let queue = (pastes.engine(), Some(QUEUE));
-    parts::answering("pastes", &pastes.settings().base_url, queue, (router, listener), stopping)
+    let (settings, web) = (pastes.settings(), (router, listener));
+    let proxies = settings.limits.trusted_proxies;
+    parts::answering("pastes", &settings.base_url, queue, web, proxies, stopping)
 }
 
-/// The part that uploads, expires and cleans up.
+/// Builds the service that uploads, expires and cleans up.
 pub fn working(pastes: &Pastes, stopping: &Stopping) -> Result<Service, Failure> {
     let worker = pastes::worker(pastes, pastes.engine().worker().name("pastes"))?;
     let says = "uploads pastes, deletes expired ones, keeps house";
@@ -46,6 +48,9 @@ impl From<StartError> for Failure {
             StartError::Settings(text) => Self::usage(text),
             StartError::Store(_) => Self::failed(&error)
                 .hint("name a directory that can be written, or check the bucket and its keys"),
+            StartError::AnotherStore { .. } => Self::conflict(&error).hint(
+                "name the store of this database; or, if this one is meant, see \"The store\" in docs/pastes.md",
+            ),
             StartError::NotMigrated => Self::conflict(
                 "the tables of the paste service are not there, or of another release",
             )

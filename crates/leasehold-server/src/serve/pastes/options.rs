@@ -1,4 +1,4 @@
-//! What an operator can set for the paste service, by flag or by variable.
+//! The operator's settings of the paste service, by flag or by variable.
 //!
 //! Every default is the service's own: a flag that is not given changes nothing.
 
@@ -13,64 +13,81 @@ use crate::serve::given::{Size, Time, operator_token, set};
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Pastes")]
 pub struct PasteOptions {
-    /// What links begin with, such as https://paste.example.org. Default: http:// and the address
-    /// that is listened on
+    /// What links begin with, such as https://paste.example.org, without a path. Default: http:// and
+    /// the address that is listened on
     #[arg(long, env = "LEASEHOLD_PASTES_BASE_URL", value_name = "URL")]
     pastes_base_url: Option<String>,
-    /// How long a paste lives when its author does not say [default: 30d]
+    /// How long a paste lives if its author does not choose [default: 30d]
     #[arg(long, env = "LEASEHOLD_PASTES_DEFAULT_EXPIRY", value_name = "TIME")]
     pastes_default_expiry: Option<Time>,
-    /// The longest life that an author may ask for [default: 365d]
+    /// The longest life that an author may choose [default: 365d]
     #[arg(long, env = "LEASEHOLD_PASTES_MAX_EXPIRY", value_name = "TIME")]
     pastes_max_expiry: Option<Time>,
     /// The largest paste [default: 1MiB]
     #[arg(long, env = "LEASEHOLD_PASTES_MAX_SIZE", value_name = "SIZE")]
     pastes_max_size: Option<Size>,
-    /// Characters of a code, 6 to 32. Shorter is nicer to type and easier to guess [default: 22]
+    /// Characters of a code, 6 to 32. A shorter one is easier to type and to guess [default: 22]
     #[arg(long, env = "LEASEHOLD_PASTES_CODE_LENGTH", value_name = "NUMBER")]
     pastes_code_length: Option<usize>,
-    /// Serves a paste while its upload goes on, instead of answering 503 [default: false]
+    /// Serve a paste during its upload, instead of answering 503 [default: false]
     #[arg(long, env = "LEASEHOLD_PASTES_SERVE_STAGED", value_name = "YES", num_args = 0..=1, default_missing_value = "true", value_parser = BoolishValueParser::new())]
     pastes_serve_staged: Option<bool>,
-    /// Uploads right after the commit, in the process that answered; the job is then the safety net
+    /// Upload right after the commit, in the process that answered; the job is then the safety net
     /// [default: true]
     #[arg(long, env = "LEASEHOLD_PASTES_DIRECT_UPLOAD", value_name = "YES", num_args = 0..=1, default_missing_value = "true", value_parser = BoolishValueParser::new())]
     pastes_direct_upload: Option<bool>,
-    /// What readers of a paste whose upload goes on are told to wait [default: 30s]
+    /// The Retry-After for readers of a paste during its upload [default: 30s]
     #[arg(long, env = "LEASEHOLD_PASTES_RETRY_AFTER", value_name = "TIME")]
     pastes_retry_after: Option<Time>,
-    /// The most that may wait for its upload; beyond it creates are answered with 503
+    /// The most bytes that may wait for upload; beyond it creates are answered with 503
     /// [default: 1GiB]
     #[arg(long, env = "LEASEHOLD_PASTES_STAGING_QUOTA", value_name = "SIZE")]
     pastes_staging_quota: Option<Size>,
-    /// Memory for what was read lately [default: 64MiB]
+    /// The most bytes of all content; beyond it creates are answered with 507. Counted
+    /// twice a minute [default: no limit]
+    #[arg(long, env = "LEASEHOLD_PASTES_QUOTA", value_name = "SIZE")]
+    pastes_quota: Option<Size>,
+    /// Memory for recently read pastes [default: 64MiB]
     #[arg(long, env = "LEASEHOLD_PASTES_CACHE", value_name = "SIZE")]
     pastes_cache: Option<Size>,
-    /// How long an answer may be repeated without asking the database: a deleted paste can be seen
-    /// for so long. At most 1s [default: 500ms]
+    /// How long a cached response may be used without asking the database: a deleted paste can be seen
+    /// that long. At most 1s [default: 500ms]
     #[arg(long, env = "LEASEHOLD_PASTES_RECHECK", value_name = "TIME")]
     pastes_recheck: Option<Time>,
-    /// How long a deleted paste leaves its code taken [default: 7d]
+    /// How long the row of a deleted paste is kept, for audits; a random code is not reused
+    /// meanwhile, a chosen name is [default: 7d]
     #[arg(long, env = "LEASEHOLD_PASTES_TOMBSTONES", value_name = "TIME")]
     pastes_tombstones: Option<Time>,
-    /// Pastes a second from one address; 0: no limit [default: 10]
+    /// Pastes per second from one address; 0: no limit [default: 10]
     #[arg(long, env = "LEASEHOLD_PASTES_CREATES_PER_SECOND", value_name = "NUMBER")]
     pastes_creates_per_second: Option<u32>,
     /// Pastes at once from one address [default: 50]
     #[arg(long, env = "LEASEHOLD_PASTES_CREATE_BURST", value_name = "NUMBER")]
     pastes_create_burst: Option<u32>,
-    /// Reads a second from one address; 0: no limit [default: 60]
+    /// Reads per second from one address; 0: no limit [default: 60]
     #[arg(long, env = "LEASEHOLD_PASTES_READS_PER_SECOND", value_name = "NUMBER")]
     pastes_reads_per_second: Option<u32>,
     /// Reads at once from one address [default: 200]
     #[arg(long, env = "LEASEHOLD_PASTES_READ_BURST", value_name = "NUMBER")]
     pastes_read_burst: Option<u32>,
-    /// How many proxies of yours stand in front and add to X-Forwarded-For; with 0 the header is
-    /// ignored [default: 0]
+    /// Number of trusted proxies in front that add to X-Forwarded-For. With 0 the header is
+    /// ignored: behind a proxy all clients then share one address, its limits and its idempotency
+    /// keys [default: 0]
     #[arg(long, env = "LEASEHOLD_PASTES_TRUSTED_PROXIES", value_name = "NUMBER")]
     pastes_trusted_proxies: Option<usize>,
-    /// Who shows it may see reports, take pastes down and ban content; 16 to 128 characters. Put it
-    /// into the environment: everyone on the machine can read a command line [default: nobody]
+    /// Make the service private: only clients with this token create pastes, as X-Create-Token or on the
+    /// page; reading needs none. 16 to 128 characters. Put it into the environment: every user of the
+    /// machine can read a command line [default: every client creates pastes]
+    #[arg(
+        long,
+        env = "LEASEHOLD_PASTES_CREATE_TOKEN",
+        hide_env_values = true,
+        value_name = "TOKEN"
+    )]
+    pastes_create_token: Option<String>,
+    /// The token that allows a client to see reports, take pastes down and ban content; 16 to 128
+    /// characters. Put it into the environment: every user of the machine can read a command line
+    /// [default: none]
     #[arg(
         long,
         env = "LEASEHOLD_PASTES_OPERATOR_TOKEN",
@@ -78,7 +95,7 @@ pub struct PasteOptions {
         value_name = "TOKEN"
     )]
     pastes_operator_token: Option<String>,
-    /// When expired pastes are deleted every night, such as 02:30 [default: 00:00]
+    /// When to delete expired pastes every night, such as 02:30 [default: 00:00]
     #[arg(
         long,
         env = "LEASEHOLD_PASTES_EXPIRY_AT",
@@ -86,7 +103,7 @@ pub struct PasteOptions {
         conflicts_with = "pastes_expiry_every"
     )]
     pastes_expiry_at: Option<String>,
-    /// The zone of that time, such as Europe/Madrid [default: UTC]
+    /// The time zone of --pastes-expiry-at, such as Europe/Madrid [default: UTC]
     #[arg(
         long,
         env = "LEASEHOLD_PASTES_EXPIRY_ZONE",
@@ -94,20 +111,20 @@ pub struct PasteOptions {
         conflicts_with = "pastes_expiry_every"
     )]
     pastes_expiry_zone: Option<String>,
-    /// Deletes all day instead, looking again after this pause
+    /// Delete expired pastes all day instead, with this pause between runs
     #[arg(long, env = "LEASEHOLD_PASTES_EXPIRY_EVERY", value_name = "TIME")]
     pastes_expiry_every: Option<Time>,
-    /// What keeps workers from looking for the same rows at the same moment: none, advisory, or
+    /// What keeps workers from looking for the same rows at the same time: none, advisory, or
     /// redis://… [default: advisory]
     #[arg(long, env = "LEASEHOLD_PASTES_EXPIRY_GATE", hide_env_values = true, value_name = "GATE", value_parser = parse_gate)]
     pastes_expiry_gate: Option<GateKind>,
-    /// Pastes that one worker takes at a time [default: 1000]
+    /// Pastes that a worker claims at a time [default: 1000]
     #[arg(long, env = "LEASEHOLD_PASTES_EXPIRY_BATCH", value_name = "NUMBER")]
     pastes_expiry_batch: Option<usize>,
-    /// Loops of the expiry in one worker [default: 1]
+    /// Expiry loops per worker [default: 1]
     #[arg(long, env = "LEASEHOLD_PASTES_EXPIRY_LOOPS", value_name = "NUMBER")]
     pastes_expiry_loops: Option<usize>,
-    /// A paste that has been in deletion for this long goes back [default: 2h]
+    /// Reset a paste whose deletion has taken this long [default: 2h]
     #[arg(long, env = "LEASEHOLD_PASTES_WATCHDOG_AFTER", value_name = "TIME")]
     pastes_watchdog_after: Option<Time>,
 }
@@ -126,13 +143,13 @@ fn parse_gate(text: &str) -> Result<GateKind, String> {
 }
 
 impl PasteOptions {
-    /// The settings; `address` is where the service listens.
+    /// Returns the settings; `address` is where the service listens.
     pub fn settings(&self, address: &str) -> Result<Settings, Failure> {
         let mut settings =
             Settings { base_url: format!("http://{address}"), ..Settings::default() };
         set(&mut settings.base_url, self.pastes_base_url.clone());
         set(&mut settings.default_expiry, self.pastes_default_expiry);
-        // A shorter longest life makes the usual one shorter, too.
+        // A shorter maximum also shortens the default.
         set(&mut settings.max_expiry, self.pastes_max_expiry);
         if self.pastes_default_expiry.is_none() {
             settings.default_expiry = settings.default_expiry.min(settings.max_expiry);
@@ -143,6 +160,7 @@ impl PasteOptions {
         set(&mut settings.direct_upload, self.pastes_direct_upload);
         set(&mut settings.retry_after, self.pastes_retry_after);
         set(&mut settings.staging_quota, self.pastes_staging_quota);
+        settings.quota = self.pastes_quota.map(Into::into);
         set(&mut settings.cache_bytes, self.pastes_cache);
         set(&mut settings.recheck, self.pastes_recheck);
         set(&mut settings.tombstones, self.pastes_tombstones);
@@ -152,6 +170,7 @@ impl PasteOptions {
         set(&mut limits.reads_per_second, self.pastes_reads_per_second);
         set(&mut limits.read_burst, self.pastes_read_burst);
         set(&mut limits.trusted_proxies, self.pastes_trusted_proxies);
+        settings.create_token = operator_token(self.pastes_create_token.as_deref(), Bearer::new)?;
         settings.operator_token =
             operator_token(self.pastes_operator_token.as_deref(), Bearer::new)?;
         let expiry = &mut settings.expiry;
@@ -201,6 +220,7 @@ mod tests {
             "--pastes-direct-upload=no",
             "--pastes-retry-after=5s",
             "--pastes-staging-quota=10MiB",
+            "--pastes-quota=10GiB",
             "--pastes-cache=1MiB",
             "--pastes-recheck=100ms",
             "--pastes-tombstones=1h",
@@ -209,6 +229,7 @@ mod tests {
             "--pastes-reads-per-second=3",
             "--pastes-read-burst=4",
             "--pastes-trusted-proxies=1",
+            "--pastes-create-token=0123456789abcdef",
             "--pastes-operator-token=0123456789abcdef",
             "--pastes-expiry-every=1m",
             "--pastes-expiry-gate=redis://127.0.0.1",
@@ -227,7 +248,11 @@ mod tests {
             ("--pastes-max-size=huge", "not a size"),
             ("--pastes-recheck=2s", "at most a second"),
             ("--pastes-base-url=example.org", "https://paste.example.org"),
+            ("--pastes-base-url=https://example.org/paste", "has a path"),
+            ("--pastes-base-url=https://example.org/?x=1", "has a query"),
+            ("--pastes-base-url=https://me:secret@example.org", "a name or a password"),
             ("--pastes-operator-token=short", "16 to 128"),
+            ("--pastes-create-token=short", "16 to 128"),
             ("--pastes-expiry-gate=zookeeper", "none, advisory"),
             ("--pastes-code-length=3", "between 6 and 32"),
         ] {

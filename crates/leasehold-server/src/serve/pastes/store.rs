@@ -11,20 +11,20 @@ use crate::exit::Failure;
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Store")]
 pub struct StoreOptions {
-    /// Keeps content in files below this directory, made when missing
+    /// Keep content in files below this directory, created if missing
     #[arg(long, env = "LEASEHOLD_STORE", value_name = "DIR", conflicts_with = "s3_bucket")]
     pub store: Option<PathBuf>,
-    /// Keeps content in this bucket. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and
+    /// Keep content in this bucket. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and
     /// AWS_ENDPOINT_URL are read, too
     #[arg(long, env = "LEASEHOLD_S3_BUCKET", value_name = "NAME")]
     s3_bucket: Option<String>,
-    /// Where the bucket is, such as http://127.0.0.1:9000. Default: AWS
+    /// The endpoint of the bucket, such as http://127.0.0.1:9000. Default: AWS
     #[arg(long, env = "LEASEHOLD_S3_ENDPOINT", value_name = "URL", requires = "s3_bucket")]
     s3_endpoint: Option<String>,
     /// The region of the bucket
     #[arg(long, env = "LEASEHOLD_S3_REGION", value_name = "REGION", requires = "s3_bucket")]
     s3_region: Option<String>,
-    /// Who we are there
+    /// The access key of the bucket
     #[arg(long, env = "LEASEHOLD_S3_ACCESS_KEY", value_name = "KEY", requires = "s3_secret_key")]
     s3_access_key: Option<String>,
     /// The secret of that key; put it into the environment

@@ -1,4 +1,4 @@
-//! People who save and search, at a steady rate: latency counts from when each was due.
+//! Users who save and search at a steady rate: latency counts from when each request was due.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use tokio::task::JoinSet;
 use super::Bench;
 use crate::bench::load::Measured;
 
-/// A save that is not seen by then is lost.
+/// A save that the index does not show by then counts as lost.
 const UNSEEN: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(2);
-/// Where many wait at once.
+/// The polling interval when many saves wait at once.
 const SELDOM: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Puts two times together, as if they had been one.
+    /// Merges the figures of two loads, as if they had been one.
     pub fn add(&mut self, other: &Self) -> Result<()> {
         self.failed += other.failed;
         self.saves.add(&other.saves)?;
@@ -35,7 +35,7 @@ impl Load {
     }
 }
 
-/// Saves one after the other, and looks for each in the index alone until it is there.
+/// Saves notes one after the other, and polls the index alone until it shows each.
 pub async fn visible(bench: &Bench, saves: u64) -> Result<Measured> {
     let mut measured = Measured::new()?;
     for _ in 0..saves {
@@ -44,7 +44,7 @@ pub async fn visible(bench: &Bench, saves: u64) -> Result<Measured> {
     Ok(measured)
 }
 
-/// The same with the direct path switched off, so that each save has to wait for its pass: many at a
+/// Like [`visible`], without the direct path, so that each save waits for its pass: many saves at a
 /// time, spread over one period.
 pub async fn visible_by_pass(bench: &Bench, service: &Annotations, saves: u64) -> Result<Measured> {
     let mut measured = Measured::new()?;
@@ -75,8 +75,7 @@ async fn until_seen(service: &Annotations, bench: &Bench, look: Duration) -> Res
     Ok(started.elapsed())
 }
 
-/// Saves and searches until something has ended. A request that is late does not hold the next one
-/// back.
+/// Saves and searches until `meanwhile` ends. A late request does not delay the next one.
 pub async fn run<T>(
     bench: &Bench,
     per_second: u32,
@@ -111,7 +110,7 @@ pub async fn run<T>(
     Ok((load, outcome))
 }
 
-/// Something to do meanwhile that only takes time.
+/// A `meanwhile` that only waits.
 pub async fn nothing_for(time: Duration) -> Result<()> {
     tokio::time::sleep(time).await;
     Ok(())
@@ -121,7 +120,7 @@ async fn save(service: &Annotations, author: &User) -> bool {
     service.create(author, note("What giants?")).await.is_ok()
 }
 
-/// What a page asks when it is opened, and now and then words.
+/// The query of a page that is opened; every fifth one also searches for words.
 async fn read(service: &Annotations, viewer: i64, number: u32) -> bool {
     let url = Some(format!("https://example.com/page/{}", 1 + number % 2000));
     let q = number.is_multiple_of(5).then(|| "windmills fortune".to_owned());
