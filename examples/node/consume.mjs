@@ -3,6 +3,9 @@
 // Usage: DATABASE_URL=postgres://... node consume.mjs
 //
 // Needs `npm ci` in this folder. LEASE sets the length of a lease, such as "10 seconds".
+//
+// Claims reclaim what dead consumers left. Where no worker of the library runs, let cron call
+// "select * from leasehold.housekeep()" every minute, to prune and to set late jobs aside.
 
 import os from 'node:os'
 import pg from 'pg'

@@ -4,6 +4,9 @@
 Usage: DATABASE_URL=postgres://... consume.py
 
 Needs psycopg2 (Debian: python3-psycopg2). LEASE sets the length of a lease, such as "10 seconds".
+
+Claims reclaim what dead consumers left. Where no worker of the library runs, let cron call
+"select * from leasehold.housekeep()" every minute, to prune and to set late jobs aside.
 """
 
 import os

@@ -42,9 +42,6 @@ def main():
             )
             _job_id, inserted = cursor.fetchone()
             new += inserted
-    with connection, connection.cursor() as cursor:
-        # After the commits. A hint for idle workers; without it they look every half second.
-        cursor.execute("select leasehold.wake('letters')")
     connection.close()
     print(f"{new} new jobs, {count - new} known")
 

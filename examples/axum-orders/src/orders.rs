@@ -1,4 +1,4 @@
-//! The HTTP side: orders come in, and each leaves a job behind.
+//! The HTTP side: each order that comes in enqueues a job.
 
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -32,8 +32,8 @@ pub struct Order {
 
 /// Stores the order, enqueues the receipt and takes the goods from the shelf: all or nothing.
 ///
-/// A client that had no answer repeats the request with the same `Idempotency-Key` and gets the
-/// order that the first one made.
+/// A client that got no response repeats the request with the same `Idempotency-Key` and gets the
+/// order that the first request created.
 async fn create(
     State(pool): State<PgPool>,
     headers: HeaderMap,
@@ -78,7 +78,8 @@ async fn show(State(pool): State<PgPool>, Path(id): Path<i64>) -> Result<Json<Or
     row.map(|row| Json(read(&row))).ok_or(Refusal::NoSuchOrder)
 }
 
-/// `None`: the key is taken. Waits for a request with the same key that is still under way.
+/// Inserts an order. Returns `None` if the key is taken. Waits for a request with the same key that
+/// has not committed yet.
 async fn insert(
     tx: &mut PgConnection,
     new: &NewOrder,
@@ -110,7 +111,7 @@ fn read(row: &sqlx::postgres::PgRow) -> Order {
     Order { id: row.get(0), item: row.get(1), quantity: row.get(2), receipt: row.get(3) }
 }
 
-/// Why a request was refused. Clients never see what the database said.
+/// Why a request was refused. Clients never see the database's error.
 #[derive(Debug)]
 pub enum Refusal {
     OutOfStock,

@@ -9,12 +9,12 @@ pub struct SendReceipt {
     pub order: i64,
 }
 
-/// What is printed at the head of each receipt.
+/// The text at the head of each receipt.
 #[derive(Clone, Debug)]
 pub struct Letterhead(pub String);
 
-/// Writes the receipt. `tx.complete()` commits it together with the end of the job: however often
-/// a worker dies half-way, there is one receipt.
+/// Writes the receipt. `tx.complete()` commits it together with the completion of the job: however
+/// often a worker dies half-way, there is one receipt.
 pub async fn send_receipt(
     job: SendReceipt,
     State(head): State<Letterhead>,
@@ -23,7 +23,7 @@ pub async fn send_receipt(
     let found =
         tx.query_opt("select item, quantity from orders where id = $1", &[&job.order]).await?;
     let Some(order) = found else {
-        // Trying again would not help: the order is gone.
+        // A retry would not help: the order is gone.
         return Err(JobError::permanent(format!("there is no order {}", job.order)));
     };
     let (item, quantity): (String, i32) = (order.get(0), order.get(1));

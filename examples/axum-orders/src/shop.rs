@@ -37,7 +37,7 @@ pub struct Shop {
 }
 
 impl Shop {
-    /// Connects and makes the tables.
+    /// Connects and creates the tables.
     pub async fn new(url: &str) -> Result<Self, Problem> {
         let leasehold = Leasehold::connect_and_migrate(url).await?;
         let pool = PgPool::connect(url).await?;
@@ -45,13 +45,13 @@ impl Shop {
         Ok(Self { leasehold, pool })
     }
 
-    /// Serves requests and works jobs until `stop`; then finishes what has begun, and returns.
+    /// Serves requests and runs jobs until `stop`; then finishes running work, and returns.
     pub async fn run(
         self,
         listener: TcpListener,
         stop: impl Future<Output = ()>,
     ) -> Result<(), Problem> {
-        // One stop for both. When either half ends, for whatever reason, the other ends too.
+        // One stop for both. When either half ends, for any reason, the other ends too.
         let (tell, told) = watch::channel(false);
         let stopped = |mut told: watch::Receiver<bool>| async move {
             // An error means that the sender is gone, which is a stop as well.

@@ -1,4 +1,4 @@
-//! The shop as a process of its own, asked over HTTP.
+//! The shop as a separate process, called over HTTP.
 
 #![allow(
     clippy::unwrap_used,
@@ -61,7 +61,7 @@ impl Shop {
         (status, answer.json().await.expect("JSON"))
     }
 
-    /// Asks until the receipt has been sent.
+    /// Polls until the receipt has been sent.
     async fn receipt(&self, id: i64) -> String {
         let asking = async {
             loop {
@@ -76,12 +76,12 @@ impl Shop {
         timeout(LIMIT, asking).await.expect("the receipt in time")
     }
 
-    /// Ends it as a crash does, and waits.
+    /// Ends the shop as a crash does, and waits.
     async fn kill(mut self) {
         timeout(LIMIT, self.process.kill()).await.expect("it ends in time").expect("killed");
     }
 
-    /// Ends it as a deployment does, and waits.
+    /// Ends the shop as a deployment does, and waits.
     async fn close(mut self) {
         let id = self.process.id().expect("it runs").to_string();
         let asked = Command::new("kill").args(["-TERM", &id]).status().await;
@@ -95,7 +95,7 @@ async fn count(client: &Client, sql: &str) -> i64 {
     client.query_one(sql, &[]).await.expect(sql).get(0)
 }
 
-/// Asks until there is one.
+/// Polls until the query returns 1.
 async fn until(client: &Client, sql: &str) {
     let asking = async {
         while count(client, sql).await != 1 {
@@ -120,7 +120,7 @@ async fn an_order_leaves_one_receipt() {
     assert_eq!(count(&client, "select count(*) from leasehold.job").await, 0);
     assert_eq!(count(&client, "select count(*) from leasehold.finished_job").await, 1);
     let stopped = "select count(*) from leasehold.worker where stopped_at is not null";
-    // It does not wait long for the answer to its goodbye.
+    // The worker waits only briefly for the database to confirm that it unregistered.
     until(&client, stopped).await;
 }
 
@@ -178,7 +178,7 @@ async fn a_shop_killed_over_a_receipt_leaves_one_when_it_is_back() {
                    and query like 'insert into receipts%' and datname = current_database()";
     until(&client, waiting).await;
     shop.kill().await;
-    // More than one, where the handler waited longer for the lock than a statement may.
+    // More than one if the handler waited for the lock longer than the statement timeout.
     let begun = count(&client, "select attempts::bigint from leasehold.job").await;
     lock.rollback().await.expect("unlocked");
     client

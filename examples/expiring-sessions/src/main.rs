@@ -11,13 +11,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .status("state", States::new("live", "ending", "ended"))
         .columns(["login"])
         .when(When::nightly("00:00", "Europe/Madrid")?)
-        // In the statement that ends them: once for each session, however often a worker dies.
+        // In the statement that ends them: once per session, however often a worker dies.
         .finishing(
             "update logins set open_sessions = open_sessions - f.n
                from (select login, count(*) as n from finished group by login order by login) f
               where logins.login = f.login",
         )
-        // Outside work, before that. After a crash it may happen again.
+        // Work outside the database, before that. After a crash it may happen again.
         .handle(|batch| async move {
             for row in batch.rows() {
                 println!("goodbye, {}", row.get::<_, &str>("login"));
@@ -26,7 +26,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         });
     // Adds the columns `claimed_at` and `claim` and two partial indexes, where they are missing.
     Sweep::install(&sweep, &mut *leasehold.pool().get().await?).await?;
-    let stop = async { drop(tokio::signal::ctrl_c().await) };
-    leasehold.worker().sweep(sweep).run_until(stop).await?;
+    leasehold.worker().sweep(sweep).run_until_signal().await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The example of a sweep: what it does to a table that knew nothing of it, and how long it is.
+//! The example of a sweep: its effect on an existing table, and its length.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ const TABLES: &str = "
         ('ada', now() - interval '2 days'), ('ada', now() - interval '1 day'),
         ('ada', now() + interval '1 day'), ('grace', now() - interval '1 hour')";
 
-/// Ended with the test, whatever happens.
+/// Killed with the test, however the test ends.
 struct Ends(Child);
 
 impl Drop for Ends {
@@ -36,7 +36,7 @@ impl Drop for Ends {
 
 async fn until(client: &Client, sql: &str) {
     let asking = async {
-        // Before the program has made its tables the question is an error.
+        // Before the program has created its tables the query fails.
         while !client.query_one(sql, &[]).await.is_ok_and(|row| row.get(0)) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -56,7 +56,7 @@ async fn sessions_that_expired_end_once_and_the_others_go_on() {
         .spawn()
         .expect("it starts");
     let mut program = Ends(child);
-    // Midnight comes early.
+    // Do not wait for midnight.
     until(&client, "select leasehold.run_sweep('sessions.expiry')").await;
     until(&client, "select count(*) = 3 from sessions where state = 'ended'").await;
     let interrupt = ["-INT", &program.0.id().to_string()];

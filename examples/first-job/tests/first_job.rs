@@ -1,4 +1,4 @@
-//! The sample of the README: what it prints, how long it is, and that the README shows this very file.
+//! The sample of the README: its output, its length, and that the README shows this very file.
 
 #![allow(
     clippy::unwrap_used,

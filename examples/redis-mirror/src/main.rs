@@ -8,19 +8,19 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let leasehold = Leasehold::connect_and_migrate(&std::env::var("DATABASE_URL")?).await?;
     let mirror = Mirror::new("books.redis", "books")
         .key("isbn")
-        // What a book looks like in Redis. It may join other tables; who is left out is gone.
+        // The document of a book in Redis. It may join other tables; a book that it leaves out is
+        // deleted from Redis.
         .document(
             "select b.isbn, b.version, jsonb_build_object('title', b.title, 'author', a.name)
                from books b join authors a on a.id = b.author
               where b.isbn = any($1)",
         )
-        // Looked at this long after a change, by which time it has usually been written.
+        // Checked this long after a change, by which time it has usually been written.
         .verify_after(Duration::from_secs(1))
         .target(RedisHash::new(&std::env::var("REDIS_URL")?, "books")?);
-    // Adds the column `version`, the triggers that raise it and make jobs, and an index in the order
-    // of the store, where they are missing.
+    // Adds the column `version`, the triggers that raise it and enqueue jobs, and an index in the
+    // order of the store, where they are missing.
     Mirror::install(&mirror, &mut *leasehold.pool().get().await?).await?;
-    let stop = async { drop(tokio::signal::ctrl_c().await) };
-    leasehold.worker().mirror(mirror).run_until(stop).await?;
+    leasehold.worker().mirror(mirror).run_until_signal().await?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The example of a mirror: what reaches Redis, what becomes of it, and how long it is.
+//! The example of a mirror: what reaches Redis, what the mirror repairs, and its length.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ const TABLES: &str = "
     insert into authors values (1, 'Cervantes');
     insert into books values ('1', 'The Ingenious Gentleman', 1), ('2', 'Galatea', 1)";
 
-/// Ended with the test, whatever happens.
+/// Killed with the test, however the test ends.
 struct Ends(Child);
 
 impl Drop for Ends {
@@ -31,7 +31,7 @@ impl Drop for Ends {
     }
 }
 
-/// Waits until a book reads like this in Redis, without its version.
+/// Waits until a book in Redis, without its version, equals `wanted`.
 async fn until(server: &PrivateRedis, isbn: &str, wanted: Option<&str>) {
     let mut client = server.connect().await.expect("Redis");
     let asking = async {
@@ -63,7 +63,7 @@ async fn books_are_in_redis_as_they_are_in_the_table() {
         .spawn()
         .expect("it starts");
     let mut program = Ends(child);
-    // Books that were there before are found by the check.
+    // The check finds books that were there before the mirror.
     until(&server, "2", Some(r#"{"author":"Cervantes","title":"Galatea"}"#)).await;
     client
         .batch_execute(
@@ -75,7 +75,7 @@ async fn books_are_in_redis_as_they_are_in_the_table() {
     until(&server, "1", Some(r#"{"author":"Cervantes","title":"Don Quixote"}"#)).await;
     until(&server, "2", None).await;
     until(&server, "3", Some(r#"{"author":"Cervantes","title":"Persiles"}"#)).await;
-    // Redis forgets everything, and nobody touches the table.
+    // Redis loses everything, and the table does not change.
     server.flush().await.expect("flushed");
     until(&server, "3", Some(r#"{"author":"Cervantes","title":"Persiles"}"#)).await;
     let interrupt = ["-INT", &program.0.id().to_string()];
