@@ -230,8 +230,8 @@ begin
 end $$;
 
 -- The same for jobs stored by a plain INSERT or COPY. Called for rows whose `expires_at` is null or not
--- after the due time. The column's own default counts from the insert, so a job that is due later than
--- in 30 days comes here too.
+-- after the due time, and for later jobs with the column's own default, which counts from the insert: a
+-- job that is due in 29 days would have one day to start.
 create or replace function leasehold.default_expiry()
 returns trigger
 language plpgsql volatile security definer
@@ -246,12 +246,14 @@ end $$;
 
 -- After the row, with a condition: COPY still writes whole pages, and a row with an expiry costs one
 -- comparison. A trigger before the row would make COPY insert row by row. Created only once, because
--- CREATE TRIGGER waits for every writer.
+-- CREATE TRIGGER waits for every writer. A new condition needs a migration that drops the trigger.
 do $$ begin
     if not exists (select from pg_trigger t
                     where t.tgrelid = 'leasehold.job'::regclass and t.tgname = 'default_expiry') then
         create trigger default_expiry after insert on leasehold.job
-            for each row when (new.expires_at is null or new.expires_at <= new.scheduled_at)
+            for each row when (new.expires_at is null or new.expires_at <= new.scheduled_at
+                               or (new.scheduled_at > now()
+                                   and new.expires_at = now() + interval '30 days'))
             execute function leasehold.default_expiry();
     end if;
 end $$;

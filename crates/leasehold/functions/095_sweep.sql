@@ -111,7 +111,11 @@ declare
     entry leasehold.sweep;
 begin
     select * into entry from leasehold.sweep s where s.name = of_name;
-    due := found and entry.paused_at is null and entry.next_run_at <= statement_timestamp();
+    due := found and entry.paused_at is null
+           and (entry.next_run_at <= statement_timestamp()
+                -- The clock was set back: the last run ended in what is now the future, and so its next
+                -- time may be far away.
+                or coalesce(entry.run_ended_at > statement_timestamp() + interval '1 minute', false));
     slot := entry.next_run_at;
     if due and (entry.run_started_at is null or entry.run_ended_at is not null) then
         update leasehold.sweep s set run_started_at = statement_timestamp(), run_ended_at = null

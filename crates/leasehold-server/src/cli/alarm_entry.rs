@@ -164,11 +164,17 @@ fn notified(entry: &Entry, now: Timestamp) -> String {
             let receiver = entry.delivered_by.as_deref().unwrap_or("an unknown receiver");
             format!("{at} ({}), {receiver}", relative(at, now))
         }
+        (None, Some(at)) if entry.cleared_at.is_some() => format!(
+            "no receiver: enqueued {}, and cleared before one accepted it",
+            relative(at, now)
+        ),
         (None, Some(at)) => format!(
             "not yet; enqueued {}, see: leasehold jobs list --queue leasehold.alarms",
             relative(at, now)
         ),
-        (None, None) if entry.silenced_until.is_some() => "no receiver: silenced".to_owned(),
+        (None, None) if entry.silenced_until.is_some_and(|until| until > now) => {
+            "no receiver: silenced".to_owned()
+        }
         (None, None) if entry.acknowledged_at.is_some() => {
             "no receiver: acknowledged first".to_owned()
         }

@@ -65,6 +65,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "bounds",
         sql: include_str!("../../migrations/0012_bounds.sql"),
     },
+    Migration {
+        version: 13,
+        name: "expiry",
+        sql: include_str!("../../migrations/0013_expiry.sql"),
+    },
 ];
 
 /// The SQL functions and views, in the order of their creation.

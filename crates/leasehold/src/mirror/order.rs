@@ -51,7 +51,8 @@ pub(crate) fn runner(runtime: Arc<MirrorRuntime>) -> Registered {
                 Err(MirrorError::Call(error)) if error.was_refused() => {
                     Transition::Retry { after: Some(AGAIN_AFTER), why: error.to_string() }
                 }
-                // The store or the database was down. The order stays, however long that lasts.
+                // The store or the database was down. The order stays until it expires, 30 days after
+                // it was given.
                 Err(error @ (MirrorError::Target(_) | MirrorError::Call(_))) => {
                     let wait = (attempt.job.waited() / 10).clamp(AGAIN_AFTER, LONGEST_WAIT);
                     Transition::Defer { wait, why: error.to_string(), counted: false }

@@ -36,6 +36,26 @@ async fn a34_job_due_in_sixty_days_expires_thirty_days_after_that() {
 }
 
 #[tokio::test]
+async fn a34_job_due_within_thirty_days_expires_thirty_days_after_its_due_time() {
+    let sql = Sql::new().await;
+    sql.run("set timezone = 'UTC'").await;
+    sql.run("insert into leasehold.job (name, scheduled_at) values ('note', now() + interval '29 days')").await;
+    let dated = sql.one::<String>("select (now() + interval '20 days')::date::text", &[]).await;
+    sql.run(&format!(
+        "copy leasehold.job (name, scheduled_at) from program 'echo note,{dated}' (format csv)"
+    ))
+    .await;
+    sql.run("select leasehold.enqueue('note', scheduled_at => now() + interval '29 days')").await;
+    assert_eq!(sql.count("job").await, 3);
+    assert!(sql.one::<bool>(WINDOW, &[]).await);
+    let named = "insert into leasehold.job (name, scheduled_at, expires_at) \
+                 values ('named', now() + interval '20 days', now() + interval '21 days')";
+    sql.run(named).await;
+    let kept = "select expires_at = scheduled_at + interval '1 day' from leasehold.job where name = 'named'";
+    assert!(sql.one::<bool>(kept, &[]).await, "a named expiry stays");
+}
+
+#[tokio::test]
 async fn a34_producer_may_insert_a_job_that_is_due_late() {
     let sql = Sql::new().await;
     let producer = sql.actor().await;

@@ -294,3 +294,67 @@ async fn a25_job_whose_return_is_refused_keeps_no_other_lease_from_expiring() {
         .await;
     assert_eq!(all::<String>(&sql.client, held, &[]).await, Vec::<String>::new());
 }
+
+#[tokio::test]
+async fn a25_job_whose_return_is_refused_keeps_no_other_job_of_its_lease() {
+    let sql = Sql::new().await;
+    run(
+        &sql.client,
+        "insert into leasehold.job (name) values ('plain'), ('cursed'), ('plain'), ('plain'); \
+         select leasehold.claim('w', batch => 10); \
+         update leasehold.lease set claimed_at = now() - interval '2 hours', \
+                lease_expires_at = now() - interval '1 hour'; \
+         create function public.refuse() returns trigger language plpgsql as \
+         $$ begin raise exception 'not this one'; end $$; \
+         create trigger refuse before update on leasehold.job for each row \
+         when (new.name = 'cursed' and not new.held) execute function public.refuse()",
+    )
+    .await;
+    assert_eq!(sql.count("lease").await, 1, "one lease for all four");
+    let returned = "select returned from leasehold.expire_leases()";
+    assert_eq!(one::<i32>(&sql.client, returned, &[]).await, 3);
+    let held = "select name from leasehold.job where held";
+    assert_eq!(all::<String>(&sql.client, held, &[]).await, ["cursed"]);
+    run(&sql.client, "drop trigger refuse on leasehold.job").await;
+    assert_eq!(one::<i32>(&sql.client, returned, &[]).await, 1);
+}
+
+#[tokio::test]
+async fn a32_outage_of_the_server_is_not_counted_as_a_loss_for_the_alarm() {
+    let sql = Sql::new().await;
+    let (_, generation) = sql.running().await;
+    sql.run(&format!(
+        "update leasehold.lease set claimed_at = now() - interval '2 hours', \
+                lease_expires_at = now() - interval '1 hour' where lease_generation = {generation}"
+    ))
+    .await;
+    // As after a restart: the server has been up for a moment.
+    sql.run("delete from leasehold.server_start").await;
+    run(&sql.client, "select leasehold.expire_leases()").await;
+    let told = "select count(*) from leasehold.tally where what = 'lost'";
+    assert_eq!(one::<i64>(&sql.client, told, &[]).await, 0);
+    assert_eq!(
+        one::<i32>(&sql.client, "select max(lost_count)::int from leasehold.job", &[]).await,
+        0
+    );
+}
+
+#[tokio::test]
+async fn d16_losses_count_again_after_the_clock_went_back() {
+    let sql = Sql::new().await;
+    let (_, generation) = sql.running().await;
+    sql.run("select leasehold.answers_since()").await;
+    sql.run("update leasehold.server_start set since = now() + interval '1 day'").await;
+    // The first look corrects the time; a lease that ends after it is a loss.
+    sql.run("select leasehold.answers_since()").await;
+    sql.run(&format!(
+        "update leasehold.lease set claimed_at = now(), lease = interval '0', \
+                lease_expires_at = clock_timestamp() where lease_generation = {generation}"
+    ))
+    .await;
+    run(&sql.client, "select leasehold.expire_leases()").await;
+    assert_eq!(
+        one::<i32>(&sql.client, "select max(lost_count)::int from leasehold.job", &[]).await,
+        1
+    );
+}

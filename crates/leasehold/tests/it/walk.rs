@@ -50,3 +50,40 @@ async fn d1_the_walk_goes_on_where_another_housekeeper_left_it() {
     sql.run("update leasehold.job set expires_at = now() - interval '1 minute'").await;
     assert_eq!(sql.one::<i32>(again, &[]).await, 0);
 }
+
+#[tokio::test]
+async fn a25_job_that_cannot_be_buried_does_not_stop_the_walk() {
+    let sql = Sql::new().await;
+    let ids = sql.enqueue(25).await;
+    sql.run(&format!(
+        "update leasehold.job set expires_at = now() - interval '1 minute'; \
+         create function public.refuse() returns trigger language plpgsql as \
+         $$ begin raise exception 'not this one'; end $$; \
+         create trigger refuse before insert on leasehold.dead_job for each row \
+         when (new.id = {}) execute function public.refuse()",
+        ids[3]
+    ))
+    .await;
+    let piece = "select expired from leasehold.walk_jobs(every => '-1 hour', up_to => 10)";
+    let mut found = Vec::new();
+    for _ in 0..3 {
+        found.push(sql.one::<i32>(piece, &[]).await);
+    }
+    assert_eq!(found, [9, 10, 5]);
+}
+
+#[tokio::test]
+async fn a25_stray_that_cannot_be_reclaimed_does_not_stop_the_walk() {
+    let sql = Sql::new().await;
+    let ids = sql.enqueue(5).await;
+    sql.run(&format!(
+        "update leasehold.job set held = true, lease_generation = 7; \
+         create function public.refuse() returns trigger language plpgsql as \
+         $$ begin raise exception 'not this one'; end $$; \
+         create trigger refuse before update on leasehold.job for each row \
+         when (new.id = {} and not new.held) execute function public.refuse()",
+        ids[2]
+    ))
+    .await;
+    assert_eq!(sql.one::<i32>(WALK, &[]).await, 4);
+}

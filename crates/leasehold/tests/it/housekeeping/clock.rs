@@ -22,6 +22,26 @@ async fn d16_walk_goes_on_after_the_clock_went_back() {
     assert_eq!(sql.one::<i32>("select expired from leasehold.walk_jobs()", &[]).await, 0);
 }
 
+#[tokio::test]
+async fn d16_sweep_is_due_after_the_clock_went_back() {
+    let sql = Sql::new().await;
+    sql.run("create table loans (id bigint primary key, ends_at timestamptz, state text, at timestamptz, claim bigint)").await;
+    sql.run(
+        "select leasehold.declare_sweep('loans', 'public.loans', 'id', 'bigint', 'ends_at', 'state', 'a', 'b', 'c', \
+             'at', 'claim', 10, 5, '1 minute', '1 minute', 100, null, null, '1 second', now())",
+    )
+    .await;
+    let due = "select due from leasehold.begin_sweep('loans')";
+    sql.run(
+        "update leasehold.sweep set run_started_at = now(), run_ended_at = now(), \
+                next_run_at = now() + interval '1 day'",
+    )
+    .await;
+    assert!(!sql.one::<bool>(due, &[]).await, "a run that is far away on purpose");
+    sql.run("update leasehold.sweep set run_ended_at = now() + interval '1 day'").await;
+    assert!(sql.one::<bool>(due, &[]).await);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn d16_schedule_that_was_moved_by_a_clock_ahead_fires_when_its_slot_comes() {
     let database = TestDatabase::new().await;
