@@ -32,6 +32,12 @@ begin
     perform leasehold.check_enqueue(name, kwargs, queue);
     perform leasehold.check_options(tag, max_attempts, due, key);
     perform leasehold.check_expiry(due, expires_at);
+    priority := coalesce(priority, 0);
+    key_for := coalesce(key_for, interval '24 hours');
+    if key_for > interval '10 years' then
+        raise exception 'key_for is %; it must be at most 10 years', key_for
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Leave it out for 24 hours.';
+    end if;
     if octet_length(trace_context) > 1024 then
         raise exception 'this trace context has % bytes', octet_length(trace_context)
             using errcode = 'LH002', constraint = 'LH002', hint = 'A trace context has at most 1,024 bytes.';
@@ -132,6 +138,7 @@ begin
     end if;
     perform leasehold.check_options(tag, max_attempts, due, null);
     perform leasehold.check_expiry(due, expires_at);
+    priority := coalesce(priority, 0);
     for i in 1 .. cardinality(names) loop
         perform leasehold.check_enqueue(names[i], kwargs[i], queue);
     end loop;
@@ -180,11 +187,40 @@ begin
         raise exception 'the arguments of a job are a JSON object'
             using errcode = 'LH002', constraint = 'LH002', hint = 'Wrap the value: {"value": ...}.';
     end if;
-    if pg_column_size(kwargs) > 65536 then
+    perform leasehold.check_kwargs_size(kwargs);
+end $$;
+
+-- Refuses kwargs of more than 64 KiB. The concatenation is a copy that is not compressed: a value that
+-- comes from a table may be, and would then count a hundredth of its length.
+create or replace function leasehold.check_kwargs_size(kwargs jsonb)
+returns void
+language plpgsql immutable set search_path = leasehold, pg_temp as $$
+begin
+    if pg_column_size(kwargs || '{}') > 65536 then
         raise exception 'the arguments of a job take at most 64 KiB, these take % bytes',
-            pg_column_size(kwargs)
+            pg_column_size(kwargs || '{}')
             using errcode = 'LH002', constraint = 'LH002',
                   hint = 'Store the bulk elsewhere and enqueue a reference to it.';
+    end if;
+end $$;
+
+-- The same for jobs stored by a plain INSERT or COPY. The table's own check counts compressed bytes, so
+-- compressed kwargs come here.
+create or replace function leasehold.check_stored_kwargs()
+returns trigger
+language plpgsql set search_path = leasehold, pg_temp as $$
+begin
+    perform leasehold.check_kwargs_size(new.kwargs);
+    return null;
+end $$;
+
+-- After the row, as `default_expiry`.
+do $$ begin
+    if not exists (select from pg_trigger t
+                    where t.tgrelid = 'leasehold.job'::regclass and t.tgname = 'job_stored_kwargs') then
+        create trigger job_stored_kwargs after insert on leasehold.job
+            for each row when (pg_column_compression(new.kwargs) is not null)
+            execute function leasehold.check_stored_kwargs();
     end if;
 end $$;
 
@@ -266,9 +302,13 @@ create or replace function leasehold.moved_expiry(
 returns timestamptz
 language sql stable as $$
     select case when isfinite(expires_at) and isfinite(scheduled_at)
-                then greatest(expires_at, due + case when expires_at > scheduled_at
-                                                     then least(expires_at - scheduled_at, interval '10 years')
-                                                     else interval '30 days' end)
+                then greatest(expires_at, due + case
+                         when expires_at <= scheduled_at then interval '30 days'
+                         -- Compared before they are subtracted: the years between 4713 BC and 294276 AD
+                         -- do not fit an interval.
+                         when expires_at > greatest(scheduled_at, '0001-01-01 00:00Z') + interval '10 years'
+                             then interval '10 years'
+                         else expires_at - scheduled_at end)
                 else expires_at end
 $$;
 

@@ -179,6 +179,52 @@ begin
       from claimed c;
 end $$;
 
+-- Claims up to `up_to` jobs one by one, each under its own lease, in the order of `claim_next`. For a
+-- queue in which a claim was refused: a job that a trigger or a constraint does not let be claimed is
+-- left out, with a warning of the server, and does not block the jobs behind it. Stops after 5 s.
+create or replace function leasehold.claim_around(
+    worker text, queue text, up_to int, lease interval, claim_id uuid, names text[],
+    first_priority int default -2147483648
+)
+returns setof leasehold.claimed_job
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp
+set enable_indexscan = on set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set jit = off set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_variable
+declare
+    settings leasehold.queue := leasehold.queue_settings(queue);
+    candidate record;
+    taken int := 0;
+    now_taken int;
+begin
+    if settings.paused_at is not null then
+        return;
+    end if;
+    for candidate in
+        select j.id, j.priority, j.scheduled_at
+          from leasehold.job j
+         where j.queue = claim_around.queue and j.priority >= first_priority
+           and j.scheduled_at <= statement_timestamp()
+           and j.expires_at > statement_timestamp()
+           and not j.held and j.lost_count < greatest(settings.max_lost - 1, 1)
+           and (names is null or j.name in (select u.name from unnest(names) as u (name)))
+         order by j.queue, j.priority, j.scheduled_at, +j.id
+    loop
+        exit when taken >= up_to or clock_timestamp() > statement_timestamp() + interval '5 seconds';
+        begin
+            return query
+            select * from leasehold.claim_next(
+                worker, queue, 1, lease, claim_id, names, null, candidate.priority, candidate.priority,
+                false, array[candidate.priority], array[candidate.scheduled_at], array[candidate.id - 1]);
+            get diagnostics now_taken = row_count;
+            taken := taken + now_taken;
+        exception when others then
+            raise warning 'job % of queue % could not be claimed: %', candidate.id, queue, sqlerrm;
+        end;
+    end loop;
+end $$;
+
 -- Returns the priority of the first due job that lost its worker `least_lost` times or more;
 -- `least_lost` null: that is on its last chance. Null: there is none. A worker calls it before it stops
 -- claiming and waits for its running jobs to end: nothing else must run in the process that claims such
@@ -245,24 +291,33 @@ begin
     -- The most jobs that one claim takes, as the queue says: one lost worker loses them all.
     batch := least(coalesce(batch, 2147483647), (leasehold.queue_settings(queue)).batch);
     perform leasehold.expire_leases(100);
-    lost_at := leasehold.lost_priority(queue, names, 1);
-    if lost_at is not null then
-        if lost_at > -2147483648 then
-            return query select * from leasehold.claim_next(
-                worker, queue, batch, lease, claim_id, names, 1, -2147483648, lost_at - 1, true,
-                '{}', '{}', '{}');
+    begin
+        lost_at := leasehold.lost_priority(queue, names, 1);
+        if lost_at is not null then
+            if lost_at > -2147483648 then
+                return query select * from leasehold.claim_next(
+                    worker, queue, batch, lease, claim_id, names, 1, -2147483648, lost_at - 1, true,
+                    '{}', '{}', '{}');
+                if found then
+                    return;
+                end if;
+            end if;
+            return query select * from leasehold.claim_alone(worker, queue, lease, claim_id, names, 1);
             if found then
                 return;
             end if;
         end if;
-        return query select * from leasehold.claim_alone(worker, queue, lease, claim_id, names, 1);
-        if found then
-            return;
+        return query select * from leasehold.claim_next(
+            worker, queue, batch, lease, claim_id, names, 1, -2147483648, 2147483647, true,
+            '{}', '{}', '{}');
+    exception when others then
+        -- Bad arguments, conflicts and a server in need are the caller's to know. What is left is a job
+        -- that a trigger or a constraint refuses: it must not block the jobs behind it.
+        if sqlstate ~ '^(LH|08|25|40|42|53|54|55|57|58|XX)' then
+            raise;
         end if;
-    end if;
-    return query select * from leasehold.claim_next(
-        worker, queue, batch, lease, claim_id, names, 1, -2147483648, 2147483647, true,
-        '{}', '{}', '{}');
+        return query select * from leasehold.claim_around(worker, queue, least(batch, 1), lease, claim_id, names);
+    end;
 end $$;
 
 -- Returns the jobs of a claim whose reply was lost, if it took place: those of each lease together.

@@ -107,7 +107,7 @@ begin
         -- from its enqueue to its expiry is deliberate: without moving the expiry the job would never
         -- run.
         if after is not null and isfinite(expiry) and isfinite(mine.enqueued_at) then
-            if next_in >= expiry - mine.enqueued_at then
+            if mine.enqueued_at + next_in >= expiry then
                 expiry := leasehold.moved_expiry(expiry, mine.scheduled_at, due);
             end if;
         end if;

@@ -39,6 +39,12 @@ begin
         raise exception 'the table of sweep %, %, has no schema', of_name, quote_literal(of_table)
             using errcode = 'LH002', hint = 'Write it as schema.table.';
     end if;
+    -- Otherwise a role without rights on the table could keep its owner from declaring a sweep of it.
+    if to_regclass(of_table) is not null and not has_any_column_privilege(caller, to_regclass(of_table), 'update') then
+        raise exception 'role % may not update table % of sweep %', caller, of_table, of_name
+            using errcode = 'insufficient_privilege',
+                  hint = format('grant select, update on %s to %I', of_table, caller);
+    end if;
     perform from leasehold.sweep s
       where s.name = of_name and s.declared_by is not null
         and (s.table_name, s.key_column, s.order_column, s.status_column, s.waiting, s.claimed, s.done,
@@ -61,7 +67,13 @@ begin
                     'Choose another name for the sweep, or grant %I to %I.', owner, caller);
         end if;
         select s.name into other from leasehold.sweep s
-         where s.name <> of_name and s.table_name = of_table
+         where s.name <> of_name
+           -- One table has several spellings.
+           and (s.table_name = of_table or to_regclass(s.table_name) = to_regclass(of_table))
+           -- Declared before the table was there, by a role without a right on it.
+           and (to_regclass(of_table) is null or s.declared_by is null
+                or not exists (select from pg_roles r where r.rolname = s.declared_by)
+                or has_any_column_privilege(s.declared_by::name, to_regclass(of_table), 'update'))
            and ((s.status_column = of_status and s.claimed = word_claimed)
                 or (s.status_column <> of_status
                     and (s.claim_column = of_claim or s.claimed_at_column = of_claimed_at)))

@@ -38,16 +38,18 @@ begin
         leasehold.enqueue_many(text[], jsonb[], text, int, timestamptz, timestamptz, text, int, text[], interval),
         leasehold.check_enqueue(text, jsonb, text),
         leasehold.check_options(text, int, timestamptz, text), leasehold.payload_hash(text, jsonb),
-        leasehold.check_expiry(timestamptz, timestamptz),
+        leasehold.check_expiry(timestamptz, timestamptz), leasehold.check_kwargs_size(jsonb),
         leasehold.wake(text)
         to leasehold_producer, leasehold_worker;
 
-    -- A worker claims and finishes under the fence; it cannot touch a row in any other way.
+    -- A worker claims from any queue and finishes under the fence. `complete_waiting` completes jobs that
+    -- wait: a role that works is trusted with all jobs. It cannot touch a row in any other way.
     grant execute on function
         leasehold.queue_settings(text),
         leasehold.claim_next(text, text, int, interval, uuid, text[], int, int, int, boolean,
                              int[], timestamptz[], bigint[]),
         leasehold.claim_alone(text, text, interval, uuid, text[], int),
+        leasehold.claim_around(text, text, int, interval, uuid, text[], int),
         leasehold.lanes(text, text[]), leasehold.last_chance_waits(text, text[]),
         leasehold.claim_lanes(text, text, int, interval, uuid, text[], int[], timestamptz[], bigint[]),
         leasehold.claim_lost(text, text, interval, uuid, text[], boolean),

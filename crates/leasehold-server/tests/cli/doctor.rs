@@ -108,6 +108,23 @@ async fn c19_a_trigger_that_swallows_writes_fails_the_self_test() {
 }
 
 #[tokio::test]
+async fn c19_self_test_leaves_no_job_behind_under_a_role_that_cannot_follow_it() {
+    let place = Place::new().await;
+    let role = format!("stranger_{}", uuid());
+    let sql = format!("create role {role} login in role leasehold_producer, leasehold_worker");
+    place.client.batch_execute(&sql).await.unwrap();
+    let url = place.database.direct_url().replace("user=postgres", &format!("user={role}"));
+    let mut doctor = command(&["doctor", "--json"]);
+    doctor.env("DATABASE_URL", url);
+    let ran = Ran::of(doctor).await;
+    is(&find(&ran, "self-test"), "warn", "could not be checked");
+    let left = "select count(*) from leasehold.job where name = 'leasehold.self_test'";
+    let left: i64 = place.client.query_one(left, &[]).await.unwrap().get(0);
+    assert_eq!(left, 0);
+    place.client.batch_execute(&format!("drop role {role}")).await.unwrap();
+}
+
+#[tokio::test]
 async fn c19_a_row_policy_that_hides_jobs_fails_the_self_test() {
     for policy in ["create policy only_new on leasehold.job for insert with check (true)", ""] {
         let place = Place::new().await;

@@ -132,6 +132,32 @@ impl Claimer<'_> {
         Ok(read_claims(&rows, asked_at))
     }
 
+    /// Claims up to `up_to` jobs one by one, and leaves out those that the server refuses.
+    pub(crate) async fn claim_around(
+        &self,
+        first: i32,
+        up_to: usize,
+        claim_id: Uuid,
+    ) -> Result<Claims, CallError> {
+        let asked_at = Instant::now();
+        let up_to = i32::try_from(up_to).unwrap_or(i32::MAX);
+        let rows = self
+            .links
+            .query(
+                CLAIM_AROUND,
+                &[
+                    (&self.worker, Type::TEXT),
+                    (&self.queue, Type::TEXT),
+                    (&up_to, Type::INT4),
+                    (&claim_id, Type::UUID),
+                    (&self.names, Type::TEXT_ARRAY),
+                    (&first, Type::INT4),
+                ],
+            )
+            .await?;
+        Ok(read_claims(&rows, asked_at))
+    }
+
     /// Returns whether a job waits that another loss would bury.
     pub(crate) async fn last_chance_waits(&self) -> Result<bool, CallError> {
         let rows = self
@@ -180,6 +206,7 @@ impl Claimer<'_> {
 }
 
 const CLAIM_NEXT: &str = include_str!("../../queries/claim_next.sql");
+const CLAIM_AROUND: &str = include_str!("../../queries/claim_around.sql");
 const CLAIM_LOST: &str = include_str!("../../queries/claim_lost.sql");
 const RECOVER_CLAIM: &str = include_str!("../../queries/recover_claim.sql");
 

@@ -224,7 +224,19 @@ impl Fetch {
     }
 
     async fn claim_from(&self, from: &ReadFrom<'_>, up_to: usize) -> Result<Claims, CallError> {
-        self.claim(async |claimer, id| claimer.claim(from, up_to, id).await).await
+        let claimed = self.claim(async |claimer, id| claimer.claim(from, up_to, id).await).await;
+        let error = match claimed {
+            Err(error @ CallError::Database(_)) if error.was_refused() => error,
+            claimed => return claimed,
+        };
+        // A trigger or a constraint may refuse one job: it must not block the jobs behind it.
+        tracing::warn!(%error, queue = %self.queue, "a claim was refused; claiming one by one");
+        let around =
+            async |claimer: Claimer<'_>, id| claimer.claim_around(from.first, up_to, id).await;
+        match self.claim(around).await {
+            Ok(claims) if claims.leases.is_empty() => Err(error),
+            claimed => claimed,
+        }
     }
 
     /// Claims; if the reply is lost, finds out what was claimed.

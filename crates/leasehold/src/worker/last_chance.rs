@@ -64,7 +64,9 @@ impl Fetch {
             _ = stop.wait_for(|stop| *stop) => return Ok(false),
         };
         turn.backoff = Turn::FIRST;
-        let claims = self.claim(async |claimer, id| claimer.claim_last_chance(id).await).await?;
+        let claimed = self.claim(async |claimer, id| claimer.claim_last_chance(id).await).await;
+        // Otherwise a job that the server refuses would keep the queue from its other jobs.
+        let claims = claimed.inspect_err(|_| turn.put_off())?;
         // One statement claims one job.
         let Some(claim) = claims.leases.into_iter().next() else { return Ok(false) };
         self.start(claim, Execution::Solo(alone)).await;

@@ -34,6 +34,26 @@ async fn g10_kwargs_beyond_64_kib_are_rejected_however_they_come() {
 }
 
 #[tokio::test]
+async fn g10_compressed_kwargs_count_with_their_whole_length() {
+    let sql = Sql::new().await;
+    sql.run("create table bulky (kwargs jsonb)").await;
+    sql.run("insert into bulky select jsonb_build_object('a', repeat('x', n)) from unnest('{50000,70000}'::int[]) n").await;
+    let small = "select max(pg_column_size(kwargs)) < 65536 from bulky";
+    assert!(sql.one::<bool>(small, &[]).await, "both are stored compressed");
+    for statement in [
+        "insert into leasehold.job (name, kwargs) select 'note', kwargs from bulky",
+        "select leasehold.enqueue('note', kwargs) from bulky",
+        "select leasehold.enqueue_many(array['note'], array[kwargs]) from bulky",
+    ] {
+        let (code, text) = refused(&sql.client, statement, &[]).await;
+        assert_eq!(code, "LH002", "{statement}: {text}");
+        assert!(text.contains("64 KiB"), "{text}");
+    }
+    sql.run("insert into leasehold.job (name, kwargs) select 'note', kwargs from bulky where pg_column_size(kwargs || '{}') < 65536").await;
+    assert_eq!(sql.count("job").await, 1);
+}
+
+#[tokio::test]
 async fn g10_trace_context_beyond_1_kib_is_rejected() {
     let sql = Sql::new().await;
     let enqueue = |bytes: usize| {

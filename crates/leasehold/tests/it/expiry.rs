@@ -179,3 +179,21 @@ async fn a34_infinite_times_do_not_keep_a_job_from_being_let_go() {
         sql.due().await;
     }
 }
+
+#[tokio::test]
+async fn h26_job_with_the_widest_times_can_be_snoozed_and_failed() {
+    let sql = Sql::new().await;
+    sql.run(
+        "insert into leasehold.job (name, scheduled_at, expires_at, enqueued_at) \
+         values ('note', '4713-01-01 BC', '294276-12-31', '4713-01-01 BC')",
+    )
+    .await;
+    for finish in ["snooze($1, $2, '0 s')", "fail($1, $2, 'x', '0 s')"] {
+        let claimed = claim(&sql.client, "w", 1).await;
+        let (id, generation) = (claimed.ids[0], claimed.generation);
+        sql.client
+            .query(&format!("select leasehold.{finish}"), &[&id, &generation])
+            .await
+            .unwrap_or_else(|error| panic!("{finish}: {error:?}"));
+    }
+}

@@ -181,3 +181,30 @@ async fn h19_role_that_set_role_chose_is_the_one_that_declares() {
     let login: String = one(&client, "select session_user::text", &[]).await;
     assert_eq!(one::<String>(&client, names, &[]).await, format!("leasehold_worker {login}"));
 }
+
+#[tokio::test]
+async fn h27_role_without_rights_on_a_table_declares_no_sweep_of_it() {
+    let sql = Sql::new().await;
+    let (owner, mallory) = (Mallory::plain(&sql).await, Mallory::plain(&sql).await);
+    // Before the table is there, its rights are not known.
+    mallory.declares("early", "public.victim").await;
+    run(
+        &sql.client,
+        &format!(
+            "create table public.victim (id bigint primary key, due timestamptz, status text, \
+             taken_at timestamptz, claim bigint); grant select, update on public.victim to {}",
+            owner.role
+        ),
+    )
+    .await;
+    let (code, text) = refused(&mallory.client, &declaration("squat", "public.victim"), &[]).await;
+    assert_eq!(code, "42501", "{text}");
+    assert!(text.contains("grant select, update on public.victim"), "{text}");
+    owner.declares("mine", "public.victim").await;
+    // The same table in another spelling has the same claims.
+    let (code, _) = refused(&owner.client, &declaration("second", "public.\"victim\""), &[]).await;
+    assert_eq!(code, "LH002");
+    run(&sql.client, "drop table public.victim").await;
+    mallory.gone(&sql).await;
+    owner.gone(&sql).await;
+}

@@ -41,6 +41,64 @@ async fn a25_refused_finish_delays_no_other_job() {
     assert_eq!((completed(&client).await, jobs(&client).await), (50, 1));
 }
 
+/// Refuses the claim of a job named `bad`, and of one with `n` = 3.
+async fn refuse_bad_claims(client: &Client) {
+    let text = "create function refuse() returns trigger language plpgsql as \
+                $$ begin raise exception 'no start for bad jobs'; end $$; \
+                create trigger refuse before update on leasehold.job for each row \
+                when (new.held and (new.name = 'bad' or new.kwargs ->> 'n' = '3')) \
+                execute function refuse()";
+    sql(client, text).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a37_job_whose_claim_is_refused_blocks_no_other_job() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    refuse_bad_claims(&client).await;
+    Bad {}.enqueue(&engine).await.expect("enqueued");
+    engine.enqueue_many((0..50).map(|n| Note { n })).await.expect("enqueued");
+    let worker =
+        engine.worker().queue("default", 4).handle(async |_: Bad| {}).handle(async |_: Note| {});
+    let worker = run(worker);
+    until("the good jobs", async || completed(&client).await == 49).await;
+    let waiting = "select count(*) from leasehold.job where not held and attempts = 0";
+    assert_eq!(count(&client, waiting).await, 2, "the refused ones wait as they were");
+    sql(&client, "drop trigger refuse on leasehold.job").await;
+    until("the refused jobs", async || completed(&client).await == 51).await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a37_claim_in_plain_sql_passes_a_refused_job_too() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    refuse_bad_claims(&client).await;
+    Bad {}.enqueue(&engine).await.expect("enqueued");
+    engine.enqueue_many((0..2).map(|n| Note { n })).await.expect("enqueued");
+    let claim = "select count(*) from leasehold.claim('w', batch => 10) where name = 'note'";
+    let mut claimed = Vec::new();
+    for _ in 0..3 {
+        claimed.push(count(&client, claim).await);
+    }
+    assert_eq!(claimed, [1, 1, 0], "one job per call while a job is refused");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a37_refused_job_on_its_last_chance_blocks_no_other_job() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    refuse_bad_claims(&client).await;
+    Bad {}.enqueue(&engine).await.expect("enqueued");
+    sql(&client, "update leasehold.job set lost_count = 2").await;
+    engine.enqueue_many((10..30).map(|n| Note { n })).await.expect("enqueued");
+    let worker =
+        engine.worker().queue("default", 4).handle(async |_: Bad| {}).handle(async |_: Note| {});
+    let worker = run(worker);
+    until("the good jobs", async || completed(&client).await == 20).await;
+    worker.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a25_refused_failure_delays_no_other_job() {
     let database = TestDatabase::new().await;
