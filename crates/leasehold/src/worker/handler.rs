@@ -168,7 +168,7 @@ where
     }
 }
 
-pub(crate) type VerdictFuture = Pin<Box<dyn Future<Output = Transition> + Send>>;
+pub(crate) type TransitionFuture = Pin<Box<dyn Future<Output = Transition> + Send>>;
 pub(crate) type TransitionsFuture = Pin<Box<dyn Future<Output = Vec<Transition>> + Send>>;
 
 /// A type-erased handler, with the run limit of its job type.
@@ -178,7 +178,7 @@ pub(crate) struct Registered {
 }
 
 pub(crate) enum Runner {
-    One(Box<dyn Fn(Arc<Attempt>) -> VerdictFuture + Send + Sync>),
+    One(Box<dyn Fn(Arc<Attempt>) -> TransitionFuture + Send + Sync>),
     Many {
         most: usize,
         /// Jobs for whose priority this returns true are not passed together with others.
