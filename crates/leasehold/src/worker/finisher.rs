@@ -158,11 +158,13 @@ impl Finisher {
     ) -> Option<Vec<(JobId, FinishState)>> {
         // The worker's own view of the lease does not matter: the result counts as long as the job has
         // not been reclaimed, and only the database knows that.
+        let mut refused = false;
         while tries.again().await {
             match finish::explain(&self.link, ids, generation).await {
                 Ok(states) => return Some(states),
-                Err(error) if error.is_permanent() => return None,
-                Err(_) => {}
+                // Once may be a statement that a migration made stale: the next session prepares it anew.
+                Err(error) if error.is_permanent() && refused => return None,
+                Err(error) => refused = error.is_permanent(),
             }
         }
         None

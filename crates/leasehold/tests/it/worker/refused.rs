@@ -156,3 +156,28 @@ async fn a25_g11_results_without_room_keep_their_slots() {
     until("everything", async || completed(&client).await == ROOM * 2).await;
     worker.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a25_refusal_with_a_code_of_the_users_own_is_permanent() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    sql(
+        &client,
+        "create function refuse() returns trigger language plpgsql as \
+         $$ begin raise exception 'closed for bad jobs' using errcode = 'ZZ001'; end $$; \
+         create trigger refuse before insert on leasehold.history for each row \
+         when ('bad' = any (new.names)) execute function refuse()",
+    )
+    .await;
+    engine.enqueue_many((0..5).map(|n| Note { n })).await.expect("enqueued");
+    Bad {}.enqueue(&engine).await.expect("enqueued");
+    let worker =
+        engine.worker().queue("default", 10).handle(async |_: Bad| {}).handle(async |_: Note| {});
+    let mut worker = run(worker);
+    let ends = worker.finished(6).await;
+    assert_eq!(ends.iter().filter(|end| end.1 == Finished::Completed).count(), 5, "{ends:?}");
+    worker.stop().await;
+    let told = "select count(*) from leasehold.job where name = 'bad' and not held \
+                and last_error like '%closed for bad jobs%'";
+    assert_eq!((completed(&client).await, count(&client, told).await), (5, 1));
+}
