@@ -7,6 +7,8 @@
 //! - After a lost reply it asks what became of the finish before it repeats it.
 //! - A finish that the server refuses permanently is retried once, then replaced by a plain failure of
 //!   the attempt, then dropped. A batch is halved until the job at fault is alone.
+//! - A batch that runs into a timeout a second time is halved too: the others do not wait for a job whose
+//!   row another transaction has locked.
 //! - No result waits for another one: a round that takes longer than `MOMENT` continues concurrently
 //!   with the next.
 //!

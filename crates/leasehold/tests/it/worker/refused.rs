@@ -158,6 +158,32 @@ async fn a25_g11_results_without_room_keep_their_slots() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a25_job_whose_row_is_locked_delays_no_other_of_its_lease() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    let holder = database.connect_directly().await;
+    let gate = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
+    let handler = async |_: Note, State(gate): State<std::sync::Arc<tokio::sync::Semaphore>>| {
+        let _ = gate.acquire().await;
+    };
+    engine.enqueue_many((0..12).map(|n| Note { n })).await.expect("enqueued");
+    let worker = engine.worker_with(gate.clone()).queue("default", 12).handle(handler);
+    let worker = run(worker);
+    let held = "select count(*) from leasehold.job where held";
+    until("all run", async || count(&client, held).await == 12).await;
+    let lock = "begin; select from leasehold.job where kwargs ->> 'n' = '5' for no key update";
+    sql(&holder, lock).await;
+    gate.add_permits(12);
+    until("the others", async || completed(&client).await == 11).await;
+    assert_eq!(count(&client, held).await, 1, "the lock is still held");
+    sql(&holder, "commit").await;
+    until("everything", async || completed(&client).await == 12).await;
+    worker.stop().await;
+    let again = "select count(*) from leasehold.history, unnest(attempts) a where a > 1";
+    assert_eq!(count(&client, again).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a25_refusal_with_a_code_of_the_users_own_is_permanent() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
