@@ -9,8 +9,8 @@
 //!   the attempt, then dropped. A batch is halved until the job at fault is alone.
 //! - A batch that runs into a timeout a second time is halved too: the others do not wait for a job whose
 //!   row another transaction has locked.
-//! - No result waits for another one: a round that takes longer than `MOMENT` continues concurrently
-//!   with the next.
+//! - No result waits for long for another one: a round that takes longer than `MOMENT` continues
+//!   concurrently with the next, and a session that does not reply is left (see [`Stream`]).
 //!
 //! In reading order: this file takes decisions and closes what is recorded; `record_batch` sends many
 //! of one lease in one statement, `record_one` those that need a statement each.
@@ -30,7 +30,7 @@ use super::wakes::{Bells, ring};
 use crate::error::CallError;
 use crate::events::{Event, Events};
 use crate::job::{Generation, JobId};
-use crate::link::{Link, ReconnectBackoff};
+use crate::link::{ReconnectBackoff, Stream};
 use crate::measure::process::Process;
 use crate::queue::finish::{self, FinishState, Finished, Transition};
 
@@ -47,7 +47,7 @@ pub(super) const RECORD_FOR: Duration = Duration::from_secs(60 * 60);
 
 /// Records the results of one queue.
 pub(crate) struct Finisher {
-    pub(crate) link: Arc<Link>,
+    pub(crate) link: Stream,
     pub(crate) lease_table: Arc<LeaseTable>,
     pub(crate) events: Events,
     pub(crate) process: Arc<Process>,
@@ -129,7 +129,7 @@ impl Finisher {
         }
     }
 
-    /// Sends all statements at once on one session; the server replies in order.
+    /// Sends all statements at once.
     async fn round(&self, taken: Vec<Decision>) {
         let mut batches: HashMap<(Generation, bool), Vec<Decision>> = HashMap::new();
         let mut others = Vec::new();
