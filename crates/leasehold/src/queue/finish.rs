@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 
 use crate::error::{CallError, storable};
+use crate::error_text::HIDDEN_TEXT;
 use crate::job::{Generation, JobId};
 use crate::link::Statements;
 
@@ -35,8 +36,10 @@ pub(crate) enum Transition {
         after: Option<Duration>,
         why: String,
     },
+    /// `why`: the handler did not run, for this reason.
     Snooze {
         wait: Duration,
+        why: Option<String>,
     },
     /// Deferred: it returns behind every job that was never deferred. `counted`: the attempt counts as
     /// a failure.
@@ -64,9 +67,8 @@ impl Transition {
             | Self::Defer { why, .. }
             | Self::Cancel { why }
             | Self::Bury { why, .. } => Some(why),
-            Self::Complete | Self::CompletedInTransaction | Self::Snooze { .. } | Self::Release => {
-                None
-            }
+            Self::Snooze { why, .. } => why.as_deref(),
+            Self::Complete | Self::CompletedInTransaction | Self::Release => None,
         }
     }
 
@@ -81,11 +83,12 @@ impl Transition {
     /// Replaces a handler's text, which may hold secrets.
     pub(crate) fn hide_text(&mut self) {
         if let Self::Retry { why, .. }
+        | Self::Snooze { why: Some(why), .. }
         | Self::Defer { why, .. }
         | Self::Cancel { why }
         | Self::Bury { why, .. } = self
         {
-            "this worker hides error texts".clone_into(why);
+            HIDDEN_TEXT.clone_into(why);
         }
     }
 }
@@ -146,7 +149,7 @@ pub(crate) async fn finish(
             let failed = fail(link, id, generation, why, *after, true).await?;
             Ok(failed.outcome.unwrap_or(Finished::Lost))
         }
-        Transition::Snooze { wait } => {
+        Transition::Snooze { wait, .. } => {
             let seconds = seconds(*wait);
             let sql = "select leasehold.snooze($1, $2, make_interval(secs => $3))";
             let params = [job, generation_param, (&seconds as _, Type::FLOAT8)];
@@ -282,7 +285,10 @@ pub(crate) async fn release(
 }
 
 /// Ends the lease of a generation whose last job a handler's transaction finished.
-pub(crate) async fn settle(link: &impl Statements, generation: Generation) -> Result<(), CallError> {
+pub(crate) async fn settle(
+    link: &impl Statements,
+    generation: Generation,
+) -> Result<(), CallError> {
     link.query("select leasehold.settle($1)", &[(&generation.0, Type::INT8)]).await?;
     Ok(())
 }

@@ -187,14 +187,21 @@ impl Finisher {
         outcome: Finished,
         next_in: Option<Duration>,
     ) {
-        if let Some(why) = transition.why() {
-            report::failed(&end.attempt, outcome, next_in, transition.cause(), why);
-        }
+        report::failed(&end.attempt, outcome, next_in, transition);
         self.close([(end, outcome)]);
     }
 
+    /// Closes attempts that a batch recorded, or that were lost. The counted deferrals are failures.
+    pub(super) fn close_batch(&self, ends: impl IntoIterator<Item = (Decision, Finished)>) {
+        let reported = |(end, outcome): (Decision, Finished)| {
+            report::failed(&end.attempt, outcome, None, &end.transition);
+            (end, outcome)
+        };
+        self.close(ends.into_iter().map(reported));
+    }
+
     /// Closes attempts whose end is recorded, or that were lost.
-    pub(super) fn close(&self, ends: impl IntoIterator<Item = (Decision, Finished)>) {
+    fn close(&self, ends: impl IntoIterator<Item = (Decision, Finished)>) {
         let ends: Vec<(Decision, Finished)> = ends.into_iter().collect();
         for (end, _) in ends.iter().filter(|(_, outcome)| *outcome == Finished::Lost) {
             report::lost(end.attempt.job.id, end.attempt.job.generation);

@@ -276,7 +276,7 @@ fn transition(
 ) -> Transition {
     match result {
         Ok(Outcome::Done) => Transition::Complete,
-        Ok(Outcome::Snooze(wait)) => Transition::Snooze { wait },
+        Ok(Outcome::Snooze(wait)) => Transition::Snooze { wait, why: None },
         Ok(Outcome::Retry { after, why }) => Transition::Retry { after: Some(after), why },
         Ok(Outcome::Cancel(why)) => Transition::Cancel { why },
         Err(JobError { text, permanent: true, .. }) => {
@@ -284,8 +284,7 @@ fn transition(
         }
         Err(JobError { not_started: true, text, .. }) => {
             let wait = NOT_STARTED_WAIT.mul_f64(rand::random_range(0.5..1.5));
-            tracing::warn!("the handler was not started: {}", crate::error_text::one_line(&text));
-            Transition::Snooze { wait }
+            Transition::Snooze { wait, why: Some(text) }
         }
         Err(JobError { text, .. }) => {
             let after = backoff.map(|backoff| backoff.wait_after(attempts, rand::random()));

@@ -108,7 +108,7 @@ impl Finisher {
     /// without a reply has finished them.
     async fn written(&self, generation: Generation, piece: Piece, done: &[i64], tries: &mut Tries) {
         if done.len() == piece.ends.len() {
-            return self.close(piece.ends.into_iter().map(|end| {
+            return self.close_batch(piece.ends.into_iter().map(|end| {
                 let outcome = intended(&end.transition);
                 (end, outcome)
             }));
@@ -124,7 +124,7 @@ impl Finisher {
         if piece.unsure {
             states.extend(self.explain(&missing, generation, tries).await.unwrap_or_default());
         }
-        self.close(piece.ends.into_iter().map(|end| {
+        self.close_batch(piece.ends.into_iter().map(|end| {
             let id = end.attempt.job.id;
             let ours = done.contains(&id.0) || states.get(&id) == Some(&FinishState::Finished);
             let outcome = if ours { intended(&end.transition) } else { Finished::Lost };
@@ -151,7 +151,7 @@ impl Finisher {
             |end: &Decision| states.get(&end.attempt.job.id).copied().unwrap_or(FinishState::Lost);
         let (held, over): (Vec<_>, Vec<_>) =
             piece.ends.into_iter().partition(|end| fate(end) == FinishState::Held);
-        self.close(over.into_iter().map(|end| {
+        self.close_batch(over.into_iter().map(|end| {
             let ours = fate(&end) == FinishState::Finished;
             let outcome = if ours { intended(&end.transition) } else { Finished::Lost };
             (end, outcome)

@@ -172,6 +172,7 @@ impl Running {
                     prepared: prepared.clone(),
                     events: events.clone(),
                     poll,
+                    hides_errors,
                 };
                 // Tracked with the handlers: a claimed batch may end within the grace.
                 let task = executor.tasks.spawn(sweeper.run(stopped.clone()));
