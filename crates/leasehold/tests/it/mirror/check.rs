@@ -320,3 +320,19 @@ async fn a_check_says_nothing_while_the_store_is_away() {
         .expect("a row");
     assert_eq!(kept.get::<_, Option<jiff::Timestamp>>(0), equal);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d14_check_that_keeps_failing_is_reported_and_stops_no_purge() {
+    let margin = Margin::new().await;
+    margin.sql("alter function leasehold.take_check(text) rename to take_check_away").await;
+    let mut worker = run(margin.engine.worker().mirror(margin.mirror()));
+    let error = wait_for(&mut worker.events, |event| match event {
+        Event::DutyFailing { duty, error, .. } if duty == "check mirror notes" => {
+            Some(error.clone())
+        }
+        _ => None,
+    })
+    .await;
+    assert!(error.contains("take_check"), "{error}");
+    worker.stop().await;
+}
