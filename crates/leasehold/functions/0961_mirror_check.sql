@@ -225,32 +225,6 @@ begin
     return gone;
 end $$;
 
--- Prunes marks of changes whose jobs have finished. Each change leaves one, which is more than `prune`
--- is made for. Look for the job after the mark is locked, in another statement: see `prune`.
-create or replace function leasehold.mirror_prune(of_mirror text, up_to int default 5000)
-returns int
-language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
-declare
-    of_queue text;
-    old_keys text[];
-    gone int;
-begin
-    select m.queue into of_queue from leasehold.mirror m where m.name = of_mirror;
-    select array_agg(e.key) into old_keys
-      from (select k.key from leasehold.idempotency_key k
-             where k.queue = of_queue and k.key > 'mirror:' || of_mirror || ':'
-               and k.key < 'mirror:' || of_mirror || ';'
-               and k.holds_until < statement_timestamp()
-               and not exists (select from leasehold.job j where j.id = k.job_id)
-             limit up_to for update skip locked) e;
-    delete from leasehold.idempotency_key k
-     where k.queue = of_queue and k.key = any (old_keys)
-       and not exists (select from leasehold.job j where j.id = k.job_id);
-    get diagnostics gone = row_count;
-    return gone;
-end $$;
-
 -- Records a deletion above a version, for a key without a tombstone or with an older one. One row per
 -- call: a caller that locked several could deadlock with a transaction that locks them in another order.
 -- Returns the version.

@@ -86,3 +86,11 @@ returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
     select leasehold.mirror_seen(of_mirror, keys, statement_timestamp() - interval '1 minute')
 $$;
+
+-- The former worker pruned the marks of a mirror with this, once per minute in every worker, and read
+-- the marks of all waiting jobs each time. They are keys: `prune_kind` removes them with all others.
+create or replace function leasehold.mirror_prune(of_mirror text, up_to int default 5000)
+returns int
+language sql stable set search_path = leasehold, pg_temp as $$
+    select 0
+$$;

@@ -285,6 +285,21 @@ pub(crate) fn is_lost_statement(error: &tokio_postgres::Error) -> bool {
     })
 }
 
+/// Returns true if the same statement may succeed later, or on another session. Codes that end the
+/// session and are not listed here (55000, 0A000) are tried once more on the next session, as everything
+/// is that the server refuses.
+fn is_transient(code: &str) -> bool {
+    match code.get(..2) {
+        // Connections; transactions that the engine did not open (25006: a standby); serialization
+        // failures and deadlocks; resources; operators, shutdowns and timeouts; the system below.
+        Some("08" | "25" | "40" | "53" | "57" | "58") => true,
+        // 55P03: a lock timeout. 55006: another session uses the object. 26000 and 42P05: a pooler lent
+        // the session to other clients. XX000: "tuple concurrently updated", for example; the other
+        // codes of its class report corrupted data.
+        _ => matches!(code, "55P03" | "55006" | "26000" | "42P05" | "XX000"),
+    }
+}
+
 impl CallError {
     /// See [`ends_session`]. A timeout ends it too: a late reply would be taken for that of a later
     /// call.
@@ -302,17 +317,26 @@ impl CallError {
     }
 
     /// Returns true if the server refused the statement and will refuse it again: because of its
-    /// values, a constraint, a trigger, a missing function or a missing privilege. Any other error may
-    /// be transient.
+    /// values, a constraint, a trigger, a missing function or a missing privilege. A trigger may raise
+    /// any code, so every code that is not known to be transient counts.
     pub(crate) fn is_permanent(&self) -> bool {
-        const CLASSES: [&str; 13] =
-            ["0A", "20", "21", "22", "23", "2F", "38", "39", "42", "44", "54", "LH", "P0"];
         match self {
-            Self::Database(error) => error
-                .as_db_error()
-                .and_then(|db| db.code().code().get(..2))
-                .is_some_and(|class| CLASSES.contains(&class)),
+            Self::Database(error) => {
+                error.as_db_error().is_some_and(|db| !is_transient(db.code().code()))
+            }
             Self::TimedOut(_) | Self::Connect(_) => false,
+        }
+    }
+
+    /// Returns true if a timeout ended the statement, of the client, of the server, or of the server's
+    /// wait for a lock. A statement about fewer rows may succeed.
+    pub(crate) fn ran_out_of_time(&self) -> bool {
+        match self {
+            Self::Database(error) => error.code().is_some_and(|code| {
+                *code == SqlState::QUERY_CANCELED || *code == SqlState::LOCK_NOT_AVAILABLE
+            }),
+            Self::TimedOut(_) => true,
+            Self::Connect(_) => false,
         }
     }
 
@@ -337,4 +361,22 @@ impl CallError {
 /// Formats a Postgres error for a reader: the server's message, or the socket's.
 pub fn describe(error: &tokio_postgres::Error) -> String {
     DriverError::describe(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a25_codes_that_are_not_known_to_be_transient_are_permanent() {
+        for code in ["08006", "25006", "40001", "40P01", "53100", "53200", "57014", "57P01"] {
+            assert!(is_transient(code), "{code}");
+        }
+        for code in ["58030", "55P03", "55006", "26000", "42P05", "XX000"] {
+            assert!(is_transient(code), "{code}");
+        }
+        for code in ["ZZ001", "27000", "3F000", "HV000", "P0001", "23514", "42501", "XX001", ""] {
+            assert!(!is_transient(code), "{code}");
+        }
+    }
 }

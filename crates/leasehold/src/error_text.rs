@@ -10,6 +10,8 @@ const LONGEST: usize = 4096;
 /// The longest text of a log line.
 const LONGEST_LINE: usize = 1000;
 const HIDDEN: &str = "***";
+/// What `hide_error_texts` stores and logs in place of a text.
+pub(crate) const HIDDEN_TEXT: &str = "this worker hides error texts";
 
 /// Makes an error text storable: no NUL, no control characters but line breaks and tabs, no
 /// passwords, at most 4 KiB. Postgres refuses NUL in text, and an error that cannot be stored would

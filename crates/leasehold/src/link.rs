@@ -11,9 +11,9 @@
 //!   and the next call looks for a server that accepts writes.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 use tokio_postgres::types::{ToSql, Type};
@@ -24,6 +24,21 @@ use crate::error::CallError;
 
 /// A value and its type.
 pub type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// Runs statements: a link, or a stream that chooses one.
+pub(crate) trait Statements: Sync {
+    fn query(
+        &self,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> impl Future<Output = Result<Vec<Row>, CallError>> + Send;
+}
+
+impl Statements for Link {
+    async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CallError> {
+        Self::query(self, sql, params).await
+    }
+}
 
 /// One session that reconnects by itself. Statements of several callers share it.
 pub struct Link {
@@ -127,13 +142,26 @@ impl Drop for Counted<'_> {
 pub struct Links {
     links: Vec<Link>,
     next: AtomicUsize,
+    /// Held while a stream chooses a link, so that two streams do not choose the same idle one.
+    choosing: std::sync::Mutex<()>,
 }
 
 impl Links {
     /// `limit`: how long a call may take.
     pub fn new(database: &Database, count: usize, limit: Duration) -> Self {
-        let links = (0..count.max(1)).map(|_| Link::new(database.clone(), limit)).collect();
-        Self { links, next: AtomicUsize::new(0) }
+        Self::with_settings(database, count, limit, "")
+    }
+
+    /// See [`Link::with_settings`].
+    pub(crate) fn with_settings(
+        database: &Database,
+        count: usize,
+        limit: Duration,
+        settings: &'static str,
+    ) -> Self {
+        let link = |_| Link::with_settings(database.clone(), limit, settings);
+        let links = (0..count.max(1)).map(link).collect();
+        Self { links, next: AtomicUsize::new(0), choosing: std::sync::Mutex::default() }
     }
 
     /// Runs one statement on the link with the fewest in flight; among equals, round-robin.
@@ -144,6 +172,81 @@ impl Links {
         match by_turns.min_by_key(|link| link.under_way.load(Ordering::Relaxed)) {
             Some(link) => link.query(sql, params).await,
             None => Err(CallError::TimedOut(Duration::ZERO)),
+        }
+    }
+}
+
+/// A stream leaves a session that has not replied to it for this long.
+const STUCK_AFTER: Duration = Duration::from_millis(500);
+
+/// The statements of one queue, on sessions that several queues share.
+///
+/// # What is true
+/// - Statements that are in flight together are on one session, in order: two finishes of one lease on
+///   two sessions would not see each other, and neither would end the lease.
+/// - A stream with nothing in flight takes the link with the fewest statements, so it waits for another
+///   stream only if every link is busy.
+/// - A stream that gets no reply for [`STUCK_AFTER`] sends its next statements on another link.
+pub(crate) struct Stream {
+    links: Arc<Links>,
+    current: std::sync::Mutex<Current>,
+}
+
+struct Current {
+    link: usize,
+    /// How often the stream has chosen a link: replies of an earlier one do not count.
+    choice: u64,
+    in_flight: usize,
+    /// When the stream chose the link, or when the last reply came.
+    progress: Instant,
+}
+
+impl Stream {
+    pub(crate) fn new(links: &Arc<Links>) -> Self {
+        let current = Current { link: 0, choice: 0, in_flight: 0, progress: Instant::now() };
+        Self { links: Arc::clone(links), current: std::sync::Mutex::new(current) }
+    }
+
+    /// Adds a statement to the link in use, or to a new one.
+    fn enter(&self) -> InFlight<'_> {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_stuck = current.progress.elapsed() >= STUCK_AFTER;
+        let _choosing = self.links.choosing.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.in_flight == 0 || is_stuck {
+            let links = self.links.links.iter().enumerate();
+            let fewest = links.min_by_key(|(_, link)| link.under_way.load(Ordering::Relaxed));
+            let link = fewest.map_or(0, |(index, _)| index);
+            let (choice, progress) = (current.choice + 1, Instant::now());
+            *current = Current { link, choice, in_flight: 0, progress };
+        }
+        current.in_flight += 1;
+        let link = &self.links.links[current.link];
+        let counted = Counted::new(&link.under_way);
+        InFlight { stream: self, link, choice: current.choice, _counted: counted }
+    }
+}
+
+impl Statements for Stream {
+    async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CallError> {
+        let in_flight = self.enter();
+        in_flight.link.query(sql, params).await
+    }
+}
+
+/// A statement of a stream, until it ends in any way.
+struct InFlight<'a> {
+    stream: &'a Stream,
+    link: &'a Link,
+    choice: u64,
+    _counted: Counted<'a>,
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        let mut current = self.stream.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.choice == self.choice {
+            current.in_flight -= 1;
+            current.progress = Instant::now();
         }
     }
 }

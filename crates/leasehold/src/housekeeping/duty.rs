@@ -1,4 +1,4 @@
-//! A duty of housekeeping: handles its own result, and warns when it keeps failing.
+//! A duty: handles its own result, and warns when it keeps failing.
 //!
 //! # What is true
 //! - A duty that fails stops no other: its result is handled here.
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::engine::Leasehold;
 use crate::error::CallError;
+use crate::error_text::one_line;
 use crate::events::{Event, Events};
 
 /// The warning comes after this many failures in a row.
@@ -17,7 +18,7 @@ const FAILURES: u32 = 5;
 /// While the duty still fails, the next warning comes this much later.
 const WARN_EVERY: Duration = Duration::from_secs(600);
 
-pub(super) struct Duty {
+pub(crate) struct Duty {
     name: String,
     failures: u32,
     warned: Option<Instant>,
@@ -31,7 +32,7 @@ enum Say {
 }
 
 impl Duty {
-    pub(super) fn new(name: impl Into<String>) -> Self {
+    pub(crate) fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), failures: 0, warned: None }
     }
 
@@ -44,9 +45,7 @@ impl Duty {
     ) -> Option<T> {
         match result {
             Ok(done) => {
-                if self.succeeded() {
-                    tracing::info!(duty = self.name, "a duty of housekeeping succeeds again");
-                }
+                self.note_success();
                 Some(done)
             }
             Err(error) => {
@@ -57,9 +56,15 @@ impl Duty {
         }
     }
 
-    pub(super) fn note_failure(&mut self, events: &Events, error: &str) {
+    pub(crate) fn note_success(&mut self) {
+        if self.succeeded() {
+            tracing::info!(duty = self.name, "a duty of housekeeping succeeds again");
+        }
+    }
+
+    pub(crate) fn note_failure(&mut self, events: &Events, error: &str) {
         let said = self.failed(Instant::now());
-        let (duty, times) = (&self.name, self.failures);
+        let (duty, times, error) = (&self.name, self.failures, &*one_line(error));
         match said {
             Say::Warning => {
                 tracing::warn!(duty, times, error, "a duty of housekeeping keeps failing");

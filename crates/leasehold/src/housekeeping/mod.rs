@@ -21,6 +21,8 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::sync::watch;
 
+pub(crate) use duty::Duty;
+
 use prune::Prune;
 use rights::Allowed;
 use round::Round;

@@ -121,6 +121,13 @@ impl Round {
             self.engine.engine.process().rescued(&gone.queue, gone.returned, gone.buried);
         }
         tracing::info!(returned, buried, "leases expired");
+        for gone in expired.iter().filter(|gone| gone.buried > 0) {
+            tracing::error!(
+                queue = gone.queue,
+                jobs = gone.buried,
+                "jobs are dead: they lost too many workers, or the worker of their last attempt"
+            );
+        }
         self.engine.events.send(|| Event::Expired { returned, buried });
         self.engine.wake_all();
         true
@@ -152,9 +159,9 @@ impl Round {
         let walked = walk_jobs(&self.engine.link).await;
         let Some(walked) = self.engine.note(&mut self.walking, walked) else { return };
         if walked.expired > 0 {
-            tracing::warn!(
+            tracing::error!(
                 jobs = walked.expired,
-                "jobs expired before they were started; they are kept"
+                "jobs are dead: they were not started before they expired"
             );
         }
         if walked.strays > 0 {

@@ -25,6 +25,7 @@ use super::sets::{Phase, Sets};
 use super::target::Target;
 use crate::engine::Leasehold;
 use crate::events::{Event, Events};
+use crate::housekeeping::Duty;
 use crate::link::ReconnectBackoff;
 
 /// How often a worker asks whether a range is due.
@@ -194,41 +195,54 @@ impl Checker {
         let Some(every) = self.runtime.mirror.check_every else { return };
         let mut backoff = ReconnectBackoff::default();
         let mut purge_at = Instant::now();
+        let name = self.runtime.name();
+        let mut checking = Duty::new(format!("check mirror {name}"));
+        let mut purging = Duty::new(format!("purge mirror {name}"));
         loop {
-            let asked = Instant::now();
+            // Each has its own result: a check that fails does not keep old deletions.
             let turn = async {
-                self.turn(every).await?;
+                let asked = Instant::now();
+                let mut succeeded = self.note(&mut checking, self.turn(every).await, asked);
                 if Instant::now() >= purge_at {
-                    self.runtime.purge().await?;
-                    purge_at = Instant::now() + PURGE_EVERY;
+                    let asked = Instant::now();
+                    let purged = self.runtime.purge().await.map(drop);
+                    if self.note(&mut purging, purged, asked) {
+                        purge_at = Instant::now() + PURGE_EVERY;
+                    } else {
+                        succeeded = false;
+                    }
                 }
-                Ok::<(), MirrorError>(())
+                succeeded
             };
-            let turn = tokio::select! {
-                turn = turn => turn,
+            let succeeded = tokio::select! {
+                succeeded = turn => succeeded,
                 // Another worker takes over a range that was not finished.
                 _ = stop.wait_for(|stop| *stop) => return,
             };
-            let pause = match turn {
-                Ok(()) => {
-                    backoff.reset();
-                    ASK_EVERY.min(every).mul_f64(rand::random_range(0.8..=1.0))
-                }
-                Err(error) => {
-                    if let MirrorError::Target(error) = &error {
-                        self.runtime.failed(error, asked);
-                    } else {
-                        let mirror = self.runtime.name();
-                        tracing::debug!(mirror, %error, "a check was interrupted; trying again");
-                    }
-                    backoff.next_wait()
-                }
+            let pause = if succeeded {
+                backoff.reset();
+                ASK_EVERY.min(every).mul_f64(rand::random_range(0.8..=1.0))
+            } else {
+                backoff.next_wait()
             };
             tokio::select! {
                 () = tokio::time::sleep(pause.max(Duration::from_millis(5))) => {}
                 _ = stop.wait_for(|stop| *stop) => return,
             }
         }
+    }
+
+    /// Records a result; returns true if it is a success. `asked`: when the work began. The throttle
+    /// reports a store that is down; everything else is a duty that fails.
+    fn note(&self, duty: &mut Duty, result: Result<(), MirrorError>, asked: Instant) -> bool {
+        match &result {
+            Ok(()) => duty.note_success(),
+            Err(MirrorError::Target(error)) => {
+                self.runtime.failed(error, asked);
+            }
+            Err(error) => duty.note_failure(&self.events, &error.to_string()),
+        }
+        result.is_ok()
     }
 
     /// Checks one range, if one is due and no other worker is checking it.

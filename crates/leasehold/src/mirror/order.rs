@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::prepare::MirrorError;
 use super::runtime::MirrorRuntime;
 use crate::queue::finish::Transition;
-use crate::worker::{Attempt, Registered, Runner, VerdictFuture};
+use crate::worker::{Attempt, Registered, Runner, TransitionFuture};
 
 /// A rebuild of a large table takes long; if its worker dies, the lease returns the order.
 const RUN_LIMIT: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -17,7 +17,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// Returns the handler of the jobs that `leasehold.order_mirror` enqueues.
 pub(crate) fn runner(runtime: Arc<MirrorRuntime>) -> Registered {
-    let run = Box::new(move |attempt: Arc<Attempt>| -> VerdictFuture {
+    let run = Box::new(move |attempt: Arc<Attempt>| -> TransitionFuture {
         let runtime = Arc::clone(&runtime);
         Box::pin(async move {
             let asked = serde_json::from_slice::<serde_json::Value>(attempt.job.kwargs.as_slice())

@@ -209,7 +209,8 @@ impl<'a> Builder<'a> {
             Err(MirrorError::Target(error)) => {
                 // The builder makes one call at a time: none was under way when the store was closed.
                 let wait = self.runtime.missed(&mut self.throttle, &error, Instant::now());
-                tracing::warn!(mirror = self.runtime.name(), %error, ?wait, "the rebuild waits");
+                let error = crate::error_text::one_line(&error.to_string());
+                tracing::warn!(mirror = self.runtime.name(), error, ?wait, "the rebuild waits");
                 Ok(None)
             }
             Err(error) => Err(error),

@@ -1,4 +1,5 @@
-//! Purge: forgets deletions that are too old for any write to be under way against them.
+//! Purge: forgets deletions that are too old for any write to be under way against them. The marks of
+//! changes are idempotency keys, and pruned with all others.
 
 use tokio_postgres::types::Type;
 
@@ -18,23 +19,10 @@ impl super::Mirror {
 }
 
 impl MirrorRuntime {
-    /// Deletes marks of changes whose jobs have ended.
-    async fn prune(&self) -> Result<(), MirrorError> {
-        loop {
-            let sql = "select leasehold.mirror_prune($1, $2)";
-            let params = [(&self.mirror.name as _, Type::TEXT), (&(5 * PIECE) as _, Type::INT4)];
-            let rows = self.link.query(sql, &params).await?;
-            if rows.first().is_none_or(|row| row.get::<_, i32>(0) < 5 * PIECE) {
-                return Ok(());
-            }
-        }
-    }
-
     /// Forgets old deletions, in the store first: a deletion that only the store remembers is harmless,
     /// one that only the table remembers would be written again.
     pub(super) async fn purge(&self) -> Result<u64, MirrorError> {
         self.prepared().await?;
-        self.prune().await?;
         let mut forgotten = 0;
         loop {
             let sql = "select key, version from leasehold.mirror_old_gone($1, $2)";

@@ -133,7 +133,8 @@ impl MirrorRuntime {
         let is_late = self.throttle().is_late(asked);
         let wait = self.missed(&mut self.throttle(), error, asked);
         if !is_late {
-            tracing::warn!(mirror = self.mirror.name, %error, ?wait, "the store is left alone");
+            let error = crate::error_text::one_line(&error.to_string());
+            tracing::warn!(mirror = self.mirror.name, error, ?wait, "the store is left alone");
         }
         wait
     }

@@ -138,7 +138,8 @@ impl MirrorRuntime {
             Ok(_) => second().unasked(),
             Err(MirrorError::Target(error)) => {
                 let wait = second().failed(false, asked, Instant::now());
-                tracing::warn!(mirror = self.name(), %error, ?wait, "the second set falls behind");
+                let error = crate::error_text::one_line(&error.to_string());
+                tracing::warn!(mirror = self.name(), error, ?wait, "the second set falls behind");
             }
             Err(_) => second().unasked(),
         }

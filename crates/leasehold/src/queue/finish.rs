@@ -10,8 +10,9 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 
 use crate::error::{CallError, storable};
+use crate::error_text::HIDDEN_TEXT;
 use crate::job::{Generation, JobId};
-use crate::link::Link;
+use crate::link::Statements;
 
 /// Completes a job in a transaction of its handler. It leaves the lease row alone: the transaction may
 /// stay open for a while, and a lock on the lease would keep the worker from renewing its other jobs.
@@ -35,8 +36,10 @@ pub(crate) enum Transition {
         after: Option<Duration>,
         why: String,
     },
+    /// `why`: the handler did not run, for this reason.
     Snooze {
         wait: Duration,
+        why: Option<String>,
     },
     /// Deferred: it returns behind every job that was never deferred. `counted`: the attempt counts as
     /// a failure.
@@ -64,9 +67,8 @@ impl Transition {
             | Self::Defer { why, .. }
             | Self::Cancel { why }
             | Self::Bury { why, .. } => Some(why),
-            Self::Complete | Self::CompletedInTransaction | Self::Snooze { .. } | Self::Release => {
-                None
-            }
+            Self::Snooze { why, .. } => why.as_deref(),
+            Self::Complete | Self::CompletedInTransaction | Self::Release => None,
         }
     }
 
@@ -81,11 +83,12 @@ impl Transition {
     /// Replaces a handler's text, which may hold secrets.
     pub(crate) fn hide_text(&mut self) {
         if let Self::Retry { why, .. }
+        | Self::Snooze { why: Some(why), .. }
         | Self::Defer { why, .. }
         | Self::Cancel { why }
         | Self::Bury { why, .. } = self
         {
-            "this worker hides error texts".clone_into(why);
+            HIDDEN_TEXT.clone_into(why);
         }
     }
 }
@@ -115,7 +118,7 @@ pub(crate) enum FinishState {
 
 /// Completes jobs of one generation. Returns those that this worker still held.
 pub(crate) async fn complete(
-    link: &Link,
+    link: &impl Statements,
     ids: &[i64],
     generation: Generation,
 ) -> Result<Vec<i64>, CallError> {
@@ -130,7 +133,7 @@ pub(crate) async fn complete(
 
 /// Ends one attempt in any other way than by completing it.
 pub(crate) async fn finish(
-    link: &Link,
+    link: &impl Statements,
     id: JobId,
     generation: Generation,
     transition: &Transition,
@@ -146,7 +149,7 @@ pub(crate) async fn finish(
             let failed = fail(link, id, generation, why, *after, true).await?;
             Ok(failed.outcome.unwrap_or(Finished::Lost))
         }
-        Transition::Snooze { wait } => {
+        Transition::Snooze { wait, .. } => {
             let seconds = seconds(*wait);
             let sql = "select leasehold.snooze($1, $2, make_interval(secs => $3))";
             let params = [job, generation_param, (&seconds as _, Type::FLOAT8)];
@@ -188,7 +191,7 @@ pub(crate) struct Failed {
 /// Records that an attempt failed. `after`: the wait; `None`: the queue's backoff. With `blocking`
 /// false it does not wait for a transaction that has locked the job.
 pub(crate) async fn fail(
-    link: &Link,
+    link: &impl Statements,
     id: JobId,
     generation: Generation,
     why: &str,
@@ -232,7 +235,7 @@ pub(crate) struct Off<'a> {
 
 /// Defers jobs of one generation. Returns those that this worker still held.
 pub(crate) async fn put_off(
-    link: &Link,
+    link: &impl Statements,
     jobs: &[Off<'_>],
     generation: Generation,
 ) -> Result<Vec<i64>, CallError> {
@@ -256,7 +259,7 @@ pub(crate) async fn put_off(
 }
 
 async fn yes_or_lost(
-    link: &Link,
+    link: &impl Statements,
     sql: &str,
     params: &[crate::link::Param<'_>],
     yes: Finished,
@@ -268,7 +271,7 @@ async fn yes_or_lost(
 
 /// Releases jobs that did not run. Returns how many this worker still held.
 pub(crate) async fn release(
-    link: &Link,
+    link: &impl Statements,
     ids: &[i64],
     generation: Generation,
 ) -> Result<usize, CallError> {
@@ -282,14 +285,17 @@ pub(crate) async fn release(
 }
 
 /// Ends the lease of a generation whose last job a handler's transaction finished.
-pub(crate) async fn settle(link: &Link, generation: Generation) -> Result<(), CallError> {
+pub(crate) async fn settle(
+    link: &impl Statements,
+    generation: Generation,
+) -> Result<(), CallError> {
     link.query("select leasehold.settle($1)", &[(&generation.0, Type::INT8)]).await?;
     Ok(())
 }
 
 /// Returns what became of jobs whose finish had no reply.
 pub(crate) async fn explain(
-    link: &Link,
+    link: &impl Statements,
     ids: &[i64],
     generation: Generation,
 ) -> Result<Vec<(JobId, FinishState)>, CallError> {
@@ -315,7 +321,7 @@ pub(crate) async fn explain(
 /// Returns how this generation ended a job that [`explain`] reports as finished. `None`: it was put
 /// back.
 pub(crate) async fn ended_as(
-    link: &Link,
+    link: &impl Statements,
     id: JobId,
     generation: Generation,
 ) -> Result<Option<Finished>, CallError> {

@@ -21,12 +21,9 @@ const LIMITS: &str = "set local lock_timeout = '1s'; set local statement_timeout
      set local enable_seqscan = off; set local enable_bitmapscan = off";
 
 /// Counts rows and stores the counts.
-pub(super) async fn note(prepared: &Prepared, engine: &Leasehold) {
+pub(super) async fn note(prepared: &Prepared, engine: &Leasehold) -> Result<(), SweepError> {
     let counted = tokio::time::timeout(LIMIT, count(prepared, engine)).await;
-    if let Err(error) = counted.unwrap_or_else(|_| Err(CallError::TimedOut(LIMIT).into())) {
-        let sweep = prepared.sweep.name();
-        tracing::debug!(sweep, %error, "rows were not counted; the next turn tries again");
-    }
+    counted.unwrap_or_else(|_| Err(CallError::TimedOut(LIMIT).into()))
 }
 
 async fn count(prepared: &Prepared, engine: &Leasehold) -> Result<(), SweepError> {

@@ -242,18 +242,16 @@ fn unfinished(error: &CallError) -> String {
 fn passes(error: &CallError) -> bool {
     match error {
         CallError::TimedOut(_) | CallError::Connect(_) => true,
-        CallError::Database(error) => match error.code() {
-            None => true,
-            Some(code) => {
-                // Connections, resources, operator intervention, and conflicts with other transactions.
-                // Not a statement that took too long: it needs a smaller one, not a retry.
-                *code != SqlState::QUERY_CANCELED
-                    && (["08", "53", "57", "40"].iter().any(|class| code.code().starts_with(class))
-                        || *code == SqlState::LOCK_NOT_AVAILABLE
-                        // A migration has changed the table under a cached plan; a new session plans
-                        // again.
-                        || *code == SqlState::FEATURE_NOT_SUPPORTED)
-            }
-        },
+        // It took too long: it needs a smaller statement, not a retry.
+        CallError::Database(database) if database.code() == Some(&SqlState::QUERY_CANCELED) => {
+            false
+        }
+        // A migration has changed the table under a cached plan; a new session plans again.
+        CallError::Database(database)
+            if database.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED) =>
+        {
+            true
+        }
+        CallError::Database(_) => !error.is_permanent(),
     }
 }

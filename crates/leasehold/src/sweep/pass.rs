@@ -22,6 +22,7 @@ use super::declare::Sweep;
 use super::finish::SweepSession;
 use super::gate::Entry;
 use super::prepare::{Prepared, SweepError};
+use crate::error_text::{HIDDEN_TEXT, one_line};
 use crate::events::{Event, Events};
 use crate::worker::JobError;
 
@@ -67,6 +68,7 @@ pub(super) struct Pass {
     count_at: Instant,
     /// Consecutive batches that failed as a whole.
     failing: u32,
+    hides_errors: bool,
 }
 
 impl Pass {
@@ -77,7 +79,14 @@ impl Pass {
     ) -> Self {
         let count_at = Instant::now() + session.prepared.sweep.count_every;
         let (report, counted) = Default::default();
-        Self { session, events, stop, place: None, report, counted, count_at, failing: 0 }
+        let (place, failing, hides_errors) = (None, 0, false);
+        Self { session, events, stop, place, report, counted, count_at, failing, hides_errors }
+    }
+
+    /// Keeps the texts of failures out of the log and the table.
+    pub(super) fn hide_error_texts(mut self, hides_errors: bool) -> Self {
+        self.hides_errors = hides_errors;
+        self
     }
 
     /// Claims and handles batches. Returns true when a claim from the start finds nothing, false when
@@ -178,6 +187,10 @@ impl Pass {
         }
         let ended = self.session.finish_or_part(&open, token).await?;
         failures.extend(ended.refused);
+        if self.hides_errors {
+            // The database's texts too: they can hold values of the row.
+            failures.iter_mut().for_each(|(_, failure)| HIDDEN_TEXT.clone_into(&mut failure.why));
+        }
         let (failed, dead) = self.session.fail(&failures, token).await?;
         let (finished, lost) = {
             let ledger = batch.ledger();
@@ -198,7 +211,8 @@ impl Pass {
             );
         }
         if let Some((key, failure)) = failures.first() {
-            tracing::warn!(sweep = sweep.name, failed, dead, key, why = failure.why, "rows failed");
+            let (key, why) = (one_line(key), one_line(&failure.why));
+            tracing::warn!(sweep = sweep.name, failed, dead, key, why, "rows failed");
         }
         self.events.send(|| Event::SweepFinished {
             sweep: sweep.name.clone(),

@@ -29,6 +29,19 @@ const NO_LONG: Option<i64> = None;
 const NO_INT: Option<i32> = None;
 const NO_FLOAT: Option<f64> = None;
 
+/// Texts of which most types accept one: numbers, bits and texts; uuids; times; composites; bytes;
+/// addresses.
+const SAMPLE_KEYS: [&str; 8] = [
+    "101",
+    "00000000-0000-4000-8000-000000000001",
+    "2026-01-01 00:00:00.123456+00",
+    "(1)",
+    "(1,1)",
+    "\\x01",
+    "192.0.2.1",
+    "00:00:5e:00:53:01",
+];
+
 /// Why a sweep cannot run, or why a call failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -123,14 +136,32 @@ impl Prepared {
     /// claimed, and never finished.
     async fn try_key(&self, link: &Link) -> Result<(), SweepError> {
         let rows = link.query(&self.statements.unfound_key, &[]).await?;
-        let Some(row) = rows.first() else { return Ok(()) };
+        let mut unfound = rows.first().map(|row| row.get::<_, Option<String>>(0));
+        if unfound.is_none() {
+            unfound = self.try_sample_key(link).await?;
+        }
+        let Some(text) = unfound else { return Ok(()) };
         let Sweep { name, table, key, .. } = &self.sweep;
         Err(SweepError::Table(format!(
             "sweep {name:?}: the row of {table} whose {key} is {:?} is not found by that text, so that \
              it could not be finished; use a key of another type than {}",
-            row.get::<_, Option<String>>(0).unwrap_or_default(),
+            text.unwrap_or_default(),
             self.types.key
         )))
+    }
+
+    /// Does the same with the first sample that the key's type accepts: the table may be empty, or its
+    /// rows may be those that survive. Returns the text of a sample that does not.
+    async fn try_sample_key(&self, link: &Link) -> Result<Option<Option<String>>, SweepError> {
+        for sample in SAMPLE_KEYS {
+            match link.query(&self.statements.unfound_sample, &[(&sample, Type::TEXT)]).await {
+                Ok(rows) => return Ok(rows.first().map(|row| row.get(0))),
+                // The type does not accept this sample.
+                Err(CallError::Database(error)) if error.as_db_error().is_some() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(None)
     }
 
     /// Opens a session for this sweep alone. The server's timeout ends a statement before the client's

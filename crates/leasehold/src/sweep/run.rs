@@ -42,6 +42,7 @@ pub(crate) struct Sweeper {
     pub(crate) prepared: Option<Prepared>,
     pub(crate) events: Events,
     pub(crate) poll: Duration,
+    pub(crate) hides_errors: bool,
 }
 
 impl Sweeper {
@@ -87,7 +88,8 @@ impl Sweeper {
         let rows = session.link.query(sql, &[(&self.sweep.name, Type::TEXT)]).await?;
         let Some(row) = rows.first().filter(|row| row.get(0)) else { return Ok(()) };
         let slot: Timestamp = row.get(1);
-        let mut pass = Pass::new(Arc::clone(&session), self.events.clone(), stop.clone());
+        let pass = Pass::new(Arc::clone(&session), self.events.clone(), stop.clone());
+        let mut pass = pass.hide_error_texts(self.hides_errors);
         let passed = pass.run().await;
         pass.count().await?;
         if passed? && self.close(&session, slot).await? {

@@ -50,6 +50,7 @@ pub(crate) struct Statements {
     pub(crate) note_claimed: String,
     /// Returns the key of a row that its own text does not find again. No row: the key is usable.
     pub(crate) unfound_key: String,
+    pub(crate) unfound_sample: String,
 }
 
 /// The class of the advisory lock; the second number is made from the sweep's name.
@@ -141,6 +142,7 @@ impl Statements {
             note_due: note_due(&sweep.due, &words),
             note_claimed: note_claimed(&words),
             unfound_key: unfound_key(&words),
+            unfound_sample: unfound_sample(&words),
         }
     }
 }
@@ -258,6 +260,14 @@ fn unfound_key(words: &Words) -> String {
         "select k.key::text from (select {key} as key from {table} limit 1) k \
           where not exists (select from {table} t \
                 where t.{key} = any (array[k.key::text]::text[]::{key_type}[]))"
+    )
+}
+
+fn unfound_sample(words: &Words) -> String {
+    let key_type = &words.key_type;
+    format!(
+        "select k.key::text from (select $1::text::{key_type} as key) k \
+          where not k.key = any (array[k.key::text]::text[]::{key_type}[])"
     )
 }
 

@@ -20,6 +20,7 @@ use super::declare::Sweep;
 use super::prepare::{Prepared, SweepError};
 use crate::engine::Leasehold;
 use crate::events::{Event, Events};
+use crate::housekeeping::Duty;
 use crate::link::{Link, ReconnectBackoff};
 
 /// Rows per statement, so that locks are short.
@@ -50,7 +51,10 @@ impl Sweep {
     pub async fn watch_once(&self, engine: &Leasehold) -> Result<WatchReport, SweepError> {
         let prepared = Prepared::new(self, engine).await?;
         let report = watch(&prepared, &prepared.link(engine)).await?;
-        counts::note(&prepared, engine).await;
+        if let Err(error) = counts::note(&prepared, engine).await {
+            let sweep = prepared.sweep.name();
+            tracing::debug!(sweep, %error, "rows were not counted; the next turn tries again");
+        }
         Ok(report)
     }
 }
@@ -68,14 +72,18 @@ impl Watchdog {
         let mut backoff = ReconnectBackoff::default();
         let ask_every = ASK_EVERY.min(self.sweep.watchdog_every);
         let mut link = None;
+        let name = self.sweep.name().to_owned();
+        let mut watching = Duty::new(format!("watch sweep {name}"));
+        let mut counting = Duty::new(format!("count sweep {name}"));
         loop {
-            let pause = match self.turn(&mut link).await {
+            let pause = match self.turn(&mut link, &mut counting).await {
                 Ok(()) => {
+                    watching.note_success();
                     backoff.reset();
                     ask_every.mul_f64(rand::random_range(0.8..=1.0))
                 }
                 Err(error) => {
-                    tracing::debug!(sweep = self.sweep.name(), %error, "the watchdog failed; trying again");
+                    watching.note_failure(&self.events, &error.to_string());
                     // As in a run: the table may have changed.
                     if error.was_refused() {
                         (self.prepared, link) = (None, None);
@@ -90,7 +98,11 @@ impl Watchdog {
         }
     }
 
-    async fn turn(&mut self, link: &mut Option<Link>) -> Result<(), SweepError> {
+    async fn turn(
+        &mut self,
+        link: &mut Option<Link>,
+        counting: &mut Duty,
+    ) -> Result<(), SweepError> {
         let prepared = match &self.prepared {
             Some(prepared) => prepared,
             None => self.prepared.insert(Prepared::new(&self.sweep, &self.engine).await?),
@@ -110,7 +122,10 @@ impl Watchdog {
                 retried,
             });
         }
-        counts::note(prepared, &self.engine).await;
+        match counts::note(prepared, &self.engine).await {
+            Ok(()) => counting.note_success(),
+            Err(error) => counting.note_failure(&self.events, &error.to_string()),
+        }
         Ok(())
     }
 }

@@ -173,8 +173,12 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
-    /// Keeps the error texts of handlers out of the log and the table, for texts that may hold secrets.
-    /// Passwords in URLs and connection strings are always replaced.
+    /// Keeps the error texts of handlers and of this worker's sweeps out of the log and the table, for
+    /// texts that may hold secrets. Passwords in URLs and connection strings are always replaced.
+    ///
+    /// A panic also goes to the panic hook of the process, before the worker catches it, and Rust's
+    /// default hook prints its text to stderr. The hook belongs to your program: where panic texts may
+    /// hold secrets, set another one with [`std::panic::set_hook`].
     pub fn hide_error_texts(mut self) -> Self {
         self.hides_errors = true;
         self

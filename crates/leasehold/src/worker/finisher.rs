@@ -7,8 +7,10 @@
 //! - After a lost reply it asks what became of the finish before it repeats it.
 //! - A finish that the server refuses permanently is retried once, then replaced by a plain failure of
 //!   the attempt, then dropped. A batch is halved until the job at fault is alone.
-//! - No result waits for another one: a round that takes longer than `MOMENT` continues concurrently
-//!   with the next.
+//! - A batch that runs into a timeout a second time is halved too: the others do not wait for a job whose
+//!   row another transaction has locked.
+//! - No result waits for long for another one: a round that takes longer than `MOMENT` continues
+//!   concurrently with the next, and a session that does not reply is left (see [`Stream`]).
 //!
 //! In reading order: this file takes decisions and closes what is recorded; `record_batch` sends many
 //! of one lease in one statement, `record_one` those that need a statement each.
@@ -28,7 +30,7 @@ use super::wakes::{Bells, ring};
 use crate::error::CallError;
 use crate::events::{Event, Events};
 use crate::job::{Generation, JobId};
-use crate::link::{Link, ReconnectBackoff};
+use crate::link::{ReconnectBackoff, Stream};
 use crate::measure::process::Process;
 use crate::queue::finish::{self, FinishState, Finished, Transition};
 
@@ -45,7 +47,7 @@ pub(super) const RECORD_FOR: Duration = Duration::from_secs(60 * 60);
 
 /// Records the results of one queue.
 pub(crate) struct Finisher {
-    pub(crate) link: Arc<Link>,
+    pub(crate) link: Stream,
     pub(crate) lease_table: Arc<LeaseTable>,
     pub(crate) events: Events,
     pub(crate) process: Arc<Process>,
@@ -127,7 +129,7 @@ impl Finisher {
         }
     }
 
-    /// Sends all statements at once on one session; the server replies in order.
+    /// Sends all statements at once.
     async fn round(&self, taken: Vec<Decision>) {
         let mut batches: HashMap<(Generation, bool), Vec<Decision>> = HashMap::new();
         let mut others = Vec::new();
@@ -158,11 +160,13 @@ impl Finisher {
     ) -> Option<Vec<(JobId, FinishState)>> {
         // The worker's own view of the lease does not matter: the result counts as long as the job has
         // not been reclaimed, and only the database knows that.
+        let mut refused = false;
         while tries.again().await {
             match finish::explain(&self.link, ids, generation).await {
                 Ok(states) => return Some(states),
-                Err(error) if error.is_permanent() => return None,
-                Err(_) => {}
+                // Once may be a statement that a migration made stale: the next session prepares it anew.
+                Err(error) if error.is_permanent() && refused => return None,
+                Err(error) => refused = error.is_permanent(),
             }
         }
         None
@@ -183,14 +187,21 @@ impl Finisher {
         outcome: Finished,
         next_in: Option<Duration>,
     ) {
-        if let Some(why) = transition.why() {
-            report::failed(&end.attempt, outcome, next_in, transition.cause(), why);
-        }
+        report::failed(&end.attempt, outcome, next_in, transition);
         self.close([(end, outcome)]);
     }
 
+    /// Closes attempts that a batch recorded, or that were lost. The counted deferrals are failures.
+    pub(super) fn close_batch(&self, ends: impl IntoIterator<Item = (Decision, Finished)>) {
+        let reported = |(end, outcome): (Decision, Finished)| {
+            report::failed(&end.attempt, outcome, None, &end.transition);
+            (end, outcome)
+        };
+        self.close(ends.into_iter().map(reported));
+    }
+
     /// Closes attempts whose end is recorded, or that were lost.
-    pub(super) fn close(&self, ends: impl IntoIterator<Item = (Decision, Finished)>) {
+    fn close(&self, ends: impl IntoIterator<Item = (Decision, Finished)>) {
         let ends: Vec<(Decision, Finished)> = ends.into_iter().collect();
         for (end, _) in ends.iter().filter(|(_, outcome)| *outcome == Finished::Lost) {
             report::lost(end.attempt.job.id, end.attempt.job.generation);

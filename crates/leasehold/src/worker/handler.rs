@@ -168,7 +168,7 @@ where
     }
 }
 
-pub(crate) type VerdictFuture = Pin<Box<dyn Future<Output = Transition> + Send>>;
+pub(crate) type TransitionFuture = Pin<Box<dyn Future<Output = Transition> + Send>>;
 pub(crate) type TransitionsFuture = Pin<Box<dyn Future<Output = Vec<Transition>> + Send>>;
 
 /// A type-erased handler, with the run limit of its job type.
@@ -178,7 +178,7 @@ pub(crate) struct Registered {
 }
 
 pub(crate) enum Runner {
-    One(Box<dyn Fn(Arc<Attempt>) -> VerdictFuture + Send + Sync>),
+    One(Box<dyn Fn(Arc<Attempt>) -> TransitionFuture + Send + Sync>),
     Many {
         most: usize,
         /// Jobs for whose priority this returns true are not passed together with others.
@@ -276,7 +276,7 @@ fn transition(
 ) -> Transition {
     match result {
         Ok(Outcome::Done) => Transition::Complete,
-        Ok(Outcome::Snooze(wait)) => Transition::Snooze { wait },
+        Ok(Outcome::Snooze(wait)) => Transition::Snooze { wait, why: None },
         Ok(Outcome::Retry { after, why }) => Transition::Retry { after: Some(after), why },
         Ok(Outcome::Cancel(why)) => Transition::Cancel { why },
         Err(JobError { text, permanent: true, .. }) => {
@@ -284,8 +284,7 @@ fn transition(
         }
         Err(JobError { not_started: true, text, .. }) => {
             let wait = NOT_STARTED_WAIT.mul_f64(rand::random_range(0.5..1.5));
-            tracing::warn!("the handler was not started: {}", crate::error_text::one_line(&text));
-            Transition::Snooze { wait }
+            Transition::Snooze { wait, why: Some(text) }
         }
         Err(JobError { text, .. }) => {
             let after = backoff.map(|backoff| backoff.wait_after(attempts, rand::random()));

@@ -24,7 +24,7 @@ use crate::error::CallError;
 use crate::events::{Event, Events};
 use crate::job::{Generation, JobId};
 use crate::link::Link;
-use crate::queue::finish::{self, Failed, Finished};
+use crate::queue::finish::{self, Failed, Finished, Transition};
 
 /// How often the keeper looks for cancel requests and handlers past their limit.
 const TICK: Duration = Duration::from_millis(500);
@@ -222,7 +222,7 @@ impl Keeper {
                 (Finished::Lost, None)
             }
         };
-        report::failed(&one.attempt, outcome, next_in, None, &why);
+        report::failed(&one.attempt, outcome, next_in, &Transition::Retry { after: None, why });
         one.attempt.engine.process().finished([(&one.attempt, outcome)]);
         self.events.send(|| Event::Finished { job, generation, outcome });
         self.lease_table.close(generation, 1);

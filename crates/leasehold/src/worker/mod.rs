@@ -39,7 +39,7 @@ pub use builder::WorkerBuilder;
 pub(crate) use context::Attempt;
 pub use context::{Ctx, StopReason};
 pub use handler::{BatchHandler, BatchItem, FromAttempt, FromRef, Handler, IntoBatchResult, State};
-pub(crate) use handler::{Registered, Runner, TransitionsFuture, VerdictFuture};
+pub(crate) use handler::{Registered, Runner, TransitionFuture, TransitionsFuture};
 pub use idle::Tally;
 pub use outcome::{IntoJobResult, JobError, JobResult, Outcome};
 pub(crate) use run::panic_text;

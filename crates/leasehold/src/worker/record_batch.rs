@@ -1,6 +1,6 @@
 //! Records many ends of one lease in as few statements as the server allows.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Instant;
 
 use super::decisions::Decision;
@@ -16,6 +16,25 @@ struct Piece {
     refused: bool,
     /// Whether a try had no reply, so that a missing job may be one that this worker finished.
     unsure: bool,
+    /// Whether a try with these ran into a timeout before.
+    slow: bool,
+}
+
+impl Piece {
+    /// Takes the second half away, in a piece of its own.
+    fn halve(&mut self) -> Self {
+        let ends = self.ends.split_off(self.ends.len() / 2);
+        Self { ends, refused: self.refused, unsure: self.unsure, slow: self.slow }
+    }
+
+    /// Returns a half after the second timeout: one locked row keeps the whole statement waiting.
+    fn halve_if_slow(&mut self, error: &CallError) -> Option<Self> {
+        if !error.ran_out_of_time() {
+            return None;
+        }
+        let was_slow = std::mem::replace(&mut self.slow, true);
+        (was_slow && self.ends.len() > 1).then(|| self.halve())
+    }
 }
 
 impl Finisher {
@@ -24,8 +43,10 @@ impl Finisher {
         let (count, began) = (ends.len(), Instant::now());
         let completes = ends.first().is_some_and(|end| end.transition == Transition::Complete);
         let mut tries = Tries::new();
-        let mut pieces = vec![Piece { ends, refused: false, unsure: false }];
-        while let Some(mut piece) = pieces.pop() {
+        let whole = Piece { ends, refused: false, unsure: false, slow: false };
+        // In turn: a piece that waits for a lock is tried again after all others.
+        let mut pieces = VecDeque::from([whole]);
+        while let Some(mut piece) = pieces.pop_front() {
             let error = match self.send(generation, &piece.ends).await {
                 Ok(written) => {
                     self.written(generation, piece, &written, &mut tries).await;
@@ -46,23 +67,27 @@ impl Finisher {
                     0 | 1 => piece.refused = true,
                     many => {
                         tracing::warn!(%error, %generation, jobs = many, "the server refused to record ends of attempts; trying fewer at a time");
-                        let rest = piece.ends.split_off(many / 2);
-                        let unsure = piece.unsure;
-                        pieces.push(Piece { ends: rest, refused: true, unsure });
                         piece.refused = true;
+                        pieces.push_back(piece.halve());
                     }
                 }
-                pieces.push(piece);
+                pieces.push_back(piece);
             } else if error.was_refused() {
                 tracing::warn!(%error, %generation, jobs = piece.ends.len(), "ends of attempts could not be recorded; trying again");
+                if let Some(half) = piece.halve_if_slow(&error) {
+                    pieces.extend([piece, half]);
+                    continue;
+                }
                 match tries.again().await {
-                    true => pieces.push(piece),
+                    true => pieces.push_back(piece),
                     false => self.drop_ends(piece.ends, &error),
                 }
-            } else if let Some(held) =
+            } else if let Some(mut held) =
                 self.after_no_reply(generation, piece, &error, &mut tries).await
             {
-                pieces.push(held);
+                let half = held.halve_if_slow(&error);
+                pieces.push_back(held);
+                pieces.extend(half);
             }
         }
         if completes {
@@ -83,7 +108,7 @@ impl Finisher {
     /// without a reply has finished them.
     async fn written(&self, generation: Generation, piece: Piece, done: &[i64], tries: &mut Tries) {
         if done.len() == piece.ends.len() {
-            return self.close(piece.ends.into_iter().map(|end| {
+            return self.close_batch(piece.ends.into_iter().map(|end| {
                 let outcome = intended(&end.transition);
                 (end, outcome)
             }));
@@ -99,7 +124,7 @@ impl Finisher {
         if piece.unsure {
             states.extend(self.explain(&missing, generation, tries).await.unwrap_or_default());
         }
-        self.close(piece.ends.into_iter().map(|end| {
+        self.close_batch(piece.ends.into_iter().map(|end| {
             let id = end.attempt.job.id;
             let ours = done.contains(&id.0) || states.get(&id) == Some(&FinishState::Finished);
             let outcome = if ours { intended(&end.transition) } else { Finished::Lost };
@@ -126,12 +151,13 @@ impl Finisher {
             |end: &Decision| states.get(&end.attempt.job.id).copied().unwrap_or(FinishState::Lost);
         let (held, over): (Vec<_>, Vec<_>) =
             piece.ends.into_iter().partition(|end| fate(end) == FinishState::Held);
-        self.close(over.into_iter().map(|end| {
+        self.close_batch(over.into_iter().map(|end| {
             let ours = fate(&end) == FinishState::Finished;
             let outcome = if ours { intended(&end.transition) } else { Finished::Lost };
             (end, outcome)
         }));
-        (!held.is_empty()).then_some(Piece { ends: held, refused: piece.refused, unsure: true })
+        let Piece { refused, slow, .. } = piece;
+        (!held.is_empty()).then_some(Piece { ends: held, refused, unsure: true, slow })
     }
 }
 

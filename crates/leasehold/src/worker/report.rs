@@ -7,28 +7,36 @@ use super::run::span;
 use crate::error::CallError;
 use crate::error_text::one_line;
 use crate::job::{Generation, JobId};
-use crate::queue::finish::Finished;
+use crate::queue::finish::{Finished, Transition};
 
 /// Logs that an attempt failed and what follows: a warning while attempts are left, an error at the
-/// end. `cause`: why the job is dead although attempts are left.
+/// end. A deferral that does not count is no failure.
 pub(super) fn failed(
     attempt: &Attempt,
     outcome: Finished,
     next_in: Option<Duration>,
-    cause: Option<&str>,
-    why: &str,
+    transition: &Transition,
 ) {
+    let Some(why) = transition.why() else { return };
     let (which, why) = (which_attempt(attempt), one_line(why));
-    span(attempt).in_scope(|| match outcome {
-        Finished::Retried => {
+    span(attempt).in_scope(|| match (outcome, transition) {
+        (Finished::Retried, _) => {
             let wait = next_in.map_or_else(|| "a moment".to_owned(), length);
             tracing::warn!("{which} failed, next in {wait}: {why}");
         }
-        Finished::Buried => match cause {
+        (Finished::Snoozed, Transition::Defer { wait, counted: true, .. }) => {
+            tracing::warn!("{which} failed, next in {}: {why}", length(*wait));
+        }
+        (Finished::Snoozed, Transition::Snooze { wait, .. }) => {
+            tracing::warn!("{which} was not started, next in {}: {why}", length(*wait));
+        }
+        (Finished::Buried, transition) => match transition.cause() {
             Some(cause) => tracing::error!("{which}: {cause}, the job is dead: {why}"),
             None => tracing::error!("{which} failed, the job is dead: {why}"),
         },
-        Finished::Cancelled => tracing::info!("{which} ended, the job is cancelled: {why}"),
+        (Finished::Cancelled, _) => {
+            tracing::info!("{which} ended, the job is cancelled: {why}");
+        }
         _ => {}
     });
 }

@@ -18,7 +18,7 @@ use crate::engine::Leasehold;
 use crate::error::WorkerError;
 use crate::events::{Event, Events};
 use crate::housekeeping::Housekeeper;
-use crate::link::{Link, Links};
+use crate::link::{Link, Links, Stream};
 use crate::measure::canary;
 use crate::mirror::{Checker, MirrorError};
 use crate::queue::finish::Transition;
@@ -172,6 +172,7 @@ impl Running {
                     prepared: prepared.clone(),
                     events: events.clone(),
                     poll,
+                    hides_errors,
                 };
                 // Tracked with the handlers: a claimed batch may end within the grace.
                 let task = executor.tasks.spawn(sweeper.run(stopped.clone()));
@@ -274,8 +275,11 @@ impl Running {
     }
 }
 
-/// Sessions for recording results. If there are more queues, they share them round-robin.
-const FINISH_LINKS: usize = 4;
+/// The most sessions that the queues of one worker record results on: one per queue, and one for the
+/// queue whose own session waits. They are opened when they are needed.
+const FINISH_SESSIONS: usize = 16;
+/// How long a finish waits for a locked row. The rest of its batch waits with it.
+const FINISH_SETTINGS: &str = "set lock_timeout = '1s'";
 
 /// Builds one finisher per queue, on a few sessions: a session replies in order, so on a single one a
 /// finish that waits for a lock would delay those of every queue.
@@ -286,14 +290,14 @@ fn finishers(
     events: &Events,
     bells: &Arc<wakes::Bells>,
 ) -> (Decisions, impl Future<Output = ()> + use<>) {
-    let links: Vec<Arc<Link>> = (0..FINISH_LINKS.min(queues.len()))
-        .map(|_| Arc::new(Link::new(engine.database().clone(), CALL_LIMIT)))
-        .collect();
+    let sessions = (queues.len() + 1).min(FINISH_SESSIONS);
+    let links = Links::with_settings(engine.database(), sessions, CALL_LIMIT, FINISH_SETTINGS);
+    let links = Arc::new(links);
     let mut decisions = Decisions::default();
     let mut running = Vec::new();
-    for ((queue, slots), link) in queues.iter().zip(links.iter().cycle()) {
+    for (queue, slots) in queues {
         let finisher = finisher::Finisher {
-            link: Arc::clone(link),
+            link: Stream::new(&links),
             lease_table: Arc::clone(lease_table),
             events: events.clone(),
             process: Arc::clone(engine.process()),

@@ -29,6 +29,7 @@ mod interleave;
 mod isolation;
 mod keys;
 mod link;
+mod logs;
 mod lost;
 mod migrate;
 mod mirror;

@@ -7,6 +7,7 @@ use leasehold_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
 
 use super::{done_but, eager, litter};
+use crate::logs::Logs;
 use crate::rig::{count, run, sql, until};
 use crate::sql::{Sql, refused};
 use crate::support::{Note, engine, wait_for};
@@ -165,4 +166,29 @@ async fn d23_schedule_with_a_slot_beyond_the_calendar_ends_no_housekeeping() {
     worker.stop().await;
     let fired = "select count(*) from leasehold.job where name = 'nightly'";
     assert_eq!(count(&client, fired).await, 0);
+}
+
+#[tokio::test]
+async fn a36_burials_by_housekeeping_are_errors_in_the_log() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect_directly().await);
+    sql(
+        &client,
+        "insert into leasehold.job (name, max_attempts) values ('lost', 1); \
+         select leasehold.claim('dead'); \
+         update leasehold.lease set lease_expires_at = now() - interval '1 hour'; \
+         insert into leasehold.job (name, scheduled_at, expires_at) \
+         values ('late', now() - interval '1 hour', now())",
+    )
+    .await;
+    let logs = Logs::collect();
+    let worker = run(engine.worker().handle(async |_: Note| {}));
+    until("both are dead", async || {
+        count(&client, "select count(*) from leasehold.dead_job").await == 2
+    })
+    .await;
+    worker.stop().await;
+    assert!(logs.has("ERROR", "the worker of their last attempt"), "{}", logs.text());
+    assert!(logs.has("ERROR", "queue=\"default\" jobs=1"), "{}", logs.text());
+    assert!(logs.has("ERROR", "not started before they expired"), "{}", logs.text());
 }

@@ -320,3 +320,54 @@ async fn a_check_says_nothing_while_the_store_is_away() {
         .expect("a row");
     assert_eq!(kept.get::<_, Option<jiff::Timestamp>>(0), equal);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d14_check_that_keeps_failing_is_reported_and_stops_no_purge() {
+    let margin = Margin::new().await;
+    margin.sql("alter function leasehold.take_check(text) rename to take_check_away").await;
+    let mut worker = run(margin.engine.worker().mirror(margin.mirror()));
+    let error = wait_for(&mut worker.events, |event| match event {
+        Event::DutyFailing { duty, error, .. } if duty == "check mirror notes" => {
+            Some(error.clone())
+        }
+        _ => None,
+    })
+    .await;
+    assert!(error.contains("take_check"), "{error}");
+    worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn c25_old_deletions_are_forgotten_while_check_and_marks_fail() {
+    let margin = Margin::new().await;
+    margin.sql("alter function leasehold.take_check(text) rename to take_check_away").await;
+    margin
+        .sql(
+            "insert into leasehold.mirror_gone (mirror, key, version, gone_at) \
+             values ('notes', 'a', 1, now() - interval '25 hours')",
+        )
+        .await;
+    let holder = margin.database.connect_directly().await;
+    crate::rig::sql(&holder, "begin; lock table leasehold.idempotency_key").await;
+    let worker = run(margin.engine.worker().mirror(margin.mirror()));
+    let gone = "select count(*) from leasehold.mirror_gone";
+    until("it is forgotten", async || margin.count(gone).await == 0).await;
+    worker.stop().await;
+    crate::rig::sql(&holder, "commit").await;
+}
+
+#[tokio::test]
+async fn c25_marks_of_a_mirror_are_pruned_with_the_keys() {
+    let margin = Margin::new().await;
+    margin.write(&["a", "b", "c"]).await;
+    let marks = "select count(*) from leasehold.idempotency_key";
+    let prune = "select removed from leasehold.prune_kind('keys')";
+    assert_eq!((margin.count(marks).await, margin.count(prune).await), (3, 0), "their jobs wait");
+    // The next call does not read them again.
+    let due = "select count(*) from leasehold.idempotency_key \
+               where greatest(holds_until, look_again_at) < statement_timestamp()";
+    assert_eq!(margin.count(due).await, 0);
+    margin.pass().await;
+    margin.sql("update leasehold.idempotency_key set look_again_at = now()").await;
+    assert_eq!((margin.count(prune).await, margin.count(marks).await), (3, 0));
+}

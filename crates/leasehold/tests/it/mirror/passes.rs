@@ -4,6 +4,7 @@ use leasehold::mirror::{ItemError, Mirror};
 use leasehold_testing::ScriptedTarget;
 
 use super::notes::{Margin, bare};
+use crate::logs::Logs;
 use crate::rig::{run, until};
 
 #[tokio::test]
@@ -269,4 +270,16 @@ async fn numbers_and_uuids_are_keys_too() {
     let refused =
         negative.expect_err("negative").as_db_error().expect("by us").message().to_owned();
     assert!(refused.contains("negative"), "{refused}");
+}
+
+#[tokio::test]
+async fn a36_counted_deferral_is_a_warning_in_the_log() {
+    let margin = Margin::new().await;
+    let busy = ItemError::Busy("the shard moves".into());
+    margin.target.faults(|faults| drop(faults.items.insert("a".into(), busy)));
+    margin.write(&["a"]).await;
+    let logs = Logs::collect();
+    margin.pass().await;
+    assert!(logs.has("WARN", "attempt 1 failed, next in"), "{}", logs.text());
+    assert!(logs.has("WARN", "the shard moves"), "{}", logs.text());
 }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use leasehold::JobError;
-use leasehold::sweep::Sweep;
+use leasehold::sweep::{Sweep, When};
 
 use super::shelf::{Shelf, loans};
-use crate::rig::{count, number};
+use crate::logs::Logs;
+use crate::rig::{count, number, run, until};
 
 const FAILED: &str = "select count(*) from leasehold.sweep_failure where retry_at is not null";
 const DEAD: &str = "select count(*) from leasehold.sweep_failure where dead_at is not null";
@@ -146,4 +148,39 @@ async fn a_failure_that_comes_too_late_is_not_noted() {
     let report = sweep.run_once(&shelf.engine).await.expect("a pass");
     assert_eq!((report.failed, report.lost), (0, 10));
     assert_eq!(count(&shelf.client, "select count(*) from leasehold.sweep_failure").await, 0);
+}
+
+/// Fails every row with a password and a line break.
+fn telling() -> Sweep {
+    loans().handle(|batch| async move {
+        for key in batch.keys() {
+            batch.fail(key, "no route to postgres://ann:hunter2@db\nINFO all is well");
+        }
+        Ok(())
+    })
+}
+
+#[tokio::test]
+async fn h12_h25_line_about_failed_rows_has_no_password_and_no_line_break() {
+    let shelf = Shelf::with(3).await;
+    let logs = Logs::collect();
+    telling().run_once(&shelf.engine).await.expect("a pass");
+    let text = logs.text();
+    assert!(logs.has("WARN", "no route to postgres://ann:***@db INFO all is well"), "{text}");
+    assert!(!text.contains("hunter2"), "{text}");
+}
+
+#[tokio::test]
+async fn h25_hidden_texts_of_a_sweep_reach_neither_the_log_nor_the_table() {
+    let shelf = Shelf::with(3).await;
+    let logs = Logs::collect();
+    let sweep = telling().when(When::continuous(Duration::from_millis(10)));
+    let worker = run(shelf.engine.worker().hide_error_texts().sweep(sweep));
+    until("all have failed", async || count(&shelf.client, FAILED).await == 3).await;
+    worker.stop().await;
+    let hidden =
+        "select count(*) from leasehold.sweep_failure where last_error like '%hides error texts%'";
+    assert_eq!(count(&shelf.client, hidden).await, 3);
+    assert!(logs.has("WARN", "rows failed"), "{}", logs.text());
+    assert!(!logs.text().contains("no route"), "{}", logs.text());
 }

@@ -85,6 +85,11 @@ async fn d19_key_that_its_own_text_does_not_find_is_refused() {
         .await;
     let error = things().run_once(&shelf.engine).await.expect_err("refused");
     assert!(matches!(&error, SweepError::Table(text) if text.contains("another type")), "{error}");
+    // The same while the table is empty.
+    shelf.sql("create table public.kept as table public.things; truncate public.things").await;
+    let error = things().run_once(&shelf.engine).await.expect_err("refused");
+    assert!(matches!(&error, SweepError::Table(text) if text.contains("another type")), "{error}");
+    shelf.sql("insert into public.things table public.kept").await;
     let waits = "select count(*) from public.things where state = 'waiting'";
     assert_eq!(count(&shelf.client, waits).await, 1, "nothing was claimed");
 }

@@ -8,6 +8,7 @@ use leasehold::events::Event;
 use leasehold::sweep::When;
 
 use super::shelf::{Shelf, loans};
+use crate::logs::Logs;
 use crate::rig::{count, run, soon, until};
 use crate::support::wait_for;
 
@@ -274,4 +275,27 @@ async fn a_turn_of_the_watchdog_counts_the_rows_that_are_claimed_and_stuck() {
     let oldest =
         "select count(*) from leasehold.sweep where oldest_claim_at < now() - interval '23 hours'";
     assert_eq!(count(&shelf.client, oldest).await, 1);
+}
+
+#[tokio::test]
+async fn d14_watchdog_that_keeps_failing_is_a_warning_and_its_end_is_logged() {
+    let shelf = Shelf::with(3).await;
+    let logs = Logs::collect();
+    let rename = "alter function leasehold.take_watch(text) rename to take_watch_away";
+    let mut worker = run(shelf.engine.worker().sweep(loans()));
+    shelf.sql(rename).await;
+    let error = wait_for(&mut worker.events, |event| match event {
+        Event::DutyFailing { duty, error, .. } if duty == "watch sweep loans.end" => {
+            Some(error.clone())
+        }
+        _ => None,
+    })
+    .await;
+    assert!(error.contains("take_watch"), "{error}");
+    assert!(logs.has("WARN", "keeps failing"), "{}", logs.text());
+    shelf.sql("alter function leasehold.take_watch_away(text) rename to take_watch").await;
+    until("it succeeds again", async || logs.has("INFO", "succeeds again")).await;
+    worker.stop().await;
+    let warnings = logs.text().lines().filter(|line| line.contains("keeps failing")).count();
+    assert_eq!(warnings, 1, "{}", logs.text());
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leasehold::events::Event;
-use leasehold::{Enqueue, JobId, State};
+use leasehold::{Enqueue, Finished, JobId, State};
 use leasehold_testing::TestDatabase;
 use tokio::sync::Semaphore;
 
@@ -146,4 +146,46 @@ async fn a31_more_priorities_than_are_remembered_are_worked_off_in_order() {
                   from (select lease_generation, unnest(job_ids) as n from leasehold.history) h \
                  group by h.lease_generation) g where g.low < g.before";
     assert_eq!(count(&client, late).await, 0, "claims went up the priorities");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a35_finish_that_hangs_in_one_queue_delays_no_other_queue() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    let holder = database.connect_directly().await;
+    sql(
+        &holder,
+        "create function public.stall() returns trigger language plpgsql set lock_timeout = 0 as \
+         'begin perform pg_advisory_xact_lock(43); return old; end'; \
+         create trigger stall before delete on leasehold.job for each row \
+         when (old.queue = 'a' and old.kwargs ->> 'n' = '0') execute function public.stall(); \
+         select pg_advisory_lock(43)",
+    )
+    .await;
+    let enqueue = async |queue: &str, n: i64| {
+        let draft = Note { n }.draft().expect("a draft").queue(queue);
+        draft.enqueue(&engine).await.expect("enqueued");
+    };
+    enqueue("a", 0).await;
+    let others = ["b", "c", "d", "e", "f"];
+    let worker = others.iter().fold(engine.worker().queue("a", 2), |w, other| w.queue(*other, 1));
+    let mut worker = run(worker.handle(async |_: Note| {}));
+    let waits = "select count(*) from pg_stat_activity where datname = current_database() \
+                 and wait_event_type = 'Lock' and query like '%complete_many%'";
+    until("the finish hangs", async || count(&holder, waits).await == 1).await;
+    for round in 1..=3_i64 {
+        for other in others {
+            enqueue(other, round).await;
+        }
+        until("the others", async || completed(&client).await == 5 * round).await;
+    }
+    // Its own queue continues on another session.
+    enqueue("a", 1).await;
+    until("the next of the queue", async || completed(&client).await == 16).await;
+    assert_eq!(count(&holder, waits).await, 1, "it still hangs");
+    sql(&holder, "select pg_advisory_unlock(43)").await;
+    until("all are done", async || completed(&client).await == 17).await;
+    let lost = |event: &Event| matches!(event, Event::Finished { outcome: Finished::Lost, .. });
+    assert!(!worker.seen().iter().any(lost));
+    worker.stop().await;
 }

@@ -214,3 +214,54 @@ async fn a25_g11_results_without_room_keep_their_slots() {
     until("everything", async || completed(&client).await == ROOM * 2).await;
     worker.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a25_job_whose_row_is_locked_delays_no_other_of_its_lease() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    let holder = database.connect_directly().await;
+    let gate = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
+    let handler = async |_: Note, State(gate): State<std::sync::Arc<tokio::sync::Semaphore>>| {
+        let _ = gate.acquire().await;
+    };
+    engine.enqueue_many((0..12).map(|n| Note { n })).await.expect("enqueued");
+    let worker = engine.worker_with(gate.clone()).queue("default", 12).handle(handler);
+    let worker = run(worker);
+    let held = "select count(*) from leasehold.job where held";
+    until("all run", async || count(&client, held).await == 12).await;
+    let lock = "begin; select from leasehold.job where kwargs ->> 'n' = '5' for no key update";
+    sql(&holder, lock).await;
+    gate.add_permits(12);
+    until("the others", async || completed(&client).await == 11).await;
+    assert_eq!(count(&client, held).await, 1, "the lock is still held");
+    sql(&holder, "commit").await;
+    until("everything", async || completed(&client).await == 12).await;
+    worker.stop().await;
+    let again = "select count(*) from leasehold.history, unnest(attempts) a where a > 1";
+    assert_eq!(count(&client, again).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a25_refusal_with_a_code_of_the_users_own_is_permanent() {
+    let database = TestDatabase::new().await;
+    let (engine, client) = (engine(&database).await, database.connect().await);
+    sql(
+        &client,
+        "create function refuse() returns trigger language plpgsql as \
+         $$ begin raise exception 'closed for bad jobs' using errcode = 'ZZ001'; end $$; \
+         create trigger refuse before insert on leasehold.history for each row \
+         when ('bad' = any (new.names)) execute function refuse()",
+    )
+    .await;
+    engine.enqueue_many((0..5).map(|n| Note { n })).await.expect("enqueued");
+    Bad {}.enqueue(&engine).await.expect("enqueued");
+    let worker =
+        engine.worker().queue("default", 10).handle(async |_: Bad| {}).handle(async |_: Note| {});
+    let mut worker = run(worker);
+    let ends = worker.finished(6).await;
+    assert_eq!(ends.iter().filter(|end| end.1 == Finished::Completed).count(), 5, "{ends:?}");
+    worker.stop().await;
+    let told = "select count(*) from leasehold.job where name = 'bad' and not held \
+                and last_error like '%closed for bad jobs%'";
+    assert_eq!((completed(&client).await, count(&client, told).await), (5, 1));
+}

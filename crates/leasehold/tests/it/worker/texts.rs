@@ -3,6 +3,7 @@
 use leasehold::{Enqueue, Finished, JobError, JobResult};
 use leasehold_testing::TestDatabase;
 
+use crate::logs::Logs;
 use crate::rig::{queue_settings, run};
 use crate::sql::one;
 use crate::support::{Note, engine};
@@ -45,4 +46,19 @@ async fn h25_hidden_error_texts_reach_neither_job_nor_history() {
     let kept: String =
         one(&client, "select concat_ws(' ', f.*) from leasehold.finished_job f", &[]).await;
     assert!(kept.contains("hides error texts") && !kept.contains("a secret"), "{kept}");
+}
+
+#[tokio::test]
+async fn h25_hidden_text_of_a_handler_that_was_not_started_is_not_logged() {
+    let database = TestDatabase::new().await;
+    let engine = engine(&database).await;
+    let logs = Logs::collect();
+    let handler = async |_: Note| -> JobResult { Err(JobError::not_started("a secret")) };
+    let worker = engine.worker().queue("default", 1).hide_error_texts();
+    let mut worker = run(worker.handle(handler));
+    Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
+    assert_eq!(worker.next_end().await, Finished::Snoozed);
+    worker.stop().await;
+    assert!(logs.has("WARN", "was not started"), "{}", logs.text());
+    assert!(!logs.text().contains("a secret"), "{}", logs.text());
 }
