@@ -16,6 +16,14 @@ language sql stable set search_path = leasehold, pg_temp as $$
     select case current_setting('role') when 'none' then session_user else current_setting('role') end
 $$;
 
+-- Returns the table that `name` names as schema.table, without quotes. Null: there is none.
+create or replace function leasehold.sweep_table(name text)
+returns oid
+language sql stable set search_path = leasehold, pg_temp as $$
+    select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace
+     where n.nspname = split_part(name, '.', 1) and c.relname = substr(name, strpos(name, '.') + 1)
+$$;
+
 -- Declares a sweep. Repeating the same declaration changes nothing of its run: a deploy neither repeats
 -- nor drops a night. A sweep that is due stays due, whatever its new schedule is.
 --
@@ -40,7 +48,7 @@ begin
             using errcode = 'LH002', hint = 'Write it as schema.table.';
     end if;
     -- Otherwise a role without rights on the table could keep its owner from declaring a sweep of it.
-    if to_regclass(of_table) is not null and not has_any_column_privilege(caller, to_regclass(of_table), 'update') then
+    if not has_any_column_privilege(caller, leasehold.sweep_table(of_table), 'update') then
         raise exception 'role % may not update table % of sweep %', caller, of_table, of_name
             using errcode = 'insufficient_privilege',
                   hint = format('grant select, update on %s to %I', of_table, caller);
@@ -67,13 +75,11 @@ begin
                     'Choose another name for the sweep, or grant %I to %I.', owner, caller);
         end if;
         select s.name into other from leasehold.sweep s
-         where s.name <> of_name
-           -- One table has several spellings.
-           and (s.table_name = of_table or to_regclass(s.table_name) = to_regclass(of_table))
-           -- Declared before the table was there, by a role without a right on it.
-           and (to_regclass(of_table) is null or s.declared_by is null
-                or not exists (select from pg_roles r where r.rolname = s.declared_by)
-                or has_any_column_privilege(s.declared_by::name, to_regclass(of_table), 'update'))
+         where s.name <> of_name and s.table_name = of_table
+           -- One that was declared before the table was there, by a role without a right on it, does not
+           -- count.
+           and coalesce((select has_any_column_privilege(r.oid, leasehold.sweep_table(of_table), 'update')
+                           from pg_roles r where r.rolname = s.declared_by), true)
            and ((s.status_column = of_status and s.claimed = word_claimed)
                 or (s.status_column <> of_status
                     and (s.claim_column = of_claim or s.claimed_at_column = of_claimed_at)))

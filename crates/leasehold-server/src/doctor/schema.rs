@@ -140,7 +140,7 @@ async fn interference(db: &Db) -> Result<Finding, Failure> {
                  join pg_proc p on p.oid = t.tgfoid join pg_namespace f on f.oid = p.pronamespace \
                 where n.nspname = 'leasehold' and not t.tgisinternal \
                   and (t.tgname, f.nspname) not in (('pastes_upload_buried', 'pastes'), \
-                                                    ('job_reserved_name', 'leasehold'), ('schedule_reserved_name', 'leasehold'), ('job_wakes_idle', 'leasehold'), \
+                                                    ('job_reserved_name', 'leasehold'), ('job_stored_kwargs', 'leasehold'), ('schedule_reserved_name', 'leasehold'), ('job_wakes_idle', 'leasehold'), \
                                                     ('default_expiry', 'leasehold')) \
                union all \
                select 'row security on ' || c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace \

@@ -74,7 +74,7 @@ async fn a_plain_insert_enqueues_and_a_plain_select_fetches() {
     assert_eq!(sql.count("job").await, 3);
     let defaults: bool = sql
         .one(
-            "select bool_and(queue = 'default' and expires_at = enqueued_at + interval '30 days' and not held \
+            "select bool_and(queue = 'default' and expires_at = greatest(enqueued_at, scheduled_at) + interval '30 days' and not held \
              and lease_generation = 0 and attempts = 0) from leasehold.job",
             &[],
         )
