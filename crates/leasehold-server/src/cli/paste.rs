@@ -226,6 +226,7 @@ fn bad_url(url: &str) -> Failure {
 }
 
 fn client(timeout: Duration) -> Result<Client, Failure> {
+    leasehold_http::tls::use_ring();
     Client::builder()
         .timeout(timeout)
         .redirect(reqwest::redirect::Policy::none())
