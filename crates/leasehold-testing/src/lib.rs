@@ -2,7 +2,8 @@
 //!
 //! In reading order:
 //!
-//! - [`postgres`]: a private PostgreSQL server that dies with the process that started it.
+//! - [`postgres`]: a private PostgreSQL server that dies with the process that started it, from
+//!   `leasehold-local`.
 //! - [`database`]: a separate, migrated database for each test.
 //! - [`engine`]: an engine on it, with a clock that the test moves and workers that it crashes;
 //!   [`assertions`] and [`perform`] are its other methods.
@@ -31,8 +32,6 @@ pub mod opensearch;
 pub mod perform;
 pub mod pgbouncer;
 pub mod plan;
-pub mod postgres;
-mod process;
 pub mod proxy;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -44,12 +43,12 @@ pub mod target;
 pub use assertions::EnqueuedJob;
 pub use database::TestDatabase;
 pub use engine::TestEngine;
+use leasehold_local::process;
+pub use leasehold_local::{PrivatePostgres, cache_dir, postgres};
 #[cfg(feature = "opensearch")]
 pub use opensearch::PrivateOpenSearch;
 pub use perform::Performed;
 pub use pgbouncer::PgBouncer;
-pub use postgres::PrivatePostgres;
-pub use process::cache_dir;
 pub use proxy::FaultProxy;
 #[cfg(feature = "redis")]
 pub use redis::PrivateRedis;

@@ -2,8 +2,8 @@
 //! only we can open, and stopped when we end.
 //!
 //! ```no_run
-//! # fn main() -> Result<(), leasehold_testing::postgres::PostgresError> {
-//! use leasehold_testing::PrivatePostgres;
+//! # fn main() -> Result<(), leasehold_local::postgres::PostgresError> {
+//! use leasehold_local::PrivatePostgres;
 //! let postgres = PrivatePostgres::throwaway().start()?;
 //! println!("psql '{}'", postgres.url("postgres"));
 //! # Ok(()) }
@@ -35,4 +35,4 @@ mod standby;
 
 pub use error::PostgresError;
 pub use options::Options;
-pub use server::PrivatePostgres;
+pub use server::{PrivatePostgres, socket_url};

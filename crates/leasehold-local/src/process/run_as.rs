@@ -16,7 +16,7 @@ pub struct NoUnprivilegedUser;
 
 /// The user that a server runs as.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RunAs {
+pub struct RunAs {
     pub name: String,
     uid: u32,
     gid: u32,
@@ -24,7 +24,7 @@ pub(crate) struct RunAs {
 
 impl RunAs {
     /// Returns the user to run as; `None` unless we are root.
-    pub(crate) fn choose() -> Result<Option<Self>, NoUnprivilegedUser> {
+    pub fn choose() -> Result<Option<Self>, NoUnprivilegedUser> {
         if !rustix::process::geteuid().is_root() {
             return Ok(None);
         }
@@ -47,12 +47,12 @@ impl RunAs {
     }
 
     /// Starts this command as that user.
-    pub(crate) fn apply(&self, command: &mut Command) {
+    pub fn apply(&self, command: &mut Command) {
         command.uid(self.uid).gid(self.gid);
     }
 
     /// Makes that user the owner of a path.
-    pub(crate) fn give(&self, path: &Path) -> io::Result<()> {
+    pub fn give(&self, path: &Path) -> io::Result<()> {
         chown(path, Some(self.uid), Some(self.gid))
     }
 }

@@ -22,10 +22,9 @@ use std::time::{Duration, Instant};
 use super::RunAs;
 
 const SCRIPT: &str = include_str!("supervisor.sh");
-#[cfg(any(feature = "opensearch", feature = "s3"))]
 const KILL_LIMIT: Duration = Duration::from_secs(60);
 
-pub(crate) struct Supervisor {
+pub struct Supervisor {
     child: Child,
     /// Dropping this stops the server.
     pipe: Option<ChildStdin>,
@@ -34,7 +33,7 @@ pub(crate) struct Supervisor {
 impl Supervisor {
     /// Starts `server` with its output in `log`. `let_go` is the signal that stops it when we are
     /// gone; `remove` is a directory to remove then.
-    pub(crate) fn start(
+    pub fn start(
         server: &Command,
         user: Option<&RunAs>,
         log: File,
@@ -63,7 +62,7 @@ impl Supervisor {
     }
 
     /// Passes a signal (`INT`, `TERM`, `QUIT`, `KILL`) on to the server.
-    pub(crate) fn signal(&mut self, name: &str) -> io::Result<()> {
+    pub fn signal(&mut self, name: &str) -> io::Result<()> {
         match &mut self.pipe {
             Some(pipe) => writeln!(pipe, "{name}"),
             None => Ok(()),
@@ -71,12 +70,12 @@ impl Supervisor {
     }
 
     /// Returns how the server ended, or `None` while it runs.
-    pub(crate) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+    pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
     /// Waits for the server's end. Returns false if it still runs after `limit`.
-    pub(crate) fn wait(&mut self, limit: Duration) -> io::Result<bool> {
+    pub fn wait(&mut self, limit: Duration) -> io::Result<bool> {
         let deadline = Instant::now() + limit;
         while self.ended()?.is_none() {
             if Instant::now() >= deadline {
@@ -88,8 +87,7 @@ impl Supervisor {
     }
 
     /// Ends the server at once and keeps its directory, for another try in it.
-    #[cfg(any(feature = "opensearch", feature = "s3"))]
-    pub(crate) fn kill(mut self) {
+    pub fn kill(mut self) {
         let _ = self.signal("KILL");
         let _ = self.wait(KILL_LIMIT);
     }

@@ -133,11 +133,7 @@ impl PrivatePostgres {
 
     /// Returns a URL that goes through the socket.
     pub fn url(&self, database: &str) -> String {
-        format!(
-            "postgresql:///{database}?host={}&port={}&user=postgres",
-            self.socket_dir.display(),
-            self.port()
-        )
+        socket_url(&self.socket_dir, self.port(), database)
     }
 
     /// Returns a URL for TCP, or `None` without [`Options::listen_tcp`].
@@ -231,5 +227,32 @@ impl Drop for PrivatePostgres {
         if !self.socket_dir.starts_with(&self.dir) {
             let _ = fs::remove_dir_all(&self.socket_dir);
         }
+    }
+}
+
+/// Builds a URL for a socket. The directory may contain blanks, as on macOS.
+pub fn socket_url(socket_dir: &Path, port: u16, database: &str) -> String {
+    let mut dir = String::new();
+    for byte in socket_dir.to_string_lossy().bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' | b'~' => {
+                dir.push(byte as char);
+            }
+            other => dir.push_str(&format!("%{other:02X}")),
+        }
+    }
+    format!("postgresql:///{database}?host={dir}&port={port}&user=postgres")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_with_blanks_survives_the_url() {
+        let url = socket_url(Path::new("/Users/a b/run"), 5432, "app");
+        let config: Config = url.parse().expect("a URL");
+        let hosts = format!("{:?}", config.get_hosts());
+        assert!(hosts.contains("/Users/a b/run"), "{hosts}");
     }
 }

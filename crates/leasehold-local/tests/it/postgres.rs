@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use leasehold_testing::PrivatePostgres;
-use leasehold_testing::postgres::PostgresError;
+use leasehold_local::PrivatePostgres;
+use leasehold_local::postgres::PostgresError;
 use tokio_postgres::{Client, Config, NoTls};
 
 /// Set in the process in which `helper_holds_a_server_until_killed` holds a server.

@@ -21,7 +21,7 @@ pub enum CommandError {
 }
 
 /// Runs a command to its end and returns its stdout.
-pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<String, CommandError> {
+pub fn run(command: &mut Command, limit: Duration) -> Result<String, CommandError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let start_error = |source| CommandError::Start { program: program.clone(), source };
     let mut child = command

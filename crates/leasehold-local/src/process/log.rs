@@ -10,7 +10,7 @@ const LOG_BYTES: u64 = 4 * 1024 * 1024;
 const TAIL_BYTES: u64 = 4 * 1024;
 
 /// Opens the log; returns it and the offset at which this start begins.
-pub(crate) fn open_log(path: &Path) -> io::Result<(File, u64)> {
+pub fn open_log(path: &Path) -> io::Result<(File, u64)> {
     if fs::metadata(path).is_ok_and(|log| log.len() > LOG_BYTES) {
         fs::rename(path, path.with_extension("log.old"))?;
     }
@@ -20,7 +20,7 @@ pub(crate) fn open_log(path: &Path) -> io::Result<(File, u64)> {
 }
 
 /// Returns the last lines that were written after `begin`.
-pub(crate) fn log_tail(path: &Path, begin: u64) -> String {
+pub fn log_tail(path: &Path, begin: u64) -> String {
     let read = || -> io::Result<Vec<u8>> {
         let mut file = File::open(path)?;
         let end = file.metadata()?.len();

@@ -9,10 +9,10 @@ use super::RunAs;
 
 /// The longest directory that still leaves room for a socket's name: the whole path of a socket may
 /// have 103 bytes on macOS and 107 on Linux.
-pub(crate) const SOCKET_DIR_BYTES: usize = 80;
+pub const SOCKET_DIR_BYTES: usize = 80;
 
 /// Creates one directory with mode 0700 that belongs to `owner`. It must not exist yet.
-pub(crate) fn make_private_dir(path: &Path, owner: Option<&RunAs>) -> io::Result<()> {
+pub fn make_private_dir(path: &Path, owner: Option<&RunAs>) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)?;
     match owner {
         Some(owner) => owner.give(path),
@@ -21,7 +21,7 @@ pub(crate) fn make_private_dir(path: &Path, owner: Option<&RunAs>) -> io::Result
 }
 
 /// Creates a fresh private directory whose path is short enough to hold sockets.
-pub(crate) fn short_temp_dir(owner: Option<&RunAs>) -> io::Result<PathBuf> {
+pub fn short_temp_dir(owner: Option<&RunAs>) -> io::Result<PathBuf> {
     let system = std::env::temp_dir();
     // macOS has a temporary directory of some fifty bytes, and users set longer ones.
     let fits = system.as_os_str().len() + 20 <= SOCKET_DIR_BYTES;

@@ -8,18 +8,17 @@ mod supervisor;
 
 use std::time::Duration;
 
-pub(crate) use command::{CommandError, run};
-pub use dir::cache_dir;
-pub(crate) use dir::{SOCKET_DIR_BYTES, make_private_dir, short_temp_dir};
-pub(crate) use log::{log_tail, open_log};
-pub(crate) use run_as::{NoUnprivilegedUser, RunAs};
-pub(crate) use supervisor::Supervisor;
+pub use command::{CommandError, run};
+pub use dir::{SOCKET_DIR_BYTES, cache_dir, make_private_dir, short_temp_dir};
+pub use log::{log_tail, open_log};
+pub use run_as::{NoUnprivilegedUser, RunAs};
+pub use supervisor::Supervisor;
 
 /// Sleeps between two looks at another process. Every caller documents that it blocks.
 #[expect(
     clippy::disallowed_methods,
     reason = "the system tells of no event that we could wait for"
 )]
-pub(crate) fn pause(time: Duration) {
+pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }
