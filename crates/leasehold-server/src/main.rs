@@ -17,6 +17,8 @@ mod doctor;
 mod exit;
 mod housekeeping;
 mod output;
+mod private_server;
+mod run;
 mod serve;
 mod text;
 mod worker;

@@ -26,8 +26,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::cli::Common as Global;
-use crate::dev::signals::Signals;
 use crate::exit::{Code, Failure};
+use crate::run::Signals;
 use report::Report;
 use server::BenchServer;
 

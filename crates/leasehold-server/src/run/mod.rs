@@ -1,15 +1,21 @@
-//! The services of `leasehold dev`: a list that starts together and stops together.
+//! The services of a long-running command (`serve`, `console`, `dev`): a list that starts together and
+//! stops together. [`signals`] catches Ctrl-C and SIGTERM.
 //!
 //! # What is true
 //! - When one service ends by itself, the others are stopped, and its error is the command's.
 //! - The first signal lets every service finish its work; the second one cuts it short.
 
+mod signals;
+
 use std::pin::Pin;
+use std::process::ExitCode;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::exit::Failure;
+use crate::exit::{Code, Failure};
+use crate::output::Out;
+pub use signals::Signals;
 
 type Running = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 
@@ -68,12 +74,50 @@ impl Stopping {
     }
 }
 
-/// Runs the services until a signal arrives or one of them ends. Returns true if they were cut short.
-pub async fn run_all(
+/// How the services stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// Running work ended.
+    InOrder,
+    /// A second signal cut running work short.
+    CutShort,
+}
+
+impl Stopped {
+    /// Prints `stopped`, and returns the exit code.
+    pub fn report(self, out: Out) -> ExitCode {
+        out.note("stopped");
+        match self {
+            Self::InOrder => ExitCode::SUCCESS,
+            Self::CutShort => Code::Interrupted.into(),
+        }
+    }
+}
+
+/// Prints a line per service, `notes` and `ready`, then runs the services until they stop.
+pub async fn announce_and_run(
+    out: Out,
+    services: Vec<Service>,
+    notes: &[String],
+    stopper: Stopper,
+    signals: Signals,
+) -> Result<Stopped, Failure> {
+    for service in &services {
+        out.print(&service.line())?;
+    }
+    for note in notes {
+        out.print(note)?;
+    }
+    out.print("ready")?;
+    run_all(services, stopper, signals).await
+}
+
+/// Runs the services until a signal arrives or one of them ends.
+async fn run_all(
     services: Vec<Service>,
     stopper: Stopper,
-    mut signals: crate::dev::signals::Signals,
-) -> Result<bool, Failure> {
+    mut signals: Signals,
+) -> Result<Stopped, Failure> {
     let mut running = JoinSet::new();
     for service in services {
         running.spawn(async move { (service.name, service.run.await) });
@@ -105,14 +149,14 @@ pub async fn run_all(
     }
     match failure {
         Some(failure) => Err(failure),
-        None => Ok(hurried),
+        None if hurried => Ok(Stopped::CutShort),
+        None => Ok(Stopped::InOrder),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dev::signals::Signals;
 
     #[tokio::test]
     async fn a_service_that_fails_stops_the_others() {
@@ -136,6 +180,9 @@ mod tests {
             stopping.hurried().await;
             Ok(())
         });
-        assert_eq!(run_all(vec![slow], stopper, Signals::ready(2)).await.ok(), Some(true));
+        assert_eq!(
+            run_all(vec![slow], stopper, Signals::ready(2)).await.ok(),
+            Some(Stopped::CutShort)
+        );
     }
 }

@@ -51,20 +51,6 @@ pub fn forget_urls(dir: &Path) {
     }
 }
 
-/// Builds a URL for a socket. The directory may contain blanks, as on macOS.
-pub fn socket_url(socket_dir: &Path, port: u16, database: &str) -> String {
-    let mut dir = String::new();
-    for byte in socket_dir.to_string_lossy().bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' | b'~' => {
-                dir.push(byte as char);
-            }
-            other => dir.push_str(&format!("%{other:02X}")),
-        }
-    }
-    format!("postgresql:///{database}?host={dir}&port={port}&user=postgres")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,13 +69,5 @@ mod tests {
         assert_eq!(choose(&nothing, false, false), None);
         let xdg = |name: &str| (name == "XDG_DATA_HOME").then(|| "/data".to_owned());
         assert_eq!(choose(&xdg, true, false), Some(PathBuf::from("/data/leasehold")));
-    }
-
-    #[test]
-    fn a_directory_with_blanks_survives_the_url() {
-        let url = socket_url(Path::new("/Users/a b/run"), 5432, "leasehold");
-        let config: tokio_postgres::Config = url.parse().expect("a URL");
-        let hosts = format!("{:?}", config.get_hosts());
-        assert!(hosts.contains("/Users/a b/run"), "{hosts}");
     }
 }
