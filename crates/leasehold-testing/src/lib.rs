@@ -8,6 +8,7 @@
 //! - [`engine`]: an engine on it, with a clock that the test moves and workers that it crashes;
 //!   [`assertions`] and [`perform`] are its other methods.
 //! - [`plan`]: how Postgres executes a prepared statement.
+//! - [`program`]: an executable with a clean environment, and what it printed.
 //! - `http`, with the feature of that name: a service as clients see it.
 //! - `opensearch`, with the feature of that name: a private OpenSearch.
 //! - [`pgbouncer`]: a pooler in transaction mode in front of a private server.
@@ -32,6 +33,7 @@ pub mod opensearch;
 pub mod perform;
 pub mod pgbouncer;
 pub mod plan;
+pub mod program;
 pub mod proxy;
 #[cfg(feature = "redis")]
 pub mod redis;

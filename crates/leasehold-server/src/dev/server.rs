@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use leasehold::database::Database;
-use leasehold_testing::PrivatePostgres;
-use leasehold_testing::postgres::{PostgresError, socket_url};
+use leasehold_local::PrivatePostgres;
+use leasehold_local::postgres::{PostgresError, socket_url};
 
 use crate::cli::{Common, address};
 use crate::exit::Failure;
