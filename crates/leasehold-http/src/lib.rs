@@ -11,6 +11,8 @@
 //!   what a browser may do with one;
 //! - [`mod@page`] wraps every page, [`look`] has the common styles; [`assets`] are files inside the
 //!   executable.
+//!
+//! [`tls`] is for clients: it selects their cryptography.
 
 #![forbid(unsafe_code)]
 
@@ -31,3 +33,4 @@ pub mod page;
 pub mod request;
 pub mod server;
 mod stall;
+pub mod tls;

@@ -10,8 +10,8 @@
 use leasehold::Leasehold;
 use serde::Serialize;
 
-use crate::dev::services::{Service, Stopping};
 use crate::exit::Failure;
+use crate::run::{Service, Stopping};
 
 /// Which process runs housekeeping, as far as this one knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -1,86 +1,10 @@
-//! The executable `leasehold`: a development server, workers, and the operator's commands.
-//!
-//! In reading order: [`cli`] has the commands, [`exit`] the exit codes, [`output`] the output formats;
-//! [`dev`] starts everything on one machine; [`serve`] runs the paste service; [`doctor`] looks for
-//! problems.
-//!
-//! This is the one crate that reads the environment.
+//! The executable `leasehold`. All of it is in the library: see there for why.
 
 #![forbid(unsafe_code)]
 
-mod alarms;
-mod bench;
-mod cli;
-mod console;
-mod dev;
-mod doctor;
-mod exit;
-mod housekeeping;
-mod output;
-mod serve;
-mod text;
-mod worker;
-
 use std::process::ExitCode;
-
-use clap::Parser;
-
-use cli::Common;
-use exit::{Code, Failure};
-
-/// Threads free jobs that other threads allocated; this allocator handles that better.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// Durable jobs in the Postgres you already have.
-#[derive(Parser)]
-#[command(name = "leasehold", version, after_help = format!("{HELP}{}", exit::TABLE), subcommand_required = true, arg_required_else_help = true)]
-struct Cli {
-    #[command(subcommand)]
-    command: cli::Command,
-    #[command(flatten)]
-    common: Common,
-}
-
-const HELP: &str = "\
-Examples:
-  leasehold dev --demo                                   a private PostgreSQL and jobs to watch
-  leasehold enqueue email.send '{\"to\":\"a@b.c\"}' --wait
-  leasehold jobs list --state dead,running
-  leasehold doctor
-
-";
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Cli { command, common } = Cli::parse();
-    // Workers and services log more, and set up logging themselves.
-    if !matches!(
-        command,
-        cli::Command::Worker(_) | cli::Command::Serve(_) | cli::Command::Console(_)
-    ) {
-        init_tracing();
-    }
-    let handles_signals = command.handles_signals();
-    let running = command.run(&common);
-    let ended = tokio::select! {
-        ended = running => ended,
-        _ = tokio::signal::ctrl_c(), if !handles_signals => Err(Failure::interrupted()),
-    };
-    match ended {
-        Ok(code) => code,
-        Err(failure) => {
-            if failure.code != Code::ReaderGone {
-                failure.report(common.out());
-            }
-            failure.code.into()
-        }
-    }
-}
-
-/// Logs to stderr; `LEASEHOLD_LOG` sets the level.
-fn init_tracing() {
-    let filter = cli::address::environment("LEASEHOLD_LOG").unwrap_or_else(|| "warn".to_owned());
-    let filter = tracing_subscriber::EnvFilter::try_new(&filter).unwrap_or_else(|_| "warn".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    leasehold_server::main().await
 }

@@ -2,11 +2,13 @@
 //!
 //! In reading order:
 //!
-//! - [`postgres`]: a private PostgreSQL server that dies with the process that started it.
+//! - [`postgres`]: a private PostgreSQL server that dies with the process that started it, from
+//!   `leasehold-local`.
 //! - [`database`]: a separate, migrated database for each test.
 //! - [`engine`]: an engine on it, with a clock that the test moves and workers that it crashes;
 //!   [`assertions`] and [`perform`] are its other methods.
 //! - [`plan`]: how Postgres executes a prepared statement.
+//! - [`program`]: an executable with a clean environment, and what it printed.
 //! - `http`, with the feature of that name: a service as clients see it.
 //! - `opensearch`, with the feature of that name: a private OpenSearch.
 //! - [`pgbouncer`]: a pooler in transaction mode in front of a private server.
@@ -31,8 +33,7 @@ pub mod opensearch;
 pub mod perform;
 pub mod pgbouncer;
 pub mod plan;
-pub mod postgres;
-mod process;
+pub mod program;
 pub mod proxy;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -44,12 +45,12 @@ pub mod target;
 pub use assertions::EnqueuedJob;
 pub use database::TestDatabase;
 pub use engine::TestEngine;
+use leasehold_local::process;
+pub use leasehold_local::{PrivatePostgres, cache_dir, postgres};
 #[cfg(feature = "opensearch")]
 pub use opensearch::PrivateOpenSearch;
 pub use perform::Performed;
 pub use pgbouncer::PgBouncer;
-pub use postgres::PrivatePostgres;
-pub use process::cache_dir;
 pub use proxy::FaultProxy;
 #[cfg(feature = "redis")]
 pub use redis::PrivateRedis;

@@ -41,7 +41,7 @@ impl Shop {
         let first = timeout(LIMIT, lines.next_line()).await.expect("a first line in time");
         let first = first.expect("readable").expect("the shop says where it listens");
         let address = first.strip_prefix("listening on ").expect("an address").to_owned();
-        Self { process, address, http: reqwest::Client::new() }
+        Self { process, address, http: leasehold_testing::http::client() }
     }
 
     async fn order(&self, key: Option<&str>, body: Value) -> (StatusCode, Value) {

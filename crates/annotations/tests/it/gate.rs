@@ -50,7 +50,8 @@ impl Gate {
         let script = Script::default();
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
-        let state = (script.clone(), PrivateOpenSearch::shared().url(), reqwest::Client::new());
+        let state =
+            (script.clone(), PrivateOpenSearch::shared().url(), leasehold_testing::http::client());
         let router = Router::new().fallback(pass).with_state(state);
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self { url: format!("http://{address}"), script }

@@ -160,7 +160,8 @@ impl Switch {
         if let Some(gate) = &self.gate {
             // Otherwise OpenSearch itself remembers the removed version for a minute.
             let settings = json!({ "index": { "gc_deletes": "0ms" } }).to_string();
-            let request = reqwest::Client::new().put(format!("{}/{name}/_settings", gate.url));
+            let request =
+                leasehold_testing::http::client().put(format!("{}/{name}/_settings", gate.url));
             let request = request.header("content-type", "application/json").body(settings);
             assert!(request.send().await.unwrap().status().is_success());
         }

@@ -17,8 +17,8 @@ use leasehold::{Ctx, JobError, JobResult, Leasehold, Outcome};
 use tokio::task::JoinSet;
 use tokio_postgres::types::Type;
 
-use crate::dev::services::{Service, Stopping};
 use crate::exit::Failure;
+use crate::run::{Service, Stopping};
 use crate::worker::{Program, Receiver, command_for_alarms, receiver_for_alarms};
 
 /// Timeout of the command for one notification.

@@ -1,4 +1,4 @@
-//! `bench drain`: drains a full queue.
+//! `leasehold bench drain`: drains a full queue.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -69,7 +69,7 @@ pub async fn run(server: &BenchServer, common: &Common) -> Result<Report> {
         .set("history", common.history.into())
         .set("ran_exactly_once", true.into())
         .line(format!(
-            "  WAL             {:.0} B a job ({enqueue_wal:.0} enqueue + {drain_wal:.0} drain; raw drain {raw_wal:.0})",
+            "  WAL             {:.0} B per job ({enqueue_wal:.0} enqueue + {drain_wal:.0} drain; raw drain {raw_wal:.0})",
             enqueue_wal + drain_wal
         ))
         .line(format!("  every job ran exactly once: {jobs} of {jobs}"));

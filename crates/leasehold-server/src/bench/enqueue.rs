@@ -1,4 +1,4 @@
-//! `bench enqueue`: jobs stored per second.
+//! `leasehold bench enqueue`: jobs stored per second.
 
 use std::time::Instant;
 
@@ -64,7 +64,7 @@ pub async fn run(server: &BenchServer, common: &Common) -> Result<Report> {
         .number("wal_bytes_per_job", wal / jobs as f64)
         .number("single_ours", single_rate)
         .number("single_limit", raw_single_rate)
-        .line(format!("  WAL             {:.0} B a job", wal / jobs as f64))
+        .line(format!("  WAL             {:.0} B per job", wal / jobs as f64))
         .line(format!(
             "  one by one      {single_rate:.0} jobs/s (bare INSERT {raw_single_rate:.0} jobs/s)"
         ))

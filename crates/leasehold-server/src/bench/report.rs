@@ -22,8 +22,8 @@ impl Report {
         report.set("unit", json!(unit)).set("ours", rounded(ours)).set("limit", rounded(limit));
         report.set("ratio", rounded(ratio));
         report.line(format!("{bench}, {jobs} jobs, durable"));
-        report.line(format!("  leasehold       {} {unit}", people(ours)));
-        report.line(format!("  raw SQL limit   {} {unit}", people(limit)));
+        report.line(format!("  leasehold       {} {unit}", readable(ours)));
+        report.line(format!("  raw SQL limit   {} {unit}", readable(limit)));
         report.line(format!("  ratio           {ratio:.2}"));
         report
     }
@@ -85,7 +85,7 @@ fn rounded(value: f64) -> Value {
 }
 
 /// 123456.7 → "123 457", 0.4321 → "0.432".
-fn people(value: f64) -> String {
+fn readable(value: f64) -> String {
     if value < 100.0 { format!("{value:.3}") } else { whole(value) }
 }
 
@@ -104,13 +104,13 @@ pub fn whole(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{people, whole};
+    use super::{readable, whole};
 
     #[test]
-    fn numbers_are_grouped_for_people() {
-        assert_eq!(people(0.4321), "0.432");
-        assert_eq!(people(999.6), "1 000");
-        assert_eq!(people(1234567.0), "1 234 567");
+    fn numbers_are_grouped_by_thousands() {
+        assert_eq!(readable(0.4321), "0.432");
+        assert_eq!(readable(999.6), "1 000");
+        assert_eq!(readable(1234567.0), "1 234 567");
         assert_eq!(whole(71.4), "71");
     }
 }

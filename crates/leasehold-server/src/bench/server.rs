@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, bail};
 use leasehold::database::{Database, Session};
-use leasehold_testing::PrivatePostgres;
+use leasehold_local::PrivatePostgres;
 
 pub struct BenchServer {
     pub url: String,

@@ -50,8 +50,8 @@ pub fn find(flag: Option<&str>, environment: Environment<'_>) -> Result<Address,
             origin: "the PG* variables",
         });
     }
-    let left_by_dev = crate::dev::place::default_dir(environment)
-        .and_then(|dir| std::fs::read_to_string(crate::dev::place::url_file(&dir)).ok());
+    let left_by_dev = crate::private_server::default_dir(environment)
+        .and_then(|dir| std::fs::read_to_string(crate::private_server::url_file(&dir)).ok());
     match left_by_dev {
         Some(url) => Ok(Address { database: Database::new(url.trim())?, origin: DEV }),
         None => Err(Failure::usage("no database is named").hint(

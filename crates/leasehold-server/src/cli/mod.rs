@@ -97,7 +97,7 @@ pub enum Command {
     Doctor(doctor::Args),
     /// Bring the schema to this release, or show it
     Migrate(migrate::Args),
-    /// Measure the engine and the services
+    /// Measure the engine on a database beside bare SQL
     Bench(bench::Args),
     /// Print a completion script for a shell
     #[command(

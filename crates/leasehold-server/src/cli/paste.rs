@@ -205,8 +205,8 @@ impl Service {
     /// Returns the URL of the service, without a slash at the end.
     fn base(&self) -> Result<String, Failure> {
         let left_by_dev = || {
-            let dir = crate::dev::place::default_dir(&address::environment)?;
-            std::fs::read_to_string(crate::dev::place::pastes_file(&dir)).ok()
+            let dir = crate::private_server::default_dir(&address::environment)?;
+            std::fs::read_to_string(crate::private_server::pastes_file(&dir)).ok()
         };
         let url = self.url.clone().or_else(left_by_dev).unwrap_or_else(|| {
             // The default address of `leasehold serve`.
@@ -226,6 +226,7 @@ fn bad_url(url: &str) -> Failure {
 }
 
 fn client(timeout: Duration) -> Result<Client, Failure> {
+    leasehold_http::tls::use_ring();
     Client::builder()
         .timeout(timeout)
         .redirect(reqwest::redirect::Policy::none())

@@ -31,10 +31,9 @@ use tokio::net::TcpListener;
 
 use crate::alarms;
 use crate::cli::{Common, address};
-use crate::dev::services::{self, Service, Stopping};
-use crate::dev::signals::Signals;
 use crate::exit::{Code, Failure};
 use crate::housekeeping::{self, Kept};
+use crate::run::{self, Service, Signals, Stopping};
 use auth::Gatekeeper;
 
 /// The default address.
@@ -93,7 +92,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         engine = common.engine() => engine?,
         () = signals.next() => return Ok(Code::Interrupted.into()),
     };
-    let (stopper, stopping) = services::stopping();
+    let (stopper, stopping) = run::stopping();
     let (keeping, kept) = match args.no_housekeeping {
         true => (None, Kept::Elsewhere),
         false => housekeeping::beside(&engine, "console", &stopping).await?,
@@ -105,13 +104,8 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         running.push(ways.service(&engine, &stopping).await?);
     }
     out.print(&address.line())?;
-    for service in &running {
-        out.print(&service.line())?;
-    }
-    out.print("ready")?;
-    let hurried = services::run_all(running, stopper, signals).await?;
-    out.note("stopped");
-    Ok(if hurried { Code::Interrupted.into() } else { ExitCode::SUCCESS })
+    let stopped = run::announce_and_run(out, running, &[], stopper, signals).await?;
+    Ok(stopped.report(out))
 }
 
 /// A bound address, and who may use it.

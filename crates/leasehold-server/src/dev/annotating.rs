@@ -7,8 +7,8 @@ use clap::Args;
 use leasehold::Leasehold;
 
 use super::server::Server;
-use super::services::{Service, Stopping};
 use crate::exit::Failure;
+use crate::run::{Service, Stopping};
 use crate::serve;
 use crate::serve::annotations::{IndexOptions, LISTEN, answering, origins, start, working};
 

@@ -9,8 +9,8 @@ use leasehold::{Backoff, Job, JobError, Leasehold, Outcome, Policy};
 use serde::{Deserialize, Serialize};
 
 use super::producer;
-use super::services::{Service, Stopping};
 use crate::output::Out;
+use crate::run::{Service, Stopping};
 
 pub const QUEUES: [(&str, usize); 4] =
     [("demo.mail", 20), ("demo.hooks", 10), ("demo.reports", 2), ("demo.tidy", 1)];

@@ -10,11 +10,8 @@
 mod annotating;
 mod demo;
 mod pasting;
-pub mod place;
 mod producer;
 mod server;
-pub mod services;
-pub mod signals;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,9 +23,8 @@ use crate::cli::{Common, address};
 use crate::exit::{Code, Failure};
 use crate::housekeeping::Kept;
 use crate::output::{Out, Style};
+use crate::run::{self, Service, Signals, Stopped, Stopping};
 use server::Server;
-use services::{Service, Stopping};
-use signals::Signals;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
@@ -74,16 +70,20 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let ended = serve(&args, out, &server, signals).await;
     let stopped = server.stop().await;
     match ended {
-        Ok(hurried) => {
+        Ok(ended) => {
             stopped?;
-            out.note("stopped");
-            Ok(if hurried { Code::Interrupted.into() } else { ExitCode::SUCCESS })
+            Ok(ended.report(out))
         }
         Err(failure) => Err(failure),
     }
 }
 
-async fn serve(args: &Args, out: Out, server: &Server, signals: Signals) -> Result<bool, Failure> {
+async fn serve(
+    args: &Args,
+    out: Out,
+    server: &Server,
+    signals: Signals,
+) -> Result<Stopped, Failure> {
     let database = leasehold::database::Database::new(server.url())?;
     let place = address::describe(database.config());
     let mut session = database.connect().await.map_err(|error| Failure::from(error).at(&place))?;
@@ -99,7 +99,7 @@ async fn serve(args: &Args, out: Out, server: &Server, signals: Signals) -> Resu
     }
     drop(session);
     let engine = Leasehold::from_database(database).await?;
-    let (stopper, stopping) = services::stopping();
+    let (stopper, stopping) = run::stopping();
     let mut services = match args.demo {
         true => demo::services(&engine, &stopping, out),
         false => vec![housekeeping(&engine, &stopping)],
@@ -121,8 +121,9 @@ async fn serve(args: &Args, out: Out, server: &Server, signals: Signals) -> Resu
     if let Some(ways) = args.alarms.ways()? {
         services.push(ways.service(&engine, &stopping).await?);
     }
-    announce(out, server, &place, applied.len(), &services, link.as_deref())?;
-    services::run_all(services, stopper, signals).await
+    announce(out, server, &place, applied.len())?;
+    let notes = first_steps(out, server, link.as_deref());
+    run::announce_and_run(out, services, &notes, stopper, signals).await
 }
 
 /// Without --demo there are no handlers: this program does not know the user's.
@@ -131,14 +132,7 @@ fn housekeeping(engine: &Leasehold, stopping: &Stopping) -> Service {
     crate::housekeeping::service(engine, "dev", says, stopping)
 }
 
-fn announce(
-    out: Out,
-    server: &Server,
-    place: &str,
-    applied: usize,
-    services: &[Service],
-    pastes: Option<&str>,
-) -> Result<(), Failure> {
+fn announce(out: Out, server: &Server, place: &str, applied: usize) -> Result<(), Failure> {
     let migrated = match applied {
         0 => "schema current".to_owned(),
         applied => crate::text::count(applied, "migration") + " applied",
@@ -156,17 +150,20 @@ fn announce(
             out.print(&format!("{:<13} {}", "log", postgres.log_path().display()))?;
         }
     }
-    for service in services {
-        out.print(&service.line())?;
-    }
+    Ok(())
+}
+
+/// Returns lines with commands to try, each after an empty one.
+fn first_steps(out: Out, server: &Server, pastes: Option<&str>) -> Vec<String> {
+    let mut lines = Vec::new();
     if let Server::Private { url, .. } = server {
-        out.print("")?;
-        out.print(&out.paint(Style::Strong, &format!("export DATABASE_URL='{url}'")))?;
+        lines.push(String::new());
+        lines.push(out.paint(Style::Strong, &format!("export DATABASE_URL='{url}'")));
     }
     if let Some(url) = pastes {
-        out.print("")?;
-        out.print(&format!("echo hello | curl --data-binary @- {url}/"))?;
+        lines.push(String::new());
+        lines.push(format!("echo hello | curl --data-binary @- {url}/"));
     }
-    out.print("")?;
-    out.print("ready")
+    lines.push(String::new());
+    lines
 }

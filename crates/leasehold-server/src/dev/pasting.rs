@@ -11,10 +11,10 @@ use clap::Args;
 use leasehold::Leasehold;
 use pastes::{Settings, Store};
 
-use super::place;
 use super::server::Server;
-use super::services::{Service, Stopping};
 use crate::exit::Failure;
+use crate::private_server;
+use crate::run::{Service, Stopping};
 use crate::serve;
 
 #[derive(Args, Debug)]
@@ -61,7 +61,7 @@ impl Options {
         let store = Store::local(store)?;
         let pastes = serve::pastes::start(engine.clone(), store, settings).await?;
         if let Server::Private { postgres, .. } = server {
-            place::write_url(&place::pastes_file(postgres.dir()), &url)?;
+            private_server::write_url(&private_server::pastes_file(postgres.dir()), &url)?;
         }
         let answering = serve::pastes::answering(&pastes, listener, stopping);
         Ok((vec![answering, serve::pastes::working(&pastes, stopping)?], url))

@@ -5,9 +5,9 @@ use std::time::Duration;
 use leasehold::{Enqueue, EnqueueError, Leasehold};
 
 use super::demo::{BuildReport, DeliverHook, SendEmail, chance};
-use super::services::Stopping;
 use crate::exit::Failure;
 use crate::output::Out;
+use crate::run::Stopping;
 
 /// The producer pauses while more jobs than this wait: a demo must not fill a disk.
 const ENOUGH: i64 = 2000;

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use leasehold::database::Database;
-use leasehold_testing::PrivatePostgres;
-use leasehold_testing::postgres::PostgresError;
+use leasehold_local::PrivatePostgres;
+use leasehold_local::postgres::{PostgresError, socket_url};
 
-use super::place;
 use crate::cli::{Common, address};
 use crate::exit::Failure;
+use crate::private_server;
 
 /// The database inside a private server.
 const DATABASE: &str = "leasehold";
@@ -23,7 +23,7 @@ pub enum Server {
 impl Server {
     /// Uses the database that a flag or variable names, or starts a private one.
     pub async fn find(data: Option<PathBuf>, common: &Common) -> Result<Self, Failure> {
-        let dir = data.clone().or_else(|| place::default_dir(&address::environment));
+        let dir = data.clone().or_else(|| private_server::default_dir(&address::environment));
         if let Some((url, origin)) =
             address::named(common.database_url.as_deref(), &address::environment)
         {
@@ -31,7 +31,7 @@ impl Server {
             let ours = dir
                 .as_ref()
                 .and_then(|dir| std::path::absolute(dir).ok())
-                .is_some_and(|dir| url == place::socket_url(&dir.join("run"), 5432, DATABASE));
+                .is_some_and(|dir| url == socket_url(&dir.join("run"), 5432, DATABASE));
             if !ours && data.is_some() {
                 return Err(Failure::usage(format!(
                     "--data is for a private server, but {origin} names another one"
@@ -51,10 +51,9 @@ impl Server {
             .await
             .map_err(Failure::failed)?;
         let postgres = started.map_err(|error| explain(error, &dir))?;
-        make_database(&place::socket_url(postgres.socket_dir(), postgres.port(), "postgres"))
-            .await?;
-        let url = place::socket_url(postgres.socket_dir(), postgres.port(), DATABASE);
-        place::write_url(&place::url_file(postgres.dir()), &url)?;
+        make_database(&socket_url(postgres.socket_dir(), postgres.port(), "postgres")).await?;
+        let url = socket_url(postgres.socket_dir(), postgres.port(), DATABASE);
+        private_server::write_url(&private_server::url_file(postgres.dir()), &url)?;
         Ok(Self::Private { url, postgres: Box::new(postgres) })
     }
 
@@ -67,7 +66,7 @@ impl Server {
     /// Stops a private server, which writes everything to disk.
     pub async fn stop(self) -> Result<(), Failure> {
         let Self::Private { mut postgres, .. } = self else { return Ok(()) };
-        place::forget_urls(postgres.dir());
+        private_server::forget_urls(postgres.dir());
         let stopped =
             tokio::task::spawn_blocking(move || postgres.stop()).await.map_err(Failure::failed)?;
         stopped.map_err(Failure::failed)
@@ -86,7 +85,7 @@ async fn make_database(admin: &str) -> Result<(), Failure> {
 fn explain(error: PostgresError, dir: &Path) -> Failure {
     match error {
         PostgresError::AlreadyRunning { pid, .. } => {
-            let use_it = std::fs::read_to_string(place::url_file(dir))
+            let use_it = std::fs::read_to_string(private_server::url_file(dir))
                 .map(|url| format!("use it: export DATABASE_URL='{}'; or ", url.trim()))
                 .unwrap_or_default();
             Failure::conflict(format!(

@@ -25,10 +25,9 @@ use self::pastes::{LISTEN, PasteOptions, StoreOptions};
 use crate::alarms;
 use crate::cli::Common;
 use crate::console;
-use crate::dev::services;
-use crate::dev::signals::Signals;
 use crate::exit::{Code, Failure};
 use crate::housekeeping::{self, Kept};
+use crate::run::{self, Signals};
 
 pub use listen::{Wanted, listen, listen_somewhere, named_by, reachable};
 
@@ -144,7 +143,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         started = starting => started?,
         () = signals.next() => return Ok(Code::Interrupted.into()),
     };
-    let (stopper, stopping) = services::stopping();
+    let (stopper, stopping) = run::stopping();
     let (keeping, kept) = match (args.no_worker, args.no_housekeeping) {
         (true, true) => (None, Kept::Elsewhere),
         (true, false) => housekeeping::beside(&engine, "serve", &stopping).await?,
@@ -170,13 +169,8 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         }
     }
     out.print(&address.line())?;
-    for service in &running {
-        out.print(&service.line())?;
-    }
-    out.print("ready")?;
-    let hurried = services::run_all(running, stopper, signals).await?;
-    out.note("stopped");
-    Ok(if hurried { Code::Interrupted.into() } else { ExitCode::SUCCESS })
+    let stopped = run::announce_and_run(out, running, &[], stopper, signals).await?;
+    Ok(stopped.report(out))
 }
 
 /// True if the tables of the annotation service exist.

@@ -7,8 +7,8 @@ use leasehold_http::server::{ServerLimits, serve_within};
 use tokio::net::TcpListener;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::dev::services::{Service, Stopping};
 use crate::exit::Failure;
+use crate::run::{Service, Stopping};
 
 /// The threshold of waiting jobs for an alarm, without those of bulk tags.
 const MOST_WAITING: i64 = 10_000;

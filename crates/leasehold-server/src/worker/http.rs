@@ -33,6 +33,7 @@ const QUOTED: usize = 512;
 
 /// Builds a client that connects only to addresses that the gate allows.
 pub fn client(gate: Gate) -> reqwest::Result<Client> {
+    leasehold_http::tls::use_ring();
     Client::builder()
         .dns_resolver(Arc::new(gate))
         .redirect(redirect::Policy::none())

@@ -66,7 +66,7 @@ async fn a_note_is_saved_searched_and_compared_again_through_serve() {
     let url = url_of("annotations", &said);
     let note =
         json!({ "target": { "source": "https://example.com/" }, "body": [{ "value": "hello" }] });
-    let http = reqwest::Client::new();
+    let http = leasehold_testing::http::client();
     let saved =
         http.post(format!("{url}/api/annotations")).bearer_auth(token.trim()).json(&note).send();
     assert_eq!(saved.await.unwrap().status(), 201);

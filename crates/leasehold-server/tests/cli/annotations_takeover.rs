@@ -44,7 +44,7 @@ impl Running {
     async fn save(&self, token: &str, words: &str) -> String {
         let note =
             json!({ "target": { "source": "https://example.com/" }, "body": [{ "value": words }] });
-        let asked = reqwest::Client::new()
+        let asked = leasehold_testing::http::client()
             .post(format!("{}/api/annotations", self.url))
             .bearer_auth(token.trim())
             .json(&note);
@@ -57,7 +57,9 @@ impl Running {
     /// Returns whether the index, and not Postgres in its place, finds a word for a user who saved
     /// nothing.
     async fn finds(&self, word: &str) -> bool {
-        let asked = reqwest::get(format!("{}/api/search?q={word}", self.url)).await.unwrap();
+        let asked = leasehold_testing::http::get(format!("{}/api/search?q={word}", self.url))
+            .await
+            .unwrap();
         let found: Value = asked.json().await.unwrap();
         found["index"] == "ok" && found["rows"].as_array().is_some_and(|rows| rows.len() == 1)
     }

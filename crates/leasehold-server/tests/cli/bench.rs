@@ -1,216 +1,27 @@
-//! The benchmarks run at small sizes and print the figures that they promise. No figure is judged
+//! `leasehold bench` runs at small sizes and prints the figures that it promises. No figure is judged
 //! here.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-use serde_json::Value;
 
 use crate::support::{Ran, command};
 
-/// A benchmark starts its own servers and inserts rows; on a busy machine that takes a while.
+/// A benchmark starts its own server and inserts rows; on a busy machine that takes a while.
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// Runs a benchmark on a private server, and returns its JSON.
-async fn bench(args: &[&str]) -> Value {
-    let mut command = command(&[&["bench"], args, &["--json"]].concat());
-    // Commands in tests have no home directory, and would use another cache.
-    command.env("LEASEHOLD_CACHE", leasehold_testing::cache_dir());
-    let document = Ran::within(LIMIT, command).await.expect(0).json();
-    assert_eq!(document["bench"], args[0], "{document}");
-    document
-}
-
-#[track_caller]
-fn has_numbers(document: &Value, fields: &[&str]) {
-    for field in fields {
-        assert!(document[field].is_number(), "{field} is missing in {document}");
-    }
-}
-
 #[tokio::test]
-async fn small_claim_benchmarks_name_their_figures() {
-    let small =
-        ["lanes", "--names", "20", "--priorities", "3", "--claimers", "2", "--jobs", "10000"];
-    let lanes = bench(&small).await;
-    has_numbers(
-        &lanes,
-        &["ms", "ms_ratio", "wal_bytes", "wal_ratio", "throughput_ratio", "empty_claims"],
-    );
-    has_numbers(&bench(&["lost", "--jobs", "1000"]).await, &["ratio", "urgent_start_ms"]);
-    has_numbers(&bench(&["idle", "--dead", "1000", "--seconds", "1"]).await, &["share", "scan_ms"]);
-}
-
-#[tokio::test]
-async fn small_wake_up_benchmarks_name_their_figures() {
-    for from in ["engine", "transaction", "sqlx", "insert", "copy"] {
-        let latency = bench(&["latency", "--jobs", "100", "--from", from]).await;
-        has_numbers(&latency, &["p50_ms", "p99_ms", "limit_p50_ms", "ratio"]);
-        assert_eq!(latency["from"], from);
-    }
-    let few = ["producers", "--producers", "1,2", "--seconds", "1", "--rounds", "1"];
-    let fields = ["without_1", "busy_ratio_1", "idle_ratio_2", "busy_wake_ups_per_job_1"];
-    has_numbers(&bench(&few).await, &fields);
-}
-
-const SWEEP: &[&str] = &[
-    "rows_per_s",
-    "max_rss_mb",
-    "rss_start_mb",
-    "rss_middle_mb",
-    "rss_end_mb",
-    "create_p50_ms",
-    "create_p99_ms",
-    "seconds",
-    "objects_deleted",
-    "limit_rows_per_s",
-    "ratio",
-];
-
-#[tokio::test]
-async fn a_small_sweep_leaves_exact_counters_and_an_exact_store() {
-    let swept =
-        bench(&["sweep", "--rows", "3000", "--limit-rows", "1000", "--creates", "100"]).await;
-    has_numbers(&swept, SWEEP);
-    assert_eq!(swept["ref_count_exact"], true, "{swept}");
-    assert_eq!(swept["store_exact"], true, "{swept}");
-    assert_eq!((&swept["rows"], &swept["store"]), (&3000.into(), &"local".into()));
-    assert_eq!(swept["objects_left"], swept["live_contents"], "{swept}");
-}
-
-#[tokio::test]
-async fn a_small_sweep_deletes_from_s3_too() {
-    let swept = bench(&["sweep", "--rows", "1000", "--limit-rows", "0", "--store", "s3"]).await;
-    assert_eq!((&swept["ref_count_exact"], &swept["store_exact"]), (&true.into(), &true.into()));
-    assert!(swept["objects_deleted"].as_u64().unwrap() > 500, "{swept}");
-    assert!(swept.get("limit_rows_per_s").is_none(), "{swept}");
-}
-
-#[tokio::test]
-async fn c25_short_run_with_keys_leaves_no_key_behind() {
-    let keys = bench(&["keys", "--rate", "200", "--seconds", "2", "--key-for", "1"]).await;
-    has_numbers(
-        &keys,
-        &["enqueued", "keys_peak", "keys_end", "pruned_per_second", "emptied_after_seconds"],
-    );
-    assert_eq!(keys["ran_exactly_once"], true, "{keys}");
-}
-
-const MIRROR: &[&str] = &[
-    "seconds",
-    "docs_per_s",
-    "check_seconds",
-    "save_visible_p50_ms",
-    "save_visible_p99_ms",
-    "saves_p99_ms",
-    "reads_p99_ms",
-    "outage_saves_p99_ms",
-    "outage_reads_p99_ms",
-    "recovery_seconds",
-];
-
-/// Fills an empty index, plants differences, and stops the store for a while. The check writes only
-/// what differs, and the outage refuses no request.
-async fn small_mirror(target: &str) {
-    let few = ["--visible", "3", "--seconds", "1", "--rounds", "2", "--rate", "10"];
-    let args = [&["mirror", "--docs", "2000", "--target", target], &few[..]].concat();
-    let mirrored = bench(&args).await;
-    has_numbers(&mirrored, MIRROR);
-    for (field, value) in [
-        ("docs", 2000),
-        ("check_rows", 2000),
-        ("differences", 0),
-        ("planted_found", 30),
-        ("planted_written", 30),
-        ("planted_left", 0),
-        ("refused", 0),
-        ("last_differences", 0),
-    ] {
-        assert_eq!(mirrored[field], value, "{field} in {mirrored}");
-    }
-}
-
-#[tokio::test]
-async fn f11_f14_a_small_index_in_a_directory_becomes_equal_and_may_be_away() {
-    small_mirror("tantivy").await;
-}
-
-#[tokio::test]
-async fn f11_f14_a_small_index_in_opensearch_becomes_equal_and_may_be_away() {
-    small_mirror("opensearch").await;
-}
-
-#[tokio::test]
-async fn our_service_is_measured_without_the_others() {
-    // Only requests that are answered within the measured time count, and there are two rounds of
-    // each kind.
-    let small = ["--services", "leasehold", "--seconds", "1", "--warm-up", "0.05"];
-    let few = ["--rounds", "2", "--pastes", "20", "--gone", "2"];
-    let figures = bench(&[&["pastes"], &small[..], &few[..]].concat()).await;
-    for kind in ["create", "raw", "page"] {
-        for field in ["per_s", "p50_ms", "p99_ms"] {
-            has_numbers(&figures, &[&format!("{kind}_{field}")]);
+async fn small_benchmarks_print_the_ratio_to_bare_sql() {
+    for bench in ["drain", "enqueue", "latency"] {
+        let command = command(&["bench", bench, "--jobs", "100", "--json"]);
+        let document = Ran::within(LIMIT, command).await.expect(0).json();
+        assert_eq!(document["bench"], bench, "{document}");
+        for field in ["ours", "limit", "ratio", "wal_bytes_per_job"] {
+            assert!(document[field].is_number(), "{field} is missing in {document}");
         }
-        assert!(figures["services"][0][kind]["requests"].as_u64().unwrap() > 0, "{figures}");
-        // There is no other service to compare with.
-        assert!(figures.get(format!("{kind}_ratio")).is_none(), "{figures}");
-    }
-    has_numbers(&figures, &["deleted_gone_max_ms", "taken_down_gone_max_ms"]);
-}
-
-#[tokio::test]
-async fn a_peer_that_is_not_installed_is_named_with_the_command_that_installs_it() {
-    let ran = Ran::of(command(&["bench", "pastes", "--peers", "/nonexistent"])).await.expect(3);
-    ran.says("rustypaste is not installed in /nonexistent/bin");
-    ran.says("bench/pastes/peers /nonexistent");
-    let ran = Ran::of(command(&["bench", "pastes", "--services", "microbin"])).await.expect(3);
-    ran.says("/nonexistent/.cache/leasehold/peers");
-}
-
-/// A directory for one test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        let path =
-            std::env::temp_dir().join(format!("leasehold-test-{:08x}", rand::random::<u32>()));
-        std::fs::create_dir(&path).expect("a directory");
-        Self(path)
-    }
-
-    fn entries(&self) -> Vec<PathBuf> {
-        std::fs::read_dir(&self.0)
-            .expect("a directory")
-            .map(|entry| entry.unwrap().path())
-            .collect()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 #[tokio::test]
-async fn a_run_that_is_told_to_end_takes_its_files_along() {
-    let folder = Folder::new();
-    let dir = folder.0.to_str().unwrap();
-    let mut run =
-        command(&["bench", "sweep", "--rows", "200000", "--limit-rows", "0", "--dir", dir])
-            .spawn()
-            .unwrap();
-    let is_laying = |scratch: &PathBuf| scratch.join(Path::new("store/blobs/fff")).exists();
-    tokio::time::timeout(LIMIT, async {
-        while !folder.entries().iter().any(is_laying) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await
-    .expect("files in time");
-    let id = rustix::process::Pid::from_raw(run.id().unwrap() as i32).unwrap();
-    rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
-    let status = tokio::time::timeout(LIMIT, run.wait()).await.expect("an end in time").unwrap();
-    assert_eq!(status.code(), Some(130));
-    assert_eq!(folder.entries(), Vec::<PathBuf>::new());
+async fn benchmarks_that_need_test_servers_are_not_in_the_product() {
+    let ran = Ran::of(command(&["bench", "sweep"])).await.expect(2);
+    ran.says("unrecognized subcommand 'sweep'");
 }

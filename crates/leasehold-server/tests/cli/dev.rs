@@ -133,11 +133,12 @@ async fn the_demo_runs_jobs_and_stops_in_order_when_told_to() {
     dev.run(&["workers", "list"]).await.expect(0).prints("demo");
     dev.run(&["schedules", "list"]).await.expect(0).prints("Every minute");
     let pastes = std::fs::read_to_string(data.0.join("pastes.url")).unwrap();
-    let made = reqwest::Client::new().post(pastes.trim()).body("hello").send().await.unwrap();
+    let made =
+        leasehold_testing::http::client().post(pastes.trim()).body("hello").send().await.unwrap();
     assert_eq!(made.status(), 201);
     let raw =
         made.text().await.unwrap().replacen(pastes.trim(), &format!("{}/raw", pastes.trim()), 1);
-    let raw = reqwest::get(raw.trim()).await.unwrap();
+    let raw = leasehold_testing::http::get(raw.trim()).await.unwrap();
     assert_eq!(raw.text().await.unwrap(), "hello", "a paste can be read at once");
     assert!(
         dev.said.contains(&format!("curl --data-binary @- {}/", pastes.trim())),

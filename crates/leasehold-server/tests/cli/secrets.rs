@@ -82,7 +82,7 @@ async fn h12_a_service_that_is_told_secrets_says_none_of_them_at_any_level() {
         ["annotations", "console"].map(|service| url_of(service, &output.lock().unwrap()));
     let console = console.trim_end_matches("/console");
 
-    let http = reqwest::Client::new();
+    let http = leasehold_testing::http::client();
     let note =
         json!({ "target": { "source": "https://example.com/" }, "body": [{ "value": "hello" }] });
     let save = |bearer: &str| {

@@ -73,7 +73,7 @@ async fn a_paste_goes_in_by_the_terminal_and_comes_out_by_its_link() {
     let link = ran.stdout.trim_end().to_owned();
     assert!(link.starts_with(&serve.url) && ran.stdout.ends_with('\n'), "{}", ran.stdout);
     let code = link.rsplit('/').next().unwrap();
-    let raw = reqwest::get(format!("{}/raw/{code}", serve.url)).await.unwrap();
+    let raw = leasehold_testing::http::get(format!("{}/raw/{code}", serve.url)).await.unwrap();
     assert_eq!(raw.text().await.unwrap(), "hello");
     assert!(!ran.stderr.contains("--token"), "a command line is no place for a token");
     let token = ran.says("delete token: ").stderr.split("delete token: ").nth(1).unwrap();
@@ -81,7 +81,7 @@ async fn a_paste_goes_in_by_the_terminal_and_comes_out_by_its_link() {
     serve.paste(b"0123456789abcdef\n", &["delete", code]).await.expect(4);
     serve.paste(b"", &["delete", code]).await.expect(2).says("LEASEHOLD_PASTE_TOKEN");
     serve.paste(token.as_bytes(), &["delete", &link]).await.expect(0).prints("is gone");
-    let gone = reqwest::get(format!("{}/raw/{code}", serve.url)).await.unwrap();
+    let gone = leasehold_testing::http::get(format!("{}/raw/{code}", serve.url)).await.unwrap();
     assert_eq!(gone.status(), 404);
     assert_eq!(serve.end().await, Some(0));
 }
@@ -117,7 +117,7 @@ async fn the_operator_works_straight_on_the_database() {
     serve.paste(b"bad", &["--alias", "bad-two"]).await.expect(0);
     let reports = format!("{}/api/v1/pastes/bad-one/reports", serve.url);
     let report = serde_json::json!({ "reason": "it \u{1b}[31m hurts" });
-    let noted = reqwest::Client::new().post(reports).json(&report).send().await.unwrap();
+    let noted = leasehold_testing::http::client().post(reports).json(&report).send().await.unwrap();
     assert_eq!(noted.status(), 202);
     let place = &serve.place;
     let shown = place.run(&["pastes", "reports"]).await.expect(0);
@@ -171,7 +171,7 @@ async fn e26_operator_who_means_an_earlier_paste_of_a_name_is_refused() {
     serve.paste(b"evil", &["--alias", "bad-one"]).await.expect(0);
     let reports = format!("{}/api/v1/pastes/bad-one/reports", serve.url);
     let report = serde_json::json!({ "reason": "phishing" });
-    let noted = reqwest::Client::new().post(reports).json(&report).send().await.unwrap();
+    let noted = leasehold_testing::http::client().post(reports).json(&report).send().await.unwrap();
     assert_eq!(noted.status(), 202);
     let place = &serve.place;
     let end = "update pastes.pastes set expires_at = now() - interval '1 second'";
@@ -188,7 +188,7 @@ async fn e26_operator_who_means_an_earlier_paste_of_a_name_is_refused() {
     let order = ["pastes", "takedown", "--report", id, "--ban", "--why", "law"];
     place.run(&order).await.expect(0).prints("is banned");
     serve.paste(b"evil", &[]).await.expect(4).says("taken down");
-    let raw = reqwest::get(format!("{}/raw/bad-one", serve.url)).await.unwrap();
+    let raw = leasehold_testing::http::get(format!("{}/raw/bad-one", serve.url)).await.unwrap();
     assert_eq!(raw.text().await.unwrap(), "innocent");
     serve.end().await;
 }
@@ -242,7 +242,7 @@ async fn header_of_a_proxy_that_is_not_believed_is_warned_of_once() {
         let mut child = place.command(&args).stderr(Stdio::piped()).spawn().unwrap();
         let url = url_of("pastes", &ready(&mut child).await);
         for _ in 0..3 {
-            let request = reqwest::Client::new().get(format!("{url}/"));
+            let request = leasehold_testing::http::client().get(format!("{url}/"));
             let answer = request.header("x-forwarded-for", "192.0.2.1").send().await.unwrap();
             assert_eq!(answer.status(), 200);
         }
@@ -280,7 +280,8 @@ async fn links_name_the_free_port_that_was_taken() {
     for service in ["pastes", "annotations"] {
         let url = url_of(service, &said);
         assert!(!url.ends_with(":0"), "{said}");
-        let document = reqwest::get(format!("{url}/openapi.json")).await.unwrap().text().await;
+        let document =
+            leasehold_testing::http::get(format!("{url}/openapi.json")).await.unwrap().text().await;
         let document: serde_json::Value = serde_json::from_str(&document.unwrap()).unwrap();
         assert_eq!(document["servers"][0]["url"], url, "{service}");
     }

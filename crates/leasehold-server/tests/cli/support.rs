@@ -1,28 +1,15 @@
 //! What the tests share: the executable, and jobs in every state.
 
-use std::process::Stdio;
-use std::time::Duration;
-
 use leasehold_testing::TestDatabase;
+pub use leasehold_testing::program::{LIMIT, Ran};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 use tokio_postgres::Client;
 
-/// Longer than any command of these tests takes, unless it hangs.
-pub const LIMIT: Duration = Duration::from_secs(120);
-
-/// Returns the executable with a clean environment: nothing of ours leaks into a test.
+/// Returns the executable with a clean environment.
 pub fn command(args: &[&str]) -> tokio::process::Command {
-    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_leasehold"));
-    command.args(args).env_clear().env("USER", "ann").env("HOME", "/nonexistent");
-    for name in ["PATH", "LEASEHOLD_PG_BIN", "TMPDIR"] {
-        if let Some(value) = std::env::var_os(name) {
-            command.env(name, value);
-        }
-    }
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    command
+    leasehold_testing::program::command(env!("CARGO_BIN_EXE_leasehold"), args)
 }
 
 /// Waits until a long-running program prints `ready`. Returns the lines before it.
@@ -50,60 +37,6 @@ pub const ANYWHERE: &str = "127.0.0.1:0";
 pub fn url_of(service: &str, said: &str) -> String {
     let url = said.lines().find_map(|line| line.strip_prefix(service)).expect(service);
     url.trim().trim_end_matches('/').to_owned()
-}
-
-/// How a command ended.
-#[derive(Debug)]
-pub struct Ran {
-    pub code: i32,
-    pub stdout: String,
-    pub stderr: String,
-}
-
-impl Ran {
-    pub async fn of(command: tokio::process::Command) -> Self {
-        Self::within(LIMIT, command).await
-    }
-
-    pub async fn within(limit: Duration, mut command: tokio::process::Command) -> Self {
-        let output = tokio::time::timeout(limit, command.output())
-            .await
-            .expect("an end in time")
-            .expect("a run");
-        Self {
-            code: output.status.code().expect("an exit code, not a signal"),
-            stdout: String::from_utf8(output.stdout).expect("text"),
-            stderr: String::from_utf8(output.stderr).expect("text"),
-        }
-    }
-
-    /// Checks the exit code; prints all output if it differs.
-    #[track_caller]
-    pub fn expect(self, code: i32) -> Self {
-        assert_eq!(self.code, code, "stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
-        self
-    }
-
-    #[track_caller]
-    pub fn json(&self) -> Value {
-        let document: Value = serde_json::from_str(&self.stdout).unwrap_or_else(|error| {
-            panic!("{error} in stdout:\n{}\nstderr:\n{}", self.stdout, self.stderr)
-        });
-        assert_eq!(document["v"], 1, "{document}");
-        document
-    }
-
-    #[track_caller]
-    pub fn says(&self, words: &str) -> &Self {
-        assert!(self.stderr.contains(words), "{words:?} is not in stderr:\n{}", self.stderr);
-        self
-    }
-
-    #[track_caller]
-    pub fn prints(&self, words: &str) -> &Self {
-        assert!(self.stdout.contains(words), "{words:?} is not in stdout:\n{}", self.stdout);
-        self
-    }
 }
 
 /// A database and the executable that works on it.

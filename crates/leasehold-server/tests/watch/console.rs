@@ -27,7 +27,7 @@ impl Posting for reqwest::RequestBuilder {
 }
 
 fn client() -> Client {
-    Client::builder().redirect(Policy::none()).build().unwrap()
+    leasehold_testing::http::builder().redirect(Policy::none()).build().unwrap()
 }
 
 #[tokio::test]

@@ -23,11 +23,17 @@ async fn dev_takes_its_samples_and_shows_them() {
     let (_dev, said) = start(&place, &["dev", "--no-pastes"]).await;
     let url = console_in(&said);
     let overview = async || -> Value {
-        reqwest::get(format!("{url}/console/api/overview")).await.unwrap().json().await.unwrap()
+        leasehold_testing::http::get(format!("{url}/console/api/overview"))
+            .await
+            .unwrap()
+            .json()
+            .await
+            .unwrap()
     };
     until("a sample", async || overview().await["queues"][0]["name"] == "mail").await;
-    let metrics =
-        async || reqwest::get(format!("{url}/metrics")).await.unwrap().text().await.unwrap();
+    let metrics = async || {
+        leasehold_testing::http::get(format!("{url}/metrics")).await.unwrap().text().await.unwrap()
+    };
     let metrics = metrics_in_time(metrics).await;
     assert!(
         metrics.contains("leasehold_queue_jobs{queue=\"mail\",state=\"ready\"} 1\n"),
@@ -48,11 +54,13 @@ async fn serve_watches_its_queue_and_sends_it_a_canary_that_its_worker_completes
     let watched = "select count(*) from leasehold.watch where queue = 'pastes' and not off";
     assert_eq!(place.number(watched).await, 1);
     let url = console_in(&said);
-    let page = in_time(async || reqwest::get(format!("{url}/console")).await.unwrap()).await;
+    let page =
+        in_time(async || leasehold_testing::http::get(format!("{url}/console")).await.unwrap())
+            .await;
     assert_eq!(page.status(), 200);
     // The address of the service itself does not serve metrics.
     let public = format!("{}/metrics", url_of("pastes", &said));
-    assert_eq!(reqwest::get(public).await.unwrap().status(), 404);
+    assert_eq!(leasehold_testing::http::get(public).await.unwrap().status(), 404);
     // The service still runs and may write there, so errors are ignored.
     let _ = std::fs::remove_dir_all(&store);
 }

@@ -97,7 +97,7 @@ impl Tower {
 
     /// Returns the console's response to a single request.
     pub async fn get_once(&self, path: &str) -> Response {
-        reqwest::get(format!("{}{path}", self.url)).await.unwrap()
+        leasehold_testing::http::get(format!("{}{path}", self.url)).await.unwrap()
     }
 
     pub async fn metrics(&self) -> String {

@@ -19,7 +19,7 @@ fn origin(worker: &Worker) -> String {
 }
 
 async fn scrape(url: &str) -> Vec<Family> {
-    let answer = reqwest::get(format!("{url}/metrics")).await.unwrap();
+    let answer = leasehold_testing::http::get(format!("{url}/metrics")).await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
     let kind = answer.headers()["content-type"].to_str().unwrap().to_owned();
     assert_eq!(kind, "text/plain; version=0.0.4; charset=utf-8");
@@ -99,10 +99,10 @@ async fn a_worker_shows_what_it_did_under_the_names_of_the_list() {
         let known = names::ALL.iter().any(|metric| metric.name == family.name);
         assert!(known, "{} is not in the list", family.name);
     }
-    let health = reqwest::get(format!("{url}/healthz")).await.unwrap();
+    let health = leasehold_testing::http::get(format!("{url}/healthz")).await.unwrap();
     assert_eq!((health.status(), health.text().await.unwrap().as_str()), (StatusCode::OK, "ok\n"));
     // A worker does not serve the console.
-    assert_eq!(reqwest::get(format!("{url}/console")).await.unwrap().status(), 404);
+    assert_eq!(leasehold_testing::http::get(format!("{url}/console")).await.unwrap().status(), 404);
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn h12_numbers_are_for_this_machine_or_for_whoever_has_the_token() {
     let database = TestDatabase::new().await;
     let args = ["--exec", "a=true", "--metrics-listen", "127.0.0.1:0"];
     let open = Worker::start(&database, &args).await;
-    let client = reqwest::Client::new();
+    let client = leasehold_testing::http::client();
     // A page whose own host name resolves to this address (DNS rebinding) gets nothing.
     let from = |host: &'static str| {
         client.get(format!("{}/metrics", origin(&open))).header("host", host).send()

@@ -11,7 +11,24 @@ pub mod schemathesis;
 use std::net::SocketAddr;
 
 use reqwest::redirect::Policy;
-use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
+use reqwest::{Client, ClientBuilder, IntoUrl, Method, RequestBuilder, Response, StatusCode};
+
+/// Begins a client. Not by `Client::builder`, which panics in a process without a provider for TLS.
+pub fn builder() -> ClientBuilder {
+    // Fails if there is a provider, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::builder()
+}
+
+/// Returns a client with its defaults.
+pub fn client() -> Client {
+    builder().build().expect("a client")
+}
+
+/// Sends one GET request.
+pub async fn get(url: impl IntoUrl) -> reqwest::Result<Response> {
+    client().get(url).send().await
+}
 
 /// A client of one service that follows no redirect and keeps no connection: the service closes idle
 /// ones, perhaps in the instant in which the next request is sent.
@@ -22,7 +39,7 @@ pub struct Visitor {
 
 impl Visitor {
     pub fn to(address: SocketAddr) -> Self {
-        let http = Client::builder().redirect(Policy::none()).pool_max_idle_per_host(0);
+        let http = builder().redirect(Policy::none()).pool_max_idle_per_host(0);
         Self { address, http: http.build().expect("a client") }
     }
 

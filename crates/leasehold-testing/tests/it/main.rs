@@ -10,7 +10,6 @@
 mod cancel;
 mod database;
 mod pgbouncer;
-mod postgres;
 mod proxy;
 #[cfg(feature = "redis")]
 mod redis;

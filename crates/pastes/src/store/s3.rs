@@ -23,6 +23,7 @@ pub struct S3Settings {
 impl Store {
     /// Keeps objects in a bucket.
     pub fn s3(settings: &S3Settings) -> Result<Self, StartError> {
+        leasehold_http::tls::use_ring();
         // Loading the system's certificates takes a while, and plain HTTP needs none of them.
         let plain = settings.endpoint.as_ref().is_some_and(|url| url.starts_with("http://"));
         let limits = ClientOptions::new()

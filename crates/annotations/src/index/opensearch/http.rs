@@ -66,6 +66,7 @@ impl Http {
         if !base.path().ends_with('/') {
             base.set_path(&format!("{}/", base.path()));
         }
+        leasehold_http::tls::use_ring();
         let client = Client::builder()
             .connect_timeout(limit.min(Duration::from_secs(5)))
             .timeout(limit)

@@ -54,7 +54,7 @@ async fn f11_a_real_mapping_error_is_refused_with_the_name_of_the_field() {
     write(&set, put("before", 1, note("", 1))).await.unwrap();
     // An older index, in which a field has another type.
     let name = index.create().await.unwrap();
-    let (url, client) = (PrivateOpenSearch::shared().url(), reqwest::Client::new());
+    let (url, client) = (PrivateOpenSearch::shared().url(), leasehold_testing::http::client());
     let gone = client.delete(format!("{url}/{name}")).send().await.unwrap();
     assert_eq!(gone.status(), StatusCode::OK);
     let body = json!({
@@ -166,7 +166,7 @@ async fn f2_a_late_write_stays_out_after_opensearch_has_forgotten_deletions() {
     let gate = Gate::open().await;
     let (index, set) = behind(&gate).await;
     let name = index.current().await.unwrap();
-    let (url, client) = (PrivateOpenSearch::shared().url(), reqwest::Client::new());
+    let (url, client) = (PrivateOpenSearch::shared().url(), leasehold_testing::http::client());
     let forgetful = client
         .put(format!("{url}/{name}/_settings"))
         .header("content-type", "application/json")
@@ -189,7 +189,7 @@ async fn f14_an_index_that_somebody_deleted_is_made_again_with_its_fields() {
     let (index, set) = behind(&gate).await;
     write(&set, put("a", 1, note("windmills", 1))).await.unwrap();
     let name = index.current().await.unwrap();
-    let (url, client) = (PrivateOpenSearch::shared().url(), reqwest::Client::new());
+    let (url, client) = (PrivateOpenSearch::shared().url(), leasehold_testing::http::client());
     let delete = async || {
         let gone = client.delete(format!("{url}/{name}")).send().await.unwrap();
         assert_eq!(gone.status(), StatusCode::OK);

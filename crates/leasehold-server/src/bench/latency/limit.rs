@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use tokio::sync::mpsc;
 
+use super::super::raw::RawWorker;
 use super::super::server::BenchServer;
 
 /// INSERT with NOTIFY in one transaction, LISTEN on a second connection, claim of one row.
@@ -36,7 +37,7 @@ impl RawPickup {
         let failed = Arc::new(Mutex::new(None));
         let listener = tokio::spawn(async move {
             let (_listening, _forward) = (listening, forward);
-            let mut worker = match super::super::raw::RawWorker::new(&consumer).await {
+            let mut worker = match RawWorker::new(&consumer).await {
                 Ok(worker) => worker,
                 Err(error) => {
                     if let Ok(mut failed) = failed.lock() {

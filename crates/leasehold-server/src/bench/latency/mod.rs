@@ -1,18 +1,15 @@
-//! `bench latency`: how soon an idle worker picks up a job, for each way to enqueue it.
+//! `leasehold bench latency`: how soon an idle worker picks up a job.
 
 mod limit;
-mod producer;
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use clap::ValueEnum;
 use hdrhistogram::Histogram;
 use leasehold::{Enqueue, Leasehold, State};
 use tokio::sync::mpsc;
 
 use self::limit::RawPickup;
-use self::producer::{From, Producer};
 use super::Common;
 use super::ours::{self, Noop};
 use super::report::Report;
@@ -24,20 +21,38 @@ const MOST: u64 = 2_000;
 /// The mean time between two jobs. It varies, so that it does not synchronise with the worker's polls.
 const GAP: Duration = Duration::from_millis(20);
 
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[command(flatten)]
-    common: Common,
-    /// Where the job comes from
-    #[arg(long, value_enum, default_value_t)]
-    from: From,
+/// A way to store a job.
+pub trait Producer {
+    /// Stores one job; returns when the call that commits it began.
+    fn store(&mut self, n: u64) -> impl Future<Output = Result<Instant>>;
 }
 
-pub async fn run(server: &BenchServer, args: &Args) -> Result<Report> {
-    let jobs = args.common.jobs.min(MOST);
-    let session = server.session().await?;
-    ours::set_up(&session, args.common.history).await?;
+impl Producer for Leasehold {
+    async fn store(&mut self, n: u64) -> Result<Instant> {
+        let called = Instant::now();
+        Noop { n }.enqueue(&*self).await?;
+        Ok(called)
+    }
+}
+
+/// Measures jobs that the engine's handle stores.
+pub async fn from_engine(server: &BenchServer, common: &Common) -> Result<Report> {
     let engine = Leasehold::connect(&server.url).await?;
+    let mut report = run(server, common, &engine, engine.clone()).await?;
+    report.set("from", "engine".into());
+    Ok(report)
+}
+
+/// Measures jobs that `producer` stores and a worker of `engine` picks up.
+pub async fn run(
+    server: &BenchServer,
+    common: &Common,
+    engine: &Leasehold,
+    mut producer: impl Producer,
+) -> Result<Report> {
+    let jobs = common.jobs.min(MOST);
+    let session = server.session().await?;
+    ours::set_up(&session, common.history).await?;
 
     let (started_tx, mut started) = mpsc::channel::<(u64, Instant)>(64);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -48,10 +63,9 @@ pub async fn run(server: &BenchServer, args: &Args) -> Result<Report> {
     );
     let running = tokio::spawn(worker.run_until(async move { drop(stopped.await) }));
     // One job to warm every connection up.
-    Noop { n: u64::MAX }.enqueue(&engine).await?;
+    Noop { n: u64::MAX }.enqueue(engine).await?;
     started.recv().await.context("the worker is gone")?;
 
-    let mut producer = Producer::new(args.from, &engine, server).await?;
     let mut raw = RawPickup::start(server).await?;
     let (mut our_commit, mut our_call) = (histogram()?, histogram()?);
     let (mut raw_commit, mut raw_call) = (histogram()?, histogram()?);
@@ -84,9 +98,7 @@ pub async fn run(server: &BenchServer, args: &Args) -> Result<Report> {
     };
     let unit = "ms (p50, commit to handler)";
     let mut report = Report::new("latency", jobs, unit, ms(&our_commit, 0.5), ms(&raw_commit, 0.5));
-    let from = args.from.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
     report
-        .set("from", from.into())
         .number("p50_ms", ms(&our_commit, 0.5))
         .number("p99_ms", ms(&our_commit, 0.99))
         .number("limit_p50_ms", ms(&raw_commit, 0.5))

@@ -8,8 +8,8 @@ use leasehold::Leasehold;
 use tokio::net::TcpListener;
 
 use super::parts;
-use crate::dev::services::{Service, Stopping};
 use crate::exit::{Code, Failure};
+use crate::run::{Service, Stopping};
 
 pub use index::IndexOptions;
 pub use options::{AnnotationOptions, LISTEN, origins};

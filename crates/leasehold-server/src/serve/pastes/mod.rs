@@ -8,8 +8,8 @@ use pastes::{Pastes, Settings, StartError, Store};
 use tokio::net::TcpListener;
 
 use super::parts;
-use crate::dev::services::{Service, Stopping};
 use crate::exit::{Code, Failure};
+use crate::run::{Service, Stopping};
 
 pub use options::PasteOptions;
 pub use store::StoreOptions;

@@ -1,0 +1,188 @@
+//! The services of a long-running command (`serve`, `console`, `dev`): a list that starts together and
+//! stops together. [`signals`] catches Ctrl-C and SIGTERM.
+//!
+//! # What is true
+//! - When one service ends by itself, the others are stopped, and its error is the command's.
+//! - The first signal lets every service finish its work; the second one cuts it short.
+
+mod signals;
+
+use std::pin::Pin;
+use std::process::ExitCode;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::exit::{Code, Failure};
+use crate::output::Out;
+pub use signals::Signals;
+
+type Running = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
+
+/// A future that runs until it is asked to stop.
+pub struct Service {
+    name: &'static str,
+    /// What it does, in one line of the start-up output.
+    says: String,
+    run: Running,
+}
+
+impl Service {
+    pub fn new(
+        name: &'static str,
+        says: impl Into<String>,
+        run: impl Future<Output = Result<(), Failure>> + Send + 'static,
+    ) -> Self {
+        Self { name, says: says.into(), run: Box::pin(run) }
+    }
+
+    pub fn line(&self) -> String {
+        format!("{:<13} {}", self.name, self.says)
+    }
+}
+
+/// The receiver of stop requests, for services.
+#[derive(Clone)]
+pub struct Stopping {
+    stop: watch::Receiver<bool>,
+    hurry: watch::Receiver<bool>,
+}
+
+/// The sender of stop requests.
+pub struct Stopper {
+    stop: watch::Sender<bool>,
+    hurry: watch::Sender<bool>,
+}
+
+pub fn stopping() -> (Stopper, Stopping) {
+    let ((stop, on_stop), (hurry, on_hurry)) = (watch::channel(false), watch::channel(false));
+    (Stopper { stop, hurry }, Stopping { stop: on_stop, hurry: on_hurry })
+}
+
+impl Stopping {
+    /// Completes when a stop is requested.
+    pub async fn asked(mut self) {
+        // The sender lives as long as the services; if it is dropped, that counts as a stop.
+        let _ = self.stop.wait_for(|asked| *asked).await;
+    }
+
+    /// Completes when running work must be cut short.
+    pub async fn hurried(mut self) {
+        if self.hurry.wait_for(|asked| *asked).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// How the services stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// Running work ended.
+    InOrder,
+    /// A second signal cut running work short.
+    CutShort,
+}
+
+impl Stopped {
+    /// Prints `stopped`, and returns the exit code.
+    pub fn report(self, out: Out) -> ExitCode {
+        out.note("stopped");
+        match self {
+            Self::InOrder => ExitCode::SUCCESS,
+            Self::CutShort => Code::Interrupted.into(),
+        }
+    }
+}
+
+/// Prints a line per service, `notes` and `ready`, then runs the services until they stop.
+pub async fn announce_and_run(
+    out: Out,
+    services: Vec<Service>,
+    notes: &[String],
+    stopper: Stopper,
+    signals: Signals,
+) -> Result<Stopped, Failure> {
+    for service in &services {
+        out.print(&service.line())?;
+    }
+    for note in notes {
+        out.print(note)?;
+    }
+    out.print("ready")?;
+    run_all(services, stopper, signals).await
+}
+
+/// Runs the services until a signal arrives or one of them ends.
+async fn run_all(
+    services: Vec<Service>,
+    stopper: Stopper,
+    mut signals: Signals,
+) -> Result<Stopped, Failure> {
+    let mut running = JoinSet::new();
+    for service in services {
+        running.spawn(async move { (service.name, service.run.await) });
+    }
+    let (mut asked, mut hurried, mut failure) = (false, false, None);
+    loop {
+        tokio::select! {
+            ended = running.join_next() => {
+                let Some(ended) = ended else { break };
+                let (name, ended) = ended.map_err(|panic| Failure::failed(format!("a service stopped: {panic}")))?;
+                if let Err(error) = ended {
+                    failure = failure.or(Some(error));
+                } else if !asked {
+                    failure = failure.or_else(|| Some(Failure::failed(format!("{name} stopped by itself"))));
+                }
+                let _ = stopper.stop.send(true);
+                asked = true;
+            }
+            () = signals.next() => {
+                if asked {
+                    hurried = true;
+                    let _ = stopper.hurry.send(true);
+                } else {
+                    asked = true;
+                    let _ = stopper.stop.send(true);
+                }
+            }
+        }
+    }
+    match failure {
+        Some(failure) => Err(failure),
+        None if hurried => Ok(Stopped::CutShort),
+        None => Ok(Stopped::InOrder),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_service_that_fails_stops_the_others() {
+        let (stopper, stopping) = stopping();
+        let services = vec![
+            Service::new("patient", "", async move {
+                stopping.asked().await;
+                Ok(())
+            }),
+            Service::new("broken", "", async { Err(Failure::failed("no disk")) }),
+        ];
+        let ended = run_all(services, stopper, Signals::never()).await;
+        assert_eq!(ended.expect_err("the failure").to_string(), "no disk");
+    }
+
+    #[tokio::test]
+    async fn the_second_signal_hurries() {
+        let (stopper, stopping) = stopping();
+        let slow = Service::new("slow", "", async move {
+            stopping.clone().asked().await;
+            stopping.hurried().await;
+            Ok(())
+        });
+        assert_eq!(
+            run_all(vec![slow], stopper, Signals::ready(2)).await.ok(),
+            Some(Stopped::CutShort)
+        );
+    }
+}
