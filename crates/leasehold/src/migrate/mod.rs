@@ -65,6 +65,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "bounds",
         sql: include_str!("../../migrations/0012_bounds.sql"),
     },
+    Migration {
+        version: 13,
+        name: "jobs_view",
+        sql: include_str!("../../migrations/0013_jobs_view.sql"),
+    },
 ];
 
 /// The SQL functions and views, in the order of their creation.
@@ -79,6 +84,8 @@ pub const FUNCTIONS: &[(&str, &str)] = &[
     ("fail", include_str!("../../functions/051_fail.sql")),
     ("expire", include_str!("../../functions/060_expire.sql")),
     ("operator", include_str!("../../functions/070_operator.sql")),
+    ("operator_queues", include_str!("../../functions/071_operator_queues.sql")),
+    ("operator_schedules", include_str!("../../functions/072_operator_schedules.sql")),
     ("once", include_str!("../../functions/080_once.sql")),
     ("housekeeping", include_str!("../../functions/090_housekeeping.sql")),
     ("prune", include_str!("../../functions/091_prune.sql")),
@@ -96,6 +103,7 @@ pub const FUNCTIONS: &[(&str, &str)] = &[
     ("alarm_notifications", include_str!("../../functions/0981_alarm_notifications.sql")),
     ("alarm_operator", include_str!("../../functions/0982_alarm_operator.sql")),
     ("views", include_str!("../../functions/100_views.sql")),
+    ("admin", include_str!("../../functions/101_admin.sql")),
     ("former", include_str!("../../functions/105_former.sql")),
     ("roles", include_str!("../../functions/110_roles.sql")),
 ];

@@ -6,7 +6,7 @@ use super::context::Attempt;
 use super::run::span;
 use crate::error::CallError;
 use crate::error_text::one_line;
-use crate::job::{Generation, JobId};
+use crate::job::{Cause, Generation, JobId};
 use crate::queue::finish::Finished;
 
 /// Logs that an attempt failed and what follows: a warning while attempts are left, an error at the
@@ -15,7 +15,7 @@ pub(super) fn failed(
     attempt: &Attempt,
     outcome: Finished,
     next_in: Option<Duration>,
-    cause: Option<&str>,
+    cause: Option<Cause>,
     why: &str,
 ) {
     let (which, why) = (which_attempt(attempt), one_line(why));
