@@ -49,4 +49,4 @@ pub use job::{Backoff, Cause, Generation, Job, JobId, JobState, Policy};
 pub use leasehold_macros::Job;
 pub use queue::enqueue::{Draft, Enqueue, EnqueueOn, Enqueued};
 pub use queue::finish::Finished;
-pub use worker::{Ctx, JobError, JobResult, JobTx, Outcome, State, Tally};
+pub use worker::{Ctx, FinishedJob, JobError, JobResult, JobTx, Outcome, State, Tally};

@@ -17,6 +17,7 @@ use tokio_postgres::types::Type;
 
 use super::context::{Attempt, StopReason};
 use super::finisher::RECORD_FOR;
+use super::hooks::RunningHooks;
 use super::lease_table::LeaseTable;
 use super::registry::Registration;
 use super::report;
@@ -24,7 +25,7 @@ use crate::error::CallError;
 use crate::events::{Event, Events};
 use crate::job::{Generation, JobId};
 use crate::link::Link;
-use crate::queue::finish::{self, Failed, Finished};
+use crate::queue::finish::{self, Failed, Finished, Transition};
 
 /// How often the keeper looks for cancel requests and handlers past their limit.
 const TICK: Duration = Duration::from_millis(500);
@@ -36,6 +37,7 @@ pub(crate) struct Keeper {
     pub(crate) lease_table: Arc<LeaseTable>,
     pub(crate) events: Events,
     pub(crate) registration: Registration,
+    pub(crate) hooks: Arc<RunningHooks>,
 }
 
 /// Starts the keeper's thread. The receiver gets a text when it ends, or an error if it panicked.
@@ -225,6 +227,8 @@ impl Keeper {
         report::failed(&one.attempt, outcome, next_in, None, &why);
         one.attempt.engine.process().finished([(&one.attempt, outcome)]);
         self.events.send(|| Event::Finished { job, generation, outcome });
+        let transition = Transition::Retry { after: None, why };
+        self.hooks.call(&one.attempt, &transition, outcome);
         self.lease_table.close(generation, 1);
         None
     }

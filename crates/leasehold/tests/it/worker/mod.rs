@@ -5,6 +5,7 @@ mod batches;
 mod connections;
 mod given_up;
 mod handlers;
+mod hooks;
 mod isolation;
 mod leases;
 mod limits;
