@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use crate::output::{Out, Style};
 use leasehold::error::describe;
 
-use leasehold::{ConnectError, EnqueueError, SchemaError, WorkerError};
+use leasehold::{AdminError, ConnectError, EnqueueError, SchemaError, WorkerError};
 
 /// The exit codes, for `--help`.
 pub const TABLE: &str = "\
@@ -172,6 +172,21 @@ impl From<EnqueueError> for Failure {
             _ => Code::Failed,
         };
         Self::new(code, error)
+    }
+}
+
+impl From<AdminError> for Failure {
+    fn from(error: AdminError) -> Self {
+        let code = match &error {
+            AdminError::Refused(_) | AdminError::Schedule(_) => Code::Usage,
+            AdminError::NoSchema(_) => Code::Conflict,
+            AdminError::Database(source) => database_code(source),
+            AdminError::NoConnection(_) => Code::Unreachable,
+            AdminError::TimedOut(_) => Code::Timeout,
+            _ => Code::Failed,
+        };
+        let denied = matches!(error, AdminError::Forbidden(_));
+        Self { denied, ..Self::new(code, error) }
     }
 }
 

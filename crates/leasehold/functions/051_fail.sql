@@ -135,7 +135,7 @@ $$;
 
 -- Buries a job: another attempt would not help. Returns false if the lease was lost.
 create or replace function leasehold.bury(
-    job_id bigint, generation bigint, error text, cause text default 'refused'
+    job_id bigint, generation bigint, error text, cause text default 'rejected'
 )
 returns boolean
 language plpgsql volatile security definer
@@ -145,7 +145,9 @@ declare
     buried int;
 begin
     select l.claimed_by into holder from leasehold.lease l where l.lease_generation = generation;
-    buried := leasehold.bury_rows(array[job_id], generation, cause, error, holder);
+    -- Workers of the former release write `refused`.
+    buried := leasehold.bury_rows(array[job_id], generation,
+                                  case cause when 'refused' then 'rejected' else cause end, error, holder);
     perform leasehold.settle(generation);
     return buried > 0;
 end $$;

@@ -29,7 +29,7 @@ begin
 end $$;
 
 -- Makes waiting jobs due now, whatever their backoff. Returns the ids it moved.
-create or replace function leasehold.promote(ids bigint[], actor text)
+create or replace function leasehold.promote(ids bigint[], actor text, why text default null)
 returns setof bigint
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
@@ -51,14 +51,14 @@ begin
         perform leasehold.wake(q.queue)
            from (select distinct j.queue from leasehold.job j where j.id = any (moved)) q;
         insert into leasehold.audit (actor, action, subject, detail)
-        values (actor, 'promote', cardinality(moved) || ' jobs', left(moved::text, 1000));
+        values (actor, 'promote', cardinality(moved) || ' jobs', concat_ws(': ', left(moved::text, 1000), why));
     end if;
     return query select unnest(moved);
 end $$;
 
 -- Redrives dead jobs: attempts and losses start again, the generation keeps growing. A job takes its
 -- idempotency key again, and stays dead while the key belongs to a newer job. Returns the ids it moved.
-create or replace function leasehold.redrive(ids bigint[], actor text)
+create or replace function leasehold.redrive(ids bigint[], actor text, why text default null)
 returns setof bigint
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
@@ -108,38 +108,76 @@ begin
     select coalesce(array_agg(id), '{}') into moved from alive;
     if moved <> '{}' then
         insert into leasehold.audit (actor, action, subject, detail)
-        values (actor, 'redrive', cardinality(moved) || ' jobs', left(moved::text, 1000));
+        values (actor, 'redrive', cardinality(moved) || ' jobs', concat_ws(': ', left(moved::text, 1000), why));
     end if;
     return query select unnest(moved);
 end $$;
 
--- Stops claims from a queue; running jobs continue. Returns false if it was paused already.
-create or replace function leasehold.pause(of_queue text, actor text, why text default null)
-returns boolean
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+-- Deletes waiting and dead jobs without running them; no history is kept of them. A running job stays. An
+-- idempotency key stays taken for its own time. Returns the ids it deleted.
+create or replace function leasehold.delete_jobs(ids bigint[], actor text, why text default null)
+returns setof bigint
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    deleted bigint[];
 begin
-    perform leasehold.queue_settings(of_queue);
-    update leasehold.queue set paused_at = statement_timestamp(), paused_by = actor, paused_why = why
-     where name = of_queue and paused_at is null;
-    if not found then
-        return false;
+    with waiting as (
+        delete from leasehold.job j
+         where j.id = any (array(
+                select w.id from leasehold.job w
+                 where w.id = any (ids) and not w.held order by w.id for update))
+           and not j.held
+        returning j.id
+    ), dead as (
+        delete from leasehold.dead_job d
+         where d.id = any (array(
+                select e.id from leasehold.dead_job e where e.id = any (ids) order by e.id for update))
+        returning d.id
+    )
+    select coalesce(array_agg(g.id), '{}') into deleted
+      from (select w.id from waiting w union all select d.id from dead d) g;
+    if deleted <> '{}' then
+        insert into leasehold.audit (actor, action, subject, detail)
+        values (actor, 'delete', cardinality(deleted) || ' jobs', concat_ws(': ', left(deleted::text, 1000), why));
     end if;
-    insert into leasehold.audit (actor, action, subject, detail)
-    values (actor, 'pause', 'queue ' || of_queue, why);
-    return true;
+    return query select unnest(deleted);
 end $$;
 
--- Resumes claims. Returns false if the queue was not paused.
-create or replace function leasehold.resume(of_queue text, actor text)
+-- Changes a waiting job. Null leaves a value as it is. A new due time moves the expiry along, unless a new
+-- expiry is given too. Returns false if the job does not wait.
+create or replace function leasehold.update_job(
+    job_id bigint, actor text, why text default null, priority int default null,
+    scheduled_at timestamptz default null, expires_at timestamptz default null, tag text default null,
+    max_attempts int default null
+)
 returns boolean
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+#variable_conflict use_variable
+declare
+    mine leasehold.job;
+    due timestamptz;
+    expiry timestamptz;
 begin
-    update leasehold.queue set paused_at = null, paused_by = null, paused_why = null
-     where name = of_queue and paused_at is not null;
+    perform leasehold.check_options(coalesce(tag, ''), max_attempts, scheduled_at, null);
+    select j.* into mine from leasehold.job j where j.id = job_id and not j.held for update;
     if not found then
         return false;
     end if;
-    insert into leasehold.audit (actor, action, subject) values (actor, 'resume', 'queue ' || of_queue);
-    perform leasehold.wake(of_queue);
+    due := coalesce(scheduled_at, mine.scheduled_at);
+    expiry := coalesce(expires_at, leasehold.moved_expiry(mine.expires_at, mine.scheduled_at, due));
+    perform leasehold.check_expiry(due, expiry);
+    update leasehold.job j
+       set priority = coalesce(priority, j.priority), scheduled_at = due, expires_at = expiry,
+           tag = coalesce(tag, j.tag), max_attempts = coalesce(max_attempts, j.max_attempts)
+     where j.id = job_id and not j.held;
+    if due <= statement_timestamp() then
+        perform leasehold.wake(mine.queue);
+    end if;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'update', 'job ' || job_id, concat_ws(', ',
+        'priority ' || priority, 'scheduled_at ' || scheduled_at, 'expires_at ' || expires_at, 'tag ' || tag,
+        'max_attempts ' || max_attempts, why));
     return true;
 end $$;

@@ -10,29 +10,40 @@ select one.id, h.outcome, h.queue, one.name, one.tag, one.attempts, one.enqueued
        as one (id, name, tag, attempts, enqueued_at, kwargs,
                priority, key, max_attempts, scheduled_at, errors);
 
--- Every job, in the words of an inbox.
-create or replace view leasehold.inbox as
-select j.id,
-       case when j.held then 'processing' else 'pending' end as status,
-       j.queue, j.name as kind, j.enqueued_at as created_at, j.scheduled_at as available_at,
-       l.claimed_by, l.lease_expires_at, j.lease_generation, j.attempts,
-       coalesce(j.max_attempts, q.max_attempts, 25) as max_attempts, j.idempotency_key,
-       j.priority, j.tag, j.expires_at, j.lost_count, j.cancel_requested, null::timestamptz as finished_at,
-       j.kwargs as payload, j.last_error
+-- Every job: waiting, running, finished and dead. The state is computed here and nowhere else.
+--
+-- `stored_in` is the table of the row. A reader that wants only waiting jobs writes `stored_in = 'job'`, and
+-- the planner leaves the other tables out.
+create or replace view leasehold.jobs as
+select j.id, j.queue, j.name,
+       case when j.held then 'running'
+            when j.scheduled_at <= statement_timestamp() then 'ready'
+            -- A snooze gives the attempt back: a job that only snoozed is scheduled.
+            when j.attempts > 0 then 'retrying'
+            else 'scheduled' end as state,
+       null::text as cause, j.kwargs, j.priority, j.tag, j.idempotency_key, j.enqueued_at,
+       j.scheduled_at, j.expires_at, l.claimed_at, null::timestamptz as finished_at, j.attempts,
+       coalesce(j.max_attempts, q.max_attempts, 25) as max_attempts, j.lost_count::int as lost_count,
+       l.claimed_by as worker, j.lease_generation, l.lease_expires_at, j.cancel_requested,
+       j.last_error, j.errors, null::text as note, j.trace_context, 'job'::text as stored_in
   from leasehold.job j
   left join leasehold.lease l on j.held and l.lease_generation = j.lease_generation
   left join leasehold.queue q on q.name = j.queue
 union all
-select d.id, case d.cause when 'expired' then 'expired' else 'dead_letter' end,
-       d.queue, d.name, d.enqueued_at, d.scheduled_at, null, null, d.lease_generation, d.attempts,
-       coalesce(d.max_attempts, q.max_attempts, 25), d.idempotency_key, d.priority, d.tag,
-       d.expires_at, d.lost_count, false, d.died_at, d.kwargs, d.last_error
+select d.id, d.queue, d.name, 'dead'::text,
+       case d.cause when 'refused' then 'rejected' else d.cause end, d.kwargs, d.priority, d.tag,
+       d.idempotency_key, d.enqueued_at, d.scheduled_at, d.expires_at, null::timestamptz, d.died_at,
+       d.attempts, coalesce(d.max_attempts, q.max_attempts, 25), d.lost_count::int, d.claimed_by,
+       d.lease_generation, null::timestamptz, false, d.last_error, d.errors, null::text,
+       d.trace_context, 'dead_job'::text
   from leasehold.dead_job d
   left join leasehold.queue q on q.name = d.queue
 union all
-select f.id, case f.outcome when 'completed' then 'done' else f.outcome end,
-       f.queue, f.name, f.enqueued_at, null, f.claimed_by, null, f.lease_generation, f.attempts,
-       null, null, null, f.tag, null, null, false, f.finished_at, f.kwargs, f.note
+-- The names and keys of an array have the database's collation; those of the other tables have "C".
+select f.id, f.queue, f.name collate "C", f.outcome, null::text, f.kwargs, f.priority, f.tag,
+       f.key collate "C", f.enqueued_at, f.scheduled_at, null::timestamptz, f.claimed_at, f.finished_at,
+       f.attempts, f.max_attempts, null::int, f.claimed_by, f.lease_generation, null::timestamptz, false,
+       f.errors -> -1 ->> 'error', f.errors, f.note, null::text, 'history'::text
   from leasehold.finished_job f;
 
 -- Workers with their state by name. A worker that has not been seen for 30 s is dead.
@@ -45,14 +56,16 @@ select w.id, w.name, w.host, w.pid, w.version, w.queues, w.names, w.slots, w.bus
             else 'alive' end as state
   from leasehold.worker w;
 
--- Each queue that has a row or a job, with its counts.
+-- Each queue that has a row or a job, with its counts. `dead` leaves out the expired jobs, which `expired`
+-- counts.
 create or replace view leasehold.queue_state as
 select names.queue, q.paused_at, q.paused_by, q.paused_why,
        coalesce(j.ready, 0) as ready, coalesce(j.running, 0) as running,
        coalesce(j.scheduled, 0) as scheduled, coalesce(d.dead, 0) as dead,
        coalesce(d.expired, 0) as expired, j.oldest_ready_at,
        (select count(*) from leasehold.worker_state w
-         where w.state = 'alive' and names.queue = any (w.queues)) as workers
+         where w.state = 'alive' and names.queue = any (w.queues)) as workers,
+       coalesce(j.retrying, 0) as retrying
   from (select name as queue from leasehold.queue
         union select queue from leasehold.job
         union select queue from leasehold.dead_job) names
@@ -61,7 +74,10 @@ select names.queue, q.paused_at, q.paused_by, q.paused_why,
         select queue,
                count(*) filter (where not held and scheduled_at <= statement_timestamp()) as ready,
                count(*) filter (where held) as running,
-               count(*) filter (where not held and scheduled_at > statement_timestamp()) as scheduled,
+               count(*) filter (where not held and scheduled_at > statement_timestamp()
+                                  and attempts = 0) as scheduled,
+               count(*) filter (where not held and scheduled_at > statement_timestamp()
+                                  and attempts > 0) as retrying,
                min(scheduled_at) filter (where not held and scheduled_at <= statement_timestamp())
                    as oldest_ready_at
           from leasehold.job group by queue) j on j.queue = names.queue

@@ -147,11 +147,19 @@ begin
     grant select on leasehold.schema_version to leasehold_worker, leasehold_housekeeper,
         leasehold_producer, leasehold_viewer, leasehold_operator;
 
-    -- An operator cancels, redrives and pauses; the audit log records each action.
+    -- An operator cancels, redrives, deletes and pauses; the audit log records each action.
     grant execute on function
-        leasehold.cancel(bigint, text, text), leasehold.promote(bigint[], text),
-        leasehold.redrive(bigint[], text), leasehold.pause(text, text, text),
-        leasehold.resume(text, text), leasehold.wake(text),
+        leasehold.cancel(bigint, text, text), leasehold.promote(bigint[], text, text),
+        leasehold.redrive(bigint[], text, text), leasehold.delete_jobs(bigint[], text, text),
+        leasehold.update_job(bigint, text, text, int, timestamptz, timestamptz, text, int),
+        leasehold.error_fingerprint(text),
+        leasehold.pause(text, text, text), leasehold.resume(text, text, text),
+        leasehold.set_queue(text, text, text, interval, int, int, int, interval, interval, interval, boolean,
+                            text, text),
+        leasehold.add_schedule(text, text, text, text, text, jsonb, int, text, timestamptz, text, text, boolean),
+        leasehold.pause_schedule(text, text, text), leasehold.resume_schedule(text, text, text),
+        leasehold.remove_schedule(text, text, text), leasehold.run_schedule(text, text, text),
+        leasehold.wake(text),
         leasehold.run_sweep(text, text), leasehold.pause_sweep(text, text, text),
         leasehold.resume_sweep(text, text), leasehold.redrive_sweep(text, text[], text, int),
         leasehold.take_watch(text), leasehold.note_watch(text, bigint),
@@ -164,17 +172,18 @@ begin
         leasehold.mirror_reindex(text, text[], text, int, boolean)
         to leasehold_operator;
     -- An operator who decides about a dead job needs its kwargs and its errors.
-    grant select on leasehold.job, leasehold.dead_job, leasehold.finished_job, leasehold.inbox,
+    grant select on leasehold.job, leasehold.dead_job, leasehold.finished_job, leasehold.jobs,
         leasehold.lease, leasehold.sweep_failure to leasehold_operator;
     if not pg_has_role('leasehold_operator', 'leasehold_viewer', 'member') then
         grant leasehold_viewer to leasehold_operator;
     end if;
 
-    -- A viewer sees everything but kwargs and error texts.
-    grant select (id, status, queue, kind, created_at, available_at, claimed_by, lease_expires_at,
-                  lease_generation, attempts, max_attempts, idempotency_key, priority, tag,
-                  expires_at, lost_count, cancel_requested, finished_at)
-        on leasehold.inbox to leasehold_viewer;
+    -- A viewer sees everything but kwargs, error texts, notes and trace contexts.
+    grant select (id, queue, name, state, cause, priority, tag, idempotency_key, enqueued_at, scheduled_at,
+                  expires_at, claimed_at, finished_at, attempts, max_attempts, lost_count, worker,
+                  lease_generation, lease_expires_at, cancel_requested, stored_in)
+        on leasehold.jobs to leasehold_viewer;
+    grant execute on function leasehold.queue_names(), leasehold.finished_at(bigint) to leasehold_viewer;
     grant select on leasehold.queue, leasehold.queue_state, leasehold.worker_state,
         leasehold.schedule, leasehold.audit, leasehold.sweep, leasehold.sweep_state,
         leasehold.mirror, leasehold.mirror_state, leasehold.mirror_gone, leasehold.mirror_difference

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio_postgres::types::Type;
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
 
+use crate::admin::{Dead, Jobs, Queues, Schedules, Workers};
 use crate::database::{
     Database,
     pool::{self, Opener},
 };
-use crate::error::{ConnectError, EnqueueError, SchemaError};
+use crate::error::{AdminError, ConnectError, EnqueueError, SchemaError};
 use crate::job::Job;
 use crate::measure::process::Process;
 use crate::migrate;
@@ -29,7 +31,7 @@ struct Inner {
 
 /// For how long an enqueue with a key is retried without a reply.
 const REPEAT_FOR: Duration = Duration::from_secs(10);
-/// How long an enqueue may take. The server's own limit does not cover a commit that waits for a
+/// How long an enqueue, or a call of an admin handle, may take. The server's own limit does not cover a commit that waits for a
 /// standby.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// The same for `enqueue_many`.
@@ -87,6 +89,52 @@ impl Leasehold {
 
     pub(crate) fn system_id(&self) -> &str {
         &self.0.system_id
+    }
+
+    /// Jobs: list, cancel, redrive, promote, delete and update them.
+    pub fn jobs(&self) -> Jobs<'_> {
+        Jobs::of(self)
+    }
+
+    /// Dead jobs: list, group and redrive them.
+    pub fn dead(&self) -> Dead<'_> {
+        Dead::of(self)
+    }
+
+    /// Queues: list them, pause, resume and set them.
+    pub fn queues(&self) -> Queues<'_> {
+        Queues::of(self)
+    }
+
+    /// Schedules: list, add, remove, pause, resume and run them.
+    pub fn schedules(&self) -> Schedules<'_> {
+        Schedules::of(self)
+    }
+
+    /// Worker processes.
+    pub fn workers(&self) -> Workers<'_> {
+        Workers::of(self)
+    }
+
+    /// Runs one statement of an admin handle on a connection of the pool.
+    pub(crate) async fn query(
+        &self,
+        sql: &str,
+        params: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>, AdminError> {
+        let client = self.0.pool.get().await;
+        let client = client.map_err(|error| AdminError::NoConnection(error.to_string()))?;
+        let asked = tokio::time::timeout(ANSWER_LIMIT, client.query_typed(sql, params)).await;
+        let error = match asked {
+            Ok(Ok(rows)) => return Ok(rows),
+            Ok(Err(error)) => AdminError::from(error),
+            Err(_) => AdminError::TimedOut(ANSWER_LIMIT),
+        };
+        if error.ends_session() {
+            drop(deadpool_postgres::Object::take(client));
+            self.0.pool.retain(|_, _| false);
+        }
+        Err(error)
     }
 
     /// Builds a worker; give it queues and handlers, then run it.

@@ -247,6 +247,57 @@ pub enum WorkerError {
     KeeperStopped(String),
 }
 
+/// Why a handle of [`crate::admin`] could not read or change anything.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AdminError {
+    /// The role of this connection lacks the right.
+    #[error(
+        "{0}; reading needs the role leasehold_viewer, changing and reading kwargs and error texts \
+         need leasehold_operator: grant one of them to the role of this connection"
+    )]
+    Forbidden(String),
+    /// A value is at fault; the text tells how to fix it. Nothing was changed.
+    #[error("{0}")]
+    Refused(String),
+    #[error(transparent)]
+    Schedule(#[from] crate::schedule::ScheduleError),
+    /// The functions and views of the engine are not in this database.
+    #[error("the schema is missing or too old here ({0}); run: leasehold migrate up")]
+    NoSchema(String),
+    /// The server refused: nothing was changed. No reply: unknown.
+    #[error("{}", describe(.0))]
+    Database(#[source] tokio_postgres::Error),
+    #[error("no connection: {0}")]
+    NoConnection(String),
+    /// Unknown whether anything was changed.
+    #[error("the database did not answer within {} s", .0.as_secs())]
+    TimedOut(Duration),
+}
+
+impl AdminError {
+    /// Returns true if the connection that gave this error must not go back to the pool.
+    pub(crate) fn ends_session(&self) -> bool {
+        match self {
+            Self::Database(error) => ends_session(error),
+            Self::TimedOut(_) => true,
+            _ => false,
+        }
+    }
+}
+
+impl From<tokio_postgres::Error> for AdminError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        let Some(reply) = error.reply() else { return Self::Database(error) };
+        match (reply.code, refusal(reply.code, reply.message, reply.hint)) {
+            ("42501", _) => Self::Forbidden(reply.message.to_owned()),
+            (_, Some(EnqueueError::NoSchema(text))) => Self::NoSchema(text),
+            (_, Some(EnqueueError::Refused(text))) => Self::Refused(text),
+            _ => Self::Database(error),
+        }
+    }
+}
+
 /// A failed database call.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {

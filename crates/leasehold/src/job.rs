@@ -1,9 +1,10 @@
 //! What a job is: its identity, its typed arguments and the policy of its name.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// The number of a job. It never changes, through retries, death and redrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -12,6 +13,14 @@ pub struct JobId(pub i64);
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+impl FromStr for JobId {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
     }
 }
 
@@ -26,53 +35,154 @@ impl fmt::Display for Generation {
     }
 }
 
-/// The state of a job, in the same words as the view `leasehold.inbox`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// The state of a job, in the words of the view `leasehold.jobs`.
+///
+/// *Waiting* is not a state: it names [`Scheduled`](Self::Scheduled), [`Ready`](Self::Ready) and
+/// [`Retrying`](Self::Retrying) together, in filters only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum JobState {
-    /// Waits to be claimed, now or later.
-    Pending,
+    /// Not due yet, and never failed.
+    Scheduled,
+    /// Due: a worker may claim it.
+    Ready,
     /// Held by a lease.
-    Processing,
-    /// Dead, kept with its last error until an operator redrives it.
-    DeadLetter,
-    /// Expired before it started; kept, never run.
-    Expired,
-    /// Completed.
-    Done,
+    Running,
+    /// Has failed or lost its worker, and is due again later.
+    Retrying,
+    /// Ended well.
+    Completed,
     /// Ended on request.
     Cancelled,
+    /// Will not run again unless an operator redrives it; see [`Cause`].
+    Dead,
 }
 
 impl JobState {
-    pub const ALL: [Self; 6] = [
-        Self::Pending,
-        Self::Processing,
-        Self::DeadLetter,
-        Self::Expired,
-        Self::Done,
+    /// Every state.
+    pub const ALL: &'static [Self] = &[
+        Self::Scheduled,
+        Self::Ready,
+        Self::Running,
+        Self::Retrying,
+        Self::Completed,
         Self::Cancelled,
+        Self::Dead,
     ];
 
+    /// The states that *waiting* names.
+    pub const WAITING: &'static [Self] = &[Self::Scheduled, Self::Ready, Self::Retrying];
+
+    /// Returns the word of the state.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Pending => "pending",
-            Self::Processing => "processing",
-            Self::DeadLetter => "dead_letter",
-            Self::Expired => "expired",
-            Self::Done => "done",
+            Self::Scheduled => "scheduled",
+            Self::Ready => "ready",
+            Self::Running => "running",
+            Self::Retrying => "retrying",
+            Self::Completed => "completed",
             Self::Cancelled => "cancelled",
+            Self::Dead => "dead",
+        }
+    }
+
+    /// Returns true if the job waits for a worker.
+    pub fn is_waiting(self) -> bool {
+        Self::WAITING.contains(&self)
+    }
+
+    /// Returns true if the job will not run again by itself: completed, cancelled or dead.
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Completed | Self::Cancelled | Self::Dead)
+    }
+}
+
+impl fmt::Display for JobState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for JobState {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        let known = || Self::ALL.iter().map(|state| state.as_str());
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|state| state.as_str() == word)
+            .ok_or_else(|| UnknownWord::new(word, "state", known()))
+    }
+}
+
+/// Why a job died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Cause {
+    /// Every attempt failed, or the last one lost its worker.
+    Exhausted,
+    /// Too many workers died in a row while they ran it.
+    Lost,
+    /// The handler reported that another attempt is useless.
+    Rejected,
+    /// The kwargs did not fit what the handler expects, up to the last attempt.
+    Undecodable,
+    /// Not started before `expires_at`.
+    Expired,
+}
+
+impl Cause {
+    /// Every cause.
+    pub const ALL: &'static [Self] =
+        &[Self::Exhausted, Self::Lost, Self::Rejected, Self::Undecodable, Self::Expired];
+
+    /// Returns the word of the cause.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Exhausted => "exhausted",
+            Self::Lost => "lost",
+            Self::Rejected => "rejected",
+            Self::Undecodable => "undecodable",
+            Self::Expired => "expired",
         }
     }
 }
 
-impl std::str::FromStr for JobState {
-    type Err = String;
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
 
-    fn from_str(word: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|state| state.as_str() == word).ok_or_else(|| {
-            let known: Vec<_> = Self::ALL.iter().map(|state| state.as_str()).collect();
-            format!("{word:?} is not a state; use one of {}", known.join(", "))
-        })
+impl FromStr for Cause {
+    type Err = UnknownWord;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWord> {
+        let known = || Self::ALL.iter().map(|cause| cause.as_str());
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|cause| cause.as_str() == word)
+            .ok_or_else(|| UnknownWord::new(word, "cause", known()))
+    }
+}
+
+/// A word that names no state or no cause.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{word:?} is not a {of}; use one of {known}")]
+pub struct UnknownWord {
+    word: String,
+    of: &'static str,
+    known: String,
+}
+
+impl UnknownWord {
+    fn new(word: &str, of: &'static str, known: impl Iterator<Item = &'static str>) -> Self {
+        let known: Vec<_> = known.collect();
+        Self { word: word.to_owned(), of, known: known.join(", ") }
     }
 }
 
@@ -239,6 +349,20 @@ mod tests {
     fn a_huge_attempt_number_does_not_overflow() {
         let backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(3600));
         assert!(backoff.wait_after(i32::MAX, 1.0) <= Duration::from_secs(4320));
+    }
+
+    #[test]
+    fn states_and_causes_are_read_as_they_are_printed() {
+        for state in JobState::ALL {
+            assert_eq!(state.to_string().parse(), Ok(*state));
+            assert_eq!(serde_json::to_value(state).unwrap(), state.as_str());
+        }
+        for cause in Cause::ALL {
+            assert_eq!(cause.to_string().parse(), Ok(*cause));
+            assert_eq!(serde_json::to_value(cause).unwrap(), cause.as_str());
+        }
+        let error = "pending".parse::<JobState>().unwrap_err().to_string();
+        assert!(error.starts_with("\"pending\" is not a state; use one of scheduled, "), "{error}");
     }
 
     #[test]

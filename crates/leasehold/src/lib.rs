@@ -11,11 +11,13 @@
 //! 6. [`sweep`]: rows of your own table, claimed through a status column.
 //! 7. [`mirror`]: a second store that is kept equal to your own table.
 //! 8. [`measure`]: samples and metrics; [`alarm`]: conditions that need an operator.
-//! 9. [`migrate`], [`database`]: the schema and the sessions. [`breaker`]: stops calling a service that
-//!    is down.
+//! 9. [`admin`]: list, cancel, redrive, promote, delete and update jobs; queues, schedules, workers.
+//! 10. [`migrate`], [`database`]: the schema and the sessions. [`breaker`]: stops calling a service that
+//!     is down.
 
 #![forbid(unsafe_code)]
 
+pub mod admin;
 pub mod alarm;
 pub mod breaker;
 #[cfg(feature = "chaos")]
@@ -42,9 +44,9 @@ pub mod testing;
 pub mod worker;
 
 pub use engine::Leasehold;
-pub use error::{ConnectError, EnqueueError, FinishError, SchemaError, WorkerError};
-pub use job::{Backoff, Generation, Job, JobId, JobState, Policy};
+pub use error::{AdminError, ConnectError, EnqueueError, FinishError, SchemaError, WorkerError};
+pub use job::{Backoff, Cause, Generation, Job, JobId, JobState, Policy};
 pub use leasehold_macros::Job;
 pub use queue::enqueue::{Draft, Enqueue, EnqueueOn, Enqueued};
 pub use queue::finish::Finished;
-pub use worker::{Ctx, JobError, JobResult, JobTx, Outcome, State, Tally};
+pub use worker::{Ctx, FinishedJob, JobError, JobResult, JobTx, Outcome, State, Tally};

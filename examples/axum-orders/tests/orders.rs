@@ -134,7 +134,7 @@ async fn a_request_that_is_rolled_back_leaves_no_order_and_no_job() {
 
     let client = database.connect_directly().await;
     assert_eq!(count(&client, "select count(*) from orders").await, 0);
-    assert_eq!(count(&client, "select count(*) from leasehold.inbox").await, 0);
+    assert_eq!(count(&client, "select count(*) from leasehold.jobs").await, 0);
     assert_eq!(
         count(&client, "select left_over::bigint from shelf where item = 'teapot'").await,
         10
@@ -160,7 +160,7 @@ async fn repeating_a_request_with_its_key_makes_one_order_and_one_job() {
     let client = database.connect_directly().await;
     assert_eq!(count(&client, "select count(*) from orders").await, 1);
     assert_eq!(count(&client, "select count(*) from receipts").await, 1);
-    assert_eq!(count(&client, "select count(*) from leasehold.inbox").await, 1);
+    assert_eq!(count(&client, "select count(*) from leasehold.jobs").await, 1);
     assert_eq!(count(&client, "select left_over::bigint from shelf where item = 'cup'").await, 97);
 }
 

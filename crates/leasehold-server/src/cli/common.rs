@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use leasehold::admin::By;
 use leasehold::database::{Database, Pooler};
 use leasehold::{Leasehold, migrate};
 
@@ -112,7 +113,16 @@ impl Common {
     }
 }
 
-/// Returns who runs this command, for the records: `user@host`.
+/// Returns who runs this command and why, for the audit log.
+pub fn by(why: Option<String>) -> By {
+    let by = By::new(actor());
+    match why {
+        Some(why) => by.because(why),
+        None => by,
+    }
+}
+
+/// Returns who runs this command: `user@host`.
 pub fn actor() -> String {
     let user = address::environment("USER")
         .or_else(|| address::environment("LOGNAME"))

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use leasehold::AdminError;
+use leasehold::admin::{Dead, Jobs, Queues, Schedules, Workers};
 use leasehold::database::Session;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -29,15 +31,49 @@ impl Db {
         &mut self.session
     }
 
+    /// The engine's handles on this session. Wait for their calls with [`within`](Self::within).
+    pub fn jobs(&self) -> Jobs<'_> {
+        Jobs::on(&self.session)
+    }
+
+    pub fn dead(&self) -> Dead<'_> {
+        Dead::on(&self.session)
+    }
+
+    pub fn queues(&self) -> Queues<'_> {
+        Queues::on(&self.session)
+    }
+
+    pub fn schedules(&self) -> Schedules<'_> {
+        Schedules::on(&self.session)
+    }
+
+    pub fn workers(&self) -> Workers<'_> {
+        Workers::on(&self.session)
+    }
+
+    /// Waits for a call of a handle, up to the timeout of the command.
+    pub async fn within<T>(
+        &self,
+        call: impl Future<Output = Result<T, AdminError>>,
+    ) -> Result<T, Failure> {
+        match tokio::time::timeout(self.timeout, call).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(self.timed_out()),
+        }
+    }
+
+    fn timed_out(&self) -> Failure {
+        let limit = crate::text::length(self.timeout);
+        Failure::timeout(format!("the database did not answer within {limit}"))
+            .hint("narrow the filter, allow more with --timeout, or run: leasehold doctor")
+    }
+
     /// Runs one statement. It names its types, so that it also works through a pooler.
     pub async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Failure> {
         match tokio::time::timeout(self.timeout, self.session.query_typed(sql, params)).await {
             Ok(answer) => Ok(answer?),
-            Err(_) => Err(Failure::timeout(format!(
-                "the database did not answer within {}",
-                crate::text::length(self.timeout)
-            ))
-            .hint("narrow the filter, allow more with --timeout, or look at: leasehold doctor")),
+            Err(_) => Err(self.timed_out()),
         }
     }
 

@@ -1,38 +1,50 @@
-//! `leasehold dead`: lists and redrives dead jobs.
+//! `leasehold dead`: lists, groups and redrives dead jobs.
 
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use leasehold::JobState;
+use leasehold::admin::{DeadGroup, JobFilter};
+use leasehold::{Cause, JobId, JobState};
 
-use super::common::{Common, actor};
-use super::filter::{Filter, Question};
+use super::common::{Common, by};
+use super::filter::Filter;
+use super::jobs::{Part, no_such_state};
 use super::many::Selection;
-use super::record::{self, Record};
+use super::record;
 use super::verdicts::{Act, Verdicts, redrive_step};
 use crate::exit::Failure;
+use crate::output::Columns;
+use crate::text::{one_line, relative};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// List dead jobs, the highest id first
+    /// List dead jobs, the last that died first
     List(ListArgs),
+    /// Group dead jobs by name and error, the largest group first
+    Groups {
+        #[command(flatten)]
+        filter: Filter,
+        /// The most groups to list
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        limit: u32,
+    },
     /// Redrive dead jobs: bring them back with fresh attempts
     #[command(after_help = REDRIVE_HELP)]
     Redrive {
         #[command(flatten)]
         selection: Selection,
-        #[arg(long, value_parser = CAUSES, help = CAUSE_HELP)]
-        cause: Option<String>,
+        #[arg(long, value_delimiter = ',', help = CAUSE_HELP)]
+        cause: Vec<Cause>,
     },
 }
 
-const CAUSES: [&str; 5] = ["exhausted", "lost", "refused", "undecodable", "expired"];
-const CAUSE_HELP: &str = "Jobs that died of this";
+const CAUSE_HELP: &str = "Jobs that died of these: exhausted, lost, rejected, undecodable, expired";
 
 const REDRIVE_HELP: &str = "\
 Examples:
   leasehold dead redrive 81230 81231
   leasehold dead redrive --queue mail --cause exhausted --dry-run
+  leasehold dead redrive --filter 'error:\"connection reset\" newer:2h'
   leasehold dead redrive --all --yes
 
 A job whose idempotency key belongs to a newer job stays dead.";
@@ -41,77 +53,76 @@ A job whose idempotency key belongs to a newer job stays dead.";
 pub struct ListArgs {
     #[command(flatten)]
     filter: Filter,
-    #[arg(long, value_parser = CAUSES, help = CAUSE_HELP)]
-    cause: Option<String>,
-    /// Only jobs with a lower id: the next page
-    #[arg(long, value_name = "ID")]
-    before: Option<i64>,
-    /// The most jobs to list
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=100_000))]
-    limit: i64,
+    #[arg(long, value_delimiter = ',', help = CAUSE_HELP)]
+    cause: Vec<Cause>,
+    #[command(flatten)]
+    part: Part,
 }
 
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     match command {
         Command::List(args) => list(args, common).await,
+        Command::Groups { filter, limit } => groups(&filter, limit, common).await,
         Command::Redrive { selection, cause } => redrive(selection, cause, common).await,
     }
 }
 
-fn dead() -> Vec<JobState> {
-    vec![JobState::DeadLetter, JobState::Expired]
+async fn list(args: ListArgs, common: &Common) -> Result<ExitCode, Failure> {
+    let causes = JobFilter::any().causes(args.cause);
+    let filter = args.filter.join()?.and(causes).map_err(Failure::usage)?;
+    let Some(filter) = filter.only(&[JobState::Dead]) else {
+        return Err(Failure::usage("the filter names a state that is not dead"));
+    };
+    let (out, db) = (common.out(), common.db().await?);
+    args.part.read(&db, &filter).await?.print(out, "no dead jobs", record::dead_table)?;
+    Ok(ExitCode::SUCCESS)
 }
 
-async fn list(args: ListArgs, common: &Common) -> Result<ExitCode, Failure> {
+async fn groups(filter: &Filter, limit: u32, common: &Common) -> Result<ExitCode, Failure> {
+    let filter = filter.join()?;
     let (out, db) = (common.out(), common.db().await?);
-    let question = Question {
-        filter: args.filter,
-        states: dead(),
-        cause: args.cause,
-        before: args.before,
-        limit: args.limit,
-        ..Question::default()
-    };
-    let records = question.ask(&db).await?;
+    let groups = db.within(db.dead().groups(&filter, limit)).await?;
     let now = db.now().await?;
-    out.list("jobs", &records, |records| record::dead_table(records, now))?;
-    if out.is_table() {
-        match records.last() {
-            None => out.note("no dead jobs"),
-            Some(last) if records.len() as i64 == question.limit => {
-                out.note(format!("more may follow: --before {}", last.id));
-            }
-            Some(_) => {}
+    out.list("groups", &groups, |groups: &[DeadGroup]| {
+        let mut columns = Columns::new(&["JOBS", "NAME", "CAUSES", "LAST", "ERROR"]);
+        for group in groups {
+            let causes: Vec<&str> = group.causes.iter().map(|cause| cause.as_str()).collect();
+            columns.row([
+                group.jobs.to_string(),
+                one_line(&group.name, 40),
+                causes.join(" "),
+                relative(group.last_at, now),
+                one_line(&group.fingerprint, 90),
+            ]);
         }
+        columns
+    })?;
+    if groups.is_empty() && out.is_table() {
+        out.note("no dead jobs");
     }
     Ok(ExitCode::SUCCESS)
 }
 
 async fn redrive(
     selection: Selection,
-    cause: Option<String>,
+    cause: Vec<Cause>,
     common: &Common,
 ) -> Result<ExitCode, Failure> {
-    selection.check("redrive", cause.is_some())?;
-    let (out, db) = (common.out(), common.db().await?);
-    let question = Question {
-        filter: selection.filter.clone(),
-        states: dead(),
-        cause,
-        ..Question::ids(&selection.ids)
+    selection.check("redrive", !cause.is_empty())?;
+    let Some(filter) = selection.matching(&[JobState::Dead])? else {
+        return no_such_state(common);
     };
-    if !selection.confirm(&db, out, "redrive", &question).await? {
+    let filter = filter.and(JobFilter::any().causes(cause)).map_err(Failure::usage)?;
+    let (out, db) = (common.out(), common.db().await?);
+    if !selection.confirm(&db, out, "redrive", &filter).await? {
         return Ok(ExitCode::SUCCESS);
     }
-    let (mut verdicts, actor) = (Verdicts::new(Act::Run, &selection), actor());
+    let (mut verdicts, by) = (Verdicts::new(Act::Run, &selection), by(None));
     if selection.by_id() {
-        redrive_step(&db, &selection.ids, &actor, &mut verdicts).await?;
+        redrive_step(&db, &selection.ids, &by, &mut verdicts).await?;
     } else {
-        let act = async |step: Vec<Record>| {
-            let ids: Vec<i64> = step.iter().map(|record| record.id).collect();
-            redrive_step(&db, &ids, &actor, &mut verdicts).await
-        };
-        selection.each_step(&db, &question, act).await?;
+        let act = async |ids: &[JobId]| redrive_step(&db, ids, &by, &mut verdicts).await;
+        selection.each_step(&db, &filter, act).await?;
     }
     verdicts.report(out)
 }

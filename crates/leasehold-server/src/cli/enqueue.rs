@@ -134,7 +134,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     if !args.wait {
         return Ok(ExitCode::SUCCESS);
     }
-    wait::until_over(&db, out, id, args.timeout).await
+    wait::until_over(&db, out, leasehold::JobId(id), args.timeout).await
 }
 
 async fn store(db: &Db, draft: Draft, timeout: Duration) -> Result<leasehold::Enqueued, Failure> {

@@ -3,39 +3,21 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use leasehold::admin::PastFailure;
 
 use crate::text::{length, one_line, relative};
 
-/// One failed attempt, as `leasehold.add_error` wrote it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct PastFailure {
-    pub at: Timestamp,
-    pub attempt: i32,
-    pub worker: Option<String>,
-    /// From the claim to the failure.
-    pub ms: Option<f64>,
-    pub error: Option<String>,
+fn took(failure: &PastFailure) -> Duration {
+    Duration::try_from_secs_f64(failure.ms.unwrap_or_default() / 1000.0).unwrap_or_default()
 }
 
-impl PastFailure {
-    fn took(&self) -> Duration {
-        Duration::try_from_secs_f64(self.ms.unwrap_or_default() / 1000.0).unwrap_or_default()
-    }
-
-    fn started(&self) -> Option<Timestamp> {
-        self.at.checked_sub(self.took()).ok()
-    }
-}
-
-/// Reads the column; an unreadable list counts as empty.
-pub fn past_failures(list: Option<serde_json::Value>) -> Vec<PastFailure> {
-    list.and_then(|list| serde_json::from_value(list).ok()).unwrap_or_default()
+fn started(failure: &PastFailure) -> Option<Timestamp> {
+    failure.at.checked_sub(took(failure)).ok()
 }
 
 /// Formats one line per failure, oldest first, with the wait that followed it.
 pub fn tell(failures: &[PastFailure], next_start: Option<Timestamp>, now: Timestamp) -> String {
-    let starts = failures.iter().skip(1).map(PastFailure::started).chain([next_start]);
+    let starts = failures.iter().skip(1).map(started).chain([next_start]);
     let lines: Vec<String> = failures
         .iter()
         .zip(starts)
@@ -50,7 +32,7 @@ pub fn tell(failures: &[PastFailure], next_start: Option<Timestamp>, now: Timest
                 failure.attempt,
                 relative(failure.at, now),
                 failure.worker.as_deref().unwrap_or("an unknown worker"),
-                length(failure.took()),
+                length(took(failure)),
                 one_line(failure.error.as_deref().unwrap_or_default(), 300),
             )
         })
@@ -68,7 +50,7 @@ mod tests {
             {"at": "2026-05-01T09:00:00+00:00", "attempt": 1, "worker": "w/1", "ms": 2000, "error": "smtp\ndown"},
             {"at": "2026-05-01T11:00:10+02:00", "attempt": 2, "worker": null, "ms": 999.6, "error": "again"},
         ]);
-        let failures = past_failures(Some(list));
+        let failures: Vec<PastFailure> = serde_json::from_value(list).unwrap();
         let now: Timestamp = "2026-05-01T09:01:10Z".parse().unwrap();
         let told = tell(&failures, Some(now), now);
         let lines: Vec<&str> = told.lines().collect();
@@ -78,11 +60,5 @@ mod tests {
         );
         assert!(lines[0].contains(", next after 9") && lines[0].ends_with(": smtp down"), "{told}");
         assert!(lines[1].contains("an unknown worker") && lines[1].ends_with(": again"), "{told}");
-    }
-
-    #[test]
-    fn a_list_that_cannot_be_read_is_an_empty_one() {
-        assert!(past_failures(Some(serde_json::json!("spoiled"))).is_empty());
-        assert!(past_failures(None).is_empty());
     }
 }

@@ -1,29 +1,33 @@
-//! `leasehold jobs`: list, show, retry and cancel jobs.
+//! `leasehold jobs`: list, show, retry, cancel and delete jobs.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use leasehold::JobState;
+use jiff::Timestamp;
+use leasehold::admin::{Cursor, JobFilter, JobInfo, Page};
+use leasehold::{JobId, JobState};
 
-use super::common::{Common, actor};
-use super::filter::{Filter, Question, parse_state};
+use super::common::{Common, by};
+use super::db::Db;
+use super::filter::{Filter, States};
 use super::many::Selection;
 use super::record;
-use super::verdicts::{Act, Verdicts, cancel_step, retry_step};
+use super::verdicts::{Act, Verdicts, cancel_step, delete_step, retry_step};
 use crate::exit::Failure;
+use crate::output::{Columns, Format, Out};
 use crate::text::parse_duration;
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// List jobs, the highest id first
+    /// List jobs, newest first: by when they were finished, claimed or else enqueued
     #[command(after_help = LIST_HELP)]
     List(ListArgs),
     /// Show everything about a job
     Show {
         /// The ids of jobs
         #[arg(required = true, value_name = "ID")]
-        ids: Vec<i64>,
+        ids: Vec<JobId>,
     },
     /// Let jobs run now: promote a waiting one, redrive a dead one
     #[command(after_help = RETRY_HELP)]
@@ -33,18 +37,35 @@ pub enum Command {
     Cancel {
         #[command(flatten)]
         selection: Selection,
-        /// The reason, for the records
+        /// The reason, for the audit log
+        #[arg(long)]
+        why: Option<String>,
+    },
+    /// Delete waiting and dead jobs without running them; no history is kept of them
+    #[command(after_help = DELETE_HELP)]
+    Delete {
+        #[command(flatten)]
+        selection: Selection,
+        /// The reason, for the audit log
         #[arg(long)]
         why: Option<String>,
     },
 }
 
+const DELETE_HELP: &str = "\
+Examples:
+  leasehold jobs delete 81230 --why 'enqueued by mistake'
+  leasehold jobs delete --filter 'state:dead cause:expired older:7d' --dry-run
+
+To end a job and keep a record of it, cancel it. A running job is not touched (exit code 5).";
+
 const LIST_HELP: &str = "\
 Examples:
   leasehold jobs list --state running
   leasehold jobs list --queue mail --name 'email.*' --limit 20
-  leasehold jobs list --before 81230          the page after the one that ended with job 81230
-  leasehold jobs list --state done --since 2h -o ndjson | jq .kwargs";
+  leasehold jobs list --filter 'state:retrying error:\"timed out\" older:1h'
+  leasehold jobs list --after CURSOR          the next page; each page prints its cursor
+  leasehold jobs list --state completed --since 2h -o ndjson | jq .kwargs";
 
 const RETRY_HELP: &str = "\
 Examples:
@@ -58,26 +79,80 @@ Examples:
   leasehold jobs cancel 81230 --why 'ordered twice'
   leasehold jobs cancel --queue mail --name newsletter.send --dry-run";
 
+/// Which part of a list to show.
+#[derive(Args, Debug)]
+pub struct Part {
+    /// The next page: the cursor that the page before printed
+    #[arg(long, value_name = "CURSOR")]
+    after: Option<Cursor>,
+    /// The most jobs to list
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    limit: u32,
+}
+
+/// Jobs of a list, over as many pages as it takes.
+pub struct Listed {
+    pub jobs: Vec<JobInfo>,
+    pub next: Option<Cursor>,
+    pub now: Timestamp,
+}
+
+impl Part {
+    pub async fn read(&self, db: &Db, filter: &JobFilter) -> Result<Listed, Failure> {
+        let (mut jobs, mut after) = (Vec::new(), self.after);
+        loop {
+            let left = self.limit.saturating_sub(u32::try_from(jobs.len()).unwrap_or(u32::MAX));
+            let page = after.iter().fold(Page::first(left), |page, cursor| page.after(*cursor));
+            let read = db.within(db.jobs().list(filter, &page)).await?;
+            jobs.extend(read.jobs);
+            after = read.next;
+            if after.is_none() || jobs.len() >= self.limit as usize {
+                return Ok(Listed { jobs, next: after, now: read.now });
+            }
+        }
+    }
+}
+
+impl Listed {
+    /// Prints the jobs, and how to list the next ones.
+    pub fn print(
+        &self,
+        out: Out,
+        none: &str,
+        table: fn(&[JobInfo], Timestamp) -> Columns,
+    ) -> Result<(), Failure> {
+        match out.format {
+            Format::Json => {
+                let next = self.next.map(|cursor| cursor.to_string());
+                out.document(serde_json::json!({ "jobs": self.jobs, "next": next }))?;
+            }
+            _ => out.list("jobs", &self.jobs, |jobs| table(jobs, self.now))?,
+        }
+        match self.next {
+            Some(next) if out.is_table() => out.note(format!("more follow: --after {next}")),
+            None if out.is_table() && self.jobs.is_empty() => out.note(none),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
 #[derive(Args, Debug)]
 pub struct ListArgs {
-    /// Jobs in these states: pending (waiting), processing (running), dead_letter (dead), expired,
-    /// done, cancelled
-    #[arg(long, value_parser = parse_state, value_delimiter = ',', value_name = "STATE")]
-    state: Vec<JobState>,
+    /// Jobs in these states: scheduled, ready, running, retrying, completed, cancelled, dead;
+    /// waiting is short for scheduled,ready,retrying
+    #[arg(long, value_delimiter = ',', value_name = "STATE")]
+    state: Vec<States>,
     #[command(flatten)]
     filter: Filter,
     /// Jobs with these ids
     #[arg(long, value_delimiter = ',')]
-    id: Vec<i64>,
-    /// How far back to look for finished jobs
-    #[arg(long, value_parser = parse_duration, default_value = "1h", value_name = "TIME")]
-    since: Duration,
-    /// Only jobs with a lower id: the next page
-    #[arg(long, value_name = "ID")]
-    before: Option<i64>,
-    /// The most jobs to list
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=100_000))]
-    limit: i64,
+    id: Vec<JobId>,
+    /// Only jobs that were finished, claimed or else enqueued within this time
+    #[arg(long, value_parser = parse_duration, value_name = "TIME")]
+    since: Option<Duration>,
+    #[command(flatten)]
+    part: Part,
 }
 
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
@@ -86,76 +161,62 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Show { ids } => show(&ids, common).await,
         Command::Retry(selection) => retry(selection, common).await,
         Command::Cancel { selection, why } => cancel(selection, why, common).await,
+        Command::Delete { selection, why } => delete(selection, why, common).await,
     }
 }
 
 async fn list(args: ListArgs, common: &Common) -> Result<ExitCode, Failure> {
+    let flags =
+        JobFilter::any().states(args.state.into_iter().flat_map(|states| states.0)).ids(args.id);
+    let flags = args.since.into_iter().fold(flags, JobFilter::newer);
+    let filter = args.filter.join()?.and(flags).map_err(Failure::usage)?;
     let (out, db) = (common.out(), common.db().await?);
-    let question = Question {
-        filter: args.filter,
-        states: args.state,
-        since: args.id.is_empty().then_some(args.since),
-        ids: args.id,
-        before: args.before,
-        limit: args.limit,
-        cause: None,
-    };
-    let records = question.ask(&db).await?;
-    let now = db.now().await?;
-    out.list("jobs", &records, |records| record::table(records, now))?;
-    if out.is_table() {
-        match records.last() {
-            None => out
-                .note("no jobs match (finished ones are looked for in the last hour; see --since)"),
-            Some(last) if records.len() as i64 == question.limit => {
-                out.note(format!("more may follow: --before {}", last.id));
-            }
-            Some(_) => {}
-        }
-    }
+    args.part.read(&db, &filter).await?.print(out, "no jobs match", record::table)?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn show(ids: &[i64], common: &Common) -> Result<ExitCode, Failure> {
+async fn show(ids: &[JobId], common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
-    let records = Question::ids(ids).ask(&db).await?;
-    let now = db.now().await?;
-    match records.as_slice() {
-        [one] if ids.len() == 1 => out.one("job", one, |record| record.show(now))?,
+    let filter = JobFilter::any().ids(ids.iter().copied());
+    let listed = Part { after: None, limit: 100_000 }.read(&db, &filter).await?;
+    let (jobs, now) = (listed.jobs, listed.now);
+    match jobs.as_slice() {
+        [one] if ids.len() == 1 => out.one("job", one, |job| record::show(job, now))?,
         _ if out.is_table() => {
-            let all: Vec<String> = records.iter().map(|record| record.show(now)).collect();
+            let all: Vec<String> = jobs.iter().map(|job| record::show(job, now)).collect();
             if !all.is_empty() {
                 out.print(all.join("\n").trim_end())?;
             }
         }
-        _ => out.list("jobs", &records, |records| record::table(records, now))?,
+        _ => out.list("jobs", &jobs, |jobs| record::table(jobs, now))?,
     }
-    match ids.iter().find(|id| records.iter().all(|record| record.id != **id)) {
-        Some(missing) => Err(super::verdicts::no_such_job(*missing)),
+    match ids.iter().find(|id| jobs.iter().all(|job| job.id != **id)) {
+        Some(missing) => Err(super::verdicts::no_such_job(missing)),
         None => Ok(ExitCode::SUCCESS),
     }
 }
 
 async fn retry(selection: Selection, common: &Common) -> Result<ExitCode, Failure> {
     selection.check("retry", false)?;
-    let (out, db) = (common.out(), common.db().await?);
-    let question = Question {
-        filter: selection.filter.clone(),
-        states: vec![JobState::Pending, JobState::DeadLetter, JobState::Expired],
-        ..Question::ids(&selection.ids)
+    let dead = [JobState::Dead];
+    let Some(filter) = selection.matching(&[JobState::WAITING, &dead].concat())? else {
+        return no_such_state(common);
     };
-    if !selection.confirm(&db, out, "retry", &question).await? {
+    let (out, db) = (common.out(), common.db().await?);
+    if !selection.confirm(&db, out, "retry", &filter).await? {
         return Ok(ExitCode::SUCCESS);
     }
-    let (mut verdicts, actor) = (Verdicts::new(Act::Run, &selection), actor());
+    let (mut verdicts, by) = (Verdicts::new(Act::Run, &selection), by(None));
     if selection.by_id() {
-        retry_step(&db, &selection.ids, &actor, &mut verdicts).await?;
-    } else {
-        let act = async |step: Vec<record::Record>| {
-            let ids: Vec<i64> = step.iter().map(|record| record.id).collect();
-            retry_step(&db, &ids, &actor, &mut verdicts).await
-        };
-        selection.each_step(&db, &question, act).await?;
+        retry_step(&db, &selection.ids, &by, &mut verdicts).await?;
+        return verdicts.report(out);
+    }
+    // The waiting ones first: a redriven job waits too, and must not be met a second time.
+    for states in [JobState::WAITING, &dead] {
+        if let Some(filter) = filter.clone().only(states) {
+            let act = async |ids: &[JobId]| retry_step(&db, ids, &by, &mut verdicts).await;
+            selection.each_step(&db, &filter, act).await?;
+        }
     }
     verdicts.report(out)
 }
@@ -166,24 +227,46 @@ async fn cancel(
     common: &Common,
 ) -> Result<ExitCode, Failure> {
     selection.check("cancel", false)?;
+    let states = [JobState::WAITING, &[JobState::Running]].concat();
+    let Some(filter) = selection.matching(&states)? else { return no_such_state(common) };
     let (out, db) = (common.out(), common.db().await?);
-    let question = Question {
-        filter: selection.filter.clone(),
-        states: vec![JobState::Pending, JobState::Processing],
-        ..Question::ids(&selection.ids)
-    };
-    if !selection.confirm(&db, out, "cancel", &question).await? {
+    if !selection.confirm(&db, out, "cancel", &filter).await? {
         return Ok(ExitCode::SUCCESS);
     }
-    let (mut verdicts, actor) = (Verdicts::new(Act::Cancel, &selection), actor());
+    let (mut verdicts, by) = (Verdicts::new(Act::Cancel, &selection), by(why));
     if selection.by_id() {
-        cancel_step(&db, &selection.ids, &actor, why.as_deref(), &mut verdicts).await?;
+        cancel_step(&db, &selection.ids, &by, &mut verdicts).await?;
     } else {
-        let act = async |step: Vec<record::Record>| {
-            let ids: Vec<i64> = step.iter().map(|record| record.id).collect();
-            cancel_step(&db, &ids, &actor, why.as_deref(), &mut verdicts).await
-        };
-        selection.each_step(&db, &question, act).await?;
+        let act = async |ids: &[JobId]| cancel_step(&db, ids, &by, &mut verdicts).await;
+        selection.each_step(&db, &filter, act).await?;
     }
     verdicts.report(out)
+}
+
+async fn delete(
+    selection: Selection,
+    why: Option<String>,
+    common: &Common,
+) -> Result<ExitCode, Failure> {
+    selection.check("delete", false)?;
+    let states = [JobState::WAITING, &[JobState::Dead]].concat();
+    let Some(filter) = selection.matching(&states)? else { return no_such_state(common) };
+    let (out, db) = (common.out(), common.db().await?);
+    if !selection.confirm(&db, out, "delete", &filter).await? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (mut verdicts, by) = (Verdicts::new(Act::Delete, &selection), by(why));
+    if selection.by_id() {
+        delete_step(&db, &selection.ids, &by, &mut verdicts).await?;
+    } else {
+        let act = async |ids: &[JobId]| delete_step(&db, ids, &by, &mut verdicts).await;
+        selection.each_step(&db, &filter, act).await?;
+    }
+    verdicts.report(out)
+}
+
+/// The filter names only states that the command does not change.
+pub fn no_such_state(common: &Common) -> Result<ExitCode, Failure> {
+    common.out().note("no job matches; nothing was changed");
+    Ok(ExitCode::SUCCESS)
 }

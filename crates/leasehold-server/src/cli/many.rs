@@ -8,10 +8,13 @@
 //! - Each step is a separate statement. If the command is stopped half-way, finished steps stay, and the
 //!   same command does the rest.
 
+use leasehold::admin::{JobFilter, Page};
+use leasehold::{JobId, JobState};
+
 use super::db::Db;
-use super::filter::{Filter, Question};
+use super::filter::Filter;
 use super::prompt::confirm;
-use super::record::{self, Record};
+use super::record;
 use crate::exit::Failure;
 use crate::output::{Format, Out};
 use crate::text::count;
@@ -19,20 +22,20 @@ use crate::text::count;
 /// More jobs than this need a confirmation.
 const ASK_ABOVE: usize = 100;
 /// Counting stops here: a larger count would take too long.
-const COUNT_TO: i64 = 1_000_000;
+const COUNT_TO: u32 = 1_000_000;
 /// Jobs changed per statement.
-const STEP: i64 = 500;
+const STEP: u32 = 500;
 
 /// Which jobs to act on, and whether to confirm.
 #[derive(clap::Args, Debug, Clone)]
 pub struct Selection {
     /// The ids of jobs
     #[arg(value_name = "ID")]
-    pub ids: Vec<i64>,
+    pub ids: Vec<JobId>,
     #[command(flatten)]
     pub filter: Filter,
     /// Every job, without a filter
-    #[arg(long, conflicts_with_all = ["ids", "queue", "name", "tag"])]
+    #[arg(long, conflicts_with_all = ["ids", "queue", "name", "tag", "filter"])]
     pub all: bool,
     /// Show what would change, and change nothing
     #[arg(long)]
@@ -46,6 +49,13 @@ impl Selection {
     /// True if the jobs are given by id.
     pub fn by_id(&self) -> bool {
         !self.ids.is_empty()
+    }
+
+    /// Returns the filter of the flags and the ids, for these states only. `None`: the flags name only
+    /// other states. Jobs given by id are not filtered by state: each gets a result of its own.
+    pub fn matching(&self, states: &[JobState]) -> Result<Option<JobFilter>, Failure> {
+        let filter = self.filter.join()?.ids(self.ids.iter().copied());
+        Ok(if self.by_id() { Some(filter) } else { filter.only(states) })
     }
 
     /// Rejects an empty selection: "every job" needs `--all`.
@@ -69,24 +79,25 @@ impl Selection {
         db: &Db,
         out: Out,
         verb: &str,
-        question: &Question,
+        filter: &JobFilter,
     ) -> Result<bool, Failure> {
         if self.by_id() && self.ids.len() <= ASK_ABOVE && !self.dry_run {
             return Ok(true);
         }
-        let matching = Question { limit: COUNT_TO, ..question.clone() }.count(db).await?;
-        let said = match matching as i64 {
-            COUNT_TO => "more than a million jobs".to_owned(),
-            _ => count(matching, "job"),
+        let matching = db.within(db.jobs().count(filter, COUNT_TO)).await?;
+        let matching = usize::try_from(matching).unwrap_or(usize::MAX);
+        let said = if matching >= COUNT_TO as usize {
+            "a million jobs or more".to_owned()
+        } else {
+            count(matching, "job")
         };
         if self.dry_run {
-            let sample = Question { limit: 5, ..question.clone() }.ask(db).await?;
-            let now = db.now().await?;
+            let sample = db.within(db.jobs().list(filter, &Page::first(5))).await?;
             match out.format {
                 Format::Json => out.document(
-                    serde_json::json!({ "dry_run": true, "count": matching, "jobs": sample }),
+                    serde_json::json!({ "dry_run": true, "count": matching, "jobs": sample.jobs }),
                 )?,
-                _ => out.list("jobs", &sample, |records| record::table(records, now))?,
+                _ => out.list("jobs", &sample.jobs, |jobs| record::table(jobs, sample.now))?,
             }
             out.note(format!(
                 "would {verb} {said}{}; nothing was changed",
@@ -105,21 +116,19 @@ impl Selection {
     }
 
     /// Calls `act` with the matching jobs, one step at a time, newest first.
-    pub async fn each_step<F>(
-        &self,
-        db: &Db,
-        question: &Question,
-        mut act: F,
-    ) -> Result<(), Failure>
+    pub async fn each_step<F>(&self, db: &Db, filter: &JobFilter, mut act: F) -> Result<(), Failure>
     where
-        F: AsyncFnMut(Vec<Record>) -> Result<(), Failure>,
+        F: AsyncFnMut(&[JobId]) -> Result<(), Failure>,
     {
-        let mut before = None;
+        let mut page = Page::first(STEP);
         loop {
-            let step = Question { limit: STEP, before, ..question.clone() }.ask(db).await?;
-            let Some(last) = step.last() else { return Ok(()) };
-            before = Some(last.id);
-            act(step).await?;
+            let step = db.within(db.jobs().list(filter, &page)).await?;
+            let ids: Vec<JobId> = step.jobs.iter().map(|job| job.id).collect();
+            act(&ids).await?;
+            match step.next {
+                Some(next) => page = Page::first(STEP).after(next),
+                None => return Ok(()),
+            }
         }
     }
 }

@@ -4,14 +4,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use tokio_postgres::types::Type;
+use leasehold::admin::{QueueChange, Toggle};
 
-use super::common::{Common, actor};
+use super::common::{Common, by};
 use super::known::check_queue;
 use super::prompt::ask_why;
-use super::queue_entry::{Queue, read, table};
+use super::queue_entry::table;
 use crate::exit::Failure;
-use crate::text::{parse_duration, seconds};
+use crate::text::{length, parse_duration};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -44,11 +44,11 @@ Examples:
   leasehold queues set mail --max-attempts 8 --backoff 5s..1h
   leasehold queues set video --lease 2m --run-limit 6h
 
-Running jobs keep the lease they were claimed with. Workers apply a new batch size after a restart.";
+Running jobs keep the lease they were claimed with. Workers apply a new claim size after a restart.";
 
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true)
-    .args(["lease", "max_attempts", "max_lost", "batch", "run_limit", "backoff", "history",
+    .args(["lease", "max_attempts", "max_lost", "claim_size", "run_limit", "backoff", "history",
            "display_name", "owner"]))]
 pub struct SetArgs {
     /// The name of the queue
@@ -64,7 +64,7 @@ pub struct SetArgs {
     max_lost: Option<i32>,
     /// The most jobs that one claim takes
     #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
-    batch: Option<i32>,
+    claim_size: Option<i32>,
     /// A handler that is still running after this is given up
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     run_limit: Option<Duration>,
@@ -106,8 +106,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
 
 async fn list(common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
-    let rows = db.query(include_str!("../queries/queues.sql"), &[]).await?;
-    let queues: Vec<Queue> = rows.iter().map(read).collect();
+    let queues = db.within(db.queues().list()).await?;
     let now = db.now().await?;
     out.list("queues", &queues, |queues| table(queues, now))?;
     if out.is_table() {
@@ -135,29 +134,26 @@ async fn pause(
         check_queue(&db, queue).await?;
     }
     let why = ask_why(why, "--why TEXT")?;
-    let actor = actor();
-    let sql = "select leasehold.pause($1, $2, $3)";
-    let row =
-        db.one(sql, &[(&queue, Type::TEXT), (&actor, Type::TEXT), (&why, Type::TEXT)]).await?;
-    if !row.get::<_, bool>(0) {
+    let by = by(Some(why));
+    if db.within(db.queues().pause(queue, &by)).await? != Toggle::Done {
         return Err(Failure::conflict(format!("queue {queue} is paused already"))
             .hint("see by whom and why: leasehold queues list"));
     }
-    let answer = serde_json::json!({ "queue": queue, "paused": true, "paused_by": actor, "paused_why": why });
-    out.one("queue", &answer, |_| format!("queue {queue} is paused; running jobs go on"))?;
+    let answer = serde_json::json!({
+        "queue": queue, "paused": true, "paused_by": by.actor(), "paused_why": by.reason(),
+    });
+    out.one("queue", &answer, |_| format!("queue {queue} is paused; running jobs continue"))?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn resume(queue: &str, common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
     check_queue(&db, queue).await?;
-    let sql = "select leasehold.resume($1, $2)";
-    let row = db.one(sql, &[(&queue, Type::TEXT), (&actor(), Type::TEXT)]).await?;
-    if !row.get::<_, bool>(0) {
+    if db.within(db.queues().resume(queue, &by(None))).await? != Toggle::Done {
         return Err(Failure::conflict(format!("queue {queue} is not paused")));
     }
     let answer = serde_json::json!({ "queue": queue, "paused": false });
-    out.one("queue", &answer, |_| format!("queue {queue} goes on"))?;
+    out.one("queue", &answer, |_| format!("queue {queue} is resumed"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -169,45 +165,53 @@ async fn set(args: SetArgs, common: &Common) -> Result<ExitCode, Failure> {
     if !args.new_queue {
         check_queue(&db, &args.queue).await?;
     }
-    let time = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-    let (first, longest) =
-        args.backoff.map_or((None, None), |(first, longest)| (Some(first), Some(longest)));
-    let history = args.history.map(|word| word == "on");
-    let row = db
-        .one(
-            include_str!("../queries/set_queue.sql"),
-            &[
-                (&args.queue, Type::TEXT),
-                (&actor(), Type::TEXT),
-                (&time(args.lease), Type::FLOAT8),
-                (&args.max_attempts, Type::INT4),
-                (&args.max_lost, Type::INT4),
-                (&args.batch, Type::INT4),
-                (&time(args.run_limit), Type::FLOAT8),
-                (&time(first), Type::FLOAT8),
-                (&time(longest), Type::FLOAT8),
-                (&history, Type::BOOL),
-                (&args.display_name, Type::TEXT),
-                (&args.owner, Type::TEXT),
-            ],
-        )
-        .await?;
-    let settings: serde_json::Value = row.get(0);
-    out.one("queue", &settings, |settings| {
-        let time = |name: &str| seconds(settings[name].as_f64().unwrap_or(0.0));
+    let mut change = QueueChange::new();
+    if let Some(lease) = args.lease {
+        change = change.lease(lease);
+    }
+    if let Some(most) = args.max_attempts {
+        change = change.max_attempts(most);
+    }
+    if let Some(most) = args.max_lost {
+        change = change.max_lost(most);
+    }
+    if let Some(most) = args.claim_size {
+        change = change.claim_size(most);
+    }
+    if let Some(limit) = args.run_limit {
+        change = change.run_limit(limit);
+    }
+    if let Some((first, longest)) = args.backoff {
+        change = change.backoff(first, longest);
+    }
+    if let Some(word) = &args.history {
+        change = change.keep_history(word == "on");
+    }
+    if let Some(name) = &args.display_name {
+        change = change.display_name(name);
+    }
+    if let Some(owner) = &args.owner {
+        change = change.owner(owner);
+    }
+    let settings = db.within(db.queues().set(&args.queue, &change, &by(None))).await?;
+    let mut answer = serde_json::to_value(&settings).map_err(Failure::failed)?;
+    if let Some(fields) = answer.as_object_mut() {
+        fields.insert("queue".to_owned(), args.queue.clone().into());
+    }
+    out.one("queue", &answer, |_| {
         let backoff =
-            format!("{}..{}", time("backoff_first_seconds"), time("backoff_longest_seconds"));
+            format!("{}..{}", length(settings.backoff_first), length(settings.backoff_longest));
         crate::output::fields(&[
             ("queue", args.queue.clone()),
-            ("lease", time("lease_seconds")),
-            ("max attempts", settings["max_attempts"].to_string()),
-            ("max lost", settings["max_lost"].to_string()),
-            ("batch", settings["batch"].to_string()),
-            ("run limit", time("run_limit_seconds")),
+            ("lease", length(settings.lease)),
+            ("max attempts", settings.max_attempts.to_string()),
+            ("max lost", settings.max_lost.to_string()),
+            ("claim size", settings.claim_size.to_string()),
+            ("run limit", length(settings.run_limit)),
             ("backoff", backoff),
-            ("history", if settings["keep_history"] == true { "on" } else { "off" }.to_owned()),
-            ("called", settings["display_name"].as_str().unwrap_or_default().to_owned()),
-            ("owner", settings["owner"].as_str().unwrap_or_default().to_owned()),
+            ("history", if settings.keep_history { "on" } else { "off" }.to_owned()),
+            ("display name", settings.display_name.clone().unwrap_or_default()),
+            ("owner", settings.owner.clone().unwrap_or_default()),
         ])
     })?;
     Ok(ExitCode::SUCCESS)

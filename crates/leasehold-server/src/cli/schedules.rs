@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
+use leasehold::admin::Toggle;
 use leasehold::schedule::{CronSchedule, Missed, Schedule, ScheduleError};
-use tokio_postgres::types::{Json, Type};
 
-use super::common::{Common, actor};
+use super::common::{Common, by};
 use super::known::{DEFAULT, check_queue};
-use super::schedule_entry::{entries, find, words};
+use super::schedule_entry::{Entry, entries, find, words};
 use crate::exit::Failure;
 use crate::output::Columns;
 use crate::text::relative;
@@ -35,6 +35,14 @@ pub enum Command {
     Resume {
         /// The name of the schedule
         name: String,
+    },
+    /// Enqueue the job of a schedule now; its slots stay as they are
+    Run {
+        /// The name of the schedule
+        name: String,
+        /// The reason, for the audit log
+        #[arg(long)]
+        why: Option<String>,
     },
     /// Show when a schedule, or a cron pattern, fires next
     #[command(
@@ -98,6 +106,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Remove { name } => change(&name, "remove", common).await,
         Command::Pause { name } => change(&name, "pause", common).await,
         Command::Resume { name } => change(&name, "resume", common).await,
+        Command::Run { name, why } => run_now(&name, why, common).await,
         Command::Next { what, zone, count } => next(&what, &zone, count, common).await,
     }
 }
@@ -122,7 +131,7 @@ async fn list(common: &Common) -> Result<ExitCode, Failure> {
             "LAST JOB",
             "DECLARED BY",
         ]);
-        for entry in entries {
+        for Entry { schedule: entry, words } in entries {
             let next = match &entry.paused_by {
                 Some(by) => format!("paused by {by}"),
                 None => relative(entry.next_slot, now),
@@ -130,13 +139,13 @@ async fn list(common: &Common) -> Result<ExitCode, Failure> {
             columns.row([
                 entry.name.clone(),
                 entry.cron.clone(),
-                entry.words.clone(),
+                words.clone(),
                 entry.zone.clone(),
                 entry.job_name.clone(),
                 entry.queue.clone(),
                 next,
                 entry.last_slot.map(|slot| relative(slot, now)).unwrap_or_default(),
-                entry.last_job_id.clone().unwrap_or_default(),
+                entry.last_job_id.map(|id| id.to_string()).unwrap_or_default(),
                 match (&entry.declared_by, entry.undeclared) {
                     (Some(by), false) => by.clone(),
                     (Some(by), true) => format!("{by}, no longer"),
@@ -149,7 +158,8 @@ async fn list(common: &Common) -> Result<ExitCode, Failure> {
     if entries.is_empty() && out.is_table() {
         out.note("no schedules");
     }
-    for entry in entries.iter().filter(|entry| entry.undeclared && out.is_table()) {
+    let schedules = entries.iter().map(|entry| &entry.schedule);
+    for entry in schedules.filter(|entry| entry.undeclared && out.is_table()) {
         out.note(format!(
             "{name} still fires, and no running worker has declared it for a day; \
              to remove it: leasehold schedules remove {name}",
@@ -183,30 +193,11 @@ async fn add(args: AddArgs, common: &Common) -> Result<ExitCode, Failure> {
         check_queue(&db, &schedule.queue).await?;
     }
     let cron_schedule = CronSchedule::parse(&schedule.cron, &schedule.zone).map_err(bad)?;
-    // From the database's clock, which also decides when a slot is due.
-    let next = cron_schedule.next_after(db.now().await?).map_err(bad)?;
-    let made = db
-        .query(
-            include_str!("../queries/add_schedule.sql"),
-            &[
-                (&schedule.name, Type::TEXT),
-                (&schedule.cron, Type::TEXT),
-                (&schedule.zone, Type::TEXT),
-                (&schedule.queue, Type::TEXT),
-                (&schedule.job_name, Type::TEXT),
-                (&Json(&schedule.kwargs), Type::JSONB),
-                (&schedule.priority, Type::INT4),
-                (&schedule.missed.as_str(), Type::TEXT),
-                (&next, Type::TIMESTAMPTZ),
-                (&args.replace, Type::BOOL),
-                (&actor(), Type::TEXT),
-            ],
-        )
-        .await?;
-    if made.is_empty() {
+    let added = db.within(db.schedules().add(&schedule, args.replace, &by(None))).await?;
+    let Some(next) = added else {
         return Err(Failure::conflict(format!("there is a schedule {:?} already", schedule.name))
             .hint("add --replace to change it, or choose another name"));
-    }
+    };
     let answer = serde_json::json!({
         "name": schedule.name, "cron": schedule.cron, "words": words(&cron_schedule),
         "zone": schedule.zone, "next_slot": next,
@@ -224,18 +215,35 @@ async fn add(args: AddArgs, common: &Common) -> Result<ExitCode, Failure> {
 
 async fn change(name: &str, verb: &'static str, common: &Common) -> Result<ExitCode, Failure> {
     let (out, db) = (common.out(), common.db().await?);
-    let (sql, done) = match verb {
-        "remove" => (include_str!("../queries/remove_schedule.sql"), "removed"),
-        "pause" => (include_str!("../queries/pause_schedule.sql"), "paused"),
-        _ => (include_str!("../queries/resume_schedule.sql"), "resumed"),
+    let (schedules, by) = (db.schedules(), by(None));
+    let (changed, done) = match verb {
+        "remove" => (db.within(schedules.remove(name, &by)).await?, "removed"),
+        "pause" => (db.within(schedules.pause(name, &by)).await?, "paused"),
+        _ => (db.within(schedules.resume(name, &by)).await?, "resumed"),
     };
-    let changed = db.query(sql, &[(&name, Type::TEXT), (&actor(), Type::TEXT)]).await?;
-    if changed.is_empty() {
-        find(&entries(&db).await?, name)?;
-        return Err(Failure::conflict(format!("schedule {name} is {done} already")));
+    match changed {
+        Toggle::Done => {}
+        Toggle::Already => {
+            return Err(Failure::conflict(format!("schedule {name} is {done} already")));
+        }
+        _ => {
+            find(&entries(&db).await?, name)?;
+            return Err(Failure::not_found(format!("there is no schedule {name:?}")));
+        }
     }
     let answer = serde_json::json!({ "name": name, "result": done });
     out.one("schedule", &answer, |_| format!("schedule {name} is {done}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn run_now(name: &str, why: Option<String>, common: &Common) -> Result<ExitCode, Failure> {
+    let (out, db) = (common.out(), common.db().await?);
+    let Some(job) = db.within(db.schedules().run_now(name, &by(why))).await? else {
+        find(&entries(&db).await?, name)?;
+        return Err(Failure::not_found(format!("there is no schedule {name:?}")));
+    };
+    let answer = serde_json::json!({ "name": name, "job": job.to_string() });
+    out.one("schedule", &answer, |_| format!("schedule {name}: job {job} enqueued"))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use leasehold::admin::{By, Change};
+use leasehold::{JobId, JobState};
 use serde::Serialize;
-use tokio_postgres::types::Type;
 
 use super::db::Db;
-use super::filter::Question;
 use super::many::Selection;
 use crate::exit::{Code, Failure};
 use crate::output::{Columns, Out};
@@ -16,17 +16,17 @@ use crate::text::count;
 /// The outcome for one job.
 #[derive(Debug, Serialize)]
 struct Verdict {
-    #[serde(serialize_with = "super::record::as_text")]
-    id: i64,
+    id: String,
     result: &'static str,
 }
 
 /// What the operator asked for; it decides the advice about jobs that were not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Retry or redrive: the job is to run again.
+    /// Retry or redrive: the operator wants the job to run again.
     Run,
     Cancel,
+    Delete,
 }
 
 /// The outcomes for all jobs. For jobs selected by a filter only counts are kept: there may be a
@@ -43,10 +43,10 @@ impl Verdicts {
         Self { act, by_id: selection.by_id(), each: Vec::new(), counts: BTreeMap::new() }
     }
 
-    fn add(&mut self, id: i64, result: &'static str) {
+    fn add(&mut self, id: JobId, result: &'static str) {
         *self.counts.entry(result).or_default() += 1;
         if self.by_id {
-            self.each.push(Verdict { id, result });
+            self.each.push(Verdict { id: id.to_string(), result });
         }
     }
 
@@ -57,7 +57,7 @@ impl Verdicts {
             out.list("jobs", &self.each, |each| {
                 let mut columns = Columns::new(&["ID", "RESULT"]);
                 for verdict in each {
-                    columns.row([verdict.id.to_string(), verdict.result.to_owned()]);
+                    columns.row([verdict.id.clone(), verdict.result.to_owned()]);
                 }
                 columns
             })?;
@@ -78,7 +78,7 @@ impl Verdicts {
 }
 
 fn problem(act: Act, verdict: &Verdict) -> Option<Failure> {
-    let id = verdict.id;
+    let id = &verdict.id;
     match verdict.result {
         "missing" => Some(no_such_job(id)),
         "running" => Some(
@@ -93,6 +93,10 @@ fn problem(act: Act, verdict: &Verdict) -> Option<Failure> {
             Failure::conflict(format!("job {id} is completed: there is nothing left to cancel"))
                 .hint(format!("when it ended, and where it ran: leasehold jobs show {id}")),
         ),
+        "finished" if act == Act::Delete => Some(
+            Failure::conflict(format!("job {id} is finished: only its history is left"))
+                .hint("housekeeping drops the history when it is past its retention"),
+        ),
         "already_cancelled" => Some(
             Failure::conflict(format!("job {id} is already cancelled"))
                 .hint(format!("when, and why: leasehold jobs show {id}")),
@@ -103,7 +107,7 @@ fn problem(act: Act, verdict: &Verdict) -> Option<Failure> {
         ),
         "dead" => Some(
             Failure::conflict(format!("job {id} is dead: there is nothing left to cancel")).hint(
-                format!("it stays for whoever wants to redrive it: leasehold jobs show {id}"),
+                format!("redrive it or delete it: leasehold dead redrive {id}, leasehold jobs delete {id}"),
             ),
         ),
         "kept" => Some(
@@ -114,38 +118,38 @@ fn problem(act: Act, verdict: &Verdict) -> Option<Failure> {
     }
 }
 
-pub fn no_such_job(id: i64) -> Failure {
+pub fn no_such_job(id: impl std::fmt::Display) -> Failure {
     Failure::new(Code::NotFound, format!("there is no job {id}"))
-        .hint("finished jobs are kept for some days; look with: leasehold jobs list --state done --since 7d")
+        .hint("finished jobs are kept for some days; look with: leasehold jobs list --state completed --since 7d")
 }
 
 /// Promotes waiting jobs and redrives dead ones.
 pub async fn retry_step(
     db: &Db,
-    ids: &[i64],
-    actor: &str,
+    ids: &[JobId],
+    by: &By,
     verdicts: &mut Verdicts,
 ) -> Result<(), Failure> {
-    let redriven = redrive(db, ids, actor).await?;
-    let moved = db
-        .query(
-            "select * from leasehold.promote($1, $2)",
-            &[(&ids, Type::INT8_ARRAY), (&actor, Type::TEXT)],
-        )
-        .await?;
-    let promoted: Vec<i64> = moved.iter().map(|row| row.get(0)).collect();
-    let states = states(db, ids).await?;
-    for id in ids {
-        let result = match states.get(id).map(String::as_str) {
-            _ if redriven.contains(id) => "redriven",
-            _ if promoted.contains(id) => "promoted",
-            Some("pending") => "already_due",
-            Some("processing") => "running",
-            Some("dead_letter" | "expired") => "kept",
-            Some(_) => "finished",
-            None => "missing",
+    let redriven = db.within(db.jobs().redrive_many(ids, by)).await?;
+    let waiting: Vec<JobId> = redriven
+        .iter()
+        .filter(|(_, change)| matches!(change, Change::WrongState(state) if state.is_waiting()))
+        .map(|(id, _)| *id)
+        .collect();
+    let promoted = match waiting.is_empty() {
+        true => Vec::new(),
+        false => db.within(db.jobs().promote_many(&waiting, by)).await?,
+    };
+    let promoted: BTreeMap<JobId, Change> = promoted.into_iter().collect();
+    for (id, change) in redriven {
+        let result = match (change, promoted.get(&id)) {
+            (Change::Done, _) => "redriven",
+            (_, Some(Change::Done)) => "promoted",
+            (_, Some(Change::WrongState(JobState::Ready))) => "already_due",
+            (_, Some(change)) => unchanged(*change),
+            (change, None) => unchanged(change),
         };
-        verdicts.add(*id, result);
+        verdicts.add(id, result);
     }
     Ok(())
 }
@@ -153,72 +157,59 @@ pub async fn retry_step(
 /// Redrives dead jobs only.
 pub async fn redrive_step(
     db: &Db,
-    ids: &[i64],
-    actor: &str,
+    ids: &[JobId],
+    by: &By,
     verdicts: &mut Verdicts,
 ) -> Result<(), Failure> {
-    let redriven = redrive(db, ids, actor).await?;
-    let states = states(db, ids).await?;
-    for id in ids {
-        let result = match states.get(id).map(String::as_str) {
-            _ if redriven.contains(id) => "redriven",
-            Some("dead_letter" | "expired") => "kept",
-            Some("pending") => "waiting",
-            Some("processing") => "running",
-            Some(_) => "finished",
-            None => "missing",
-        };
-        verdicts.add(*id, result);
-    }
-    Ok(())
-}
-
-pub async fn cancel_step(
-    db: &Db,
-    ids: &[i64],
-    actor: &str,
-    why: Option<&str>,
-    verdicts: &mut Verdicts,
-) -> Result<(), Failure> {
-    let sql = "select u.id, leasehold.cancel(u.id, $2, $3) from unnest($1) as u (id)";
-    let answers = db
-        .query(sql, &[(&ids, Type::INT8_ARRAY), (&actor, Type::TEXT), (&why, Type::TEXT)])
-        .await?;
-    let gone: Vec<i64> = answers
-        .iter()
-        .filter(|row| row.get::<_, &str>(1) == "gone")
-        .map(|row| row.get(0))
-        .collect();
-    let states = states(db, &gone).await?;
-    for row in &answers {
-        let id: i64 = row.get(0);
-        let result = match (row.get(1), states.get(&id).map(String::as_str)) {
-            ("cancelled", _) => "cancelled",
-            ("requested", _) => "stop_requested",
-            (_, Some("dead_letter" | "expired")) => "dead",
-            (_, Some("cancelled")) => "already_cancelled",
-            (_, Some(_)) => "finished",
-            (_, None) => "missing",
+    for (id, change) in db.within(db.jobs().redrive_many(ids, by)).await? {
+        let result = match change {
+            Change::Done => "redriven",
+            Change::WrongState(state) if state.is_waiting() => "waiting",
+            change => unchanged(change),
         };
         verdicts.add(id, result);
     }
     Ok(())
 }
 
-async fn redrive(db: &Db, ids: &[i64], actor: &str) -> Result<Vec<i64>, Failure> {
-    let rows = db
-        .query(
-            "select * from leasehold.redrive($1, $2)",
-            &[(&ids, Type::INT8_ARRAY), (&actor, Type::TEXT)],
-        )
-        .await?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
+pub async fn cancel_step(
+    db: &Db,
+    ids: &[JobId],
+    by: &By,
+    verdicts: &mut Verdicts,
+) -> Result<(), Failure> {
+    for (id, change) in db.within(db.jobs().cancel_many(ids, by)).await? {
+        let result = match change {
+            Change::Done => "cancelled",
+            Change::Requested => "stop_requested",
+            Change::WrongState(JobState::Dead) => "dead",
+            Change::WrongState(JobState::Cancelled) => "already_cancelled",
+            change => unchanged(change),
+        };
+        verdicts.add(id, result);
+    }
+    Ok(())
 }
 
-async fn states(db: &Db, ids: &[i64]) -> Result<BTreeMap<i64, String>, Failure> {
-    if ids.is_empty() {
-        return Ok(BTreeMap::new());
+pub async fn delete_step(
+    db: &Db,
+    ids: &[JobId],
+    by: &By,
+    verdicts: &mut Verdicts,
+) -> Result<(), Failure> {
+    for (id, change) in db.within(db.jobs().delete_many(ids, by)).await? {
+        let result = if change == Change::Done { "deleted" } else { unchanged(change) };
+        verdicts.add(id, result);
     }
-    let records = Question::ids(ids).ask(db).await?;
-    Ok(records.into_iter().map(|record| (record.id, record.state)).collect())
+    Ok(())
+}
+
+/// Returns why a job was not changed.
+fn unchanged(change: Change) -> &'static str {
+    match change {
+        Change::NotFound => "missing",
+        Change::KeyTaken => "kept",
+        Change::WrongState(JobState::Running) => "running",
+        _ => "finished",
+    }
 }

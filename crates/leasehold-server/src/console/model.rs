@@ -1,6 +1,7 @@
 //! The data of the page, and of `/console/api/overview`: they are the same.
 
 use jiff::Timestamp;
+use leasehold::admin::WorkerState;
 use serde::Serialize;
 
 use crate::housekeeping::Kept;
@@ -156,7 +157,7 @@ pub struct Worker {
     pub host: String,
     pub pid: i32,
     pub version: String,
-    pub state: String,
+    pub state: WorkerState,
     pub queues: Vec<String>,
     pub slots: i32,
     pub busy: i32,

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use leasehold::Leasehold;
+use leasehold::admin::WorkerInfo;
+use leasehold::{AdminError, Leasehold};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Transaction};
 
@@ -19,8 +20,8 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub async fn overview(engine: &Leasehold, range: Range, kept: Kept) -> Result<Overview, String> {
     let reading = async {
         let mut client = engine.pool().get().await.map_err(|error| error.to_string())?;
-        let read = in_time(&mut client, range, kept).await;
-        read.map_err(|error| leasehold::error::describe(&error))
+        let read = in_time(engine, &mut client, range, kept).await;
+        read.map_err(|error| error.to_string())
     };
     let limit = LIMIT.as_secs();
     tokio::time::timeout(LIMIT, reading)
@@ -31,25 +32,27 @@ pub async fn overview(engine: &Leasehold, range: Range, kept: Kept) -> Result<Ov
 /// Reads in one read-only transaction: the whole page shows one moment, and the server cancels a
 /// statement that takes too long, even if the client is gone.
 async fn in_time(
+    engine: &Leasehold,
     client: &mut Client,
     range: Range,
     kept: Kept,
-) -> Result<Overview, tokio_postgres::Error> {
+) -> Result<Overview, AdminError> {
     let level = tokio_postgres::IsolationLevel::RepeatableRead;
     let reading = client.build_transaction().read_only(true).isolation_level(level).start().await?;
     reading
         .batch_execute("set local statement_timeout = '4s'; set local lock_timeout = '1s'")
         .await?;
-    let overview = read(&reading, range, kept).await?;
+    let overview = read(engine, &reading, range, kept).await?;
     reading.commit().await?;
     Ok(overview)
 }
 
 async fn read(
+    engine: &Leasehold,
     client: &Transaction<'_>,
     range: Range,
     kept: Kept,
-) -> Result<Overview, tokio_postgres::Error> {
+) -> Result<Overview, AdminError> {
     let sql = "select statement_timestamp(), at, fresh from leasehold.measured()";
     let facts = client.query_typed(sql, &[]).await?;
     let (now, measured_at, fresh) = match facts.first() {
@@ -69,7 +72,7 @@ async fn read(
         charts: charts(client, range, fresh.then_some(&latest)).await?,
         alarms: alarms(client).await?,
         queues: queues(client, &latest).await?,
-        workers: workers(client).await?,
+        workers: workers(engine, client).await?,
         sweeps: sweeps(client, &latest).await?,
         mirrors: mirrors(client).await?,
     };
@@ -84,7 +87,7 @@ struct Latest {
 }
 
 impl Latest {
-    async fn read(client: &Transaction<'_>) -> Result<Self, tokio_postgres::Error> {
+    async fn read(client: &Transaction<'_>) -> Result<Self, AdminError> {
         let sql = "select at, kind, subject, metric, value from leasehold.latest() \
                    where kind in ('queue', 'sweep', 'mirror', 'database') limit 20000";
         let rows = client.query_typed(sql, &[]).await?;
@@ -125,7 +128,7 @@ async fn charts(
     client: &Transaction<'_>,
     range: Range,
     latest: Option<&Latest>,
-) -> Result<Vec<Series>, tokio_postgres::Error> {
+) -> Result<Vec<Series>, AdminError> {
     let synced = ["synced_missing", "synced_different", "synced_deleted", "forced"];
     let wanted: [Wanted<'_>; 3] = [
         (
@@ -186,7 +189,7 @@ async fn charts(
     Ok(charts)
 }
 
-async fn alarms(client: &Transaction<'_>) -> Result<Vec<Alarm>, tokio_postgres::Error> {
+async fn alarms(client: &Transaction<'_>) -> Result<Vec<Alarm>, AdminError> {
     let sql = "select * from leasehold.alarm_state where cleared_at is null \
                order by state = 'silenced', raised_at desc limit 100";
     let rows = client.query_typed(sql, &[]).await?;
@@ -208,10 +211,7 @@ async fn alarms(client: &Transaction<'_>) -> Result<Vec<Alarm>, tokio_postgres::
         .collect())
 }
 
-async fn queues(
-    client: &Transaction<'_>,
-    latest: &Latest,
-) -> Result<Vec<Queue>, tokio_postgres::Error> {
+async fn queues(client: &Transaction<'_>, latest: &Latest) -> Result<Vec<Queue>, AdminError> {
     let sql = "select queue from leasehold.watch where not off limit 10000";
     let rows = client.query_typed(sql, &[]).await?;
     let watched: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
@@ -241,31 +241,24 @@ async fn queues(
     Ok(queues)
 }
 
-async fn workers(client: &Transaction<'_>) -> Result<Vec<Worker>, tokio_postgres::Error> {
-    let sql = "select * from leasehold.worker_state where state <> 'stopped' \
-               order by state, name, started_at desc limit 200";
-    let rows = client.query_typed(sql, &[]).await?;
-    Ok(rows
-        .iter()
-        .map(|row| Worker {
-            name: row.get("name"),
-            host: row.get("host"),
-            pid: row.get("pid"),
-            version: row.get("version"),
-            state: row.get("state"),
-            queues: row.get("queues"),
-            slots: row.get("slots"),
-            busy: row.get("busy"),
-            started_at: row.get("started_at"),
-            last_seen_at: row.get("last_seen_at"),
-        })
-        .collect())
+async fn workers(engine: &Leasehold, client: &Transaction<'_>) -> Result<Vec<Worker>, AdminError> {
+    let workers = engine.workers().within(client).list(false).await?;
+    let shown = |worker: WorkerInfo| Worker {
+        name: worker.name,
+        host: worker.host,
+        pid: worker.pid,
+        version: worker.version,
+        state: worker.state,
+        queues: worker.queues,
+        slots: worker.slots,
+        busy: worker.busy,
+        started_at: worker.started_at,
+        last_seen_at: worker.last_seen_at,
+    };
+    Ok(workers.into_iter().take(200).map(shown).collect())
 }
 
-async fn sweeps(
-    client: &Transaction<'_>,
-    latest: &Latest,
-) -> Result<Vec<Sweep>, tokio_postgres::Error> {
+async fn sweeps(client: &Transaction<'_>, latest: &Latest) -> Result<Vec<Sweep>, AdminError> {
     // Failures are counted with the sample; the view would count them again for every page.
     let sql = "select name, table_name, state, next_run_at, rows_finished, rows_reset \
                from leasehold.sweep_state order by name limit 200";
@@ -287,7 +280,7 @@ async fn sweeps(
         .collect())
 }
 
-async fn mirrors(client: &Transaction<'_>) -> Result<Vec<Mirror>, tokio_postgres::Error> {
+async fn mirrors(client: &Transaction<'_>) -> Result<Vec<Mirror>, AdminError> {
     let rows = client.query_typed("select * from leasehold.mirror_numbers()", &[]).await?;
     Ok(rows
         .iter()

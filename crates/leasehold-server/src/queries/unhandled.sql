@@ -6,7 +6,7 @@ with recursive known (queue, priority, place) as (
      cross join lateral (
         select j.priority from leasehold.job j where j.queue = q.queue
          order by j.queue, j.priority, j.scheduled_at limit 1) first
-     where q.workers > 0 and q.ready + q.scheduled > 0
+     where q.workers > 0 and q.ready + q.scheduled + q.retrying > 0
     union all
     select known.queue, next.priority, known.place + 1
       from known cross join lateral (

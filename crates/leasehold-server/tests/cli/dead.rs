@@ -10,14 +10,14 @@ async fn many_dead(place: &Place, count: i32) {
 #[tokio::test]
 async fn lists_dead_jobs_with_their_cause() {
     let place = Place::new().await;
-    let one = place.dead("mail", "a", "refused").await;
+    let one = place.dead("mail", "a", "rejected").await;
     let two = place.dead("hooks", "b", "exhausted").await;
     place.job("mail", "alive").await;
     let listed = place.run(&["dead", "list", "--json"]).await.expect(0).json();
     assert_eq!(ids(&listed), [two.to_string(), one.to_string()]);
-    let refused =
-        place.run(&["dead", "list", "--cause", "refused", "--json"]).await.expect(0).json();
-    assert_eq!(ids(&refused), [one.to_string()]);
+    let rejected =
+        place.run(&["dead", "list", "--cause", "rejected", "--json"]).await.expect(0).json();
+    assert_eq!(ids(&rejected), [one.to_string()]);
     place.run(&["dead", "list"]).await.expect(0).prints("it hurts");
     place.run(&["dead", "list", "--cause", "bored"]).await.expect(2);
 }
@@ -27,7 +27,7 @@ async fn redrive_by_id_brings_jobs_back() {
     let place = Place::new().await;
     let dead = place.dead("mail", "a", "exhausted").await;
     place.run(&["dead", "redrive", &dead.to_string()]).await.expect(0).prints("redriven");
-    assert_eq!(place.state(dead).await, "pending");
+    assert_eq!(place.state(dead).await, "ready");
     place.run(&["dead", "redrive", &dead.to_string()]).await.expect(5).says("not dead");
     place.run(&["dead", "redrive", "987654"]).await.expect(3);
 }
@@ -36,7 +36,7 @@ async fn redrive_by_id_brings_jobs_back() {
 async fn redrive_by_filter_takes_only_what_matches_and_a_dry_run_nothing() {
     let place = Place::new().await;
     let mail = place.dead("mail", "a", "exhausted").await;
-    let other = place.dead("mail", "a", "refused").await;
+    let other = place.dead("mail", "a", "rejected").await;
     let hooks = place.dead("hooks", "b", "exhausted").await;
     place
         .run(&["dead", "redrive", "--cause", "exhausted", "--dry-run"])
@@ -49,9 +49,9 @@ async fn redrive_by_filter_takes_only_what_matches_and_a_dry_run_nothing() {
         .await
         .expect(0)
         .prints("1 job: redriven");
-    assert_eq!(place.state(mail).await, "pending");
+    assert_eq!(place.state(mail).await, "ready");
     for id in [other, hooks] {
-        assert_eq!(place.state(id).await, "dead_letter");
+        assert_eq!(place.state(id).await, "dead");
     }
 }
 
@@ -108,5 +108,19 @@ async fn a_job_whose_key_belongs_to_a_newer_one_stays() {
         .expect(5)
         .says("belongs to a newer job");
     place.run(&["dead", "redrive", "--all"]).await.expect(0).prints("1 job: kept");
-    assert_eq!(place.state(old).await, "dead_letter");
+    assert_eq!(place.state(old).await, "dead");
+}
+
+#[tokio::test]
+async fn groups_join_equal_errors() {
+    let place = Place::new().await;
+    place.dead("mail", "a", "lost").await;
+    place.dead("mail", "a", "rejected").await;
+    place.dead("mail", "b", "lost").await;
+    let groups = place.run(&["dead", "groups", "--json"]).await.expect(0).json()["groups"].clone();
+    assert_eq!(
+        (&groups[0]["name"], &groups[0]["jobs"], &groups[0]["fingerprint"]),
+        (&"a".into(), &2.into(), &"it hurts".into())
+    );
+    place.run(&["dead", "groups", "--name", "b"]).await.expect(0).prints("it hurts");
 }

@@ -118,8 +118,9 @@ async fn count(dev: &Dev, args: &[&str]) -> usize {
 /// Waits until some of the demo's jobs have completed.
 async fn jobs_flow(dev: &Dev) {
     let waiting = async {
-        while count(dev, &["jobs", "list", "--state", "done", "--limit", "5", "--json"]).await < 5 {
-        }
+        while count(dev, &["jobs", "list", "--state", "completed", "--limit", "5", "--json"]).await
+            < 5
+        {}
     };
     tokio::time::timeout(LIMIT, waiting).await.expect("jobs flow");
 }
@@ -159,7 +160,7 @@ async fn the_demo_runs_jobs_and_stops_in_order_when_told_to() {
     let mut again = Dev::start(&data, &[]).await;
     assert!(again.said.contains("runs no jobs"), "{}", again.said);
     assert!(
-        count(&again, &["jobs", "list", "--state", "done", "--json"]).await >= 5,
+        count(&again, &["jobs", "list", "--state", "completed", "--json"]).await >= 5,
         "the data is kept"
     );
     let held = count(&again, &["jobs", "list", "--state", "running", "--json"]).await;

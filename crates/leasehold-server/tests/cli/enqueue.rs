@@ -157,7 +157,7 @@ async fn waiting_exits_by_the_outcome() {
         let (ran, ()) = tokio::join!(waiting, end(&place, how));
         let ran = ran.expect(code);
         match code {
-            0 => ran.says("is done"),
+            0 => ran.says("is completed"),
             _ => ran.says(if how.contains("bury") { "no such mailbox" } else { "not wanted" }),
         };
     }
@@ -174,7 +174,7 @@ async fn a_queue_without_history_still_says_that_the_job_is_done() {
     let waiting = Ran::of(place.command(&["enqueue", "a", "--wait", "--timeout", "100s"]));
     let (ran, ()) =
         tokio::join!(waiting, end(&place, "select leasehold.complete($1::bigint, $2::bigint)"));
-    ran.expect(0).says("is done");
+    ran.expect(0).says("is completed");
 }
 
 #[tokio::test]
@@ -184,7 +184,7 @@ async fn waiting_too_long_is_a_timeout_and_the_job_stays() {
         .run(&["enqueue", "a", "--wait", "--timeout", "200ms"])
         .await
         .expect(7)
-        .says("goes on without us");
+        .says("it continues");
     assert_eq!(place.number("select count(*) from leasehold.job").await, 1);
 }
 

@@ -5,17 +5,24 @@ async fn lists_every_state_and_filters_them() {
     let place = Place::new().await;
     let waiting = place.job("mail", "email.send").await;
     let (running, _) = place.running("mail", "email.read").await;
-    let dead = place.dead("hooks", "hook.call", "refused").await;
+    let dead = place.dead("hooks", "hook.call", "rejected").await;
     let done = place.done("hooks", "hook.check").await;
     let list = async |args: &[&str]| {
         let args = [&["jobs", "list", "--json"], args].concat();
         ids(&place.run(&args).await.expect(0).json())
     };
     let texts = |ids: &[i64]| ids.iter().map(i64::to_string).collect::<Vec<_>>();
-    assert_eq!(list(&[]).await, texts(&[done, dead, running, waiting]), "the highest id first");
-    assert_eq!(list(&["--state", "pending"]).await, texts(&[waiting]));
+    assert_eq!(list(&[]).await, texts(&[done, dead, running, waiting]), "the newest first");
+    assert_eq!(list(&["--state", "ready"]).await, texts(&[waiting]));
+    assert_eq!(list(&["--state", "waiting"]).await, texts(&[waiting]));
     assert_eq!(list(&["--state", "running,dead"]).await, texts(&[dead, running]));
-    assert_eq!(list(&["--state", "done"]).await, texts(&[done]));
+    assert_eq!(list(&["--state", "completed"]).await, texts(&[done]));
+    assert_eq!(list(&["--filter", "state:dead error:HURTS"]).await, texts(&[dead]));
+    assert_eq!(list(&["--since", "1h", "--filter", "older:1h"]).await, texts(&[]));
+    place.run(&["jobs", "list", "--state", "pending"]).await.expect(2).says("is not a state");
+    place.run(&["jobs", "list", "--filter", "colour:red"]).await.expect(2).says("is not a key");
+    let twice = ["jobs", "list", "--queue", "mail", "--filter", "queue:hooks"];
+    place.run(&twice).await.expect(2).says("queue is given twice");
     assert_eq!(list(&["--queue", "mail"]).await, texts(&[running, waiting]));
     assert_eq!(list(&["--name", "email.*"]).await, texts(&[running, waiting]));
     assert_eq!(
@@ -25,10 +32,11 @@ async fn lists_every_state_and_filters_them() {
     );
     assert_eq!(list(&["--id", &format!("{dead},{done}")]).await, texts(&[done, dead]));
     assert_eq!(list(&["--limit", "2"]).await, texts(&[done, dead]));
-    assert_eq!(
-        list(&["--limit", "2", "--before", &dead.to_string()]).await,
-        texts(&[running, waiting])
-    );
+    let page = place.run(&["jobs", "list", "--json", "--limit", "2"]).await.expect(0).json();
+    let next = page["next"].as_str().expect("a cursor").to_owned();
+    assert_eq!(list(&["--limit", "2", "--after", &next]).await, texts(&[running, waiting]));
+    place.run(&["jobs", "list", "--limit", "2"]).await.expect(0).says(&format!("--after {next}"));
+    place.run(&["jobs", "list", "--after", "81230"]).await.expect(2).says("is not a cursor");
     place.run(&["jobs", "list", "--tag", "nobody"]).await.expect(0).says("no jobs match");
 }
 
@@ -53,13 +61,13 @@ async fn show_tells_everything_about_a_job() {
     for word in ["tester", &generation.to_string(), "lease until", "\"n\": 1"] {
         shown.prints(word);
     }
-    let dead = place.dead("mail", "b", "refused").await;
+    let dead = place.dead("mail", "b", "rejected").await;
     let job =
         place.run(&["jobs", "show", &dead.to_string(), "--json"]).await.expect(0).json()["job"]
             .clone();
     assert_eq!(
         (&job["cause"], &job["last_error"], &job["kwargs"]["n"]),
-        (&"refused".into(), &"it hurts".into(), &1.into())
+        (&"rejected".into(), &"it hurts".into(), &1.into())
     );
     place.run(&["jobs", "show", "987654"]).await.expect(3).says("no job 987654");
 }
@@ -79,7 +87,7 @@ async fn a36_show_tells_of_every_failure_and_of_a_completed_job_too() {
     let failure = &job["job"]["errors"][0];
     assert_eq!(
         (&job["job"]["state"], &failure["error"], &failure["attempt"], &failure["worker"]),
-        (&"done".into(), &"smtp down".into(), &1.into(), &"tester".into())
+        (&"completed".into(), &"smtp down".into(), &1.into(), &"tester".into())
     );
     place
         .run(&["jobs", "show", &id.to_string()])
@@ -158,7 +166,7 @@ async fn cancel_ends_what_waits_and_asks_what_runs() {
         place.number("select count(*) from leasehold.job where held and cancel_requested").await,
         1
     );
-    let dead = place.dead("hooks", "c", "refused").await;
+    let dead = place.dead("hooks", "c", "rejected").await;
     place.run(&["jobs", "cancel", &dead.to_string()]).await.expect(5).says("is dead");
     place.run(&["jobs", "cancel", "987654"]).await.expect(3);
 }
@@ -216,4 +224,62 @@ async fn h26_jobs_with_infinite_times_are_listed_and_cancelled() {
     }
     place.run(&["jobs", "cancel", "--queue", "odd", "--yes"]).await.expect(0);
     assert_eq!(place.number("select count(*) from leasehold.job").await, 0);
+}
+
+#[tokio::test]
+async fn h2_jobs_with_deep_kwargs_and_odd_times_of_enqueue_are_listed() {
+    let place = Place::new().await;
+    let odd = "select leasehold.enqueue('deep', \
+                   ('{\"a\":' || repeat('[', 200) || repeat(']', 200) || '}')::jsonb, 'odd'); \
+               insert into leasehold.job (queue, name, enqueued_at) values \
+                   ('odd', 'endless', 'infinity'), ('odd', 'ancient', '-infinity'), ('odd', 'late', '12000-01-01')";
+    place.client.batch_execute(odd).await.unwrap();
+    place.run(&["jobs", "list"]).await.expect(0).prints("deep").prints("endless").prints("late");
+    for name in ["deep", "endless", "ancient", "late"] {
+        let id = place.number(&format!("select id from leasehold.job where name = '{name}'")).await;
+        place.run(&["jobs", "show", &id.to_string()]).await.expect(0).prints(name);
+    }
+    let bury = "select leasehold.bury(id, lease_generation, 'x') from leasehold.claim('w', 'odd')";
+    place.client.query(bury, &[]).await.unwrap();
+    place.run(&["dead", "list"]).await.expect(0).prints("deep").prints("ancient");
+}
+
+#[tokio::test]
+async fn delete_removes_what_waits_or_is_dead_and_refuses_the_rest() {
+    let place = Place::new().await;
+    let (running, _) = place.running("mail", "b").await;
+    let done = place.done("mail", "d").await;
+    let dead = place.dead("mail", "c", "lost").await;
+    let waiting = place.job("mail", "a").await;
+    let ran = place
+        .run(&["jobs", "delete", &dead.to_string(), &waiting.to_string(), "--why", "a mistake"])
+        .await;
+    ran.expect(0).prints("deleted");
+    let left = "select count(*) from leasehold.jobs";
+    assert_eq!(place.number(left).await, 2);
+    place.run(&["jobs", "delete", &running.to_string()]).await.expect(5).says("is running");
+    place.run(&["jobs", "delete", &done.to_string()]).await.expect(5).says("is finished");
+    place.run(&["jobs", "delete", "987654"]).await.expect(3);
+    assert_eq!(place.number(left).await, 2);
+    let noted =
+        "select count(*) from leasehold.audit where action = 'delete' and detail like '%a mistake'";
+    assert_eq!(place.number(noted).await, 1);
+}
+
+#[tokio::test]
+async fn lists_are_in_order_of_time_whatever_the_ids() {
+    let place = Place::new().await;
+    let other = place.database.connect_directly().await;
+    // Each session draws a block of ids, so the second one's are higher.
+    let mut made = Vec::new();
+    for n in 0..4 {
+        let session = if n % 2 == 0 { &place.client } else { &other };
+        let row =
+            session.query_one("select job_id from leasehold.enqueue('a')", &[]).await.unwrap();
+        made.push(row.get::<_, i64>(0).to_string());
+    }
+    assert!(!made.is_sorted(), "{made:?}");
+    made.reverse();
+    let listed = place.run(&["jobs", "list", "--json"]).await.expect(0).json();
+    assert_eq!(ids(&listed), made);
 }

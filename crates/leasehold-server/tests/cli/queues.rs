@@ -5,7 +5,7 @@ async fn lists_what_waits_and_who_works() {
     let place = Place::new().await;
     place.job("mail", "a").await;
     place.running("hooks", "b").await;
-    place.dead("hooks", "c", "refused").await;
+    place.dead("hooks", "c", "rejected").await;
     let ran = place.run(&["queues", "list"]).await.expect(0);
     ran.says("queue mail has work and no live worker");
     let listed = place.run(&["queues", "list", "--json"]).await.expect(0).json();
@@ -83,7 +83,7 @@ async fn set_changes_what_is_named_and_leaves_the_rest() {
             "queues",
             "set",
             "mail",
-            "--batch",
+            "--claim-size",
             "10",
             "--run-limit",
             "6h",
@@ -105,7 +105,7 @@ async fn set_changes_what_is_named_and_leaves_the_rest() {
         ],
         [120.0, 8.0, 5.0, 3600.0]
     );
-    assert_eq!([number("batch"), number("run_limit_seconds")], [10.0, 21600.0]);
+    assert_eq!([number("claim_size"), number("run_limit_seconds")], [10.0, 21600.0]);
     assert_eq!(queue["keep_history"], false);
     assert_eq!(
         place
@@ -125,12 +125,12 @@ async fn an_unknown_queue_is_not_found_and_not_made() {
     for args in [
         &["queues", "pause", "mial", "--why", "x"][..],
         &["queues", "resume", "mial"],
-        &["queues", "set", "mial", "--batch", "1"],
+        &["queues", "set", "mial", "--claim-size", "1"],
     ] {
         place.run(args).await.expect(3).says("did you mean \"mail\"?");
     }
     assert_eq!(place.number("select count(*) from leasehold.queue").await, 0);
-    place.run(&["queues", "set", "fresh", "--batch", "1", "--new-queue"]).await.expect(0);
+    place.run(&["queues", "set", "fresh", "--claim-size", "1", "--new-queue"]).await.expect(0);
     assert_eq!(
         place.number("select count(*) from leasehold.queue where max_attempts = 25").await,
         1

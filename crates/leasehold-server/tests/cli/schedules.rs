@@ -29,6 +29,8 @@ async fn a_schedule_lives_from_add_to_remove() {
     );
     assert!(entry["words"].as_str().unwrap().contains("04:30"));
 
+    place.run(&["schedules", "run", "nightly"]).await.expect(0).prints("enqueued");
+    place.run(&["schedules", "run", "nigthly"]).await.expect(3).says("did you mean \"nightly\"?");
     place.run(&["schedules", "pause", "nightly"]).await.expect(0);
     place.run(&["schedules", "list"]).await.expect(0).prints("paused by ann@");
     place.run(&["schedules", "pause", "nightly"]).await.expect(5);
@@ -45,7 +47,7 @@ async fn a_schedule_lives_from_add_to_remove() {
         place
             .number("select count(*) from leasehold.audit where subject = 'schedule nightly'")
             .await,
-        5
+        6
     );
 }
 

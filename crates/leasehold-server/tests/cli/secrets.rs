@@ -119,8 +119,7 @@ async fn h12_a_service_that_is_told_secrets_says_none_of_them_at_any_level() {
     assert!(text.contains("\"level\":\"TRACE\""), "everything is said");
     assert_eq!(leaks(&text, token), Vec::<String>::new());
     // What the tables keep of failures, for operators.
-    let kept =
-        "select coalesce(string_agg(concat_ws(' ', j.*), E'\\n'), '') from leasehold.inbox j";
+    let kept = "select coalesce(string_agg(concat_ws(' ', j.*), E'\\n'), '') from leasehold.jobs j";
     let kept: String = place.client.query_one(kept, &[]).await.unwrap().get(0);
     assert!(kept.contains("leasehold.alarm.webhook"), "{kept}");
     assert_eq!(leaks(&kept, token), Vec::<String>::new());

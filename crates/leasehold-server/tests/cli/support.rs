@@ -111,10 +111,10 @@ impl Place {
         self.client.query_one(sql, &[]).await.expect(sql).get(0)
     }
 
-    /// Returns the status of a job in the inbox view.
+    /// Returns the state of a job in `leasehold.jobs`.
     pub async fn state(&self, id: i64) -> String {
         self.client
-            .query_one("select status from leasehold.inbox where id = $1", &[&id])
+            .query_one("select state from leasehold.jobs where id = $1", &[&id])
             .await
             .expect("the job")
             .get(0)

@@ -100,7 +100,7 @@ async fn h10_answers_are_guarded_and_nothing_is_kept() {
 async fn i8_whoever_looks_does_not_touch_the_tables_that_work_goes_through() {
     let tower = Tower::start().await;
     tower.place.job("mail", "send").await;
-    tower.place.dead("mail", "send", "refused").await;
+    tower.place.dead("mail", "send", "rejected").await;
     tower.a_minute_passes().await;
     // A session that reads one of these tables would wait for the lock, and so would every session
     // behind it.
@@ -271,7 +271,7 @@ async fn i7_the_figures_that_are_shown_are_those_of_the_tables() {
             place.done(queue, "send").await;
         }
         for _ in 0..dead {
-            place.dead(queue, "send", "refused").await;
+            place.dead(queue, "send", "rejected").await;
         }
         for _ in 0..running {
             place.running(queue, "send").await;

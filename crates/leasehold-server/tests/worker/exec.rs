@@ -13,7 +13,7 @@ async fn a_command_gets_the_job_and_its_success_is_done() {
     let script = format!("letter=sh -c 'cat >{}; env >{}'", job.display(), env.display());
     let id = enqueue(&client, "letter", r#"{"to": "ann", "n": [1, 2.50]}"#).await;
     let _worker = Worker::start(&database, &["--exec", &script]).await;
-    let row = job_until(&client, id, |row| row.is("done")).await;
+    let row = job_until(&client, id, |row| row.is("completed")).await;
     assert_eq!(row.attempts, 1);
 
     let seen: Value = serde_json::from_slice(&std::fs::read(&job).expect("written")).expect("JSON");
@@ -42,7 +42,7 @@ async fn h12_a_command_does_not_see_the_workers_secrets() {
     let id = enqueue(&client, "peek", "{}").await;
     let canary = [("LEASEHOLD_ANYTHING", "canary-of-ours"), ("THEIRS", "for-the-command")];
     let _worker = Worker::start_with(&database, &["--exec", &script], &canary).await;
-    job_until(&client, id, |row| row.is("done")).await;
+    job_until(&client, id, |row| row.is("completed")).await;
     let env = std::fs::read_to_string(&env).expect("written");
     assert!(!env.contains(crate::support::SECRET) && !env.contains("canary-of-ours"), "{env}");
     assert!(!env.contains("DATABASE_URL") && env.contains("for-the-command"), "{env}");
@@ -64,7 +64,7 @@ async fn h21_command_sees_no_credential_unless_it_is_handed_on() {
     ];
     let worker = Worker::start_with(&database, &["--exec", &script], &credentials).await;
     let id = enqueue(&client, "peek", "{}").await;
-    job_until(&client, id, |row| row.is("done")).await;
+    job_until(&client, id, |row| row.is("completed")).await;
     let seen = std::fs::read_to_string(&env).expect("written");
     assert!(!seen.contains("canary-"), "{seen}");
     drop(worker);
@@ -72,7 +72,7 @@ async fn h21_command_sees_no_credential_unless_it_is_handed_on() {
     let args = ["--exec", &script, "--exec-env", "DATABASE_URL"];
     let _worker = Worker::start_with(&database, &args, &credentials).await;
     let id = enqueue(&client, "peek", "{}").await;
-    job_until(&client, id, |row| row.is("done")).await;
+    job_until(&client, id, |row| row.is("completed")).await;
     let seen = std::fs::read_to_string(&env).expect("written");
     assert!(seen.contains("DATABASE_URL=canary-url"), "{seen}");
     assert_eq!(seen.matches("canary-").count(), 1, "{seen}");
@@ -106,31 +106,29 @@ async fn exit_codes_and_the_last_line_decide() {
     .await;
     let run = async |name: &str| {
         let id = enqueue(&client, name, "{}").await;
-        job_until(&client, id, |row| {
-            !row.is("processing") && (!row.is("pending") || row.due_in > 0.1)
-        })
-        .await
+        job_until(&client, id, |row| !row.is("running") && (!row.is("waiting") || row.due_in > 0.1))
+            .await
     };
     let row = run("busy").await;
     assert!(
-        row.is("pending") && row.attempts == 1 && row.error == "exit code 75: line busy",
+        row.is("waiting") && row.attempts == 1 && row.error == "exit code 75: line busy",
         "{row:?}"
     );
     let row = run("broken").await;
-    assert!(row.is("pending") && row.attempts == 1 && row.error == "exit code 1", "{row:?}");
+    assert!(row.is("waiting") && row.attempts == 1 && row.error == "exit code 1", "{row:?}");
     let row = run("bad").await;
-    assert!(row.is("dead_letter") && row.error == "exit code 65: no such customer", "{row:?}");
+    assert!(row.is("dead") && row.error == "exit code 65: no such customer", "{row:?}");
     let row = run("later").await;
-    assert!(row.is("pending") && row.attempts == 0 && row.due_in > 3000.0, "{row:?}");
+    assert!(row.is("waiting") && row.attempts == 0 && row.due_in > 3000.0, "{row:?}");
     let row = run("again").await;
-    assert!(row.is("pending") && row.attempts == 1 && row.due_in > 6000.0, "{row:?}");
+    assert!(row.is("waiting") && row.attempts == 1 && row.due_in > 6000.0, "{row:?}");
     assert_eq!(row.error, "the shop is closed");
     let row = run("moot").await;
     assert!(row.is("cancelled") && row.error == "the order is gone", "{row:?}");
     let row = run("unclear").await;
-    assert!(row.is("pending") && row.attempts == 1 && row.error.contains("no decision"), "{row:?}");
+    assert!(row.is("waiting") && row.attempts == 1 && row.error.contains("no decision"), "{row:?}");
     let row = run("killed").await;
-    assert!(row.is("pending") && row.error == "ended by signal 9", "{row:?}");
+    assert!(row.is("waiting") && row.error == "ended by signal 9", "{row:?}");
 }
 
 #[tokio::test]
@@ -156,13 +154,13 @@ async fn a_shell_runs_only_when_asked_for() {
     let id = enqueue(&client, "say", "{}").await;
     let script = format!("say=echo a > {}", plain.display());
     let worker = Worker::start(&database, &["--exec", &script]).await;
-    job_until(&client, id, |row| row.is("done")).await;
+    job_until(&client, id, |row| row.is("completed")).await;
     assert!(!plain.exists(), "the words went to echo");
     drop(worker);
     let id = enqueue(&client, "say", "{}").await;
     let script = format!("say=echo a > {}", shell.display());
     let _worker = Worker::start(&database, &["--shell", "--exec", &script]).await;
-    job_until(&client, id, |row| row.is("done")).await;
+    job_until(&client, id, |row| row.is("completed")).await;
     assert!(shell.exists());
 }
 
@@ -173,13 +171,13 @@ async fn h15_a_name_without_a_program_is_left_alone() {
     let other = enqueue(&client, "somebody.elses", "{}").await;
     let mine = enqueue(&client, "mine", "{}").await;
     let _worker = Worker::start(&database, &["--exec", "mine=true"]).await;
-    job_until(&client, mine, |row| row.is("done")).await;
+    job_until(&client, mine, |row| row.is("completed")).await;
     // Enqueued after the worker's first claim, so that at least one more claim has skipped the other
     // job.
     let again = enqueue(&client, "mine", "{}").await;
-    job_until(&client, again, |row| row.is("done")).await;
+    job_until(&client, again, |row| row.is("completed")).await;
     let row = look(&client, other).await;
-    assert!(row.is("pending") && row.attempts == 0, "{row:?}");
+    assert!(row.is("waiting") && row.attempts == 0, "{row:?}");
     let claimed: i64 = client
         .query_one("select lease_generation from leasehold.job where id = $1", &[&other])
         .await

@@ -9,7 +9,7 @@ use crate::receiver::Receiver;
 use crate::support::{Row, SECRET, Worker, enqueue, job_until};
 
 fn tried(row: &Row) -> bool {
-    !row.is("processing") && (!row.is("pending") || row.due_in > 0.1)
+    !row.is("running") && (!row.is("waiting") || row.due_in > 0.1)
 }
 
 #[tokio::test]
@@ -23,7 +23,7 @@ async fn a_receiver_gets_the_job_with_a_signature_that_it_can_check() {
         ["http_proxy", "HTTP_PROXY", "ALL_PROXY"].map(|name| (name, "http://127.0.0.1:1"));
     let args = ["--allow-private-network", "--http-timeout", "100s", "--http", &url];
     let mut worker = Worker::start_with(&database, &args, &proxies).await;
-    job_until(&client, id, |row| row.is("done")).await;
+    job_until(&client, id, |row| row.is("completed")).await;
 
     let requests = receiver.requests();
     let [request] = requests.as_slice() else { panic!("one request, not {requests:?}") };
@@ -79,24 +79,24 @@ async fn answers_decide() {
         let id = enqueue(&client, name, "{}").await;
         job_until(&client, id, tried).await
     };
-    assert!(run("status/204").await.is("done"));
+    assert!(run("status/204").await.is("completed"));
     for buried in ["409", "422"] {
         let row = run(&format!("status/{buried}")).await;
-        assert!(row.is("dead_letter"), "{row:?}");
+        assert!(row.is("dead"), "{row:?}");
         assert_eq!(row.error, format!("the receiver answered {buried}: said the receiver"));
     }
     let row = run("status/410").await;
     assert!(row.is("cancelled") && row.error.contains("410"), "{row:?}");
     for failed in ["500", "404"] {
         let row = run(&format!("status/{failed}")).await;
-        assert!(row.is("pending") && row.attempts == 1 && row.error.contains(failed), "{row:?}");
+        assert!(row.is("waiting") && row.attempts == 1 && row.error.contains(failed), "{row:?}");
     }
     let row = run("after/429").await;
-    assert!(row.is("pending") && row.attempts == 0 && row.due_in > 3000.0, "{row:?}");
+    assert!(row.is("waiting") && row.attempts == 0 && row.due_in > 3000.0, "{row:?}");
     let row = run("after/503").await;
-    assert!(row.is("pending") && row.attempts == 1 && row.due_in > 3000.0, "{row:?}");
+    assert!(row.is("waiting") && row.attempts == 1 && row.due_in > 3000.0, "{row:?}");
     let row = run("redirect").await;
-    assert!(row.is("pending") && row.error.contains("redirects are not followed"), "{row:?}");
+    assert!(row.is("waiting") && row.error.contains("redirects are not followed"), "{row:?}");
     assert!(receiver.requests().iter().all(|request| !request.line.contains("target")), "followed");
 }
 
@@ -111,7 +111,7 @@ async fn a_receiver_that_does_not_answer_in_time_is_tried_again_later() {
     for name in ["hang", "drip"] {
         let id = enqueue(&client, name, "{}").await;
         let row = job_until(&client, id, tried).await;
-        assert!(row.is("pending") && row.attempts == 1, "{name}: {row:?}");
+        assert!(row.is("waiting") && row.attempts == 1, "{name}: {row:?}");
         assert!(row.error.contains("no full answer within 0.3 s"), "{name}: {row:?}");
     }
 }
@@ -125,7 +125,7 @@ async fn an_endless_answer_is_cut() {
     let _worker = Worker::start(&database, &args).await;
     let id = enqueue(&client, "endless", "{}").await;
     let row = job_until(&client, id, tried).await;
-    assert!(row.is("done"), "{row:?}");
+    assert!(row.is("completed"), "{row:?}");
     // The rest above the limit is what the sockets' buffers hold.
     let taken = receiver.taken.recv().await.expect("the connection was closed");
     assert!(taken < 64 * 1024 * 1024, "{taken} bytes");
@@ -140,7 +140,7 @@ async fn a_receiver_out_of_reach_is_tried_again_later() {
     let _worker = Worker::start(&database, &args).await;
     let id = enqueue(&client, "gone", "{}").await;
     let row = job_until(&client, id, tried).await;
-    assert!(row.is("pending") && row.error.contains("could not be reached"), "{row:?}");
+    assert!(row.is("waiting") && row.error.contains("could not be reached"), "{row:?}");
     assert!(!row.error.contains("hush"), "{row:?}");
 }
 
@@ -152,7 +152,7 @@ async fn a_request_that_waits_is_given_up_when_its_job_is_cancelled() {
     let args = ["--allow-private-network", "--http-timeout", "1h", "--http", &url];
     let _worker = Worker::start(&database, &args).await;
     let id = enqueue(&client, "hang", "{}").await;
-    job_until(&client, id, |row| row.is("processing")).await;
+    job_until(&client, id, |row| row.is("running")).await;
     client.query_one("select leasehold.cancel($1, 'ann')", &[&id]).await.expect("asked");
     job_until(&client, id, |row| row.is("cancelled")).await;
 }

@@ -11,7 +11,7 @@ async fn h12_lines_about_a_job_carry_its_fields_and_not_its_arguments() {
     let env = [("LEASEHOLD_LOG_FORMAT", "json"), ("LEASEHOLD_LOG", "info")];
     let mut worker = Worker::start_with(&database, &["--exec", "fails=false"], &env).await;
     let id = enqueue(&client, "fails", r#"{"password": "hunter2"}"#).await;
-    job_until(&client, id, |row| row.attempts == 1 && row.is("pending")).await;
+    job_until(&client, id, |row| row.attempts == 1 && row.is("waiting")).await;
     worker.says("failed, next in").await;
     let output = worker.output();
     let line = output.lines().find(|line| line.contains("failed, next in")).unwrap();
@@ -78,7 +78,7 @@ async fn h25_hidden_errors_are_in_no_line_and_in_no_row() {
     let id = enqueue(&client, "fails", "{}").await;
     worker.says("attempt 1 of 25 failed, next in").await;
     assert!(!worker.output().contains("no route"), "{}", worker.output());
-    job_until(&client, id, |row| row.attempts == 1 && row.is("pending")).await;
+    job_until(&client, id, |row| row.attempts == 1 && row.is("waiting")).await;
     let kept = "select concat_ws(' ', j.*) from leasehold.job j";
     let kept: String = client.query_one(kept, &[]).await.unwrap().get(0);
     assert!(kept.contains("hides error texts") && !kept.contains("no route"), "{kept}");

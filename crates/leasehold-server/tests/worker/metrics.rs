@@ -65,7 +65,7 @@ async fn a_worker_shows_what_it_did_under_the_names_of_the_list() {
     let args = ["--exec", "good=true", "--exec", "bad=false", "--metrics-listen", "0"];
     let worker = Worker::start(&database, &args).await;
     let url = origin(&worker);
-    for (name, status) in [("good", "done"), ("good", "done"), ("bad", "pending")] {
+    for (name, status) in [("good", "completed"), ("good", "completed"), ("bad", "waiting")] {
         let id = enqueue(&client, name, "{}").await;
         job_until(&client, id, |row| row.is(status) && row.attempts == 1).await;
     }

@@ -63,7 +63,7 @@ async fn a_command_that_ends_well_when_told_to_stop_has_not_done_its_job() {
     worker.signal(Signal::TERM);
     assert!(worker.ended().await.success());
     let row = look(&client, id).await;
-    assert!(row.is("pending") && row.attempts == 0, "{row:?}");
+    assert!(row.is("waiting") && row.attempts == 0, "{row:?}");
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn a_stopped_worker_gives_its_job_back_with_the_attempt() {
     worker.signal(Signal::TERM);
     assert!(worker.ended().await.success(), "{}", worker.output());
     let row = look(&client, id).await;
-    assert!(row.is("pending") && row.attempts == 0 && row.error.is_empty(), "{row:?}");
+    assert!(row.is("waiting") && row.attempts == 0 && row.error.is_empty(), "{row:?}");
     assert!(until(async || !runs(&leader) && !runs(&child)).await, "something still runs");
 }
 
@@ -96,8 +96,8 @@ async fn a_stopped_worker_lets_running_jobs_finish_and_claims_no_more() {
     let late = enqueue(&client, "slow", "{}").await;
     std::fs::write(&go, "").expect("the job may go on");
     assert!(worker.ended().await.success(), "{}", worker.output());
-    assert!(look(&client, running).await.is("done"));
-    assert!(look(&client, late).await.is("pending"));
+    assert!(look(&client, running).await.is("completed"));
+    assert!(look(&client, late).await.is("waiting"));
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn a_second_signal_cuts_the_grace_short() {
     worker.signal(Signal::INT);
     assert!(worker.ended().await.success(), "{}", worker.output());
     let row = look(&client, id).await;
-    assert!(row.is("pending") && row.attempts == 0, "{row:?}");
+    assert!(row.is("waiting") && row.attempts == 0, "{row:?}");
 }
 
 #[tokio::test]
@@ -137,7 +137,7 @@ async fn what_a_command_leaves_behind_ends_with_it() {
     let script = format!("spawn=sh -c 'sleep 1000 & echo $! >{}'", file.display());
     let _worker = Worker::start(&database, &["--exec", &script]).await;
     let id = enqueue(&client, "spawn", "{}").await;
-    job_until(&client, id, |row| row.is("done")).await;
+    job_until(&client, id, |row| row.is("completed")).await;
     let child = folder.read("pid").await;
     assert!(until(async || !runs(&child)).await, "it still runs");
 }

@@ -118,10 +118,10 @@ pub async fn enqueue(client: &Client, name: &str, kwargs: &str) -> i64 {
     client.query_one(sql, &[&name, &kwargs]).await.expect("enqueued").get(0)
 }
 
-/// A job as the inbox view shows it.
+/// A job as `leasehold.jobs` shows it.
 #[derive(Debug, Default)]
 pub struct Row {
-    pub status: String,
+    pub state: String,
     pub attempts: i32,
     pub error: String,
     /// Seconds until it may run again.
@@ -129,17 +129,21 @@ pub struct Row {
 }
 
 impl Row {
-    pub fn is(&self, status: &str) -> bool {
-        self.status == status
+    /// `waiting`: scheduled, ready or retrying.
+    pub fn is(&self, state: &str) -> bool {
+        match state {
+            "waiting" => ["scheduled", "ready", "retrying"].contains(&self.state.as_str()),
+            other => self.state == other,
+        }
     }
 }
 
 pub async fn look(client: &Client, id: i64) -> Row {
-    let sql = "select status, attempts, coalesce(last_error, ''), \
-                      coalesce(extract(epoch from available_at - now()), 0)::float8 \
-                 from leasehold.inbox where id = $1";
+    let sql = "select state, attempts, coalesce(last_error, note, ''), \
+                      coalesce(extract(epoch from scheduled_at - now()), 0)::float8 \
+                 from leasehold.jobs where id = $1";
     let row = client.query_one(sql, &[&id]).await.expect("the job is somewhere");
-    Row { status: row.get(0), attempts: row.get(1), error: row.get(2), due_in: row.get(3) }
+    Row { state: row.get(0), attempts: row.get(1), error: row.get(2), due_in: row.get(3) }
 }
 
 /// Waits until `wanted` returns true for the job.

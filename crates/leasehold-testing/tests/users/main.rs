@@ -111,7 +111,7 @@ async fn a_handler_is_performed_alone() {
     assert_eq!(perform("nonsense").await.assert_dead(), "no such address");
     let broken = t.perform(send_email, mail("ada")).with_state(Mailer { broken: true }).await;
     assert_eq!(broken.assert_retry(), "the line is busy");
-    assert_eq!(count(&t, "select count(*) from leasehold.inbox").await, 0);
+    assert_eq!(count(&t, "select count(*) from leasehold.jobs").await, 0);
     assert_eq!(count(&t, "select count(*) from leasehold.lease").await, 0);
 }
 

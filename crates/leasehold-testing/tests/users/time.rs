@@ -38,7 +38,7 @@ async fn time_moves_past_delays_keys_and_expiry() {
     assert!(keyed().enqueue(t.engine()).await.expect("the key is free").is_new());
     t.advance(40 * DAY).await;
     assert_eq!(t.drain(worker()).await, Tally::default());
-    let expired = "select count(*) from leasehold.inbox where status = 'expired'";
+    let expired = "select count(*) from leasehold.jobs where cause = 'expired'";
     assert_eq!(count(&t, expired).await, 1);
 }
 

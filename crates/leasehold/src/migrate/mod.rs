@@ -70,6 +70,11 @@ pub const MIGRATIONS: &[Migration] = &[
         name: "expiry",
         sql: include_str!("../../migrations/0013_expiry.sql"),
     },
+    Migration {
+        version: 14,
+        name: "jobs_view",
+        sql: include_str!("../../migrations/0014_jobs_view.sql"),
+    },
 ];
 
 /// The SQL functions and views, in the order of their creation.
@@ -84,6 +89,8 @@ pub const FUNCTIONS: &[(&str, &str)] = &[
     ("fail", include_str!("../../functions/051_fail.sql")),
     ("expire", include_str!("../../functions/060_expire.sql")),
     ("operator", include_str!("../../functions/070_operator.sql")),
+    ("operator_queues", include_str!("../../functions/071_operator_queues.sql")),
+    ("operator_schedules", include_str!("../../functions/072_operator_schedules.sql")),
     ("once", include_str!("../../functions/080_once.sql")),
     ("housekeeping", include_str!("../../functions/090_housekeeping.sql")),
     ("prune", include_str!("../../functions/091_prune.sql")),
@@ -101,6 +108,7 @@ pub const FUNCTIONS: &[(&str, &str)] = &[
     ("alarm_notifications", include_str!("../../functions/0981_alarm_notifications.sql")),
     ("alarm_operator", include_str!("../../functions/0982_alarm_operator.sql")),
     ("views", include_str!("../../functions/100_views.sql")),
+    ("admin", include_str!("../../functions/101_admin.sql")),
     ("former", include_str!("../../functions/105_former.sql")),
     ("roles", include_str!("../../functions/110_roles.sql")),
 ];

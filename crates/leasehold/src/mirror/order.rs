@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::prepare::MirrorError;
 use super::runtime::MirrorRuntime;
+use crate::job::Cause;
 use crate::queue::finish::Transition;
 use crate::worker::{Attempt, Registered, Runner, TransitionFuture};
 
@@ -37,14 +38,14 @@ pub(crate) fn runner(runtime: Arc<MirrorRuntime>) -> Registered {
                 Some("drop") => runtime.drop_second().await.map(drop),
                 _ => {
                     let why = "an order is check, rebuild, rollback or drop".to_owned();
-                    return Transition::Bury { cause: "undecodable", why };
+                    return Transition::Bury { cause: Cause::Undecodable, why };
                 }
             };
             match done {
                 Ok(()) => Transition::Complete,
                 // A retry would not help; the text says what to do.
                 Err(error @ (MirrorError::State(_) | MirrorError::Declaration(_))) => {
-                    Transition::Bury { cause: "refused", why: error.to_string() }
+                    Transition::Bury { cause: Cause::Rejected, why: error.to_string() }
                 }
                 // The database refused a statement: after its last attempt the order is dead, so that
                 // an operator sees it.

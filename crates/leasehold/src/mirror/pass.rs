@@ -22,6 +22,7 @@ use super::statements::KeyKind;
 use super::sync::{Item, Synced};
 use super::throttle::Permit;
 use crate::error::WorkerError;
+use crate::job::Cause;
 use crate::queue::finish::Transition;
 use crate::worker::{Attempt, Registered, Runner, StopReason, Tally};
 
@@ -117,7 +118,7 @@ impl<'a> Pass<'a> {
             let Some((key, force)) = key_of(attempt.job.kwargs.as_slice(), field, kind) else {
                 let why = format!("the arguments have no {field} that is a key of this mirror");
                 // In the first attempt: these jobs have no last one, and the check creates a new job.
-                self.transitions[at] = Some(Transition::Bury { cause: "undecodable", why });
+                self.transitions[at] = Some(Transition::Bury { cause: Cause::Undecodable, why });
                 continue;
             };
             let place = *places.entry(key.clone()).or_insert(items.len());
@@ -219,7 +220,7 @@ impl<'a> Pass<'a> {
             Synced::Refused(why) => {
                 for at in self.jobs.get(key).cloned().unwrap_or_default() {
                     self.transitions[at] =
-                        Some(Transition::Bury { cause: "refused", why: why.clone() });
+                        Some(Transition::Bury { cause: Cause::Rejected, why: why.clone() });
                 }
             }
         }

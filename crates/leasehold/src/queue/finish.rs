@@ -11,7 +11,7 @@ use tokio_postgres::types::Type;
 
 use crate::error::{CallError, storable};
 use crate::error_text::HIDDEN_TEXT;
-use crate::job::{Generation, JobId};
+use crate::job::{Cause, Generation, JobId};
 use crate::link::Statements;
 
 /// Completes a job in a transaction of its handler. It leaves the lease row alone: the transaction may
@@ -52,7 +52,7 @@ pub(crate) enum Transition {
         why: String,
     },
     Bury {
-        cause: &'static str,
+        cause: Cause,
         why: String,
     },
     /// Not run: release the job, without counting the attempt.
@@ -73,9 +73,9 @@ impl Transition {
     }
 
     /// Returns the cause that the transition gives to a dead job.
-    pub(crate) fn cause(&self) -> Option<&'static str> {
+    pub(crate) fn cause(&self) -> Option<Cause> {
         match self {
-            Self::Bury { cause, .. } => Some(cause),
+            Self::Bury { cause, .. } => Some(*cause),
             _ => None,
         }
     }
@@ -169,7 +169,9 @@ pub(crate) async fn finish(
         Transition::Bury { cause, why } => {
             let why = storable(why);
             let sql = "select leasehold.bury($1, $2, $3, $4)";
-            let params = [job, generation_param, (&why as _, Type::TEXT), (cause as _, Type::TEXT)];
+            let cause = cause.as_str();
+            let params =
+                [job, generation_param, (&why as _, Type::TEXT), (&cause as _, Type::TEXT)];
             yes_or_lost(link, sql, &params, Finished::Buried).await
         }
         Transition::Release => {

@@ -15,6 +15,20 @@ impl Moment {
         let nearest = if self.0 < 0 { Timestamp::MIN } else { Timestamp::MAX };
         Timestamp::from_microsecond(self.0.saturating_add(UNIX_EPOCH_IN_2000)).unwrap_or(nearest)
     }
+
+    /// Returns the moment that is earlier by this time; that of an infinite one is itself.
+    pub(crate) fn earlier(self, by: std::time::Duration) -> Self {
+        match self.0 {
+            i64::MIN | i64::MAX => self,
+            at => Self(at.saturating_sub(i64::try_from(by.as_micros()).unwrap_or(i64::MAX))),
+        }
+    }
+}
+
+impl From<Timestamp> for Moment {
+    fn from(time: Timestamp) -> Self {
+        Self(time.as_microsecond().saturating_sub(UNIX_EPOCH_IN_2000))
+    }
 }
 
 impl<'a> FromSql<'a> for Moment {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::context::Ctx;
 use super::handler::{self, BatchHandler, Handler};
+use super::hooks::{FinishedJob, Hooks};
 use super::outcome::IntoJobResult;
 use super::running::Running;
 use super::transaction::Transactions;
@@ -48,6 +49,7 @@ pub struct WorkerBuilder<S> {
     pub(super) runs_no_jobs: bool,
     pub(super) transactions: Transactions,
     pub(super) hides_errors: bool,
+    pub(super) hooks: Hooks,
     pub(super) events: Events,
 }
 
@@ -74,6 +76,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             runs_no_jobs: false,
             transactions: Transactions::default(),
             hides_errors: false,
+            hooks: Hooks::default(),
             events: Events::default(),
         }
     }
@@ -199,6 +202,43 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     /// sweeps and prunes.
     pub fn only_housekeeping(mut self) -> Self {
         self.runs_no_jobs = true;
+        self
+    }
+
+    /// Calls `hook` after the end of each attempt of this worker is recorded: completed, retried, snoozed,
+    /// cancelled, buried or released. An error or a panic of the hook is logged and changes nothing.
+    ///
+    /// ```no_run
+    /// # async fn example(leasehold: leasehold::Leasehold) {
+    /// let worker = leasehold.worker().on_finished(|job| async move {
+    ///     println!("{} {:?}", job.name(), job.outcome());
+    ///     Ok::<_, std::convert::Infallible>(())
+    /// });
+    /// # }
+    /// ```
+    ///
+    /// It is called at most once per end, and not at all if the process dies before: what must not be
+    /// missed belongs into the handler's transaction.
+    pub fn on_finished<F, Fut, E>(mut self, hook: F) -> Self
+    where
+        F: Fn(FinishedJob) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: std::fmt::Display,
+    {
+        self.hooks.add_finished(hook);
+        self
+    }
+
+    /// Calls `hook` after this worker has recorded that a job is dead, as
+    /// [`on_finished`](Self::on_finished) does. Jobs that expire, or that a reclaim buries because their
+    /// worker died, die without a worker: a trigger on `leasehold.dead_job` sees those too.
+    pub fn on_buried<F, Fut, E>(mut self, hook: F) -> Self
+    where
+        F: Fn(FinishedJob) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: std::fmt::Display,
+    {
+        self.hooks.add_buried(hook);
         self
     }
 

@@ -24,6 +24,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::mpsc;
 
 use super::decisions::Decision;
+use super::hooks::RunningHooks;
 use super::lease_table::LeaseTable;
 use super::report;
 use super::wakes::{Bells, ring};
@@ -53,6 +54,7 @@ pub(crate) struct Finisher {
     pub(crate) process: Arc<Process>,
     /// A job that was put back has a new due time, which the loop of its queue must learn.
     pub(crate) bells: Arc<Bells>,
+    pub(crate) hooks: Arc<RunningHooks>,
 }
 
 /// The wait before the next try, and when to stop trying.
@@ -182,12 +184,14 @@ impl Finisher {
 
     pub(super) fn end(
         &self,
-        end: Decision,
+        mut end: Decision,
         transition: &Transition,
         outcome: Finished,
         next_in: Option<Duration>,
     ) {
         report::failed(&end.attempt, outcome, next_in, transition);
+        // What was recorded may differ from what the handler decided.
+        end.transition = transition.clone();
         self.close([(end, outcome)]);
     }
 
@@ -220,6 +224,7 @@ impl Finisher {
                 ring(&self.bells, &end.attempt.queue);
             }
             self.events.send(|| Event::Finished { job, generation, outcome });
+            self.hooks.call(&end.attempt, &end.transition, outcome);
             *closed.entry(generation).or_default() += 1;
         }
         for (generation, count) in closed {

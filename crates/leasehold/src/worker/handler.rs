@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::context::{Attempt, Ctx};
 use super::outcome::{IntoJobResult, JobError, JobResult, Outcome};
-use crate::job::{Job, Policy, decode};
+use crate::job::{Cause, Job, Policy, decode};
 use crate::queue::finish::Transition;
 
 /// An argument that a handler can have beside its job: [`Ctx`], [`State`], [`super::JobTx`].
@@ -260,7 +260,7 @@ fn undecodable<J: Job>(
 ) -> Transition {
     let why = format!("the arguments do not fit {}: {error}", J::NAME);
     if attempt.job.attempts >= attempt.job.max_attempts {
-        return Transition::Bury { cause: "undecodable", why };
+        return Transition::Bury { cause: Cause::Undecodable, why };
     }
     transition(Err(JobError::retry(why)), attempt.job.attempts, backoff)
 }
@@ -280,7 +280,7 @@ fn transition(
         Ok(Outcome::Retry { after, why }) => Transition::Retry { after: Some(after), why },
         Ok(Outcome::Cancel(why)) => Transition::Cancel { why },
         Err(JobError { text, permanent: true, .. }) => {
-            Transition::Bury { cause: "refused", why: text }
+            Transition::Bury { cause: Cause::Rejected, why: text }
         }
         Err(JobError { not_started: true, text, .. }) => {
             let wait = NOT_STARTED_WAIT.mul_f64(rand::random_range(0.5..1.5));

@@ -17,6 +17,7 @@ use tokio_postgres::types::Type;
 
 use super::context::{Attempt, StopReason};
 use super::finisher::RECORD_FOR;
+use super::hooks::RunningHooks;
 use super::lease_table::LeaseTable;
 use super::registry::Registration;
 use super::report;
@@ -36,6 +37,7 @@ pub(crate) struct Keeper {
     pub(crate) lease_table: Arc<LeaseTable>,
     pub(crate) events: Events,
     pub(crate) registration: Registration,
+    pub(crate) hooks: Arc<RunningHooks>,
 }
 
 /// Starts the keeper's thread. The receiver gets a text when it ends, or an error if it panicked.
@@ -222,9 +224,11 @@ impl Keeper {
                 (Finished::Lost, None)
             }
         };
-        report::failed(&one.attempt, outcome, next_in, &Transition::Retry { after: None, why });
+        let transition = Transition::Retry { after: None, why };
+        report::failed(&one.attempt, outcome, next_in, &transition);
         one.attempt.engine.process().finished([(&one.attempt, outcome)]);
         self.events.send(|| Event::Finished { job, generation, outcome });
+        self.hooks.call(&one.attempt, &transition, outcome);
         self.lease_table.close(generation, 1);
         None
     }

@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 use super::builder::WorkerBuilder;
 use super::context::StopReason;
 use super::decisions::Decisions;
+use super::hooks::RunningHooks;
 use super::outcome::Outcome;
 use super::transaction::TransactionPool;
 use super::{fetch, finisher, handler, keeper, lease_table, registry, run, wakes};
@@ -42,6 +43,7 @@ pub(super) struct Running {
     loops: TaskTracker,
     sweeping: Vec<AbortHandle>,
     finisher: tokio::task::JoinHandle<()>,
+    hooks: Arc<RunningHooks>,
     grace: Duration,
 }
 
@@ -66,8 +68,10 @@ impl Running {
             events,
             transactions,
             hides_errors,
+            hooks,
             ..
         } = builder;
+        let hooks = hooks.start(tokio::runtime::Handle::current());
         let database = engine.database().clone();
         if !runs_no_jobs && !queues.is_empty() {
             // Every worker that runs jobs handles canaries, so a completed canary proves that its queue
@@ -99,7 +103,8 @@ impl Running {
         let bells: wakes::Bells =
             queues.iter().map(|(queue, _)| (queue.clone(), Arc::default())).collect();
         let bells = Arc::new(bells);
-        let (decisions, finishing) = finishers(&engine, &queues, &lease_table, &events, &bells);
+        let (decisions, finishing) =
+            finishers(&engine, &queues, &lease_table, &events, &bells, &hooks);
 
         let schedules = Declared::new(&name, schedules, retired);
         let registration = registry::Registration {
@@ -117,6 +122,7 @@ impl Running {
             lease_table: Arc::clone(&lease_table),
             events: events.clone(),
             registration,
+            hooks: Arc::clone(&hooks),
         };
         let keeper_ended = keeper::start(move || keeper, keeper_stopped)
             .map_err(|error| WorkerError::KeeperStopped(error.to_string()))?;
@@ -195,7 +201,17 @@ impl Running {
             loops.spawn(keeper.run(stopped));
         }
         loops.close();
-        Ok(Self { executor, stop, keeper_stop, keeper_ended, loops, sweeping, finisher, grace })
+        Ok(Self {
+            executor,
+            stop,
+            keeper_stop,
+            keeper_ended,
+            loops,
+            sweeping,
+            finisher,
+            hooks,
+            grace,
+        })
     }
 
     pub(super) async fn until(
@@ -266,6 +282,7 @@ impl Running {
             );
         }
         finisher.abort();
+        self.hooks.finish().await;
         // If the keeper stopped by itself, its oneshot has already been received; polling it again
         // would panic.
         if !at_once {
@@ -289,6 +306,7 @@ fn finishers(
     lease_table: &Arc<lease_table::LeaseTable>,
     events: &Events,
     bells: &Arc<wakes::Bells>,
+    hooks: &Arc<RunningHooks>,
 ) -> (Decisions, impl Future<Output = ()> + use<>) {
     let sessions = (queues.len() + 1).min(FINISH_SESSIONS);
     let links = Links::with_settings(engine.database(), sessions, CALL_LIMIT, FINISH_SETTINGS);
@@ -302,6 +320,7 @@ fn finishers(
             events: events.clone(),
             process: Arc::clone(engine.process()),
             bells: Arc::clone(bells),
+            hooks: Arc::clone(hooks),
         };
         running.push(finisher.run(decisions.open(&queue.as_str().into(), *slots)));
     }

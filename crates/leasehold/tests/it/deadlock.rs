@@ -150,7 +150,7 @@ async fn c6_eight_connections_at_the_same_jobs_never_deadlock() {
     let (everywhere, ids): (i64, i64) = {
         let row = sql
             .client
-            .query_one("select count(*), count(distinct id) from leasehold.inbox", &[])
+            .query_one("select count(*), count(distinct id) from leasehold.jobs", &[])
             .await
             .unwrap();
         (row.get(0), row.get(1))

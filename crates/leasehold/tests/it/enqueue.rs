@@ -92,7 +92,7 @@ async fn h1_characters_that_postgres_cannot_store_are_refused() {
     let fail = "select leasehold.fail($1, $2, $3)";
     let (code, _) = refused(&sql.client, fail, &[&id, &generation, &"no\0pe"]).await;
     assert_eq!(code, "22021");
-    assert_eq!(sql.status(id).await, "processing");
+    assert_eq!(sql.state(id).await, "running");
     let long = "ä".repeat(10_000);
     assert_eq!(sql.one::<String>(fail, &[&id, &generation, &long]).await, "retry");
     let kept: i32 = sql.one("select length(last_error) from leasehold.job", &[]).await;

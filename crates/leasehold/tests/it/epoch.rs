@@ -151,6 +151,6 @@ async fn b16_calls_in_serializable_transactions_work_or_fail_to_serialise() {
         let held = claim(&first, "w", 1).await;
         let complete = "select leasehold.complete($1::bigint, $2)";
         assert!(one::<bool>(&first, complete, &[&id, &held.generation]).await, "{level}");
-        assert_eq!(sql.status(id).await, "done", "{level}");
+        assert_eq!(sql.state(id).await, "completed", "{level}");
     }
 }

@@ -79,8 +79,8 @@ async fn a7_expiry_passes_by_a_job_that_is_being_finished() {
     assert_eq!(expire(&sql).await, (1, 0), "the other one, and without waiting");
     run(&worker, "commit").await;
     assert_eq!(
-        (sql.status(ids[0]).await, sql.status(ids[1]).await),
-        ("done".into(), "pending".into())
+        (sql.state(ids[0]).await, sql.state(ids[1]).await),
+        ("completed".into(), "ready".into())
     );
     expire(&sql).await;
     let open: i64 =
@@ -106,7 +106,7 @@ async fn a_job_asked_to_stop_is_cancelled_when_its_worker_is_lost() {
     let (id, generation) = sql.running().await;
     sql.run(&format!("select leasehold.cancel({id}, 'ann')")).await;
     sql.expire(generation).await;
-    assert_eq!(sql.status(id).await, "cancelled");
+    assert_eq!(sql.state(id).await, "cancelled");
     let explain = "select state from leasehold.explain_finish(array[$1::bigint], $2)";
     assert_eq!(sql.one::<String>(explain, &[&id, &generation]).await, "lost");
 }
@@ -182,8 +182,8 @@ async fn a_running_job_does_not_expire_and_a_late_one_is_not_claimed() {
     assert_eq!(claim(&sql.client, "w", 5).await.ids, [0_i64; 0], "J11");
     assert_eq!(sql.one::<i32>("select expired from leasehold.expire_jobs()", &[]).await, 1);
     assert_eq!(
-        (sql.status(running).await, sql.status(waiting).await),
-        ("processing".into(), "expired".into())
+        (sql.state(running).await, sql.state(waiting).await),
+        ("running".into(), "dead".into())
     );
     assert!(
         sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&running, &generation])

@@ -129,12 +129,12 @@ async fn a3_a_late_holder_is_accepted_while_nobody_noticed() {
     assert!(
         sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await
     );
-    assert_eq!(sql.status(id).await, "done");
+    assert_eq!(sql.state(id).await, "completed");
     assert_eq!(
         sql.one::<i32>("select returned + buried from leasehold.expire_leases()", &[]).await,
         0
     );
-    assert_eq!(sql.status(id).await, "done");
+    assert_eq!(sql.state(id).await, "completed");
 }
 
 #[tokio::test]
@@ -144,7 +144,7 @@ async fn a5_a6_a_late_renewal_revives_nothing_and_helps_nobody_else() {
     sql.expire(old).await;
     let renew = "select state from leasehold.renew(array[$1::bigint])";
     assert_eq!(sql.one::<String>(renew, &[&old]).await, "lost", "A5: no lease comes back to life");
-    assert_eq!(sql.status(id).await, "pending");
+    assert_eq!(sql.state(id).await, "ready");
 
     let new = claim(&sql.client, "second", 1).await;
     sql.overdue(new.generation).await;

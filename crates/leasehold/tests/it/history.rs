@@ -82,7 +82,7 @@ async fn a_queue_may_keep_no_history() {
     assert!(
         sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await
     );
-    assert_eq!(sql.status(id).await, "gone");
+    assert_eq!(sql.state(id).await, "gone");
 }
 
 #[tokio::test]

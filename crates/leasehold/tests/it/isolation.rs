@@ -28,7 +28,7 @@ async fn c7_a_stale_finish_never_passes_whatever_the_isolation() {
                 run(&handler, "rollback").await;
             }
         }
-        assert_eq!(sql.status(id).await, "processing", "{level}");
+        assert_eq!(sql.state(id).await, "running", "{level}");
         run(
             &handler,
             &format!("begin isolation level {level}; insert into public.effect values ({id})"),
@@ -39,7 +39,7 @@ async fn c7_a_stale_finish_never_passes_whatever_the_isolation() {
                 .await;
         assert!(done, "{level}: the holder's own finish");
         run(&handler, "commit").await;
-        assert_eq!(sql.status(id).await, "done", "{level}");
+        assert_eq!(sql.state(id).await, "completed", "{level}");
         assert_eq!(sql.one::<i64>("select count(*) from public.effect", &[]).await, 1, "{level}");
     }
 }
@@ -92,7 +92,7 @@ async fn c8_the_finish_of_an_aborted_transaction_is_no_success() {
     assert_eq!(code(&finish.expect_err("the transaction is aborted")), "25P02");
     // COMMIT does not fail, it rolls back: a careless worker takes that for success.
     run(&handler, "commit").await;
-    assert_eq!(sql.status(id).await, "processing");
+    assert_eq!(sql.state(id).await, "running");
     // After work under a savepoint, the finish can still commit.
     run(&handler, "begin; savepoint work").await;
     assert!(
@@ -107,5 +107,5 @@ async fn c8_the_finish_of_an_aborted_transaction_is_no_success() {
             .await
     );
     run(&handler, "commit").await;
-    assert_eq!(sql.status(id).await, "done");
+    assert_eq!(sql.state(id).await, "completed");
 }

@@ -212,7 +212,7 @@ async fn a_dead_job_stays_while_its_key_belongs_to_a_newer_one() {
         0,
         "the newer job did the work, and its window holds"
     );
-    assert_eq!(sql.status(old).await, "dead_letter");
+    assert_eq!(sql.state(old).await, "dead");
     window_over(&sql).await;
     assert_eq!(sql.one::<i64>(&redrive, &[]).await, 1);
     assert_eq!(keyed(&sql.client, DAY).await.unwrap(), (old, false), "it has its key again");

@@ -158,7 +158,7 @@ async fn a32_attempt_that_a_living_worker_ended_ends_the_row_of_losses() {
     assert_eq!(losses(&sql).await, 2);
     let held = claim(&sql.client, "w", 1).await;
     sql.expire(held.generation).await;
-    assert_eq!(sql.status(id).await, "dead_letter", "three in a row");
+    assert_eq!(sql.state(id).await, "dead", "three in a row");
 }
 
 /// Expires every lease. Returns how many jobs came back, and how many were buried.

@@ -9,6 +9,7 @@
 )]
 
 mod adapters;
+mod admin;
 mod bounds;
 mod cancel_safety;
 mod claim;

@@ -84,7 +84,7 @@ async fn i2_a_killed_migrator_leaves_nothing_and_the_next_one_finishes() {
         "leasehold.dead_job",
         "leasehold.audit",
         "leasehold.contract()",
-        "leasehold.inbox",
+        "leasehold.jobs",
     ] {
         let mut migrator = connect(&sql.database, &name).await;
         run(&migrator, &format!("set test.stall_at = '{at}'")).await;

@@ -12,14 +12,14 @@ async fn cancel_ends_a_waiting_job_at_once_and_asks_a_running_one() {
     assert_eq!(sql.one::<String>(cancel, &[&ids[1]]).await, "cancelled");
     assert_eq!(sql.one::<String>(cancel, &[&ids[0]]).await, "requested");
     assert_eq!(
-        (sql.status(ids[0]).await, sql.status(ids[1]).await),
-        ("processing".into(), "cancelled".into())
+        (sql.state(ids[0]).await, sql.state(ids[1]).await),
+        ("running".into(), "cancelled".into())
     );
     let asked: Vec<i64> = all(&sql.client, "select leasehold.cancel_requests($1)", &[&ids]).await;
     assert_eq!(asked, [ids[0]]);
     let ended = "select leasehold.finish_cancelled($1, $2, 'stopped half-way')";
     assert!(sql.one::<bool>(ended, &[&ids[0], &held.generation]).await);
-    assert_eq!(sql.status(ids[0]).await, "cancelled");
+    assert_eq!(sql.state(ids[0]).await, "cancelled");
     assert_eq!(sql.one::<String>(cancel, &[&ids[0]]).await, "gone");
     let notes: Vec<String> =
         all(&sql.client, "select note from leasehold.finished_job order by id", &[]).await;
@@ -33,12 +33,12 @@ async fn cancel_ends_a_waiting_job_at_once_and_asks_a_running_one() {
 async fn a19_the_owner_of_a_job_decides_how_it_ends() {
     let sql = Sql::new().await;
     for (finish, end) in [
-        ("select leasehold.complete($1::bigint, $2)::text", "done"),
+        ("select leasehold.complete($1::bigint, $2)::text", "completed"),
         ("select leasehold.fail($1::bigint, $2, 'no')", "cancelled"),
         ("select leasehold.snooze($1::bigint, $2, '1 day')::text", "cancelled"),
         ("select leasehold.release(array[$1::bigint], $2)::text", "cancelled"),
         ("select leasehold.finish_cancelled($1::bigint, $2)::text", "cancelled"),
-        ("select leasehold.bury($1::bigint, $2, 'useless')::text", "dead_letter"),
+        ("select leasehold.bury($1::bigint, $2, 'useless')::text", "dead"),
     ] {
         let (id, generation) = sql.running().await;
         assert_eq!(
@@ -46,7 +46,7 @@ async fn a19_the_owner_of_a_job_decides_how_it_ends() {
             "requested"
         );
         sql.client.query(finish, &[&id, &generation]).await.unwrap();
-        assert_eq!(sql.status(id).await, end, "{finish}");
+        assert_eq!(sql.state(id).await, end, "{finish}");
         let live: i64 =
             sql.one("select count(*) from leasehold.lease where ended_at is null", &[]).await;
         assert_eq!(live, 0, "{finish}");
@@ -75,7 +75,7 @@ async fn a19_a_request_that_comes_during_a_snooze_is_not_forgotten() {
         run(&person, "commit").await;
         assert!(joined(finishing).await);
         assert_eq!(
-            sql.status(id).await,
+            sql.state(id).await,
             "cancelled",
             "told that it was cancelled, it would have run again"
         );
@@ -88,11 +88,11 @@ async fn a21_redrive_moves_dead_jobs_and_no_others() {
     let (id, generation) = sql.running().await;
     let redrive = "select count(*) from leasehold.redrive(array[$1::bigint], 'ann')";
     assert_eq!(sql.one::<i64>(redrive, &[&id]).await, 0, "it runs");
-    assert_eq!(sql.status(id).await, "processing");
+    assert_eq!(sql.state(id).await, "running");
     sql.run(&format!("select leasehold.bury({id}, {generation}, 'useless')")).await;
     assert_eq!(sql.one::<i64>(redrive, &[&id]).await, 1);
     assert_eq!(sql.one::<i64>(redrive, &[&id]).await, 0, "it waits");
-    assert_eq!(sql.status(id).await, "pending");
+    assert_eq!(sql.state(id).await, "ready");
     let life: bool = sql
         .one(
             "select attempts = 0 and lost_count = 0 and last_error = 'useless' from leasehold.job",
@@ -128,12 +128,12 @@ async fn a22_prune_and_redrive_share_a_dead_job_without_losing_or_doubling_it() 
             blocked(&sql.client, pid).await;
             run(&first, "commit").await;
             assert_eq!(joined(second).await, 0, "gone, and it says so");
-            assert_eq!(sql.status(id).await, "gone");
+            assert_eq!(sql.state(id).await, "gone");
         } else {
             assert_eq!(one::<i64>(&first, &redrive, &[]).await, 1);
             assert_eq!(sql.one::<i32>(prune, &[]).await, 0, "prune leaves what someone works on");
             run(&first, "commit").await;
-            assert_eq!(sql.status(id).await, "pending");
+            assert_eq!(sql.state(id).await, "ready");
         }
         // A late finish from before the burial finds nothing in either case.
         let late: bool =
@@ -165,7 +165,7 @@ async fn a22_prune_keeps_the_leases_that_are_asked_about() {
         "lost",
         "nobody knows any more"
     );
-    assert_eq!(sql.status(held).await, "processing");
+    assert_eq!(sql.state(held).await, "running");
 }
 
 #[tokio::test]

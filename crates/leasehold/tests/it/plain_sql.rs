@@ -38,6 +38,9 @@ ORDER BY    job.priority, job.enqueued_at
 LIMIT      2500
 FOR UPDATE SKIP LOCKED;";
 
+/// The example: jobs in the words of an inbox.
+const INBOX: &str = include_str!("../../../../examples/inbox/inbox.sql");
+
 /// From an article about an inbox with leases: the two steps of its cleanup.
 const CLEANUP: [&str; 2] = [
     "
@@ -129,11 +132,15 @@ async fn lease_cleanup_does_what_two_updates_of_an_inbox_do() {
     sql.overdue(overdue[0]).await;
     sql.overdue(last.generation).await;
 
+    sql.run(INBOX).await;
     let columns = "id, status, available_at, created_at, claimed_by, lease_expires_at, lease_generation, \
                    attempts, max_attempts, idempotency_key";
-    sql.run(&format!("create table public.inbox as select {columns} from leasehold.inbox")).await;
+    sql.run(&format!(
+        "create schema by_hand; create table by_hand.inbox as select {columns} from public.inbox"
+    ))
+    .await;
     let by_hand = sql.actor().await;
-    run(&by_hand, "set search_path = public").await;
+    run(&by_hand, "set search_path = by_hand").await;
     for step in CLEANUP {
         run(&by_hand, step).await;
     }
@@ -146,8 +153,8 @@ async fn lease_cleanup_does_what_two_updates_of_an_inbox_do() {
              available_at <= statement_timestamp()), E'\\n' order by id) from {inbox}"
         )
     };
-    let ours: String = sql.one(&picture("leasehold.inbox"), &[]).await;
-    let theirs: String = sql.one(&picture("public.inbox"), &[]).await;
+    let ours: String = sql.one(&picture("public.inbox"), &[]).await;
+    let theirs: String = sql.one(&picture("by_hand.inbox"), &[]).await;
     assert_eq!(ours, theirs);
     for word in ["dead_letter", "pending", "processing"] {
         assert!(ours.contains(word), "{ours}");
@@ -155,8 +162,9 @@ async fn lease_cleanup_does_what_two_updates_of_an_inbox_do() {
 }
 
 #[tokio::test]
-async fn the_inbox_says_where_every_job_is() {
+async fn the_inbox_example_shows_every_job_in_its_words() {
     let sql = Sql::new().await;
+    sql.run(INBOX).await;
     let ids = sql.enqueue(4).await;
     let held = claim(&sql.client, "worker-1", 3).await;
     sql.run(&format!("select leasehold.complete({}::bigint, {})", ids[0], held.generation)).await;
@@ -165,7 +173,7 @@ async fn the_inbox_says_where_every_job_is() {
         .client
         .query(
             "select status, claimed_by, lease_expires_at > now(), lease_generation, attempts, max_attempts \
-               from leasehold.inbox order by id",
+               from public.inbox order by id",
             &[],
         )
         .await
@@ -186,7 +194,7 @@ async fn the_inbox_says_where_every_job_is() {
     // The claim of an inbox, as far as a view supports it.
     let pending: i64 = one(
         &sql.client,
-        "SELECT id FROM leasehold.inbox WHERE status = 'pending' AND available_at <= now() \
+        "SELECT id FROM inbox WHERE status = 'pending' AND available_at <= now() \
          ORDER BY created_at, id LIMIT 25",
         &[],
     )

@@ -421,6 +421,12 @@ const OFFERED: &str = "
 /// What the former release offered and this one does not, each with the reason why no former program
 /// misses it. Do not list a name that former programs call: raise `OLDEST_READER` instead.
 const RETIRED: &[(&str, &str)] = &[
+    ("view inbox.", "no program read it; examples/inbox creates it over leasehold.jobs"),
+    ("function bury(", "a call finds it: only the default of the cause has another word"),
+    ("function pause(", "calls are by position: only the name of a parameter has changed"),
+    ("function promote(", "a call with two arguments finds it: the third has a default"),
+    ("function redrive(", "a call with two arguments finds it: the third has a default"),
+    ("function resume(", "a call with two arguments finds it: the third has a default"),
     ("function apply_alarms(", "a call with two arguments finds it: the third has a default"),
     ("function expired_queues(", "only functions of the schema called it"),
     ("function measure_database(", "only functions of the schema called it"),

@@ -17,12 +17,20 @@ async fn forbidden(client: &Client, statements: &[&str]) {
     }
 }
 
-const PEOPLE: [&str; 5] = [
+const OPERATOR: [&str; 13] = [
     "select leasehold.cancel(1, 'me')",
     "select leasehold.redrive(array[1::bigint], 'me')",
     "select leasehold.promote(array[1::bigint], 'me')",
     "select leasehold.pause('default', 'me')",
     "select leasehold.resume('default', 'me')",
+    "select leasehold.delete_jobs(array[1::bigint], 'me')",
+    "select leasehold.update_job(1, 'me', priority => 1)",
+    "select leasehold.set_queue('default', 'me', max_lost => 1)",
+    "select leasehold.add_schedule('s', '* * * * *', 'UTC', 'default', 'x', '{}', 0, 'once', now(), 'me')",
+    "select leasehold.remove_schedule('s', 'me')",
+    "select leasehold.pause_schedule('s', 'me')",
+    "select leasehold.resume_schedule('s', 'me')",
+    "select leasehold.run_schedule('s', 'me')",
 ];
 
 const INSIDE: [&str; 4] = [
@@ -50,7 +58,7 @@ async fn a_producer_enqueues_and_sees_nothing() {
     )
     .await;
     assert_eq!(sql.count("job").await, 4);
-    forbidden(&producer, &PEOPLE).await;
+    forbidden(&producer, &OPERATOR).await;
     forbidden(&producer, &INSIDE).await;
     forbidden(
         &producer,
@@ -62,7 +70,7 @@ async fn a_producer_enqueues_and_sees_nothing() {
             "insert into leasehold.job (name, attempts, lease_generation) values ('x', 0, 9)",
             "update leasehold.job set priority = 0",
             "delete from leasehold.job",
-            "select * from leasehold.inbox",
+            "select * from leasehold.jobs",
             "select * from leasehold.idempotency_key",
             "select leasehold.claim('me')",
             "select leasehold.complete(1, 1)",
@@ -140,7 +148,7 @@ async fn a_worker_finishes_under_the_fence_and_touches_no_row_otherwise() {
         ],
     )
     .await;
-    forbidden(&worker, &PEOPLE).await;
+    forbidden(&worker, &OPERATOR).await;
     forbidden(&worker, &INSIDE).await;
     assert!(
         one::<bool>(&worker, "select leasehold.complete($1::bigint, $2)", &[&id, &generation])
@@ -161,15 +169,17 @@ async fn a_viewer_sees_no_arguments_and_no_error_texts() {
     sql.run(&format!("select leasehold.bury({id}, {generation}, 'the password is 1234')")).await;
     sql.enqueue(1).await;
     let seen: i64 =
-        one(&viewer, "select count(id) from leasehold.inbox where status <> 'gone'", &[]).await;
+        one(&viewer, "select count(id) from leasehold.jobs where state <> 'gone'", &[]).await;
     assert_eq!(seen, 2);
     run(&viewer, "select * from leasehold.queue_state; select * from leasehold.worker_state").await;
     forbidden(
         &viewer,
         &[
-            "select payload from leasehold.inbox",
-            "select last_error from leasehold.inbox",
-            "select * from leasehold.inbox",
+            "select kwargs from leasehold.jobs",
+            "select last_error from leasehold.jobs",
+            "select errors from leasehold.jobs",
+            "select note from leasehold.jobs",
+            "select * from leasehold.jobs",
             "select kwargs from leasehold.job",
             "select last_error from leasehold.job",
             "select * from leasehold.dead_job",
@@ -182,7 +192,7 @@ async fn a_viewer_sees_no_arguments_and_no_error_texts() {
         ],
     )
     .await;
-    forbidden(&viewer, &PEOPLE).await;
+    forbidden(&viewer, &OPERATOR).await;
 }
 
 #[tokio::test]
@@ -211,6 +221,6 @@ async fn a_housekeeper_tidies_and_finishes_nothing() {
         ],
     )
     .await;
-    forbidden(&housekeeper, &PEOPLE).await;
+    forbidden(&housekeeper, &OPERATOR).await;
     forbidden(&housekeeper, &INSIDE).await;
 }

@@ -87,9 +87,10 @@ impl Sql {
         .await;
     }
 
-    /// Returns where a job is: its status in the inbox, or `gone`.
-    pub async fn status(&self, id: i64) -> String {
-        let sql = "select coalesce(string_agg(status, ' and '), 'gone') from leasehold.inbox where id = $1";
+    /// Returns the state of a job in `leasehold.jobs`, or `gone`.
+    pub async fn state(&self, id: i64) -> String {
+        let sql =
+            "select coalesce(string_agg(state, ' and '), 'gone') from leasehold.jobs where id = $1";
         self.one(sql, &[&id]).await
     }
 

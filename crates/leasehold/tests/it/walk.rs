@@ -14,8 +14,8 @@ async fn i4_a_job_that_a_hand_marked_as_held_comes_back() {
     ))
     .await;
     assert_eq!(sql.one::<i32>(WALK, &[]).await, 1);
-    assert_eq!(sql.status(stray).await, "pending");
-    assert_eq!(sql.status(running).await, "processing", "a job with a lease is left alone");
+    assert_eq!(sql.state(stray).await, "ready");
+    assert_eq!(sql.state(running).await, "running", "a job with a lease is left alone");
     let finish = "select leasehold.complete($1::bigint, $2)";
     assert!(sql.one::<bool>(finish, &[&running, &generation]).await);
 }

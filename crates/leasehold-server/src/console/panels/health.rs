@@ -62,7 +62,8 @@ fn facts(overview: &Overview, state: State) -> String {
     let sum =
         |of: fn(&crate::console::model::Queue) -> f64| overview.queues.iter().map(of).sum::<f64>();
     // Processes that only run housekeeping have no slots.
-    let runs = |worker: &&Worker| worker.state == "alive" && worker.slots > 0;
+    let runs =
+        |worker: &&Worker| worker.state == leasehold::admin::WorkerState::Alive && worker.slots > 0;
     let alive = overview.workers.iter().filter(runs).count();
     let oldest =
         overview.queues.iter().map(|queue| queue.oldest_ready_age_seconds).fold(0.0, f64::max);

@@ -5,6 +5,7 @@ use maud::{Markup, html};
 
 use super::moment;
 use crate::console::model::Worker;
+use leasehold::admin::WorkerState;
 
 pub fn panel(workers: &[Worker], now: Timestamp) -> Markup {
     super::panel(
@@ -27,7 +28,7 @@ pub fn panel(workers: &[Worker], now: Timestamp) -> Markup {
                         tbody { @for worker in workers {
                             tr {
                                 th scope="row" { (worker.name) " " span.hint { (worker.host) " · " (worker.pid) " · " (worker.version) } }
-                                td { span.badge.bad[worker.state == "dead"] { (worker.state) } }
+                                td { span.badge.bad[worker.state == WorkerState::Dead] { (worker.state.as_str()) } }
                                 td { (worker.queues.join(", ")) }
                                 td.n { (worker.busy) " of " (worker.slots) }
                                 td { (moment(worker.last_seen_at, now)) }

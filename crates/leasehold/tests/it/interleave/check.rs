@@ -233,7 +233,7 @@ impl Judge {
         let reached = match entry.after("cause").as_str() {
             Some("exhausted") => number("attempts") >= Some(number("max_attempts").unwrap_or(25)),
             Some("lost") => number("lost_count") >= Some(3),
-            Some("refused") => entry.actor == "bury",
+            Some("rejected") => entry.actor == "bury",
             _ => false,
         };
         if !reached || entry.after("last_error").is_null() {

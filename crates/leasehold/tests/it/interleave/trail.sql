@@ -76,8 +76,8 @@ end $$;
 
 -- What must never be true when all transactions have committed.
 create function public.wrong_at_rest() returns setof text language sql as $$
-    select format('J1 J7: job %s is in %s places: %s', id, count(*), string_agg(status, ', '))
-      from leasehold.inbox group by id having count(*) > 1
+    select format('J1 J7: job %s is in %s places: %s', id, count(*), string_agg(state, ', '))
+      from leasehold.jobs group by id having count(*) > 1
     union all
     select format('J3: %s living jobs have the key %s', count(*), idempotency_key)
       from leasehold.job where idempotency_key is not null group by queue, idempotency_key having count(*) > 1

@@ -105,7 +105,7 @@ async fn f11_a_document_that_is_refused_is_buried_with_the_reason_and_the_others
     let tally = margin.pass().await;
     assert_eq!((tally.done, tally.dead), (2, 1));
     let dead = "select count(*) from leasehold.dead_job
-                 where cause = 'refused' and last_error = 'no such field' and kwargs->>'key' = 'b'";
+                 where cause = 'rejected' and last_error = 'no such field' and kwargs->>'key' = 'b'";
     assert_eq!(margin.count(dead).await, 1);
     // The next change of the row is a new chance.
     margin.target.faults(|faults| faults.items.clear());

@@ -149,7 +149,7 @@ async fn a_permanent_error_buries_at_once_and_cancel_files_the_job() {
     assert_eq!(worker.next_end().await, Finished::Buried);
     Note { n: 2 }.enqueue(&engine).await.expect("enqueued");
     assert_eq!(worker.next_end().await, Finished::Cancelled);
-    let dead = "select count(*) from leasehold.dead_job where cause = 'refused' and last_error = 'no such user'";
+    let dead = "select count(*) from leasehold.dead_job where cause = 'rejected' and last_error = 'no such user'";
     assert_eq!(count(&client, dead).await, 1);
     let filed = "select count(*) from leasehold.history where outcome = 'cancelled' and note = 'not needed'";
     assert_eq!(count(&client, filed).await, 1);

@@ -5,6 +5,7 @@ mod batches;
 mod connections;
 mod given_up;
 mod handlers;
+mod hooks;
 mod isolation;
 mod leases;
 mod limits;
@@ -55,7 +56,7 @@ async fn a_job_runs_and_leaves_the_table() {
         client.query_one("select count(*) from leasehold.job", &[]).await.unwrap().get(0);
     assert_eq!(left, 0);
     let done: i64 = client
-        .query_one("select count(*) from leasehold.inbox where status = 'done'", &[])
+        .query_one("select count(*) from leasehold.jobs where state = 'completed'", &[])
         .await
         .unwrap()
         .get(0);

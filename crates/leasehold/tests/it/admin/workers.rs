@@ -1,0 +1,31 @@
+use leasehold::admin::WorkerState;
+
+use super::Office;
+
+#[tokio::test]
+async fn workers_are_listed_by_state_and_found_by_id() {
+    let office = Office::new().await;
+    office
+        .sql
+        .run(
+            "select leasehold.register_worker(n || '/1', n, 'h', 1, '0', array['default'], array['note'], 4, 1, false)
+               from unnest(array['live', 'over', 'gone']) as u (n);
+             select leasehold.unregister_worker('over/1');
+             update leasehold.worker set last_seen_at = now() + interval '1 hour';
+             update leasehold.worker set last_seen_at = now() - interval '1 hour' where name = 'gone'",
+        )
+        .await;
+    let workers = office.engine.workers();
+    let states = |all: Vec<leasehold::admin::WorkerInfo>| {
+        all.iter().map(|worker| (worker.name.clone(), worker.state)).collect::<Vec<_>>()
+    };
+    let running = states(workers.list(false).await.unwrap());
+    assert_eq!(
+        running,
+        [("live".to_owned(), WorkerState::Alive), ("gone".to_owned(), WorkerState::Dead)]
+    );
+    assert_eq!(workers.list(true).await.unwrap().len(), 3);
+    let live = workers.get("live/1").await.unwrap().expect("the worker");
+    assert_eq!((live.slots, live.busy, live.names), (4, 1, vec!["note".to_owned()]));
+    assert!(workers.get("live/2").await.unwrap().is_none());
+}
