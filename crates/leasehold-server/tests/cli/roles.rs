@@ -15,11 +15,10 @@ async fn run_as(place: &Place, role: &str, args: &[&str]) -> Ran {
     Ran::of(command).await
 }
 
-/// Replaces the user of a URL.
+/// Replaces the user of a URL: the last one that it names counts.
 fn as_user(url: &str, user: &str) -> String {
-    let (scheme, rest) = url.split_once("://").expect("a URL");
-    let after = rest.split_once('@').map_or(rest, |(_, after)| after);
-    format!("{scheme}://{user}@{after}")
+    let mark = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{mark}user={user}")
 }
 
 #[tokio::test]
