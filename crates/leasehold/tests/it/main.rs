@@ -10,6 +10,7 @@
 
 mod adapters;
 mod bounds;
+mod builder;
 mod cancel_safety;
 mod claim;
 mod clocks;

@@ -17,6 +17,7 @@ mod schedules;
 mod stopping;
 mod texts;
 mod transactions;
+mod warnings;
 
 use leasehold::{Enqueue, Finished};
 use leasehold_testing::TestDatabase;
