@@ -138,7 +138,7 @@ fn refusal(error: CallError) -> Refused {
         _ => Refused::Unavailable(match error {
             CallError::Database(error) => Unavailable::Database(error),
             CallError::TimedOut(limit) => Unavailable::TimedOut(limit),
-            CallError::Connect(error) => Unavailable::NoConnection(error.to_string()),
+            error => Unavailable::NoConnection(error.to_string()),
         }),
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! # What is true
 //! - Programs get problems as JSON, terminals plain text, browsers pages.
-//! - Clients see what [`IntoProblem::told`] returns and nothing else; [`IntoProblem::trouble`] is for the
+//! - Clients see what [`IntoProblem::problem`] returns and nothing else; [`IntoProblem::trouble`] is for the
 //!   log.
 
 use std::borrow::Cow;

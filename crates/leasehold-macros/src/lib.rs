@@ -7,10 +7,26 @@ use proc_macro2::TokenStream as Tokens;
 use quote::quote;
 use syn::{DeriveInput, Error, LitInt, LitStr, parse_macro_input, spanned::Spanned};
 
-/// Implements `leasehold::Job`.
+/// Implements `leasehold::Job` for a struct that serde serializes to an object, or for a unit struct.
 ///
-/// `#[job(name = "email.send", queue = "mail", priority = 10, max_attempts = 8, run_limit = "30s",
-/// backoff = "2s..1h")]`; only `name` is required.
+/// ```ignore
+/// #[derive(Job, Serialize, Deserialize)]
+/// #[job(name = "email.send", queue = "mail", max_attempts = 8, run_limit = "30s", backoff = "2s..1h")]
+/// struct SendEmail {
+///     to: String,
+/// }
+/// ```
+///
+/// | option | meaning | default |
+/// |---|---|---|
+/// | `name` | stored with each job, and selects its handler; choose it once | required |
+/// | `queue` | where jobs go unless an enqueue names another queue | `"default"` |
+/// | `priority` | lower runs first | 0 |
+/// | `max_attempts` | how often a job may start before it is dead | the queue's, 25 |
+/// | `run_limit` | how long a handler may run | the queue's, 1 h |
+/// | `backoff` | the first wait after a failure, doubling up to the second: `"2s..1h"` | the queue's, `1s..1h` |
+///
+/// Times are whole numbers with `ms`, `s`, `m`, `h` or `d`.
 #[proc_macro_derive(Job, attributes(job))]
 pub fn derive_job(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

@@ -132,7 +132,7 @@ impl fmt::Display for Failure {
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
         let code = match &error {
-            ConnectError::BadUrl(_) => Code::Usage,
+            ConnectError::BadUrl(_) | ConnectError::Settings(_) => Code::Usage,
             ConnectError::Unreachable(_) | ConnectError::TimedOut(_) | ConnectError::Tls(_) => {
                 Code::Unreachable
             }
@@ -140,6 +140,7 @@ impl From<ConnectError> for Failure {
                 Code::Conflict
             }
             ConnectError::Schema(error) => return Self::new(schema_code(error), error),
+            _ => Code::Failed,
         };
         Self::new(code, error)
     }
@@ -159,6 +160,7 @@ fn schema_code(error: &SchemaError) -> Code {
         | SchemaError::OldFunctions
         | SchemaError::Changed { .. } => Code::Conflict,
         SchemaError::Failed { source, .. } | SchemaError::Database(source) => database_code(source),
+        _ => Code::Failed,
     }
 }
 
@@ -195,7 +197,7 @@ impl From<WorkerError> for Failure {
         match error {
             WorkerError::Connect(error) => error.into(),
             WorkerError::Config(text) => Self::usage(text),
-            error @ WorkerError::KeeperStopped(_) => Self::failed(error),
+            error => Self::failed(error),
         }
     }
 }

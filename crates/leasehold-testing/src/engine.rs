@@ -229,9 +229,6 @@ pub fn moves(column: &str) -> bool {
 }
 
 fn hasty<S: Send + Sync + 'static>(worker: WorkerBuilder<S>) -> WorkerBuilder<S> {
-    let tidying = HousekeepingConfig {
-        expire_every: Duration::from_millis(20),
-        ..HousekeepingConfig::default()
-    };
+    let tidying = HousekeepingConfig::default().expire_every(Duration::from_millis(20));
     worker.name("test").poll_every(Duration::from_millis(10)).housekeeping(tidying)
 }

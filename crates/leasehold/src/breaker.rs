@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 /// Retry-after for rejected callers while a probe is in flight.
 const WHILE_TRIED: Duration = Duration::from_secs(1);
 
+/// A circuit breaker for one service.
 #[derive(Debug)]
 pub struct Breaker {
     failures: u32,
@@ -65,6 +66,7 @@ impl Breaker {
         }
     }
 
+    /// Returns true while calls are rejected, probes aside.
     pub fn is_open(&self) -> bool {
         self.state().open_until.is_some()
     }

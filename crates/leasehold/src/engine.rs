@@ -7,12 +7,14 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::admin::{Dead, Jobs, Queues, Schedules, Workers};
+use crate::builder::{LeaseholdBuilder, SchemaCheck};
 use crate::database::{
     Database,
     pool::{self, Opener},
 };
-use crate::error::{AdminError, ConnectError, EnqueueError, SchemaError};
+use crate::error::{AdminError, CallError, ConnectError, EnqueueError, SchemaError};
 use crate::job::Job;
+use crate::link::Param;
 use crate::measure::process::Process;
 use crate::migrate;
 use crate::queue::enqueue::{Draft, ENQUEUE, EnqueueOn, Enqueued, Values, read_answer};
@@ -27,40 +29,64 @@ struct Inner {
     pool: deadpool_postgres::Pool,
     system_id: String,
     process: Arc<Process>,
+    settings: Settings,
+}
+
+/// Settings of the handle itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) max_connections: usize,
+    /// How long an enqueue, a claim or a finish may take. The server's own limit does not cover a commit that
+    /// waits for a standby.
+    pub(crate) call_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { max_connections: POOL_SIZE, call_timeout: Duration::from_secs(30) }
+    }
 }
 
 /// For how long an enqueue with a key is retried without a reply.
 const REPEAT_FOR: Duration = Duration::from_secs(10);
-/// How long an enqueue, or a call of an admin handle, may take. The server's own limit does not cover a commit that waits for a
-/// standby.
-const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// The same for `enqueue_many`.
-const MANY_LIMIT: Duration = Duration::from_secs(120);
+/// `enqueue_many` may take this many times as long as an enqueue.
+const MANY: u32 = 4;
+/// How long after the first enqueue into a queue the handle looks for a worker of that queue: the program
+/// may start its own worker next.
+const LOOK_AFTER: Duration = Duration::from_secs(10);
 
 impl Leasehold {
-    /// Connects, checks the server and the schema, and keeps a small pool for enqueues and for
-    /// transactions of handlers.
+    /// Returns a builder: pool, timeouts, TLS, pooler, and what connecting does about the schema.
+    pub fn builder() -> LeaseholdBuilder {
+        LeaseholdBuilder::default()
+    }
+
+    /// Connects, checks the server and the schema, and keeps a pool of at most 16 connections for enqueues
+    /// and handlers. `Leasehold::builder().connect(url)`.
     pub async fn connect(url: &str) -> Result<Self, ConnectError> {
-        Self::from_database(Database::new(url)?).await
+        Self::builder().connect(url).await
     }
 
     /// Like [`Leasehold::connect`], but applies migrations first: for development, tests and small
-    /// deployments.
+    /// deployments. `Leasehold::builder().schema(SchemaCheck::Migrate).connect(url)`.
     pub async fn connect_and_migrate(url: &str) -> Result<Self, ConnectError> {
-        let database = Database::new(url)?;
-        // Probe first: a session that a pooler shares must not get the engine's settings.
-        database.probe_pooler().await?;
-        let mut session = database.connect().await?;
-        migrate::up(&mut session).await?;
-        drop(session);
-        Self::from_database(database).await
+        Self::builder().schema(SchemaCheck::Migrate).connect(url).await
     }
 
+    /// Like [`Leasehold::connect`], on a [`Database`].
     pub async fn from_database(database: Database) -> Result<Self, ConnectError> {
+        Self::open(database, Settings::default(), true).await
+    }
+
+    pub(crate) async fn open(
+        database: Database,
+        settings: Settings,
+        checks_schema: bool,
+    ) -> Result<Self, ConnectError> {
         database.probe_pooler().await?;
         let session = database.connect().await?;
         Database::check_server(&session).await?;
-        if let Some(problem) = migrate::status(&session).await?.problem() {
+        if checks_schema && let Some(problem) = migrate::status(&session).await?.problem() {
             return Err(problem.into());
         }
         let rows = session
@@ -68,10 +94,12 @@ impl Leasehold {
             .await
             .map_err(ConnectError::Unreachable)?;
         let row = rows.first().ok_or(ConnectError::Schema(SchemaError::Missing))?;
-        let pool = pool(&database, POOL_SIZE, crate::database::CONNECT_LIMIT)?;
-        Ok(Self(Arc::new(Inner { pool, system_id: row.get(0), database, process: Arc::default() })))
+        let pool = pool(&database, settings.max_connections, database.connect_timeout())?;
+        let (system_id, process) = (row.get(0), Arc::default());
+        Ok(Self(Arc::new(Inner { pool, system_id, database, process, settings })))
     }
 
+    /// Returns the database that sessions are opened on.
     pub fn database(&self) -> &Database {
         &self.0.database
     }
@@ -80,6 +108,11 @@ impl Leasehold {
     /// that hold every connection cannot keep leases from being renewed.
     pub fn pool(&self) -> &deadpool_postgres::Pool {
         &self.0.pool
+    }
+
+    /// How long a claim, a finish or an enqueue may take.
+    pub(crate) fn call_timeout(&self) -> Duration {
+        self.0.settings.call_timeout
     }
 
     /// What this process counts.
@@ -124,11 +157,12 @@ impl Leasehold {
     ) -> Result<Vec<Row>, AdminError> {
         let client = self.0.pool.get().await;
         let client = client.map_err(|error| AdminError::NoConnection(error.to_string()))?;
-        let asked = tokio::time::timeout(ANSWER_LIMIT, client.query_typed(sql, params)).await;
+        let asked =
+            tokio::time::timeout(self.call_timeout(), client.query_typed(sql, params)).await;
         let error = match asked {
             Ok(Ok(rows)) => return Ok(rows),
             Ok(Err(error)) => AdminError::from(error),
-            Err(_) => AdminError::TimedOut(ANSWER_LIMIT),
+            Err(_) => AdminError::TimedOut(self.call_timeout()),
         };
         if error.ends_session() {
             drop(deadpool_postgres::Object::take(client));
@@ -165,13 +199,14 @@ impl Leasehold {
             let client: &tokio_postgres::Client = &client;
             crate::queue::bulk::enqueue_many(client, jobs, "").await
         };
-        let stored = match tokio::time::timeout(MANY_LIMIT, storing).await {
+        let limit = self.call_timeout().saturating_mul(MANY);
+        let stored = match tokio::time::timeout(limit, storing).await {
             Ok(stored) => stored,
-            Err(_) => Err(EnqueueError::TimedOut(MANY_LIMIT)),
+            Err(_) => Err(EnqueueError::TimedOut(limit)),
         };
         match stored {
             Ok(stored) => {
-                self.0.process.enqueued(J::QUEUE, J::NAME, stored);
+                self.enqueued(J::QUEUE, J::NAME, stored);
                 Ok(stored)
             }
             Err(error) => Err(self.without(client, error)),
@@ -213,7 +248,7 @@ impl EnqueueOn for &Leasehold {
                 }
                 answer => {
                     if answer.as_ref().is_ok_and(|stored| stored.is_new()) {
-                        self.0.process.enqueued(&draft.queue, &draft.name, 1);
+                        self.enqueued(&draft.queue, &draft.name, 1);
                     }
                     return answer;
                 }
@@ -223,11 +258,54 @@ impl EnqueueOn for &Leasehold {
 }
 
 impl Leasehold {
+    /// Counts stored jobs. The first ones of a queue in this process also start a check whether a worker works
+    /// that queue, beside the caller.
+    fn enqueued(&self, queue: &str, name: &str, jobs: u64) {
+        if self.0.process.enqueued(queue, name, jobs) {
+            // Weak: the check must not keep the connections of a program that has ended its work.
+            let (inner, queue) = (Arc::downgrade(&self.0), queue.to_owned());
+            tokio::spawn(async move {
+                tokio::time::sleep(LOOK_AFTER).await;
+                if let Some(inner) = inner.upgrade() {
+                    Self(inner).warn_if_unworked(&queue).await;
+                }
+            });
+        }
+    }
+
+    /// Warns if no live worker works the queue.
+    #[doc(hidden)]
+    pub async fn warn_if_unworked(&self, queue: &str) {
+        // Without a reply, or without the right to see workers, there is nothing to say.
+        if let Ok(false) = self.is_worked(queue).await {
+            tracing::warn!(
+                queue,
+                "jobs were enqueued into a queue that no live worker works; they wait. Add .queue({queue:?}, slots) \
+                 to a worker, or enqueue into another queue"
+            );
+        }
+    }
+
+    /// Returns true if a live worker works the queue. The role needs the rights of `leasehold_viewer`.
+    pub async fn is_worked(&self, queue: &str) -> Result<bool, CallError> {
+        let client = self
+            .client()
+            .await
+            .map_err(|_| CallError::TimedOut(self.0.database.connect_timeout()))?;
+        let sql = include_str!("../queries/is_worked.sql");
+        let params: [Param<'_>; 1] = [(&queue, Type::TEXT)];
+        let rows = tokio::time::timeout(self.call_timeout(), client.query_typed(sql, &params))
+            .await
+            .map_err(|_| CallError::TimedOut(self.call_timeout()))??;
+        Ok(rows.first().is_some_and(|row| row.get(0)))
+    }
+
     async fn store(&self, draft: &Draft) -> Result<Enqueued, EnqueueError> {
         let client = self.client().await?;
-        let stored = match tokio::time::timeout(ANSWER_LIMIT, self.store_on(&client, draft)).await {
+        let limit = self.call_timeout();
+        let stored = match tokio::time::timeout(limit, self.store_on(&client, draft)).await {
             Ok(stored) => stored,
-            Err(_) => Err(EnqueueError::TimedOut(ANSWER_LIMIT)),
+            Err(_) => Err(EnqueueError::TimedOut(limit)),
         };
         stored.map_err(|error| self.without(client, error))
     }
@@ -254,7 +332,7 @@ impl Leasehold {
 const ASK_AFTER: Duration = Duration::from_secs(1);
 const ASK_EACH: usize = 16;
 
-/// Connections that the handle keeps for enqueues and for handlers that need one.
+/// The most connections that the handle keeps by default, for enqueues and for handlers that need one.
 const POOL_SIZE: usize = 16;
 
 /// Returns a pool of at most `size` connections. `wait`: how long a caller waits for one.
@@ -270,7 +348,7 @@ pub(crate) fn pool(
     let manager =
         Manager::from_connect(database.config().clone(), Opener(database.clone()), recycling);
     let database = database.clone();
-    let limit = crate::database::CONNECT_LIMIT;
+    let limit = database.connect_timeout();
     Pool::builder(manager)
         .max_size(size)
         .runtime(Runtime::Tokio1)

@@ -9,56 +9,99 @@ use crate::job::{Generation, JobId};
 
 /// Why the engine could not start on this database.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConnectError {
+    /// The URL or `key=value` string cannot be read.
     #[error("the database URL cannot be read: {0}; it looks like postgres://user@host:5432/name")]
     BadUrl(String),
+    /// A setting of the builder cannot work.
+    #[error("{0}")]
+    Settings(String),
+    /// The server cannot be reached, or refused the session.
     #[error("cannot reach the database: {}; check that it runs and that the URL is right", describe(.0))]
     Unreachable(#[source] tokio_postgres::Error),
+    /// The server did not reply within this time.
     #[error("the database did not answer within {} s; check that it runs and that the URL is right", .0.as_secs())]
     TimedOut(Duration),
+    /// The server is older than PostgreSQL 15.
     #[error("the database is PostgreSQL {found}; this release needs {needed} or newer")]
-    OldServer { found: String, needed: u32 },
+    OldServer {
+        /// The version of the server.
+        found: String,
+        /// The oldest major version that works.
+        needed: u32,
+    },
+    /// The server accepts no writes.
     #[error(
         "the server accepts no writes: it is a standby, or default_transaction_read_only is on; \
          connect to the primary, or name every host: postgres://user@one:5432,two:5432/name"
     )]
     Replica,
+    /// The database is not encoded in UTF-8.
     #[error(
         "the database is encoded in {0}; create it with ENCODING 'UTF8': error texts and arguments \
          hold any character"
     )]
     Encoding(String),
+    /// TLS is required and cannot be used.
     #[error("TLS is not set up: {0}")]
     Tls(String),
+    /// The schema does not fit this release.
     #[error(transparent)]
     Schema(#[from] SchemaError),
 }
 
 /// Why the schema does not fit this release.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SchemaError {
+    /// There is no schema `leasehold` in this database.
     #[error("the schema is missing; run: leasehold migrate up")]
     Missing,
+    /// The schema is older than this release needs.
     #[error(
         "the schema is at version {found}, this release needs {needed}; run: leasehold migrate up"
     )]
-    Old { found: i32, needed: i32 },
+    Old {
+        /// The version of the schema.
+        found: i32,
+        /// The version that this release needs.
+        needed: i32,
+    },
+    /// The schema is newer, and does not admit this release.
     #[error(
         "the schema is at version {found}, newer than the {known} this release knows, and does not \
          admit programs this old; upgrade this program"
     )]
-    New { found: i32, known: i32 },
+    New {
+        /// The version of the schema.
+        found: i32,
+        /// The newest version that this release knows.
+        known: i32,
+    },
+    /// The tables fit, the functions and views do not.
     #[error(
         "the functions and views in the database are older than this program, or of another build; \
          run: leasehold migrate up"
     )]
     OldFunctions,
+    /// The text of a migration differs from the one that ran here.
     #[error(
         "migration {version} was changed after it ran here (checksum differs); restore the original file"
     )]
-    Changed { version: i32 },
+    Changed {
+        /// The number of the migration.
+        version: i32,
+    },
+    /// A migration failed; nothing of it was kept.
     #[error("migration {version} failed: {}", describe(.source))]
-    Failed { version: i32, source: tokio_postgres::Error },
+    Failed {
+        /// The number of the migration.
+        version: i32,
+        /// Why it failed.
+        source: tokio_postgres::Error,
+    },
+    /// The server refused to show the schema, or did not reply.
     #[error("the schema could not be read: {}", describe(.0))]
     Database(#[source] tokio_postgres::Error),
 }
@@ -80,6 +123,7 @@ pub enum EnqueueError {
     /// The key is taken by a job with another name or other arguments.
     #[error("{0}")]
     KeyConflict(String),
+    /// serde cannot turn the job into JSON.
     #[error("the arguments do not become JSON: {0}")]
     Arguments(#[from] serde_json::Error),
     /// The functions of the engine are not in this database.
@@ -89,6 +133,7 @@ pub enum EnqueueError {
     /// job.
     #[error("{}", not_stored(.0))]
     Database(#[source] tokio_postgres::Error),
+    /// The pool of the handle gave no connection in time.
     #[error("no connection for the enqueue: {0}")]
     NoConnection(String),
     /// Unknown whether it was stored: a commit that waits for a standby has no other limit.
@@ -221,16 +266,24 @@ pub enum FinishError {
     /// Another worker owns the job now. Drop the result and roll back; the other worker's result
     /// counts.
     #[error("lease on job {job} (generation {generation}) was lost")]
-    LeaseLost { job: JobId, generation: Generation },
+    LeaseLost {
+        /// The job.
+        job: JobId,
+        /// The generation of the lost claim.
+        generation: Generation,
+    },
     /// Unknown whether it was recorded. Roll back and fail the attempt; it is safe to run again.
     #[error("could not record the outcome of the job: {}", describe(.0))]
     Database(#[source] tokio_postgres::Error),
+    /// Like [`FinishError::Database`], from diesel-async.
     #[cfg(feature = "diesel-async")]
     #[error("could not record the outcome of the job: {}", .0.describe())]
     Diesel(#[source] diesel::result::Error),
+    /// Like [`FinishError::Database`], from sqlx 0.8.
     #[cfg(feature = "sqlx-0_8")]
     #[error("could not record the outcome of the job: {}", .0.describe())]
     Sqlx08(#[source] sqlx08::Error),
+    /// Like [`FinishError::Database`], from sqlx 0.9.
     #[cfg(feature = "sqlx-0_9")]
     #[error("could not record the outcome of the job: {}", .0.describe())]
     Sqlx(#[source] sqlx::Error),
@@ -238,11 +291,15 @@ pub enum FinishError {
 
 /// Why a worker stopped other than on request.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum WorkerError {
+    /// A setting of the worker contradicts another one, or a table does not fit; the text says what to change.
     #[error("the worker cannot start: {0}")]
     Config(String),
+    /// The database cannot be used.
     #[error("the worker cannot start: {0}")]
     Connect(#[from] ConnectError),
+    /// The thread that renews leases ended. The jobs come back when their leases run out.
     #[error("the thread that renews leases stopped; every handler was cancelled: {0}")]
     KeeperStopped(String),
 }
@@ -260,6 +317,7 @@ pub enum AdminError {
     /// A value is at fault; the text tells how to fix it. Nothing was changed.
     #[error("{0}")]
     Refused(String),
+    /// The schedule is invalid.
     #[error(transparent)]
     Schedule(#[from] crate::schedule::ScheduleError),
     /// The functions and views of the engine are not in this database.
@@ -268,6 +326,7 @@ pub enum AdminError {
     /// The server refused: nothing was changed. No reply: unknown.
     #[error("{}", describe(.0))]
     Database(#[source] tokio_postgres::Error),
+    /// The pool had no connection.
     #[error("no connection: {0}")]
     NoConnection(String),
     /// Unknown whether anything was changed.
@@ -300,11 +359,15 @@ impl From<tokio_postgres::Error> for AdminError {
 
 /// A failed database call.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CallError {
+    /// The server refused the statement, or the connection ended.
     #[error("{}", describe(.0))]
     Database(#[from] tokio_postgres::Error),
+    /// No reply within this time. Whether the statement took effect is unknown.
     #[error("no answer within {} ms", .0.as_millis())]
     TimedOut(Duration),
+    /// No session could be opened; nothing was sent.
     #[error(transparent)]
     Connect(Box<ConnectError>),
 }

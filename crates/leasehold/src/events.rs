@@ -7,36 +7,119 @@ use crate::queue::finish::Finished;
 
 /// One thing that happened in a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Event {
     /// A handler is about to run.
-    Started { job: JobId, generation: Generation },
+    Started {
+        /// The job.
+        job: JobId,
+        /// The generation of its claim.
+        generation: Generation,
+    },
     /// The database has recorded how an attempt ended.
-    Finished { job: JobId, generation: Generation, outcome: Finished },
+    Finished {
+        /// The job.
+        job: JobId,
+        /// The generation of its claim.
+        generation: Generation,
+        /// What was recorded.
+        outcome: Finished,
+    },
     /// The database has renewed a lease.
-    Renewed { generation: Generation },
+    Renewed {
+        /// The generation of the claim.
+        generation: Generation,
+    },
     /// The worker learnt that it no longer owns these jobs; it asked their handlers to stop.
-    LeaseLost { generation: Generation },
+    LeaseLost {
+        /// The generation of the claim.
+        generation: Generation,
+    },
     /// Housekeeping reclaimed the jobs of expired leases.
-    Expired { returned: i32, buried: i32 },
+    Expired {
+        /// Jobs that are ready again.
+        returned: i32,
+        /// Jobs that are dead: no attempt or loss was left.
+        buried: i32,
+    },
     /// A claim whose reply was lost was recovered.
-    ClaimRecovered { generation: Generation, jobs: usize },
+    ClaimRecovered {
+        /// The generation of the claim.
+        generation: Generation,
+        /// How many jobs it holds.
+        jobs: usize,
+    },
     /// A schedule fired.
-    ScheduleFired { schedule: String, job: JobId },
+    ScheduleFired {
+        /// The name of the schedule.
+        schedule: String,
+        /// The job that it enqueued.
+        job: JobId,
+    },
     /// A sweep claimed a batch.
-    SweepClaimed { sweep: String, token: Generation, rows: usize },
+    SweepClaimed {
+        /// The name of the sweep.
+        sweep: String,
+        /// The number of the claim.
+        token: Generation,
+        /// How many rows it holds.
+        rows: usize,
+    },
     /// The database has recorded how the rows of a batch ended.
-    SweepFinished { sweep: String, token: Generation, finished: u64, failed: u64, lost: u64 },
+    SweepFinished {
+        /// The name of the sweep.
+        sweep: String,
+        /// The number of the claim.
+        token: Generation,
+        /// Rows that are finished.
+        finished: u64,
+        /// Rows that failed.
+        failed: u64,
+        /// Rows that another worker owns now.
+        lost: u64,
+    },
     /// Nothing was due any more, and the sweep sleeps until its next run. Other workers may still run a
     /// last batch.
-    SweepRunEnded { sweep: String },
+    SweepRunEnded {
+        /// The name of the sweep.
+        sweep: String,
+    },
     /// The watchdog reset rows.
-    SweepWatched { sweep: String, reset: u64, retried: u64 },
+    SweepWatched {
+        /// The name of the sweep.
+        sweep: String,
+        /// Rows whose claim was older than the watchdog limit.
+        reset: u64,
+        /// Failed rows that are due again.
+        retried: u64,
+    },
     /// A range of a mirror was compared with its store.
-    MirrorChecked { mirror: String, rows: u64, differences: u64, round_over: bool },
+    MirrorChecked {
+        /// The name of the mirror.
+        mirror: String,
+        /// Rows that were compared.
+        rows: u64,
+        /// Rows that differed.
+        differences: u64,
+        /// True: this range was the last one of a round over the whole table.
+        round_over: bool,
+    },
     /// A duty of housekeeping has failed this many times in a row.
-    DutyFailing { duty: String, times: u32, error: String },
+    DutyFailing {
+        /// The name of the duty.
+        duty: String,
+        /// Failures in a row.
+        times: u32,
+        /// The last error.
+        error: String,
+    },
     /// The role of this worker may not do these duties of housekeeping.
-    DutiesNotAllowed { role: String, duties: Vec<String> },
+    DutiesNotAllowed {
+        /// The role of the worker.
+        role: String,
+        /// The names of the duties.
+        duties: Vec<String>,
+    },
     /// The worker has stopped claiming and waits for its handlers.
     Draining,
 }

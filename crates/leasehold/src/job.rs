@@ -267,8 +267,35 @@ pub struct Policy {
     pub backoff: Option<Backoff>,
 }
 
+impl Policy {
+    /// Lower runs first. Default: 0.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// How often a job may start before it is dead. Default: the queue's setting, 25.
+    pub fn max_attempts(mut self, attempts: i32) -> Self {
+        self.max_attempts = Some(attempts);
+        self
+    }
+
+    /// How long a handler may run; then the attempt fails. Default: the queue's setting, 1 hour.
+    pub fn run_limit(mut self, limit: Duration) -> Self {
+        self.run_limit = Some(limit);
+        self
+    }
+
+    /// How long to wait after a failed attempt. Default: the queue's setting.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.backoff = Some(backoff);
+        self
+    }
+}
+
 /// The wait between attempts.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Backoff {
     /// Before the second attempt.
     pub first: Duration,
@@ -281,6 +308,7 @@ pub struct Backoff {
 
 /// How much a wait varies.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Jitter {
     /// A share of the wait either way, such as 0.2.
     Share(f64),
@@ -292,6 +320,12 @@ impl Backoff {
     /// Doubles from `first` to `cap`, with 20 % jitter either way.
     pub const fn doubling(first: Duration, cap: Duration) -> Self {
         Self { first, cap, jitter: Jitter::Share(0.2) }
+    }
+
+    /// Sets how much each wait varies. Default: 20 % either way.
+    pub const fn jitter(mut self, jitter: Jitter) -> Self {
+        self.jitter = jitter;
+        self
     }
 
     /// Returns how long to wait after attempt number `attempts` failed. `chance` is in 0..=1.

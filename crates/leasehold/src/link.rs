@@ -276,12 +276,14 @@ pub struct ReconnectBackoff {
 }
 
 impl ReconnectBackoff {
+    /// Returns the next wait: 50 ms at first, 2 s at most.
     pub fn next_wait(&mut self) -> Duration {
         let base = 50u64.saturating_mul(1 << self.failures.min(6)).min(2000);
         self.failures = self.failures.saturating_add(1);
         Duration::from_millis(rand::random_range(base / 2..=base))
     }
 
+    /// Starts again at 50 ms, after a success.
     pub fn reset(&mut self) {
         self.failures = 0;
     }

@@ -6,7 +6,7 @@
 //! - `started` is committed before the effect, `finished` with its result after it. A handler that gets
 //!   `Unfinished` knows that an earlier attempt may have done it, and can ask the outside system before
 //!   it repeats the effect.
-//! - With [`mark_in`] the mark is part of a transaction together with the effect: exactly once.
+//! - With [`Ctx::mark_in`] the mark is part of a transaction together with the effect: exactly once.
 
 use serde::{Serialize, de::DeserializeOwned};
 use tokio_postgres::types::{Json, Type};

@@ -48,7 +48,7 @@ impl From<CallError> for Unavailable {
         match error {
             CallError::Database(error) => Self::Database(error),
             CallError::TimedOut(limit) => Self::TimedOut(limit),
-            CallError::Connect(error) => Self::NoConnection(error.to_string()),
+            error => Self::NoConnection(error.to_string()),
         }
     }
 }

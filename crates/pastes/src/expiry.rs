@@ -51,7 +51,7 @@ impl Job for DeleteObjects {
 
     fn policy() -> Policy {
         let backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(3600));
-        Policy { max_attempts: Some(1000), backoff: Some(backoff), ..Policy::default() }
+        Policy::default().max_attempts(1000).backoff(backoff)
     }
 }
 
@@ -89,7 +89,7 @@ impl Job for EndBanned {
 /// The next sweep handles whatever is left after the last attempt.
 fn end_policy() -> Policy {
     let backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(3600));
-    Policy { max_attempts: Some(20), backoff: Some(backoff), ..Policy::default() }
+    Policy::default().max_attempts(20).backoff(backoff)
 }
 
 /// Deletes rows that are past their retention.
@@ -122,7 +122,7 @@ pub fn worker<S: Send + Sync + 'static>(
         .queue("pastes", 256)
         .queue("pastes.objects", 4)
         .queue("pastes.tidy", 2)
-        .handle_batch(upload::BATCH, move |items| upload::run(uploading.clone(), items))
+        .handle_many(upload::BATCH, move |items| upload::run(uploading.clone(), items))
         .handle(move |job: DeleteObjects, ctx: Ctx| delete_objects(deleting.clone(), job, ctx))
         .handle(move |job: EndPastes| end_pastes(ending.clone(), job))
         .handle(move |job: EndBanned| end_banned(banning.clone(), job))

@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use leasehold::error::CallError;
 use leasehold::link::Links;
-use leasehold::worker::BatchItem;
+use leasehold::worker::ManyItem;
 use leasehold::{Backoff, Job, JobError, JobResult, Outcome, Policy};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -53,12 +53,10 @@ impl Job for Upload {
 
     fn policy() -> Policy {
         let backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(16));
-        Policy {
-            max_attempts: Some(ATTEMPTS),
-            backoff: Some(backoff),
-            run_limit: Some(Duration::from_secs(120)),
-            ..Policy::default()
-        }
+        Policy::default()
+            .max_attempts(ATTEMPTS)
+            .backoff(backoff)
+            .run_limit(Duration::from_secs(120))
     }
 }
 
@@ -161,7 +159,7 @@ async fn finish(store: &Store, sessions: &Links, keys: &[ObjectKey]) -> Result<(
 const HELD_ELSEWHERE: Duration = Duration::from_secs(1);
 
 /// Runs the job: uploads what has not been uploaded yet.
-pub(crate) async fn run(pastes: Pastes, items: Vec<BatchItem<Upload>>) -> Vec<JobResult> {
+pub(crate) async fn run(pastes: Pastes, items: Vec<ManyItem<Upload>>) -> Vec<JobResult> {
     let codes: Vec<&str> = items.iter().map(|item| item.job.code.as_str()).collect();
     let ids: Vec<Option<Uuid>> = items.iter().map(|item| item.job.paste).collect();
     match upload_codes(&pastes, &codes, &ids).await {

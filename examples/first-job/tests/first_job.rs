@@ -1,4 +1,4 @@
-//! The sample of the README: its output, its length, and that the README shows this very file.
+//! The samples of the README: their output, their length, and that the README shows these very files.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,7 +13,11 @@ use leasehold_testing::TestDatabase;
 
 const SAMPLE: &str = include_str!("../src/main.rs");
 const README: &str = include_str!("../../../README.md");
-const MARK: &str = "<!-- sample: examples/first-job/src/main.rs -->";
+const STAYS: &str = include_str!("../src/bin/mail-worker.rs");
+const SHOWN: [(&str, &str); 2] = [
+    ("examples/first-job/src/main.rs", SAMPLE),
+    ("examples/first-job/src/bin/mail-worker.rs", STAYS),
+];
 
 #[tokio::test]
 async fn the_first_job_of_a_newcomer_runs_on_an_empty_database() {
@@ -34,18 +38,46 @@ async fn the_first_job_of_a_newcomer_runs_on_an_empty_database() {
     assert_eq!(done[0].get::<_, &str>(0), "email.send");
 }
 
-#[test]
-fn the_first_job_takes_at_most_25_lines() {
-    assert!(SAMPLE.lines().count() <= 25, "{} lines", SAMPLE.lines().count());
+#[tokio::test]
+async fn the_worker_that_stays_works_until_sigterm() {
+    let database = TestDatabase::new().await;
+    let client = database.connect_directly().await;
+    let mut worker = Command::new(env!("CARGO_BIN_EXE_mail-worker"))
+        .env("DATABASE_URL", database.url())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let enqueue = "select leasehold.enqueue('email.send', '{\"to\":\"ada@example.com\"}')";
+    client.batch_execute(enqueue).await.expect("enqueued");
+    let working = async {
+        let done = "select from leasehold.finished_job where outcome = 'completed'";
+        while client.query(done, &[]).await.expect("history").is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    let worked = tokio::time::timeout(std::time::Duration::from_secs(60), working).await;
+    let stop = Command::new("kill").args(["-TERM", &worker.id().to_string()]).status();
+    assert!(stop.expect("kill").success());
+    let ended = tokio::task::spawn_blocking(move || worker.wait()).await.expect("no panic");
+    worked.expect("the job is completed within a minute");
+    assert!(ended.expect("it ends").success());
 }
 
 #[test]
-fn the_readme_shows_the_sample_that_the_tests_run() {
-    let (_, after) = README.split_once(MARK).expect("README.md has the mark of the sample");
-    let code = after.trim_start().strip_prefix("```rust\n").expect("a Rust block follows the mark");
-    let (code, _) = code.split_once("```\n").expect("the block ends");
-    assert!(
-        code == SAMPLE,
-        "README.md differs from examples/first-job/src/main.rs: copy the file into it"
-    );
+fn the_samples_take_at_most_25_lines() {
+    for (path, sample) in SHOWN {
+        assert!(sample.lines().count() <= 25, "{path}: {} lines", sample.lines().count());
+    }
+}
+
+#[test]
+fn the_readme_shows_the_samples_that_the_tests_run() {
+    for (path, sample) in SHOWN {
+        let mark = format!("<!-- sample: {path} -->");
+        let (_, after) = README.split_once(&mark).expect("README.md has the mark of the sample");
+        let code =
+            after.trim_start().strip_prefix("```rust\n").expect("a Rust block follows the mark");
+        let (code, _) = code.split_once("```\n").expect("the block ends");
+        assert!(code == sample, "README.md differs from {path}: copy the file into it");
+    }
 }

@@ -132,9 +132,8 @@ async fn at(time: Option<Instant>) {
 fn last_words(reason: StopReason) -> Duration {
     match reason {
         StopReason::Cancelled => Duration::from_secs(5),
-        StopReason::LeaseLost | StopReason::RunLimit | StopReason::Shutdown => {
-            Duration::from_millis(700)
-        }
+        // The lease is lost, the run limit is over, or the worker shuts down.
+        _ => Duration::from_millis(700),
     }
 }
 

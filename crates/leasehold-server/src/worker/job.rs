@@ -66,6 +66,7 @@ pub fn stopped_because(reason: StopReason) -> &'static str {
         StopReason::LeaseLost => "the worker lost the lease of the job",
         StopReason::RunLimit => "it ran longer than the run limit of its queue",
         StopReason::Shutdown => "the worker shuts down",
+        _ => "the worker asked it to stop",
     }
 }
 

@@ -20,13 +20,19 @@ handle! {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct DeadGroup {
+    /// The name of the jobs.
     pub name: String,
     /// The first line of the last error, with `#` for numbers and ids.
     pub fingerprint: String,
+    /// How many jobs are in the group.
     pub jobs: u64,
+    /// When the first of them died.
     pub first_at: Timestamp,
+    /// When the last of them died.
     pub last_at: Timestamp,
+    /// The queues they were in.
     pub queues: Vec<String>,
+    /// Why they died.
     pub causes: Vec<Cause>,
     /// The last error of one of them.
     pub example: Option<String>,
@@ -36,6 +42,7 @@ pub struct DeadGroup {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Redriven {
+    /// How many jobs were redriven.
     pub redriven: u64,
     /// Stayed dead: the idempotency key belongs to a newer job.
     pub kept: u64,

@@ -192,16 +192,28 @@ impl JobFilter {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterError {
+    /// A word without a key.
     #[error("{0:?} is not a term of a filter; write key:value, such as queue:mail")]
     NoTerm(String),
+    /// A key that the grammar does not have.
     #[error("{0:?} is not a key of a filter; use one of {keys}", keys = KEYS.join(", "))]
     UnknownKey(String),
+    /// A key that occurs twice.
     #[error(
         "{0} is given twice; separate several ids, states or causes by commas: state:ready,dead"
     )]
     Twice(String),
+    /// A value that does not fit its key.
     #[error("the value of {key} is {value:?}: {why}")]
-    Value { key: String, value: String, why: String },
+    Value {
+        /// The key.
+        key: String,
+        /// What was given for it.
+        value: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A quote that is not closed.
     #[error(
         "the quoted value of {0} has no end; close it with a double quote and put a blank after it"
     )]

@@ -27,16 +27,23 @@ pub struct JobInfo {
     /// Text in JSON: a reader that parses numbers as doubles would change a large one.
     #[serde(serialize_with = "id_as_text")]
     pub id: JobId,
+    /// The queue of the job.
     pub queue: String,
+    /// The name of the job, which selects its handler.
     pub name: String,
+    /// Where the job is in its life.
     pub state: JobState,
     /// Why it died.
     pub cause: Option<Cause>,
     /// `None`: the role of this connection may not read kwargs, error texts, notes and trace contexts.
     pub kwargs: Option<serde_json::Value>,
+    /// Lower numbers run first.
     pub priority: i32,
+    /// A label for operators; empty without one.
     pub tag: String,
+    /// The key under which it was enqueued.
     pub idempotency_key: Option<String>,
+    /// When it was enqueued.
     pub enqueued_at: Timestamp,
     /// Infinite times of the database are the first or the last that a calendar shows.
     pub scheduled_at: Timestamp,
@@ -44,7 +51,9 @@ pub struct JobInfo {
     pub expires_at: Option<Timestamp>,
     /// When the running attempt was claimed, or the last one of a finished job.
     pub claimed_at: Option<Timestamp>,
+    /// When it was completed or cancelled, or died.
     pub finished_at: Option<Timestamp>,
+    /// How many attempts were started and count.
     pub attempts: i32,
     /// `None`: the job is finished and had the queue's.
     pub max_attempts: Option<i32>,
@@ -55,13 +64,17 @@ pub struct JobInfo {
     /// 0: never claimed.
     #[serde(serialize_with = "generation_as_text")]
     pub lease_generation: Generation,
+    /// When the lease of a running job ends unless it is renewed.
     pub lease_expires_at: Option<Timestamp>,
+    /// An operator asked the handler to stop.
     pub cancel_requested: bool,
+    /// The error of the last failed attempt.
     pub last_error: Option<String>,
     /// The last ten failures, oldest first.
     pub errors: Vec<PastFailure>,
     /// Why it was cancelled.
     pub note: Option<String>,
+    /// The W3C trace context that the producer passed.
     pub trace_context: Option<String>,
 }
 
@@ -69,11 +82,15 @@ pub struct JobInfo {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct PastFailure {
+    /// When the attempt failed.
     pub at: Timestamp,
+    /// The number of the attempt, from 1.
     pub attempt: i32,
+    /// The worker that ran it.
     pub worker: Option<String>,
     /// From the claim to the failure.
     pub ms: Option<f64>,
+    /// The error text; `None` if the worker hides error texts.
     pub error: Option<String>,
 }
 

@@ -21,10 +21,15 @@ handle! {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct QueueInfo {
+    /// The name of the queue.
     pub queue: String,
+    /// Jobs that are not due yet and never failed.
     pub scheduled: i64,
+    /// Jobs that are due.
     pub ready: i64,
+    /// Jobs that a worker holds.
     pub running: i64,
+    /// Jobs that failed and are due later.
     pub retrying: i64,
     /// Dead for another cause than `expired`.
     pub dead: i64,
@@ -32,9 +37,13 @@ pub struct QueueInfo {
     pub expired: i64,
     /// Live workers that work this queue.
     pub workers: i64,
+    /// The due time of the first ready job.
     pub oldest_ready_at: Option<Timestamp>,
+    /// When it was paused; `None`: it is not.
     pub paused_at: Option<Timestamp>,
+    /// Who paused it.
     pub paused_by: Option<String>,
+    /// Why it was paused.
     pub paused_why: Option<String>,
     /// `None`: no worker has claimed from it yet, and the defaults apply.
     #[serde(flatten)]
@@ -60,12 +69,14 @@ pub struct QueueSettings {
     /// The wait after the first failure; it doubles with each.
     #[serde(rename = "backoff_first_seconds", serialize_with = "seconds")]
     pub backoff_first: Duration,
+    /// The longest wait between attempts.
     #[serde(rename = "backoff_longest_seconds", serialize_with = "seconds")]
     pub backoff_longest: Duration,
     /// Whether finished jobs are kept in history.
     pub keep_history: bool,
     /// The name that operators see.
     pub display_name: Option<String>,
+    /// The team or person that owns the queue.
     pub owner: Option<String>,
 }
 

@@ -20,25 +20,40 @@ handle! {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ScheduleInfo {
+    /// The name of the schedule.
     pub name: String,
+    /// The cron pattern.
     pub cron: String,
+    /// The time zone of the pattern.
     pub zone: String,
+    /// The queue of its jobs.
     pub queue: String,
+    /// The name of its jobs.
     pub job_name: String,
+    /// The kwargs of its jobs.
     pub kwargs: serde_json::Value,
+    /// The priority of its jobs.
     pub priority: i32,
     /// `skip`, `once` or `all`: see [`Missed`](crate::schedule::Missed).
     pub missed: String,
+    /// When it fires next.
     pub next_slot: Timestamp,
+    /// The slot for which it fired last.
     pub last_slot: Option<Timestamp>,
+    /// The job that it enqueued last.
     #[serde(serialize_with = "id_as_text")]
     pub last_job_id: Option<JobId>,
+    /// How many slots passed without a job.
     pub missed_slots: i64,
+    /// When it was paused; `None`: it is not.
     pub paused_at: Option<Timestamp>,
+    /// Who paused it.
     pub paused_by: Option<String>,
+    /// Why it was paused.
     pub paused_why: Option<String>,
     /// The worker whose code declares it; `None`: an operator added it.
     pub declared_by: Option<String>,
+    /// When a worker declared it last.
     pub last_declared_at: Option<Timestamp>,
     /// Code declared it, and no running worker has declared it for a day.
     pub undeclared: bool,

@@ -17,6 +17,7 @@ handle! {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum WorkerState {
+    /// It was seen within 30 s.
     Alive,
     /// Claims no more and waits for its handlers.
     Draining,
@@ -59,17 +60,27 @@ impl std::fmt::Display for WorkerState {
 pub struct WorkerInfo {
     /// The name, and a number of this one process.
     pub id: String,
+    /// The name of the process.
     pub name: String,
+    /// Whether it runs.
     pub state: WorkerState,
+    /// The machine it runs on.
     pub host: String,
+    /// Its process id.
     pub pid: i32,
+    /// The release of the library.
     pub version: String,
+    /// The queues it works.
     pub queues: Vec<String>,
     /// The names of the jobs that it handles.
     pub names: Vec<String>,
+    /// How many jobs it can run at once.
     pub slots: i32,
+    /// How many jobs it runs.
     pub busy: i32,
+    /// When it started.
     pub started_at: Timestamp,
+    /// When it was seen last.
     pub last_seen_at: Timestamp,
 }
 

@@ -16,7 +16,9 @@
 //! - No process runs housekeeping: see [`crate::measure`].
 
 mod rule;
+#[doc(hidden)]
 pub mod rules;
+#[doc(hidden)]
 pub mod snapshot;
 
 use jiff::Timestamp;
@@ -37,10 +39,15 @@ pub const COMMAND: &str = "leasehold.alarm.command";
 
 /// An alarm that was raised or cleared.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Change {
+    /// True: raised. False: cleared.
     pub raised: bool,
+    /// The name of the rule, such as `no_workers`.
     pub rule: String,
+    /// The queue, sweep or mirror; empty for the whole database.
     pub subject: String,
+    /// One sentence for an operator, with the value and the threshold.
     pub summary: String,
 }
 
@@ -61,7 +68,7 @@ pub async fn evaluate(client: &Client, sample: Timestamp) -> Result<Vec<Change>,
     let found = rules::judge(&snapshot, &Defaults::default());
     let found = serde_json::to_value(&found).unwrap_or_default();
     let judged: Vec<&str> =
-        Rule::ALL.into_iter().filter(|rule| snapshot.knows(*rule)).map(Rule::as_str).collect();
+        Rule::ALL.iter().filter(|rule| snapshot.knows(**rule)).map(|rule| rule.as_str()).collect();
     let sql = "select change, rule, subject, summary from leasehold.apply_alarms($1, $2, $3)";
     let params = [
         (&sample as _, Type::TIMESTAMPTZ),

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 /// A condition that raises an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Rule {
     /// Fewer jobs completed than expected: the consumer stopped, or the producer, or both.
     CompletionRateLow,
@@ -31,7 +32,8 @@ pub enum Rule {
 }
 
 impl Rule {
-    pub const ALL: [Self; 11] = [
+    /// Every rule.
+    pub const ALL: &'static [Self] = &[
         Self::CompletionRateLow,
         Self::QueueLengthHigh,
         Self::ExpiredJobs,
@@ -62,6 +64,7 @@ impl Rule {
         }
     }
 
+    /// Returns the name of the rule, as SQL, metrics and notifications use it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::CompletionRateLow => "completion_rate_low",

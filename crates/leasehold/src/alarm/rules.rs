@@ -22,7 +22,9 @@ use super::snapshot::{Holder, Open, QueueView, Snapshot};
 pub struct Defaults {
     /// For queues without a watch. Seconds.
     pub max_age: f64,
+    /// Jobs that may die within 15 minutes.
     pub max_dead: f64,
+    /// Leases that may be lost within 15 minutes.
     pub max_lost: f64,
     /// Seconds.
     pub max_xact_age: f64,
@@ -30,6 +32,7 @@ pub struct Defaults {
     pub max_difference_age: f64,
     /// Seconds.
     pub max_unproven_age: f64,
+    /// Minutes with ready jobs and no worker.
     pub starved_minutes: f64,
 }
 
@@ -50,10 +53,15 @@ impl Default for Defaults {
 /// A condition that holds now.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
+    /// The rule.
     pub rule: Rule,
+    /// The queue, sweep or mirror.
     pub subject: String,
+    /// The measured value.
     pub value: f64,
+    /// The value above which, or below which, the rule raises an alarm.
     pub threshold: f64,
+    /// One sentence for an operator.
     pub summary: String,
 }
 

@@ -10,8 +10,11 @@ pub struct Snapshot {
     /// The parts of the sample that succeeded. `None`: all of them.
     #[serde(default)]
     pub measured: Option<Vec<String>>,
+    /// Every queue of the sample.
     pub queues: Vec<QueueView>,
+    /// Every sweep of the sample.
     pub sweeps: Vec<SweepView>,
+    /// Every mirror of the sample.
     pub mirrors: Vec<MirrorView>,
     /// For how long vacuum has been held back.
     pub oldest_xact_age: f64,
@@ -38,15 +41,18 @@ pub struct Holder {
     pub who: String,
     /// The command that ends it.
     pub remedy: String,
+    /// Seconds.
     pub age: f64,
 }
 
+/// An alarm that is open.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Open {
     pub rule: String,
     pub subject: String,
 }
 
+/// One queue of the sample.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct QueueView {
     pub queue: String,
@@ -79,6 +85,7 @@ pub struct Watch {
     pub watched_for: f64,
 }
 
+/// One sweep of the sample.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct SweepView {
     pub sweep: String,
@@ -86,6 +93,7 @@ pub struct SweepView {
     pub dead: f64,
 }
 
+/// One mirror of the sample.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct MirrorView {
     pub mirror: String,

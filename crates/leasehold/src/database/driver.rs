@@ -64,16 +64,19 @@ where
     }
 }
 
-/// Returns a TLS connector if a host is on another machine and the URL does not disable TLS.
+/// Returns a TLS connector if the configuration requires TLS, or if a host is on another machine and the
+/// configuration does not disable TLS.
 pub(super) fn tls_for(config: &Config) -> Result<Tls, ConnectError> {
     let remote = config
         .get_hosts()
         .iter()
         .any(|host| matches!(host, tokio_postgres::config::Host::Tcp(name) if !is_loopback(name)));
-    if !remote || matches!(config.get_ssl_mode(), SslMode::Disable) {
-        return Ok(None);
+    match config.get_ssl_mode() {
+        SslMode::Disable => Ok(None),
+        SslMode::Require => Ok(Some(tls_connector()?)),
+        _ if remote => Ok(Some(tls_connector()?)),
+        _ => Ok(None),
     }
-    Ok(Some(tls_connector()?))
 }
 
 fn is_loopback(host: &str) -> bool {

@@ -13,7 +13,6 @@ use std::time::Duration;
 use tokio_postgres::config::{Host, TargetSessionAttrs};
 use tokio_postgres::{Client, Config};
 
-use super::CONNECT_LIMIT;
 use super::driver::{Driver, Tls};
 use crate::error::ConnectError;
 
@@ -29,10 +28,11 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    pub(super) fn new(config: &Config) -> Self {
+    /// `all`: how long all hosts together may take.
+    pub(super) fn new(config: &Config, all: Duration) -> Self {
         let mut each = split(config);
-        let share = CONNECT_LIMIT / u32::try_from(each.len()).unwrap_or(u32::MAX);
-        let limit = share.max(LEAST);
+        let share = all / u32::try_from(each.len()).unwrap_or(u32::MAX);
+        let limit = share.max(LEAST.min(all));
         for host in &mut each {
             host.connect_timeout(limit);
         }
@@ -173,6 +173,7 @@ pub(super) fn ask_for_writes(config: &mut Config) -> Result<(), ConnectError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::database::CONNECT_LIMIT;
 
     fn config(url: &str) -> Config {
         url.parse().expect("a URL")
@@ -214,10 +215,13 @@ mod tests {
 
     #[test]
     fn the_limit_is_shared_and_never_too_short_for_a_login() {
-        let hosts = |names: &str| Hosts::new(&config(&format!("host={names} user=me"))).limit;
-        assert_eq!(hosts("a"), CONNECT_LIMIT);
-        assert_eq!(hosts("a,b"), CONNECT_LIMIT / 2);
-        assert_eq!(hosts("a,b,c,d,e,f,g,h"), LEAST);
+        let hosts = |names: &str, all: Duration| {
+            Hosts::new(&config(&format!("host={names} user=me")), all).limit
+        };
+        assert_eq!(hosts("a", CONNECT_LIMIT), CONNECT_LIMIT);
+        assert_eq!(hosts("a,b", CONNECT_LIMIT), CONNECT_LIMIT / 2);
+        assert_eq!(hosts("a,b,c,d,e,f,g,h", CONNECT_LIMIT), LEAST);
+        assert_eq!(hosts("a,b", LEAST / 4), LEAST / 4);
     }
 
     #[test]

@@ -30,8 +30,20 @@ use crate::error::{ConnectError, SchemaError};
 use hosts::Hosts;
 pub use pooler::Pooler;
 
-/// How long opening a session may take, all hosts of an address together.
+/// How long opening a session may take by default, all hosts of an address together.
 pub(crate) const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// How long a statement may take by default; see `queries/session.sql`.
+pub(crate) const STATEMENT_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long things may take on the sessions of a database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Opening a session.
+    pub(crate) connect: Duration,
+    /// A statement, by the server's clock.
+    pub(crate) statement: Duration,
+}
+
 /// The oldest major version of PostgreSQL that the guarantees are tested on.
 pub const OLDEST_SERVER: u32 = 15;
 
@@ -41,6 +53,7 @@ pub struct Database {
     config: Config,
     hosts: Arc<Hosts>,
     tls: driver::Tls,
+    limits: Limits,
     pooler: Pooler,
     /// Whether a pooler shares sessions. Every clone shares it, because a session may find out later.
     pooled: Arc<AtomicBool>,
@@ -91,17 +104,27 @@ impl Database {
     /// `postgres://me@a:5432,b:5432/name`. It may name the pooler in front of the server: see
     /// [`Pooler`].
     pub fn new(url: &str) -> Result<Self, ConnectError> {
-        let (url, pooler) = Pooler::take_from(url)?;
-        let config: Config =
-            hosts::spell_out(&url).parse().map_err(|error: tokio_postgres::Error| {
-                ConnectError::BadUrl(crate::error::describe(&error))
-            })?;
+        let (config, pooler) = Self::parse(url)?;
         Ok(Self::from_config(config)?.with_pooler(pooler))
     }
 
-    pub fn from_config(mut config: Config) -> Result<Self, ConnectError> {
+    pub(crate) fn parse(url: &str) -> Result<(Config, Pooler), ConnectError> {
+        let (url, pooler) = Pooler::take_from(url)?;
+        let config = hosts::spell_out(&url).parse().map_err(|error: tokio_postgres::Error| {
+            ConnectError::BadUrl(crate::error::describe(&error))
+        })?;
+        Ok((config, pooler))
+    }
+
+    /// Uses a configuration of tokio-postgres. Opens nothing. Timeouts and TCP keepalives of the configuration
+    /// are replaced by those of the engine; the application name stays, and is `leasehold` if there is none.
+    pub fn from_config(config: Config) -> Result<Self, ConnectError> {
+        Self::with_limits(config, Limits::default())
+    }
+
+    pub(crate) fn with_limits(mut config: Config, limits: Limits) -> Result<Self, ConnectError> {
         config
-            .connect_timeout(CONNECT_LIMIT)
+            .connect_timeout(limits.connect)
             .keepalives(true)
             .keepalives_idle(Duration::from_secs(30))
             .keepalives_interval(Duration::from_secs(10))
@@ -111,9 +134,10 @@ impl Database {
             config.application_name("leasehold");
         }
         hosts::ask_for_writes(&mut config)?;
-        let (hosts, tls) = (Arc::new(Hosts::new(&config)), driver::tls_for(&config)?);
+        let (hosts, tls) =
+            (Arc::new(Hosts::new(&config, limits.connect)), driver::tls_for(&config)?);
         let (pooler, pooled) = (Pooler::Detect, Arc::default());
-        Ok(Self { config, hosts, tls, pooler, pooled })
+        Ok(Self { config, hosts, tls, limits, pooler, pooled })
     }
 
     /// Declares what is between this program and PostgreSQL, which turns detection off.
@@ -126,7 +150,7 @@ impl Database {
     /// The same database for reads only: sessions may be on a server that accepts no writes.
     pub fn for_reading(mut self) -> Self {
         self.config.target_session_attrs(TargetSessionAttrs::Any);
-        self.hosts = Arc::new(Hosts::new(&self.config));
+        self.hosts = Arc::new(Hosts::new(&self.config, self.limits.connect));
         self
     }
 
@@ -151,6 +175,7 @@ impl Database {
         }
     }
 
+    /// Returns the configuration that sessions are opened with.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -167,7 +192,17 @@ impl Database {
         if self.is_pooled() {
             return Ok(());
         }
-        timed(session.batch_execute(include_str!("../../queries/session.sql"))).await
+        timed(session.batch_execute(include_str!("../../queries/session.sql"))).await?;
+        if self.limits.statement != STATEMENT_LIMIT {
+            // 0 would mean no limit at all.
+            let limit = self.limits.statement.as_millis().clamp(1, i32::MAX as u128);
+            timed(session.batch_execute(&format!("set statement_timeout = {limit}"))).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.limits.connect
     }
 
     async fn open(&self) -> Result<Session, ConnectError> {

@@ -16,6 +16,7 @@ use crate::error::{ConnectError, SchemaError};
 
 /// What is between this program and PostgreSQL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Pooler {
     /// Not declared: detect it on connecting.
     #[default]

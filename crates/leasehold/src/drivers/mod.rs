@@ -66,13 +66,13 @@ impl<'a> Values<'a> {
             kwargs: draft.kwargs.get(),
             queue: &draft.queue,
             priority: draft.priority,
-            delay: seconds(draft.delay),
-            at: draft.at.map(|at| at.to_string()),
-            expires_in: seconds(draft.expires_in),
+            delay: seconds(draft.run_after),
+            at: draft.run_at.map(|at| at.to_string()),
+            expires_in: seconds(draft.expire_after),
             tag: &draft.tag,
             max_attempts: draft.max_attempts,
             key: draft.key.as_deref(),
-            key_for: draft.key_for.as_secs_f64(),
+            key_for: draft.key_ttl.as_secs_f64(),
             trace_context: draft.trace_context.as_deref(),
         }
     }

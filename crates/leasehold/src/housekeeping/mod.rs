@@ -1,7 +1,7 @@
 //! Housekeeping: reclaims lost jobs, fires schedules and prunes.
 //!
 //! Every worker does it; nothing depends on there being just one. In reading order: [`round`] is one
-//! tick of all quick duties, [`prune`] deletes what is past its retention, [`measure`] takes the sample
+//! tick of all quick duties, [`mod@prune`] deletes what is past its retention, [`mod@measure`] takes the sample
 //! of a minute, [`duty`] handles failures, [`rights`] finds out which duties a role may do.
 //!
 //! # What is true
@@ -38,6 +38,7 @@ const CALL_LIMIT: Duration = Duration::from_secs(30);
 
 /// How often housekeeping runs, and what it keeps.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct HousekeepingConfig {
     /// How often expired leases are looked for. Longer: slower recovery after a crash.
     /// Default: 1 s.
@@ -62,6 +63,38 @@ impl Default for HousekeepingConfig {
             keep_dead: None,
             measure: true,
         }
+    }
+}
+
+impl HousekeepingConfig {
+    /// Sets [`HousekeepingConfig::expire_every`]. Default: 1 s.
+    pub fn expire_every(mut self, interval: Duration) -> Self {
+        self.expire_every = interval;
+        self
+    }
+
+    /// Sets [`HousekeepingConfig::prune_every`]. Default: 10 s.
+    pub fn prune_every(mut self, interval: Duration) -> Self {
+        self.prune_every = interval;
+        self
+    }
+
+    /// Sets [`HousekeepingConfig::keep_history`]. Default: 7 days.
+    pub fn keep_history(mut self, time: Duration) -> Self {
+        self.keep_history = time;
+        self
+    }
+
+    /// Deletes dead jobs after this time. Default: never.
+    pub fn keep_dead(mut self, time: Duration) -> Self {
+        self.keep_dead = Some(time);
+        self
+    }
+
+    /// Sets [`HousekeepingConfig::measure`]. Default: true.
+    pub fn measure(mut self, measure: bool) -> Self {
+        self.measure = measure;
+        self
     }
 }
 

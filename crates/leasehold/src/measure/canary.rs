@@ -44,7 +44,7 @@ impl Canary {
             draft.queue = queue.clone();
             draft.tag = NAME.to_owned();
             draft.key = Some(NAME.to_owned());
-            draft.key_for = HOLDS;
+            draft.key_ttl = HOLDS;
             sent += usize::from((&self.engine).enqueue_one(draft).await?.is_new());
         }
         Ok(sent)

@@ -22,9 +22,12 @@
 //!   from history, up to an hour back.
 
 pub mod canary;
+#[doc(hidden)]
 pub mod names;
 mod numbers;
+#[doc(hidden)]
 pub mod process;
+#[doc(hidden)]
 pub mod text;
 
 use std::time::Duration;
@@ -65,6 +68,7 @@ const MEASURED: [(&str, &str); 8] = [
 
 /// The result of one sample.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Sampled {
     /// The minute that was sampled, by its beginning.
     pub minute: Timestamp,

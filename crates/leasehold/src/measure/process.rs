@@ -5,7 +5,7 @@
 //! - No label comes from a job's arguments, and a metric has at most `MOST` lines: a program that
 //!   generates names gets a single line for the rest.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -63,6 +63,8 @@ pub struct Process {
 #[derive(Debug, Default)]
 pub(crate) struct Inside {
     pub(crate) enqueued: HashMap<(Arc<str>, Arc<str>), u64>,
+    /// Queues that this process enqueued into, up to `MOST`.
+    queues: HashSet<String>,
     pub(crate) finished: HashMap<End, Histogram>,
     pub(crate) waits: HashMap<Arc<str>, Histogram>,
     pub(crate) latencies: HashMap<Arc<str>, Histogram>,
@@ -84,9 +86,10 @@ impl Process {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn enqueued(&self, queue: &str, name: &str, jobs: u64) {
+    /// Counts stored jobs. Returns true for the first ones of a queue.
+    pub(crate) fn enqueued(&self, queue: &str, name: &str, jobs: u64) -> bool {
         if jobs == 0 {
-            return;
+            return false;
         }
         let mut inside = self.inside();
         let room = inside.enqueued.len() < MOST;
@@ -96,6 +99,11 @@ impl Process {
         } else {
             *inside.enqueued.entry((others(), others())).or_default() += jobs;
         }
+        let first = inside.queues.len() < MOST && !inside.queues.contains(queue);
+        if first {
+            inside.queues.insert(queue.to_owned());
+        }
+        first
     }
 
     /// Counts attempts whose end is recorded.
@@ -211,6 +219,15 @@ fn word(outcome: Finished) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn first_enqueue_into_a_queue_is_reported_once() {
+        let process = Process::default();
+        assert!(!process.enqueued("mail", "letter", 0));
+        assert!(process.enqueued("mail", "letter", 1));
+        assert!(!process.enqueued("mail", "other", 1));
+        assert!(process.enqueued("default", "letter", 1));
+    }
 
     #[test]
     fn a_histogram_counts_each_value_once_and_the_largest_nowhere_but_in_the_whole() {

@@ -26,8 +26,11 @@ pub use status::{Functions, Status};
 
 /// One step of the schema's history.
 pub struct Migration {
+    /// From 1, without gaps.
     pub version: i32,
+    /// The name of the file, without its number.
     pub name: &'static str,
+    /// The statements, run in one transaction.
     pub sql: &'static str,
 }
 
@@ -142,7 +145,9 @@ const VERSION_TABLE: &str = include_str!("../../queries/version_table.sql");
 pub struct Schema {
     /// The name of the schema in the database.
     pub name: &'static str,
+    /// In order, oldest first.
     pub migrations: &'static [Migration],
+    /// Name and text of each file of functions and views, in the order in which they are created.
     pub functions: &'static [(&'static str, &'static str)],
 }
 

@@ -8,12 +8,15 @@ use crate::error::{ConnectError, SchemaError};
 
 /// The schema in the database, compared with that of this release.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Status {
     /// The newest migration that ran here; `None`: no schema.
     pub found: Option<i32>,
+    /// The newest migration of this release.
     pub newest: i32,
     /// True if the stored functions are those of this release.
     pub functions_current: bool,
+    /// How the stored functions compare with those of this release.
     pub functions: Functions,
     /// Migrations whose text differs from what ran here.
     pub changed: Vec<i32>,
@@ -30,9 +33,11 @@ pub struct Status {
 
 /// The stored functions, compared with those of this release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Functions {
     /// None, or those of an older release or of another build of this one.
     Older,
+    /// Those of this release.
     Current,
     /// Of a later release. They are kept.
     Newer,

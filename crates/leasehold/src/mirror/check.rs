@@ -35,9 +35,11 @@ const PURGE_EVERY: Duration = Duration::from_secs(60);
 
 /// What a whole round of the check found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CheckReport {
     /// Rows of the table that were compared.
     pub rows: u64,
+    /// Ranges that were compared.
     pub ranges: u64,
     /// Ranges whose digests differed.
     pub unequal: u64,
@@ -47,6 +49,7 @@ pub struct CheckReport {
     pub repairs: u64,
     /// Every change that was committed before this time is in the store; `None`: never proven so far.
     pub equal_as_of: Option<Timestamp>,
+    /// How long the round took.
     pub took: Duration,
 }
 

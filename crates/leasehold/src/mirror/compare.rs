@@ -20,6 +20,7 @@ pub(super) enum Want {
 
 /// What was found or written, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Outcome {
     /// Compared: the store has the document.
     UpToDate,

@@ -86,6 +86,7 @@ impl Mirror {
         }
     }
 
+    /// Returns the name of the mirror.
     pub fn name(&self) -> &str {
         &self.name
     }

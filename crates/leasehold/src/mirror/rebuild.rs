@@ -24,6 +24,7 @@ use crate::engine::Leasehold;
 
 /// What a rebuild did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RebuildReport {
     /// Rows that this call wrote into the second set.
     pub rows: u64,
@@ -36,6 +37,7 @@ pub struct RebuildReport {
     pub serving: String,
     /// The former set, which is kept.
     pub former: String,
+    /// How long the rebuild took.
     pub took: Duration,
 }
 

@@ -43,6 +43,7 @@ pub trait Target: Send + Sync + 'static {
 pub trait Targets: Send + Sync + 'static {
     /// Returns the name of the set that is searched now.
     fn current(&self) -> BoxFuture<'_, Result<String, TargetError>>;
+    /// Opens a set by its name. Fails if there is none.
     fn open<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Arc<dyn Target>, TargetError>>;
     /// Creates an empty set and returns its name.
     fn create(&self) -> BoxFuture<'_, Result<String, TargetError>>;
@@ -55,14 +56,18 @@ pub trait Targets: Send + Sync + 'static {
 /// What the store holds under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
+    /// The version of the row that was written.
     pub version: i64,
+    /// True: a deletion, which is kept as a tombstone.
     pub deleted: bool,
 }
 
 /// A document to store, or a deletion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
+    /// The key of the row, as text.
     pub key: String,
+    /// The version of the row.
     pub version: i64,
     /// `None`: a deletion.
     pub document: Option<serde_json::Value>,
@@ -72,7 +77,9 @@ pub struct Write {
 
 /// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Written {
+    /// The store has the document or the deletion now.
     Stored,
     /// The store has this version or a newer one.
     Newer,
@@ -80,6 +87,7 @@ pub enum Written {
 
 /// Why one document was not stored. The others were.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ItemError {
     /// Will never be stored as it is.
     #[error("refused: {0}")]
@@ -91,6 +99,7 @@ pub enum ItemError {
 
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TargetError {
     /// Too much at once: send less.
     #[error("the store is overloaded: {0}")]
@@ -110,6 +119,7 @@ pub struct Range {
 }
 
 impl Range {
+    /// Returns true if the key is in the range.
     pub fn contains(&self, key: &str) -> bool {
         self.after.as_deref().is_none_or(|after| key > after)
             && self.to.as_deref().is_none_or(|to| key <= to)
@@ -119,8 +129,11 @@ impl Range {
 /// The number of living documents of a range, and the sums of their fingerprints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest {
+    /// Living documents.
     pub count: u64,
+    /// The sum of the first halves of their fingerprints.
     pub a: u64,
+    /// The sum of the second halves.
     pub b: u64,
 }
 
@@ -137,6 +150,8 @@ impl Digest {
 /// A deletion that may be forgotten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tombstone {
+    /// The key of the row, as text.
     pub key: String,
+    /// The version of the deletion.
     pub version: i64,
 }

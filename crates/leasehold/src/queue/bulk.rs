@@ -103,6 +103,7 @@ pub async fn enqueue_many_by_array<J: Job>(
 
 /// A target of COPY: a connection or a transaction.
 pub trait CopyIn {
+    /// Starts the COPY.
     fn copy_jobs(
         &self,
         sql: &str,

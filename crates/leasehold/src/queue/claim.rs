@@ -263,10 +263,10 @@ fn read_claims(rows: &[Row], asked_at: Instant) -> Claims {
 
 /// The text of a jsonb value, decoded only when a handler needs it.
 #[derive(Clone, Default)]
-pub struct JsonBytes(Box<[u8]>);
+pub(crate) struct JsonBytes(Box<[u8]>);
 
 impl JsonBytes {
-    pub fn as_slice(&self) -> &[u8] {
+    pub(crate) fn as_slice(&self) -> &[u8] {
         &self.0
     }
 }

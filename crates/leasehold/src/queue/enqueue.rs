@@ -17,7 +17,7 @@ use crate::job::{Job, JobId, check_queue_name};
 use crate::link::Param;
 
 /// The default lifetime of an idempotency key.
-const KEY_FOR: Duration = Duration::from_secs(24 * 60 * 60);
+const KEY_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The longest delay, expiry or lifetime of a key: PostgreSQL's own times end in the year 294276.
 const LONGEST_TIME: Duration = Duration::from_secs(100_000 * 366 * 24 * 60 * 60);
@@ -26,6 +26,7 @@ const EARLIEST: Timestamp = Timestamp::constant(-62_135_596_800, 0);
 
 /// The result of an enqueue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Enqueued {
     /// A new job.
     New(JobId),
@@ -34,18 +35,34 @@ pub enum Enqueued {
 }
 
 impl Enqueued {
+    /// Returns the id of the job, new or not.
     pub fn id(self) -> JobId {
         match self {
             Self::New(id) | Self::Duplicate(id) => id,
         }
     }
 
+    /// Returns true if this call stored the job.
     pub fn is_new(self) -> bool {
         matches!(self, Self::New(_))
     }
 }
 
 /// A job about to be enqueued, with the settings of this call.
+///
+/// ```no_run
+/// # use leasehold::{Draft, Enqueue, Job, Leasehold, jiff::Timestamp};
+/// # #[derive(Job, serde::Serialize, serde::Deserialize)]
+/// # #[job(name = "reminder.send")]
+/// # struct Remind { user: i64 }
+/// # async fn remind(leasehold: &Leasehold, user: i64, at: Timestamp) -> Result<(), leasehold::EnqueueError> {
+/// let first = Remind { user }.draft()?.run_at(at).key(format!("reminder:{user}")).enqueue(leasehold).await?;
+/// // The key is taken for 24 hours: this is the same job.
+/// let again = Remind { user }.draft()?.run_at(at).key(format!("reminder:{user}")).enqueue(leasehold).await?;
+/// assert_eq!((first.id(), again.is_new()), (again.id(), false));
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a draft does nothing until it is enqueued"]
 #[derive(Clone, Debug)]
 pub struct Draft {
@@ -53,13 +70,13 @@ pub struct Draft {
     pub(crate) kwargs: Box<RawValue>,
     pub(crate) queue: String,
     pub(crate) priority: i32,
-    pub(crate) delay: Option<Duration>,
-    pub(crate) at: Option<Timestamp>,
-    pub(crate) expires_in: Option<Duration>,
+    pub(crate) run_after: Option<Duration>,
+    pub(crate) run_at: Option<Timestamp>,
+    pub(crate) expire_after: Option<Duration>,
     pub(crate) tag: String,
     pub(crate) max_attempts: Option<i32>,
     pub(crate) key: Option<String>,
-    pub(crate) key_for: Duration,
+    pub(crate) key_ttl: Duration,
     pub(crate) trace_context: Option<String>,
 }
 
@@ -86,17 +103,19 @@ impl Draft {
             kwargs,
             queue: "default".to_owned(),
             priority: 0,
-            delay: None,
-            at: None,
-            expires_in: None,
+            run_after: None,
+            run_at: None,
+            expire_after: None,
             tag: String::new(),
             max_attempts: None,
             key: None,
-            key_for: KEY_FOR,
+            key_ttl: KEY_TTL,
             trace_context: None,
         }
     }
 
+    /// Enqueues into this queue instead of the queue of the job type. A name has 1 to 64 of a-z, 0-9, dot, dash and
+    /// underscore.
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = queue.into();
         self
@@ -110,19 +129,19 @@ impl Draft {
 
     /// Runs the job not before this much time has passed, by the database's clock.
     pub fn run_after(mut self, delay: Duration) -> Self {
-        self.delay = Some(delay);
+        self.run_after = Some(delay);
         self
     }
 
     /// Runs the job not before this moment, by the database's clock.
     pub fn run_at(mut self, at: Timestamp) -> Self {
-        self.at = Some(at);
+        self.run_at = Some(at);
         self
     }
 
     /// Expires the job if it does not start within this time: it is kept, never run. Default: 30 days.
     pub fn expire_after(mut self, time: Duration) -> Self {
-        self.expires_in = Some(time);
+        self.expire_after = Some(time);
         self
     }
 
@@ -132,6 +151,7 @@ impl Draft {
         self
     }
 
+    /// How often the job may start before it is dead. Default: the setting of the queue, 25.
     pub fn max_attempts(mut self, attempts: i32) -> Self {
         self.max_attempts = Some(attempts);
         self
@@ -146,7 +166,7 @@ impl Draft {
     /// How long the key stays taken after the enqueue. It is taken at least until the job is completed,
     /// cancelled or dead. Default: 24 hours. Zero: only until then.
     pub fn key_ttl(mut self, time: Duration) -> Self {
-        self.key_for = time;
+        self.key_ttl = time;
         self
     }
 
@@ -184,9 +204,9 @@ impl Draft {
     /// Rejects times with which PostgreSQL cannot calculate.
     fn check_times(&self) -> Result<(), EnqueueError> {
         let times = [
-            ("delay", self.delay),
-            ("expires_in", self.expires_in),
-            ("key_for", Some(self.key_for)),
+            ("run_after", self.run_after),
+            ("expire_after", self.expire_after),
+            ("key_ttl", Some(self.key_ttl)),
         ];
         for (what, time) in times {
             if let Some(time) = time.filter(|time| *time > LONGEST_TIME) {
@@ -196,7 +216,7 @@ impl Draft {
                 )));
             }
         }
-        match self.at.filter(|at| *at < EARLIEST) {
+        match self.run_at.filter(|at| *at < EARLIEST) {
             Some(at) => Err(EnqueueError::Refused(format!(
                 "a job cannot be scheduled at {at}; give it a date after the year 0"
             ))),
@@ -226,6 +246,7 @@ impl<J: Job> Enqueue for J {}
 
 /// A target of an enqueue: each driver's connection and transaction.
 pub trait EnqueueOn: Sized {
+    /// Stores one checked draft.
     fn enqueue_one(
         self,
         draft: Draft,
@@ -238,9 +259,9 @@ pub(crate) const ENQUEUE: &str = include_str!("../../queries/enqueue.sql");
 pub(crate) struct Values<'a> {
     draft: &'a Draft,
     kwargs: Json<&'a RawValue>,
-    delay: Option<f64>,
-    expires_in: Option<f64>,
-    key_for: f64,
+    run_after: Option<f64>,
+    expire_after: Option<f64>,
+    key_ttl: f64,
 }
 
 impl<'a> Values<'a> {
@@ -249,9 +270,9 @@ impl<'a> Values<'a> {
         Self {
             draft,
             kwargs: Json(&draft.kwargs),
-            delay: seconds(draft.delay),
-            expires_in: seconds(draft.expires_in),
-            key_for: draft.key_for.as_secs_f64(),
+            run_after: seconds(draft.run_after),
+            expire_after: seconds(draft.expire_after),
+            key_ttl: draft.key_ttl.as_secs_f64(),
         }
     }
 
@@ -261,13 +282,13 @@ impl<'a> Values<'a> {
             (&self.kwargs, Type::JSONB),
             (&self.draft.queue, Type::TEXT),
             (&self.draft.priority, Type::INT4),
-            (&self.delay, Type::FLOAT8),
-            (&self.draft.at, Type::TIMESTAMPTZ),
-            (&self.expires_in, Type::FLOAT8),
+            (&self.run_after, Type::FLOAT8),
+            (&self.draft.run_at, Type::TIMESTAMPTZ),
+            (&self.expire_after, Type::FLOAT8),
             (&self.draft.tag, Type::TEXT),
             (&self.draft.max_attempts, Type::INT4),
             (&self.draft.key, Type::TEXT),
-            (&self.key_for, Type::FLOAT8),
+            (&self.key_ttl, Type::FLOAT8),
             (&self.draft.trace_context, Type::TEXT),
         ]
     }

@@ -95,12 +95,19 @@ impl Transition {
 
 /// What the database recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Finished {
+    /// The job is completed.
     Completed,
+    /// The attempt failed, and the job waits for the next one.
     Retried,
+    /// The job waits; the attempt was not counted.
     Snoozed,
+    /// The job is cancelled.
     Cancelled,
+    /// The job is dead.
     Buried,
+    /// The job is ready again; the attempt was not counted.
     Released,
     /// Nothing was changed: the lease was lost.
     Lost,

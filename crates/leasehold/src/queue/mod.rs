@@ -6,5 +6,6 @@ pub(crate) mod claim;
 pub(crate) mod cursors;
 pub mod enqueue;
 pub(crate) mod finish;
+#[doc(hidden)]
 pub mod moment;
 pub(crate) mod next_due;

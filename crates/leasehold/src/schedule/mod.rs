@@ -31,6 +31,7 @@ const LONGEST_CRON: usize = 200;
 
 /// What to do with slots that passed while no worker ran.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Missed {
     /// Drop them.
     Skip,
@@ -43,6 +44,7 @@ pub enum Missed {
 }
 
 impl Missed {
+    /// Returns `skip`, `once` or `all`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Skip => "skip",
@@ -68,18 +70,41 @@ impl std::str::FromStr for Missed {
 /// A schedule as declared.
 #[derive(Clone, Debug)]
 pub struct Schedule {
+    /// Unique in the database; 1 to 64 of a-z, 0-9, dot, dash and underscore.
     pub name: String,
+    /// Five fields: minute, hour, day, month, weekday.
     pub cron: String,
+    /// The time zone of the slots, such as `Europe/Berlin` or `UTC`.
     pub zone: String,
+    /// The queue of the jobs.
     pub queue: String,
+    /// The name of the jobs.
     pub job_name: String,
+    /// The arguments of each job.
     pub kwargs: serde_json::Value,
+    /// Lower runs first. Default: 0.
     pub priority: i32,
+    /// What happens to slots that passed while no worker ran. Default: [`Missed::Once`].
     pub missed: Missed,
 }
 
 impl Schedule {
     /// Enqueues `job` at every slot of `cron` in the time zone `zone`, such as `Europe/Berlin`.
+    ///
+    /// ```
+    /// use leasehold::{Job, Schedule, schedule::Missed};
+    ///
+    /// #[derive(Job, serde::Serialize, serde::Deserialize)]
+    /// #[job(name = "report.build")]
+    /// struct BuildReport;
+    ///
+    /// // Every day at 02:30 in Berlin; slots that passed without a worker are dropped.
+    /// let nightly = Schedule::new("report.nightly", "30 2 * * *", "Europe/Berlin", &BuildReport)?
+    ///     .missed(Missed::Skip);
+    /// assert!(Schedule::new("report.never", "30 2 30 2 *", "UTC", &BuildReport).is_err());
+    /// # drop(nightly);
+    /// # Ok::<(), leasehold::schedule::ScheduleError>(())
+    /// ```
     pub fn new<J: Job>(
         name: impl Into<String>,
         cron: impl Into<String>,
@@ -102,6 +127,41 @@ impl Schedule {
         Ok(schedule)
     }
 
+    /// Enqueues a job that this program has no type for, into the queue `default`.
+    pub fn untyped(
+        name: impl Into<String>,
+        cron: impl Into<String>,
+        zone: impl Into<String>,
+        job_name: impl Into<String>,
+        kwargs: serde_json::Value,
+    ) -> Result<Self, ScheduleError> {
+        let schedule = Self {
+            name: name.into(),
+            cron: cron.into(),
+            zone: zone.into(),
+            queue: "default".to_owned(),
+            job_name: job_name.into(),
+            kwargs,
+            priority: 0,
+            missed: Missed::default(),
+        };
+        schedule.check()?;
+        Ok(schedule)
+    }
+
+    /// Enqueues into this queue instead of the queue of the job type.
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queue = queue.into();
+        self
+    }
+
+    /// Sets the priority of the jobs; lower runs first.
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Sets what happens to slots that passed while no worker ran. Default: [`Missed::Once`].
     pub fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;
         self
@@ -122,21 +182,34 @@ impl Schedule {
 
 /// What is wrong with a schedule.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ScheduleError {
+    /// The name of the schedule is not allowed.
     #[error(
         "schedule name {0:?} is not allowed: use 1 to 64 of a-z, 0-9, dot, dash and underscore"
     )]
     Name(String),
+    /// The name of the queue is not allowed.
     #[error("{0}")]
     Queue(String),
+    /// The pattern cannot be read.
     #[error("cron {cron:?} cannot be read: {why}")]
-    Cron { cron: String, why: String },
+    Cron {
+        /// The pattern, at most 60 characters of it.
+        cron: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// No date matches the pattern.
     #[error("cron {0:?} never fires: no date matches it")]
     Never(String),
+    /// The time zone is not known.
     #[error("time zone {0:?} is not known; use a name such as Europe/Berlin or UTC")]
     Zone(String),
+    /// serde cannot turn the job into JSON.
     #[error("the arguments do not become JSON: {0}")]
     Arguments(String),
+    /// An enqueue would refuse the job.
     #[error("its job could not be enqueued: {0}")]
     Job(String),
 }
@@ -150,6 +223,7 @@ pub struct CronSchedule {
 }
 
 impl CronSchedule {
+    /// Reads a pattern of at most 200 characters.
     pub fn parse(cron: &str, zone: &str) -> Result<Self, ScheduleError> {
         let bad = |why: String| ScheduleError::Cron { cron: cron.chars().take(60).collect(), why };
         if cron.len() > LONGEST_CRON {

@@ -43,7 +43,9 @@ pub(super) struct Failure {
 
 /// How many of the given rows are finished, and which were lost.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SweptRows {
+    /// Rows that are finished.
     pub done: u64,
     /// Another worker owns these rows now, and its result counts.
     pub lost: Vec<String>,

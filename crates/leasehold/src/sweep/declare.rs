@@ -26,6 +26,7 @@ pub struct States {
 }
 
 impl States {
+    /// Names the three values, such as `States::new("live", "ending", "ended")`.
     pub fn new(
         waiting: impl Into<String>,
         claimed: impl Into<String>,
@@ -113,6 +114,7 @@ impl Sweep {
         }
     }
 
+    /// Returns the name of the sweep.
     pub fn name(&self) -> &str {
         &self.name
     }

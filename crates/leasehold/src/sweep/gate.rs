@@ -29,7 +29,9 @@ const OPEN_FOR: Duration = Duration::from_secs(15);
 
 /// The response of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Answer {
+    /// The claim may proceed.
     Granted,
     /// Another claim is inside; ask again in a moment.
     Busy,
@@ -37,12 +39,16 @@ pub enum Answer {
     Unavailable,
 }
 
+/// The future of [`ClaimGate::ask`].
 pub type Asking<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
+/// The future of [`ClaimGate::leave`].
 pub type Leaving<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// A custom gate. `pass` is new for every entry.
 pub trait ClaimGate: Send + Sync + 'static {
+    /// Asks to enter. A call that takes longer than 200 ms counts as unavailable.
     fn ask<'a>(&'a self, sweep: &'a str, pass: &'a str) -> Asking<'a>;
+    /// Leaves the gate. Called once for each `ask` that was granted.
     fn leave<'a>(&'a self, sweep: &'a str, pass: &'a str) -> Leaving<'a>;
 }
 
@@ -72,6 +78,7 @@ impl Gate {
         Self::of(Kind::Advisory)
     }
 
+    /// Returns a gate of your own making. Correctness never depends on it: claims skip locked rows.
     pub fn custom(gate: Arc<dyn ClaimGate>) -> Self {
         Self::of(Kind::Custom(gate))
     }

@@ -42,9 +42,13 @@ impl Sweep {
 
 /// What a pass did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SweepReport {
+    /// Batches that were claimed.
     pub batches: u64,
+    /// Rows that were claimed.
     pub claimed: u64,
+    /// Rows that were finished.
     pub finished: u64,
     /// Failed, and retried later unless dead.
     pub failed: u64,

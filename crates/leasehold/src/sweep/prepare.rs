@@ -55,6 +55,7 @@ pub enum SweepError {
     /// The database did not answer, or refused. The watchdog resets what was claimed.
     #[error("the sweep's statement failed: {0}")]
     Call(#[from] CallError),
+    /// No session could be opened.
     #[error(transparent)]
     Connect(#[from] ConnectError),
 }

@@ -12,6 +12,7 @@ use crate::link::Link;
 
 /// How the watchdog of a named sweep was run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[doc(hidden)]
 pub enum Watched {
     /// Here, with the rights of the caller's role.
     Ran(WatchReport),
@@ -24,6 +25,7 @@ pub enum Watched {
 /// It runs here only if the caller's role declared the sweep. An update of a table runs its triggers
 /// and policies with the caller's rights, and the role that declared the sweep chose the table.
 /// So the workers of any other sweep are asked instead. `actor` is recorded in the audit log.
+#[doc(hidden)]
 pub async fn watch_by_name(
     engine: &Leasehold,
     name: &str,

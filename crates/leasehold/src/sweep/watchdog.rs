@@ -37,6 +37,7 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// What one run of the watchdog did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WatchReport {
     /// Claimed for too long, and waiting again.
     pub reset: u64,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::Ctx;
-use super::handler::{self, BatchHandler, Handler};
+use super::handler::{self, Handler, ManyHandler};
 use super::hooks::{FinishedJob, Hooks};
 use super::outcome::IntoJobResult;
 use super::running::Running;
@@ -106,11 +106,11 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     }
 
     /// Adds a handler that gets up to `most` jobs of one name at once.
-    pub fn handle_batch<H, Args>(mut self, most: usize, handler: H) -> Self
+    pub fn handle_many<H, Args>(mut self, most: usize, handler: H) -> Self
     where
-        H: BatchHandler<S, Args>,
+        H: ManyHandler<S, Args>,
     {
-        let runner = handler::batch_runner(most, handler, Arc::clone(&self.state));
+        let runner = handler::many_runner(most, handler, Arc::clone(&self.state));
         self.add_runner(H::Job::NAME.to_owned(), Some(H::Job::QUEUE), runner);
         self
     }
@@ -193,6 +193,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
+    /// Sets how often housekeeping runs, and what it keeps.
     pub fn housekeeping(mut self, config: HousekeepingConfig) -> Self {
         self.housekeeping = Some(config);
         self

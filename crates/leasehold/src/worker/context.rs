@@ -18,6 +18,7 @@ use crate::queue::finish::COMPLETE_IN_TRANSACTION;
 /// Why a handler should stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum StopReason {
     /// An operator or a client asked to cancel the job.
     Cancelled = 1,
@@ -129,23 +130,28 @@ impl Ctx {
         Self(Arc::new(Attempt::new(job, queue, engine, run_limit)))
     }
 
+    /// Returns true if a transaction of the handler completed the job.
     #[cfg(feature = "testing")]
     pub fn was_completed_in_transaction(&self) -> bool {
         self.0.was_completed_in_transaction()
     }
 
+    /// Returns the id of the job.
     pub fn id(&self) -> JobId {
         self.0.job.id
     }
 
+    /// Returns the name of the job.
     pub fn name(&self) -> &str {
         &self.0.job.name
     }
 
+    /// Returns the queue of the job.
     pub fn queue(&self) -> &str {
         &self.0.queue
     }
 
+    /// Returns the tag of the job; empty if it has none.
     pub fn tag(&self) -> &str {
         &self.0.job.tag
     }
@@ -155,6 +161,7 @@ impl Ctx {
         self.0.job.attempts
     }
 
+    /// Returns how often the job may start.
     pub fn max_attempts(&self) -> i32 {
         self.0.job.max_attempts
     }
@@ -164,10 +171,12 @@ impl Ctx {
         self.0.job.lost_count
     }
 
+    /// Returns when the job was enqueued, by the database's clock.
     pub fn enqueued_at(&self) -> Timestamp {
         self.0.job.enqueued_at.to_timestamp()
     }
 
+    /// Returns when the job was due, by the database's clock.
     pub fn scheduled_at(&self) -> Timestamp {
         self.0.job.scheduled_at.to_timestamp()
     }
@@ -177,10 +186,12 @@ impl Ctx {
         self.0.job.key.as_deref()
     }
 
+    /// Returns the W3C traceparent of the enqueue.
     pub fn trace_context(&self) -> Option<&str> {
         self.0.job.trace_context.as_deref()
     }
 
+    /// Returns the handle of the worker, such as to enqueue further jobs.
     pub fn engine(&self) -> &Leasehold {
         &self.0.engine
     }
@@ -196,6 +207,7 @@ impl Ctx {
         self.0.job.generation
     }
 
+    /// Returns the generation of the claim, which is the fence.
     pub fn generation(&self) -> Generation {
         self.0.job.generation
     }
@@ -225,6 +237,21 @@ impl Ctx {
     /// Completes the job in the caller's transaction: the job is completed if and only if that
     /// transaction commits. [`FinishError::LeaseLost`] means that another worker owns the job: roll
     /// back.
+    ///
+    /// ```no_run
+    /// # use leasehold::{Ctx, Job, JobResult, Outcome};
+    /// # #[derive(Job, serde::Serialize, serde::Deserialize)]
+    /// # #[job(name = "order.close")]
+    /// # struct CloseOrder { id: i64 }
+    /// async fn close_order(job: CloseOrder, ctx: Ctx) -> JobResult {
+    ///     let mut client = ctx.engine().pool().get().await?;
+    ///     let tx = client.transaction().await?;
+    ///     tx.execute("update orders set state = 'closed' where id = $1", &[&job.id]).await?;
+    ///     ctx.complete_in(&tx).await?;
+    ///     tx.commit().await?;
+    ///     Ok(Outcome::Done)
+    /// }
+    /// ```
     ///
     /// Works at every isolation level; a serialization failure is a database error like any other,
     /// and the attempt is retried.

@@ -12,6 +12,7 @@ use crate::queue::finish::Transition;
 
 /// An argument that a handler can have beside its job: [`Ctx`], [`State`], [`super::JobTx`].
 pub trait FromAttempt<S>: Sized + Send {
+    /// Makes the argument. An error fails the attempt before the handler runs.
     fn from_attempt(ctx: &Ctx, state: &S) -> impl Future<Output = Result<Self, JobError>> + Send;
 }
 
@@ -21,6 +22,7 @@ pub struct State<T>(pub T);
 
 /// Extracts a part from the whole state. Every state is a part of itself.
 pub trait FromRef<S> {
+    /// Returns the part.
     fn from_ref(state: &S) -> Self;
 }
 
@@ -51,7 +53,9 @@ impl<S: Sync> FromAttempt<S> for Ctx {
             eyre::Report, Box<dyn Error + Send + Sync> or an error that is Send, Sync and 'static"
 )]
 pub trait Handler<S, Args>: Clone + Send + Sync + 'static {
+    /// The type of the job.
     type Job: Job;
+    /// Runs one attempt.
     fn call(
         self,
         ctx: Ctx,
@@ -86,30 +90,35 @@ handler_for!(A, B);
 handler_for!(A, B, C);
 
 /// One job of a batch.
-pub struct BatchItem<J> {
+pub struct ManyItem<J> {
+    /// The job.
     pub job: J,
+    /// The context of its attempt.
     pub ctx: Ctx,
 }
 
 /// An async function that runs many jobs of one type at once. It returns one result for all of them, or
 /// one for each in order.
-pub trait BatchHandler<S, Args>: Clone + Send + Sync + 'static {
+pub trait ManyHandler<S, Args>: Clone + Send + Sync + 'static {
+    /// The type of the jobs.
     type Job: Job;
+    /// Runs one attempt of each job.
     fn call(
         self,
-        items: Vec<BatchItem<Self::Job>>,
+        items: Vec<ManyItem<Self::Job>>,
         state: Arc<S>,
     ) -> impl Future<Output = Vec<JobResult>> + Send;
 }
 
 /// What a batch handler may return.
-pub trait IntoBatchResult {
-    fn into_batch_result(self, jobs: usize) -> Vec<JobResult>;
+pub trait IntoManyResult {
+    /// Returns one result per job.
+    fn into_many_result(self, jobs: usize) -> Vec<JobResult>;
 }
 
 /// One result for all.
-impl<E: Into<JobError>> IntoBatchResult for Result<(), E> {
-    fn into_batch_result(self, jobs: usize) -> Vec<JobResult> {
+impl<E: Into<JobError>> IntoManyResult for Result<(), E> {
+    fn into_many_result(self, jobs: usize) -> Vec<JobResult> {
         let result: Result<(), JobError> = self.map_err(Into::into);
         (0..jobs)
             .map(|_| match &result {
@@ -120,15 +129,15 @@ impl<E: Into<JobError>> IntoBatchResult for Result<(), E> {
     }
 }
 
-impl IntoBatchResult for () {
-    fn into_batch_result(self, jobs: usize) -> Vec<JobResult> {
-        Ok::<(), JobError>(()).into_batch_result(jobs)
+impl IntoManyResult for () {
+    fn into_many_result(self, jobs: usize) -> Vec<JobResult> {
+        Ok::<(), JobError>(()).into_many_result(jobs)
     }
 }
 
 /// One result per job, in the order of the batch.
-impl IntoBatchResult for Vec<JobResult> {
-    fn into_batch_result(mut self, jobs: usize) -> Vec<JobResult> {
+impl IntoManyResult for Vec<JobResult> {
+    fn into_many_result(mut self, jobs: usize) -> Vec<JobResult> {
         let given = self.len();
         self.resize_with(jobs, || {
             Err(JobError::retry(format!("the batch handler gave {given} answers for {jobs} jobs")))
@@ -137,34 +146,34 @@ impl IntoBatchResult for Vec<JobResult> {
     }
 }
 
-impl<S, F, Fut, R, J> BatchHandler<S, (J,)> for F
+impl<S, F, Fut, R, J> ManyHandler<S, (J,)> for F
 where
     S: Send + Sync + 'static,
-    F: Fn(Vec<BatchItem<J>>) -> Fut + Clone + Send + Sync + 'static,
+    F: Fn(Vec<ManyItem<J>>) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = R> + Send,
-    R: IntoBatchResult,
+    R: IntoManyResult,
     J: Job,
 {
     type Job = J;
-    async fn call(self, items: Vec<BatchItem<J>>, _: Arc<S>) -> Vec<JobResult> {
+    async fn call(self, items: Vec<ManyItem<J>>, _: Arc<S>) -> Vec<JobResult> {
         let jobs = items.len();
-        self(items).await.into_batch_result(jobs)
+        self(items).await.into_many_result(jobs)
     }
 }
 
-impl<S, F, Fut, R, J, T> BatchHandler<S, (J, State<T>)> for F
+impl<S, F, Fut, R, J, T> ManyHandler<S, (J, State<T>)> for F
 where
     S: Send + Sync + 'static,
     T: FromRef<S> + Send,
-    F: Fn(Vec<BatchItem<J>>, State<T>) -> Fut + Clone + Send + Sync + 'static,
+    F: Fn(Vec<ManyItem<J>>, State<T>) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = R> + Send,
-    R: IntoBatchResult,
+    R: IntoManyResult,
     J: Job,
 {
     type Job = J;
-    async fn call(self, items: Vec<BatchItem<J>>, state: Arc<S>) -> Vec<JobResult> {
+    async fn call(self, items: Vec<ManyItem<J>>, state: Arc<S>) -> Vec<JobResult> {
         let jobs = items.len();
-        self(items, State(T::from_ref(&state))).await.into_batch_result(jobs)
+        self(items, State(T::from_ref(&state))).await.into_many_result(jobs)
     }
 }
 
@@ -208,10 +217,10 @@ where
     Registered { runner, run_limit }
 }
 
-pub(crate) fn batch_runner<S, H, Args>(most: usize, handler: H, state: Arc<S>) -> Registered
+pub(crate) fn many_runner<S, H, Args>(most: usize, handler: H, state: Arc<S>) -> Registered
 where
     S: Send + Sync + 'static,
-    H: BatchHandler<S, Args>,
+    H: ManyHandler<S, Args>,
 {
     let Policy { backoff, run_limit, .. } = H::Job::policy();
     let run = move |attempts: Vec<Arc<Attempt>>| -> TransitionsFuture {
@@ -223,7 +232,7 @@ where
             for attempt in &attempts {
                 match decode(attempt.job.kwargs.as_slice()) {
                     Ok(job) => {
-                        items.push(BatchItem { job, ctx: Ctx(Arc::clone(attempt)) });
+                        items.push(ManyItem { job, ctx: Ctx(Arc::clone(attempt)) });
                         transitions.push(None);
                     }
                     Err(error) => {

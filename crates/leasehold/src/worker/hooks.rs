@@ -37,22 +37,27 @@ pub struct FinishedJob {
 }
 
 impl FinishedJob {
+    /// Returns the id of the job.
     pub fn id(&self) -> JobId {
         self.attempt.job.id
     }
 
+    /// Returns the generation of the lease under which it ran.
     pub fn generation(&self) -> Generation {
         self.attempt.job.generation
     }
 
+    /// Returns the queue of the job.
     pub fn queue(&self) -> &str {
         &self.attempt.queue
     }
 
+    /// Returns the name of the job.
     pub fn name(&self) -> &str {
         &self.attempt.job.name
     }
 
+    /// Returns the tag of the job; empty without one.
     pub fn tag(&self) -> &str {
         &self.attempt.job.tag
     }
@@ -67,6 +72,7 @@ impl FinishedJob {
         self.attempt.job.attempts
     }
 
+    /// Returns how the attempt ended.
     pub fn outcome(&self) -> Finished {
         self.outcome
     }

@@ -7,7 +7,6 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio_postgres::types::Type;
 
 use super::WorkerBuilder;
-use super::running::CALL_LIMIT;
 use crate::error::WorkerError;
 use crate::events::Event;
 use crate::link::{Link, ReconnectBackoff};
@@ -27,6 +26,7 @@ pub struct Tally {
     pub snoozed: usize,
     /// Buried: no attempt left, or the handler returned a permanent error.
     pub dead: usize,
+    /// Cancelled by their handler or on request.
     pub cancelled: usize,
     /// Released without a run, because the worker stopped.
     pub released: usize,
@@ -68,7 +68,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             true => Vec::new(),
             false => self.sweeps.iter().map(|sweep| sweep.name().to_owned()).collect(),
         };
-        let link = Link::new(self.engine.database().clone(), CALL_LIMIT);
+        let link = Link::new(self.engine.database().clone(), self.engine.call_timeout());
         let idle = Box::pin(async move {
             let mut backoff = ReconnectBackoff::default();
             let params = [

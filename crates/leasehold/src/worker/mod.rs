@@ -39,7 +39,7 @@ pub(crate) mod wakes;
 pub use builder::WorkerBuilder;
 pub(crate) use context::Attempt;
 pub use context::{Ctx, StopReason};
-pub use handler::{BatchHandler, BatchItem, FromAttempt, FromRef, Handler, IntoBatchResult, State};
+pub use handler::{FromAttempt, FromRef, Handler, IntoManyResult, ManyHandler, ManyItem, State};
 pub(crate) use handler::{Registered, Runner, TransitionFuture, TransitionsFuture};
 pub use hooks::FinishedJob;
 pub use idle::Tally;

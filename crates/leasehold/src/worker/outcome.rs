@@ -4,13 +4,19 @@ use std::time::Duration;
 
 /// What a handler decided. `?` on an error means: retry with back-off.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Outcome {
     /// The job is complete.
     Done,
     /// Not now. The attempt is not counted. The longest wait is ten years.
     Snooze(Duration),
     /// Failed; try again after this time, ten years at most.
-    Retry { after: Duration, why: String },
+    Retry {
+        /// How long to wait.
+        after: Duration,
+        /// The reason, kept as the last error of the job.
+        why: String,
+    },
     /// Ended without effect, on purpose.
     Cancel(String),
 }
@@ -81,6 +87,7 @@ impl<E: Into<BoxError>> From<E> for JobError {
 
 /// What a handler may return besides [`JobResult`].
 pub trait IntoJobResult {
+    /// Returns the result as a [`JobResult`].
     fn into_job_result(self) -> JobResult;
 }
 

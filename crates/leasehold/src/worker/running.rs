@@ -26,9 +26,6 @@ use crate::queue::finish::Transition;
 use crate::schedule::Declared;
 use crate::sweep::{Prepared, Sweep, SweepError, Sweeper, Watchdog};
 
-/// How long a claim or a finish may take before the session is dropped.
-pub(super) const CALL_LIMIT: Duration = Duration::from_secs(30);
-
 /// The most sessions that the queues of one worker claim on. Each queue has one claim in flight at a
 /// time, so up to this number of queues none waits for another; beyond it, this many may be slow before
 /// one waits.
@@ -143,7 +140,11 @@ impl Running {
         let finisher = tokio::spawn(finishing);
 
         let loops = TaskTracker::new();
-        let links = Arc::new(Links::new(&database, queues.len().min(CLAIM_SESSIONS), CALL_LIMIT));
+        let links = Arc::new(Links::new(
+            &database,
+            queues.len().min(CLAIM_SESSIONS),
+            engine.call_timeout(),
+        ));
         let wakes = Arc::new(wakes::Wakes::new(Arc::clone(&bells)));
         for (queue, slots) in &queues {
             let (queue_name, free): (Arc<str>, _) =
@@ -270,13 +271,14 @@ impl Running {
         // The finisher ends when the last sender is gone. Tasks that never yield keep theirs: wait for
         // the lease table instead, and no longer than a database call may take.
         let lease_table = Arc::clone(&self.executor.lease_table);
+        let call_timeout = self.executor.engine.call_timeout();
         drop(self.executor);
         let recorded = async {
             while !lease_table.is_empty() && !finisher.is_finished() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        if tokio::time::timeout(CALL_LIMIT, recorded).await.is_err() {
+        if tokio::time::timeout(call_timeout, recorded).await.is_err() {
             tracing::warn!(
                 "some results could not be recorded; their leases will bring the jobs back"
             );
@@ -309,7 +311,8 @@ fn finishers(
     hooks: &Arc<RunningHooks>,
 ) -> (Decisions, impl Future<Output = ()> + use<>) {
     let sessions = (queues.len() + 1).min(FINISH_SESSIONS);
-    let links = Links::with_settings(engine.database(), sessions, CALL_LIMIT, FINISH_SETTINGS);
+    let links =
+        Links::with_settings(engine.database(), sessions, engine.call_timeout(), FINISH_SETTINGS);
     let links = Arc::new(links);
     let mut decisions = Decisions::default();
     let mut running = Vec::new();

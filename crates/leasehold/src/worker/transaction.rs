@@ -31,15 +31,16 @@ pub struct JobTx {
 
 /// Connections and limits of the transactions that handlers get as [`JobTx`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Transactions {
     /// The most connections. `None`: one per slot of the worker, 32 at most. They are opened when
     /// handlers need them.
     pub connections: Option<usize>,
     /// How long a job waits for a free connection before it is put back. Default: 10 s.
     pub wait: Duration,
-    /// How long the transaction may be idle. `None`: as long as the job's run limit.
+    /// How long the transaction may be idle. `None`: the job's run limit and 30 s.
     pub idle: Option<Duration>,
-    /// How long a statement may take. `None`: as long as the job's run limit.
+    /// How long a statement may take. `None`: the job's run limit and 30 s.
     pub statement: Option<Duration>,
     /// How long a statement may wait for a lock. Default: 10 s.
     pub lock: Duration,
@@ -61,6 +62,36 @@ impl Default for Transactions {
 const MOST_CONNECTIONS: usize = 32;
 
 impl Transactions {
+    /// The most connections, 1 to 10,000. Default: one per slot of the worker, 32 at most.
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.connections = Some(connections);
+        self
+    }
+
+    /// How long a job waits for a free connection before it is put back. Default: 10 s.
+    pub fn wait(mut self, time: Duration) -> Self {
+        self.wait = time;
+        self
+    }
+
+    /// How long the transaction may be idle. Default: the job's run limit and 30 s.
+    pub fn idle(mut self, time: Duration) -> Self {
+        self.idle = Some(time);
+        self
+    }
+
+    /// How long a statement may take. Default: the job's run limit and 30 s.
+    pub fn statement(mut self, time: Duration) -> Self {
+        self.statement = Some(time);
+        self
+    }
+
+    /// How long a statement may wait for a lock. Default: 10 s.
+    pub fn lock(mut self, time: Duration) -> Self {
+        self.lock = time;
+        self
+    }
+
     /// Returns what is wrong with these settings.
     pub(super) fn problem(&self) -> Option<String> {
         let connections = self.connections.filter(|count| !(1..=10_000).contains(count));

@@ -14,7 +14,7 @@ use crate::support::{Note, engine};
 const ELECTION: &str = "7305, 2";
 
 fn eager() -> HousekeepingConfig {
-    HousekeepingConfig { expire_every: Duration::from_millis(10), ..Default::default() }
+    HousekeepingConfig::default().expire_every(Duration::from_millis(10))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,6 +11,7 @@
 mod adapters;
 mod admin;
 mod bounds;
+mod builder;
 mod cancel_safety;
 mod claim;
 mod clocks;

@@ -5,7 +5,7 @@
 //! - [`read`] returns them as a page, as bytes, as a download;
 //! - [`own`] lets owners list and delete their pastes, and readers report one;
 //! - [`operator`] is for operators;
-//! - [`frame`] wraps every response, [`errors`] and [`told`] say what went wrong;
+//! - [`frame`] wraps every response, [`errors`] and [`problems`] map errors to responses;
 //! - [`leasehold_http`] listens, and bounds what a client can cost the service.
 //!
 //! # What is true

@@ -38,8 +38,8 @@ fn refused_here() -> Vec<(Draft, &'static str, &'static str)> {
         (Draft::untyped("", &json!({})).expect("JSON"), "name", "1 to 200 bytes"),
         (draft().max_attempts(0), "never runs", "at least 1"),
         (draft().run_after(Duration::from_secs(u64::MAX / 4)), "out of range", "100,000 years"),
-        (draft().expire_after(Duration::MAX), "expires_in is 18446744073709551615 s", "at most"),
-        (draft().key("k").key_ttl(Duration::MAX), "key_for is 18446744073709551615 s", "at most"),
+        (draft().expire_after(Duration::MAX), "expire_after is 18446744073709551615 s", "at most"),
+        (draft().key("k").key_ttl(Duration::MAX), "key_ttl is 18446744073709551615 s", "at most"),
         (
             draft().run_at(jiff::Timestamp::MIN),
             "cannot be scheduled at -009999",

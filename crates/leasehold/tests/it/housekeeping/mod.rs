@@ -19,12 +19,8 @@ use crate::rig::{count, sql, until};
 
 /// Runs every duty all the time.
 pub fn eager() -> HousekeepingConfig {
-    HousekeepingConfig {
-        expire_every: Duration::from_millis(10),
-        prune_every: Duration::from_millis(10),
-        measure: false,
-        ..Default::default()
-    }
+    let often = Duration::from_millis(10);
+    HousekeepingConfig::default().expire_every(often).prune_every(often).measure(false)
 }
 
 /// Creates something to do for every duty.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use leasehold::housekeeping::HousekeepingConfig;
 use leasehold_testing::TestDatabase;
 
 use super::eager;
@@ -84,7 +83,7 @@ async fn c25_round_prunes_until_nothing_is_left() {
     )
     .await;
     // Only one round: the next would come in an hour.
-    let once = HousekeepingConfig { prune_every: Duration::from_secs(3600), ..eager() };
+    let once = eager().prune_every(Duration::from_secs(3600));
     let worker = run(engine.worker().housekeeping(once).handle(async |_: Note| {}));
     until("all of them are gone", async || {
         let left = "select (select count(*) from leasehold.idempotency_key) \

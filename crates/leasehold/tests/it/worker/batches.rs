@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use leasehold::worker::BatchItem;
+use leasehold::worker::ManyItem;
 use leasehold::{Finished, Job, JobError, JobResult, Outcome, State};
 use leasehold_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
@@ -17,12 +17,12 @@ async fn one_answer_counts_for_the_whole_batch() {
     let (engine, client) = (engine(&database).await, database.connect().await);
     engine.enqueue_many((0..10).map(|n| Note { n })).await.expect("enqueued");
     let largest = Arc::new(AtomicUsize::new(0));
-    let handler = async |items: Vec<BatchItem<Note>>, State(largest): State<Arc<AtomicUsize>>| {
+    let handler = async |items: Vec<ManyItem<Note>>, State(largest): State<Arc<AtomicUsize>>| {
         largest.fetch_max(items.len(), Ordering::SeqCst);
         Ok::<(), JobError>(())
     };
     let worker =
-        engine.worker_with(Arc::clone(&largest)).queue("default", 10).handle_batch(4, handler);
+        engine.worker_with(Arc::clone(&largest)).queue("default", 10).handle_many(4, handler);
     let mut worker = run(worker);
     let ends = worker.finished(10).await;
     assert!(ends.iter().all(|end| end.1 == Finished::Completed));
@@ -36,8 +36,8 @@ async fn each_job_of_a_batch_has_its_own_answer() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     engine.enqueue_many((0..4).map(|n| Note { n })).await.expect("enqueued");
-    let handler = async |items: Vec<BatchItem<Note>>| -> Vec<JobResult> {
-        let answer = |item: BatchItem<Note>| match item.job.n {
+    let handler = async |items: Vec<ManyItem<Note>>| -> Vec<JobResult> {
+        let answer = |item: ManyItem<Note>| match item.job.n {
             0 => Ok(Outcome::Done),
             1 => Err(JobError::permanent("one")),
             2 => Ok(Outcome::Cancel("two".into())),
@@ -45,7 +45,7 @@ async fn each_job_of_a_batch_has_its_own_answer() {
         };
         items.into_iter().map(answer).collect()
     };
-    let mut worker = run(engine.worker().queue("default", 4).handle_batch(4, handler));
+    let mut worker = run(engine.worker().queue("default", 4).handle_many(4, handler));
     let mut ends: Vec<_> = worker.finished(4).await;
     ends.sort_by_key(|end| end.0);
     let ends: Vec<_> = ends.into_iter().map(|end| end.1).collect();
@@ -64,8 +64,8 @@ async fn jobs_that_a_batch_handler_does_not_answer_for_are_retried() {
     // Long enough that they do not return while the test looks.
     queue_settings(&client, "backoff_base = '1 hour'").await;
     engine.enqueue_many((0..3).map(|n| Note { n })).await.expect("enqueued");
-    let handler = async |_: Vec<BatchItem<Note>>| -> Vec<JobResult> { vec![Ok(Outcome::Done)] };
-    let mut worker = run(engine.worker().queue("default", 3).handle_batch(3, handler));
+    let handler = async |_: Vec<ManyItem<Note>>| -> Vec<JobResult> { vec![Ok(Outcome::Done)] };
+    let mut worker = run(engine.worker().queue("default", 3).handle_many(3, handler));
     let ends: Vec<_> = worker.finished(3).await.into_iter().map(|end| end.1).collect();
     assert_eq!(ends.iter().filter(|end| **end == Finished::Completed).count(), 1);
     assert_eq!(ends.iter().filter(|end| **end == Finished::Retried).count(), 2);
@@ -85,11 +85,11 @@ struct Brittle {
 async fn g6_a_panic_fails_the_jobs_of_its_batch_and_no_others() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
-    let handler = async |items: Vec<BatchItem<Brittle>>| -> Result<(), JobError> {
+    let handler = async |items: Vec<ManyItem<Brittle>>| -> Result<(), JobError> {
         assert!(items.iter().all(|item| item.job.n > 0), "zero");
         Ok(())
     };
-    let mut worker = run(engine.worker().queue("default", 8).handle_batch(2, handler));
+    let mut worker = run(engine.worker().queue("default", 8).handle_many(2, handler));
     engine.enqueue_many([Brittle { n: 0 }, Brittle { n: 1 }]).await.expect("enqueued");
     let ends: Vec<_> = worker.finished(2).await.into_iter().map(|end| end.1).collect();
     assert_eq!(ends, [Finished::Retried, Finished::Retried]);

@@ -25,11 +25,7 @@ async fn a27_job_without_a_connection_comes_back_and_its_attempt_is_not_counted(
         drop(gate.acquire().await);
         tx.complete().await
     };
-    let transactions = Transactions {
-        connections: Some(1),
-        wait: Duration::from_millis(50),
-        ..Transactions::default()
-    };
+    let transactions = Transactions::default().connections(1).wait(Duration::from_millis(50));
     let worker = engine.worker_with(gate.clone()).queue("default", 3).transactions(transactions);
     for _ in 0..3 {
         Ledger {}.enqueue(&engine).await.expect("enqueued");
@@ -97,7 +93,7 @@ async fn a27_worker_has_a_connection_per_slot() {
 async fn settings_of_transactions_that_cannot_work_stop_the_start() {
     let database = TestDatabase::new().await;
     let engine = engine(&database).await;
-    let none = Transactions { connections: Some(0), ..Transactions::default() };
+    let none = Transactions::default().connections(0);
     let worker = engine.worker().queue("default", 1).transactions(none).handle(async |_: Note| {});
     let refused = worker.run_until(std::future::ready(())).await;
     assert!(matches!(refused, Err(WorkerError::Config(_))), "{refused:?}");

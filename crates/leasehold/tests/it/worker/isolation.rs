@@ -1,6 +1,6 @@
 //! What one job cannot do to others.
 
-use leasehold::worker::BatchItem;
+use leasehold::worker::ManyItem;
 use leasehold::{Draft, Enqueue, Finished, Job, JobError, Leasehold};
 use leasehold_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
@@ -139,11 +139,11 @@ async fn h16_one_misfit_does_not_spoil_its_batch() {
     NewNote { n: 1, reader: "you".into() }.enqueue(&engine).await.expect("enqueued");
     enqueue_last_attempt(&engine, Note { n: 2 }).await;
     NewNote { n: 3, reader: "me".into() }.enqueue(&engine).await.expect("enqueued");
-    let handler = async |items: Vec<BatchItem<NewNote>>| {
+    let handler = async |items: Vec<ManyItem<NewNote>>| {
         assert_eq!(items.len(), 2);
         Ok::<(), JobError>(())
     };
-    let mut worker = run(engine.worker().queue("default", 4).handle_batch(3, handler));
+    let mut worker = run(engine.worker().queue("default", 4).handle_many(3, handler));
     worker.finished(3).await;
     worker.stop().await;
     assert_eq!((completed(&client).await, jobs(&client).await), (2, 0));

@@ -18,6 +18,7 @@ mod schedules;
 mod stopping;
 mod texts;
 mod transactions;
+mod warnings;
 
 use leasehold::{Enqueue, Finished};
 use leasehold_testing::TestDatabase;

@@ -29,8 +29,7 @@ async fn d10_each_slot_fires_once_however_many_workers_watch_the_clock() {
     let every_minute =
         Schedule::new("report", "* * * * *", "UTC", &Note { n: 1 }).expect("a schedule");
     let every_minute = every_minute.missed(Missed::All);
-    let eager =
-        HousekeepingConfig { expire_every: Duration::from_millis(10), ..Default::default() };
+    let eager = HousekeepingConfig::default().expire_every(Duration::from_millis(10));
     let mut workers: Vec<_> = (0..3)
         .map(|_| {
             let worker = engine.worker().queue("default", 4).housekeeping(eager.clone());
@@ -72,8 +71,7 @@ async fn a_schedule_with_missed_slots_runs_once_for_all_of_them() {
     let (engine, client) = (engine(&database).await, database.connect().await);
     let cron = daily(&client).await;
     let schedule = Schedule::new("report", cron, "UTC", &Note { n: 1 }).expect("a schedule");
-    let eager =
-        HousekeepingConfig { expire_every: Duration::from_millis(10), ..Default::default() };
+    let eager = HousekeepingConfig::default().expire_every(Duration::from_millis(10));
     let worker = engine.worker().queue("default", 4).housekeeping(eager).schedule(schedule);
     let mut worker = run(worker.handle(async |_: Note| {}));
     until("the schedule is declared", async || {
