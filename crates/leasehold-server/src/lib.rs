@@ -6,7 +6,7 @@
 //! looks for problems.
 //!
 //! This is the one crate that reads the environment. It is a library only for `leasehold-bench`, which
-//! has the same options and exit codes, measures with [`bench`], and starts the services of the same
+//! has the same options and exit codes, measures with [`mod@bench`], and starts the services of the same
 //! build. Nothing here is covered by the guarantees.
 
 #![forbid(unsafe_code)]
