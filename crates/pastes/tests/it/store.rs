@@ -48,7 +48,7 @@ async fn e28_content_of_a_paste_that_was_ended_is_deleted_without_a_sweep() {
     assert_eq!((rig.objects(), rig.count(bytes).await), (3, 0));
     assert_eq!(rig.deletion_status(&staged.code).await, "DELETED");
 
-    rig.pastes.burn(&burns).await.unwrap();
+    rig.pastes.burn(&burns, None).await.unwrap();
     rig.pastes.delete(&deleted.code, &token(&deleted), None).await.unwrap();
     let target = Target::Code { code: taken.clone(), content_hash: None };
     let act = Act { who: "ann".to_owned(), why: Some("law".to_owned()) };
