@@ -122,6 +122,26 @@ async fn e31_name_takes_the_same_bytes_again_and_again() {
 }
 
 #[tokio::test]
+async fn e31_name_of_a_swept_paste_that_was_never_uploaded_is_free() {
+    let site = Site::new().await;
+    for round in 0..3 {
+        let answer = site.post("/?alias=daily").body("unchanged").send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::CREATED, "round {round}");
+        let daily = "daily".parse().unwrap();
+        site.rig.expire(&daily).await;
+        // The sweep without the jobs: the staged bytes of the paste are still there.
+        let sweep = site.rig.pastes.expiry_sweep().unwrap();
+        sweep.run_once(&site.rig.engine).await.unwrap();
+        assert_eq!(site.rig.deletion_status(&daily).await, "DELETED");
+    }
+    save(&site, "daily", "the last").await;
+    site.rig.work().await;
+    assert_eq!(raw(&site, "daily").await, (StatusCode::OK, "the last".to_owned()));
+    assert_eq!(site.rig.count("select count(*) from pastes.staged").await, 0);
+    site.rig.assert_ref_counts().await;
+}
+
+#[tokio::test]
 async fn e37_click_burns_the_paste_that_the_page_asked_about() {
     let site = Site::new().await;
     site.ready("?alias=once&burn=1", "first").await;
