@@ -89,3 +89,21 @@ async fn e38_upload_whose_paste_is_held_elsewhere_comes_again() {
     assert_eq!(rig.status(&code).await, "PROCESSED");
     assert_eq!(rig.bytes(&code).await, b"held");
 }
+
+#[tokio::test]
+async fn e38_upload_that_can_never_succeed_is_buried() {
+    for damage in
+        ["delete from pastes.staged", "update pastes.contents set ref_count = 0, state = 'DOOMED'"]
+    {
+        let rig = Rig::new().await;
+        let code = rig.paste("lost").await;
+        run(&rig.client, damage).await;
+        for _ in 0..6 {
+            assert_eq!(rig.status(&code).await, "IN_PROGRESS");
+            run(&rig.client, "update leasehold.job set scheduled_at = now()").await;
+            rig.work().await;
+        }
+        assert_eq!(rig.status(&code).await, "FAILED", "{damage}");
+        assert_eq!(rig.objects(), 0, "nothing was put");
+    }
+}
