@@ -107,3 +107,20 @@ async fn e38_upload_that_can_never_succeed_is_buried() {
         assert_eq!(rig.objects(), 0, "nothing was put");
     }
 }
+
+#[tokio::test]
+async fn e36_ban_reads_no_other_pastes() {
+    let rig = Rig::new().await;
+    named(&rig, "bad", "bad").await;
+    for number in 0..20 {
+        rig.paste(&format!("good {number}")).await;
+    }
+    let scans = "select coalesce(sum(seq_scan), 0)::bigint from pg_stat_xact_user_tables \
+                 where schemaname = 'pastes'";
+    run(&rig.client, "begin").await;
+    let before = rig.count(scans).await;
+    let ended = rig.count("select pastes.end_copies(encode(sha256('bad'), 'hex'))").await;
+    let after = rig.count(scans).await;
+    run(&rig.client, "commit").await;
+    assert_eq!((ended, after - before), (1, 0));
+}
