@@ -117,3 +117,12 @@ async fn e39_first_start_that_was_killed_is_taken_up_again() {
     start(&rig.database, &rig.folder).await.map(drop).unwrap();
     assert!(id.is_file());
 }
+
+#[tokio::test]
+async fn e39_start_with_a_known_store_waits_for_no_other_start() {
+    let rig = Rig::new().await;
+    // Another process is inside its own comparison.
+    let other = rig.database.connect_directly().await;
+    other.batch_execute("begin; select from pastes.store for update").await.unwrap();
+    start(&rig.database, &rig.folder).await.map(drop).unwrap();
+}
