@@ -71,7 +71,7 @@ impl Annotations {
         let rows = session.query_typed("select cursor_key from annotations.secret", &[]).await?;
         let seal = Seal::new(rows.first().ok_or(StartError::NotMigrated)?.get(0));
         if let Some(index) = &index {
-            index.check(&session).await?;
+            index.check(&session, &database).await?;
         }
         let sessions = Sessions::new(&database, SESSIONS, limit);
         let slow = Sessions::new(&database, SLOW_SESSIONS, limit);
