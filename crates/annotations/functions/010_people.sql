@@ -120,11 +120,22 @@ begin
                 then annotations.rename_user(who, change_user.name) end;
 end $$;
 
--- Deletes a user's account. The user's notes are hidden from this commit on; the job deletes them.
+-- Deletes a user's account. The user's notes are hidden from this commit on; the job deletes them. A
+-- group that the user owns passes to its oldest other member: without an owner it could invite no
+-- user and remove none.
 create or replace function annotations.delete_user(who bigint)
 returns bigint
 language plpgsql volatile set search_path = annotations, pg_temp as $$
+declare
+    groups text[];
 begin
+    -- The groups first, as everywhere (see 015_groups.sql). Leaving and handing over take the same lock.
+    groups := array(
+        select g.id from annotations.user_group g
+         where g.id in (select o.id from annotations.user_group o where o.owner_id = who
+                        union
+                        select m.group_id from annotations.membership m where m.user_id = who)
+         order by g.id for no key update);
     -- Waits for saves in flight, and later saves wait for this: see create_annotation. An update alone
     -- does not conflict with their lock, and would leave a note behind for ever.
     perform from annotations.user_account where id = who for update;
@@ -135,8 +146,14 @@ begin
     end if;
     delete from annotations.token where user_id = who;
     delete from annotations.membership where user_id = who;
+    update annotations.user_group g
+       set owner_id = (select m.user_id from annotations.membership m
+                        where m.group_id = g.id order by m.joined_at, m.user_id limit 1)
+     where g.owner_id = who and g.moved_to is null
+       and exists (select from annotations.membership m where m.group_id = g.id);
     delete from annotations.invitation where user_id = who;
     delete from annotations.invitation where invited_by = who;
+    perform annotations.close_empty(groups);
     delete from annotations.blocked where user_id = who;
     delete from annotations.blocked where blocked_id = who;
     return annotations.begin_bulk('delete_user', jsonb_build_object('user_id', who));

@@ -160,6 +160,16 @@ begin
     delete from annotations.invitation i where i.user_id = who and i.invited_by = person;
 end $$;
 
+-- Withdraws the open invitations of these groups where no member is left: a user who accepted one would
+-- be alone in a group whose owner is outside. The caller holds the locks of the groups.
+create or replace function annotations.close_empty(groups text[])
+returns void
+language sql volatile set search_path = annotations, pg_temp as $$
+    delete from annotations.invitation i
+     where i.group_id = any (groups) and i.declined_at is null
+       and not exists (select from annotations.membership m where m.group_id = i.group_id)
+$$;
+
 -- Leaves a group; not being a member is no error. An owner cannot leave while there are other members:
 -- without an owner no new members could be invited.
 create or replace function annotations.leave_group(who bigint, which text)
@@ -174,9 +184,11 @@ begin
         raise exception 'an owner leaves others behind' using errcode = 'AN013';
     end if;
     delete from annotations.membership m where m.group_id = which and m.user_id = who;
+    perform annotations.close_empty(array[which]);
 end $$;
 
--- Removes a member, or withdraws an invitation; `who` owns the group, null: an operator.
+-- Removes a member, or withdraws an invitation; `who` owns the group, null: an operator. A declined
+-- invitation stays, so that the group cannot invite again; the owner does not learn of it.
 create or replace function annotations.remove_member(who bigint, which text, name text)
 returns void
 language plpgsql volatile set search_path = annotations, pg_temp as $$
@@ -194,7 +206,8 @@ begin
     if not found then
         raise exception 'no such person' using errcode = 'AN012';
     end if;
-    delete from annotations.invitation i where i.group_id = which and i.user_id = person;
+    delete from annotations.invitation i
+     where i.group_id = which and i.user_id = person and i.declined_at is null;
     perform annotations.leave_group(person, which);
 end $$;
 

@@ -59,6 +59,7 @@ declare
     on_document bigint;
     by_user bigint;
     note record;
+    said text;
     -- A search by words reads no more notes than this, however rare the words are.
     most_read int := case when by_words then 20000 else most + 1000 end;
     most_octets bigint := 16777216;
@@ -90,9 +91,7 @@ begin
                octet_length(a.quote) + octet_length(a.text) as octets,
                -- The selectors contain the quote, too; the rest is bounded by this or less.
                2000 + 2 * octet_length(a.quote) + octet_length(array_to_string(a.tags, ''))
-               + least(octet_length(a.text), 4 * preview) as size,
-               case when by_words then
-                   lower(a.quote || ' ' || a.text || ' ' || array_to_string(a.tags, ' ')) end as said
+               + least(octet_length(a.text), 4 * preview) as size
           from annotations.annotation a
           join annotations.user_account u on u.id = a.user_id
          where a.group_id = any (groups)
@@ -113,7 +112,13 @@ begin
         end if;
         seen := seen + 1;
         octets := octets + note.octets;
-        if note.is_shown and (not by_words or annotations.says(low_words, low_phrases, note.said)) then
+        if by_words and note.is_shown then
+            -- Read here and not above: a sort would read the text of every candidate before the first
+            -- note, and neither bound would hold.
+            select lower(a.quote || ' ' || a.text || ' ' || array_to_string(a.tags, ' ')) into said
+              from annotations.annotation a where a.id = note.id;
+        end if;
+        if note.is_shown and (not by_words or annotations.says(low_words, low_phrases, said)) then
             if cardinality(ids) >= most
                or cardinality(ids) > 0 and bytes + note.size > most_bytes then
                 ends := true;

@@ -1,15 +1,16 @@
 //! How the service talks to Postgres: a few sessions that reconnect by themselves.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use leasehold::database::{Database, Session};
 use leasehold::error::CallError;
 use leasehold::link::{Links, Param};
 use leasehold::migrate::{Migration, Schema};
-use tokio::sync::Semaphore;
-use tokio_postgres::Row;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Row, SimpleQueryMessage};
 
 use crate::error::{Refused, Unavailable};
 
@@ -26,6 +27,11 @@ pub const SCHEMA: Schema = Schema {
             version: 2,
             name: "invitations",
             sql: include_str!("../migrations/0002_invitations.sql"),
+        },
+        Migration {
+            version: 3,
+            name: "parents",
+            sql: include_str!("../migrations/0003_parents.sql"),
         },
     ],
     functions: &[
@@ -56,26 +62,46 @@ impl Sessions {
 }
 
 /// Sessions for slow statements. Each statement has a session to itself, and the server cancels one that
-/// takes longer than its caller waits. Other statements do not queue behind them.
+/// takes longer than its caller waits, or whose caller has left. Other statements do not queue behind
+/// them. A statement has its place until it has ended in the database.
 pub struct Apart {
     database: Database,
-    places: Semaphore,
+    places: Arc<Semaphore>,
     idle: Mutex<Vec<Session>>,
+    /// Sends cancel requests.
+    cancels: Arc<Links>,
+    limit: Duration,
+}
+
+/// A session inside a transaction, and its place. If it is dropped before [`Self::ended`], the caller
+/// has left: the statement is cancelled, and the place is free when the database has ended it.
+struct Running {
+    session: Option<Session>,
+    place: Option<OwnedSemaphorePermit>,
+    /// The server process; `None` before the transaction began.
+    backend: Option<i32>,
+    cancels: Arc<Links>,
     limit: Duration,
 }
 
 impl Apart {
     /// `limit`: how long one statement may take, including the wait for a session.
     pub fn new(database: &Database, count: usize, limit: Duration) -> Self {
-        let (places, idle) = (Semaphore::new(count.max(1)), Mutex::default());
-        Self { database: database.clone(), places, idle, limit }
+        Self {
+            database: database.clone(),
+            places: Arc::new(Semaphore::new(count.max(1))),
+            idle: Mutex::default(),
+            cancels: Arc::new(Links::new(database, 1, limit)),
+            limit,
+        }
     }
 
     pub async fn query(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, Refused> {
         let late = || Refused::Unavailable(Unavailable::TimedOut(self.limit));
         let deadline = Instant::now() + self.limit;
-        let waiting = tokio::time::timeout_at(deadline.into(), self.places.acquire());
-        let _place = waiting.await.map_err(|_| late())?.map_err(|_| late())?;
+        let waiting = Arc::clone(&self.places).acquire_owned();
+        let waiting = tokio::time::timeout_at(deadline.into(), waiting);
+        let place = waiting.await.map_err(|_| late())?.map_err(|_| late())?;
         let answering = async {
             let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let session = match idle.filter(|session| !session.is_closed()) {
@@ -86,30 +112,76 @@ impl Apart {
             };
             // Before this call times out: a statement without a caller would still cost the database.
             let left = deadline.saturating_duration_since(Instant::now()).mul_f32(0.9);
-            let begin = format!(
-                "begin read only; set local statement_timeout = {}",
-                left.as_millis().max(1)
-            );
-            let asked = async {
-                session.batch_execute(&begin).await?;
-                let rows = session.query_typed(sql, params).await?;
-                session.batch_execute("commit").await?;
-                Ok(rows)
-            };
+            let (cancels, limit) = (Arc::clone(&self.cancels), self.limit);
+            let (session, place) = (Some(session), Some(place));
+            let mut running = Running { session, place, backend: None, cancels, limit };
+            let asked = running.ask(left, sql, params).await;
+            let session = running.ended();
             // Drops a session that failed, and its transaction with it.
-            let rows = asked.await.map_err(|error: tokio_postgres::Error| {
+            let rows = asked.map_err(|error: tokio_postgres::Error| {
                 match error.code() == Some(&SqlState::QUERY_CANCELED) {
                     true => late(),
                     false => refusal(CallError::Database(error)),
                 }
             })?;
-            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(session);
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).extend(session);
             Ok(rows)
         };
         match tokio::time::timeout_at(deadline.into(), answering).await {
             Ok(answer) => answer,
             Err(_) => Err(late()),
         }
+    }
+}
+
+impl Running {
+    async fn ask(
+        &mut self,
+        limit: Duration,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let Some(session) = &self.session else { return Ok(Vec::new()) };
+        let begin = format!(
+            "begin read only; set local statement_timeout = {}; select pg_backend_pid()",
+            limit.as_millis().max(1)
+        );
+        let begun = session.simple_query(&begin).await?;
+        self.backend = begun.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+            _ => None,
+        });
+        let rows = session.query_typed(sql, params).await?;
+        session.batch_execute("commit").await?;
+        Ok(rows)
+    }
+
+    /// The statement has ended, and its place is free. Returns the session.
+    fn ended(mut self) -> Option<Session> {
+        self.place.take();
+        self.session.take()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let (Some(session), place) = (self.session.take(), self.place.take()) else { return };
+        let (backend, limit) = (self.backend, self.limit);
+        let cancels = Arc::clone(&self.cancels);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            if let Some(backend) = backend {
+                // Before the rollback: until then the server process works for this transaction only,
+                // also behind a pooler.
+                let sql = "select pg_cancel_backend($1)";
+                if let Err(error) = cancels.query(sql, &[(&backend, Type::INT4)]).await {
+                    tracing::debug!(%error, "a search without a caller was not cancelled");
+                }
+            }
+            // Waits until the statement has ended; its timeout ends it at the latest.
+            let _ = tokio::time::timeout(limit, session.batch_execute("rollback")).await;
+            drop((session, place));
+        });
     }
 }
 

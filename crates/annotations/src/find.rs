@@ -3,8 +3,9 @@
 //! # What is true
 //! - Every row comes from `annotations.search_notes`, which checks what the viewer may read. There is no
 //!   other way to a row.
-//! - Searches by words have their own sessions: they are the only costly queries, and other requests do
-//!   not queue behind them.
+//! - Searches by words have their own sessions, and so have searches of Postgres alone by tag,
+//!   conversation or kind: other requests do not queue behind them, and Postgres ends them before their
+//!   caller gives up.
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
@@ -43,6 +44,14 @@ pub(crate) struct Rows {
     pub rows: Vec<Annotation>,
     /// There may be more after this position.
     pub end: Option<Cursor>,
+}
+
+/// Returns whether Postgres may have to read many notes to find the newest that match. An index returns
+/// them in order by page, user and group; not by tag, conversation and kind.
+fn is_costly(filter: &Filter, reach: Reach<'_>) -> bool {
+    let narrow = reach.among.is_some() || reach.own_since.is_some();
+    let filtered = filter.tag.is_some() || filter.references.is_some() || filter.kind.is_some();
+    filtered && !narrow
 }
 
 impl Annotations {
@@ -124,6 +133,7 @@ impl Annotations {
         ];
         let rows = match terms {
             Some(_) => self.word_rows(sql, &params).await?,
+            None if is_costly(filter, reach) => self.filter_rows(sql, &params).await?,
             None => self.rows(sql, &params).await?,
         };
         let mut found = Rows::default();

@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod assets;
+mod belonging;
 mod bulk;
 mod cursor;
 mod database;

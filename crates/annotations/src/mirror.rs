@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use leasehold::Leasehold;
 use leasehold::breaker::Breaker;
-use leasehold::mirror::{DirectWriter, Mirror, Targets};
-use tokio_postgres::types::{ToSql, Type};
+use leasehold::database::Database;
+use leasehold::mirror::{DirectWriter, Mirror, TargetError, Targets};
+use tokio_postgres::types::Type;
 
+use crate::belonging::{self, Gate, Identity};
 use crate::error::StartError;
 use crate::index::SearchIndex;
 use crate::latency::LatencyEstimate;
@@ -42,17 +44,9 @@ const DOCUMENT: &str = include_str!("../queries/document.sql");
 /// A store that can be searched and rebuilt.
 #[derive(Clone)]
 pub struct Index {
-    search: Arc<dyn SearchIndex>,
-    targets: Arc<dyn Targets>,
+    store: Arc<Gate>,
     writes: Writes,
     identity: Option<Identity>,
-}
-
-/// Which index it is, independent of its place, and where it is now.
-#[derive(Clone, Debug)]
-struct Identity {
-    identity: String,
-    place: String,
 }
 
 /// Returns whether this process may write to the store now.
@@ -60,8 +54,8 @@ type Writes = Arc<dyn Fn() -> bool + Send + Sync>;
 
 impl Index {
     pub fn new<T: SearchIndex + Targets>(store: Arc<T>) -> Self {
-        let (search, writes) = (Arc::clone(&store) as _, Arc::new(|| true));
-        Self { search, targets: store, writes, identity: None }
+        let store = Arc::new(Gate::new(Arc::clone(&store) as _, store));
+        Self { store, writes: Arc::new(|| true), identity: None }
     }
 
     /// For a store that has one writer at a time: `writes` returns whether this process is the writer.
@@ -74,26 +68,31 @@ impl Index {
     /// Sets the identity of the index. The database records the first one, and the service does not
     /// start with another.
     pub fn known_as(self, identity: String, place: String) -> Self {
-        Self { identity: Some(Identity { identity, place }), ..self }
+        self.identified_by(move || std::future::ready(Ok(identity.clone())), place)
+    }
+
+    /// Like [`Self::known_as`], for an index that has to be asked. One that does not answer does not
+    /// stop the start; the service does not use it before it has answered and was compared.
+    pub fn identified_by<F>(
+        self,
+        ask: impl Fn() -> F + Send + Sync + 'static,
+        place: String,
+    ) -> Self
+    where
+        F: Future<Output = Result<String, TargetError>> + Send + 'static,
+    {
+        Self { identity: Some(Identity::new(ask, place)), ..self }
     }
 
     /// Refuses an index that is not the one that the database has recorded.
-    pub(crate) async fn check(&self, session: &tokio_postgres::Client) -> Result<(), StartError> {
-        let Some(Identity { identity, place }) = &self.identity else { return Ok(()) };
-        let sql = "select known_identity, known_place, known_since \
-                   from annotations.index_used($1, $2, $3)";
-        let writes = (self.writes)();
-        let params: [(&(dyn ToSql + Sync), Type); 3] =
-            [(identity, Type::TEXT), (place, Type::TEXT), (&writes, Type::BOOL)];
-        let rows = session.query_typed(sql, &params).await?;
-        match rows.first() {
-            Some(row) if row.get::<_, &str>(0) != identity => Err(StartError::OtherIndex {
-                place: place.clone(),
-                known: row.get(1),
-                since: row.get::<_, Timestamp>(2).strftime("%Y-%m-%d %H:%M UTC").to_string(),
-            }),
-            _ => Ok(()),
-        }
+    pub(crate) async fn check(
+        &self,
+        session: &tokio_postgres::Client,
+        database: &Database,
+    ) -> Result<(), StartError> {
+        let Some(identity) = &self.identity else { return Ok(()) };
+        let writes = Arc::clone(&self.writes);
+        belonging::settle(identity, &self.store, move || writes(), session, database).await
     }
 }
 
@@ -114,9 +113,8 @@ pub fn declare(settings: &Settings) -> Mirror {
 
 /// The index, with what searching and writing it needs.
 pub(crate) struct Mirrored {
-    pub index: Arc<dyn SearchIndex>,
+    pub index: Arc<Gate>,
     pub mirror: Mirror,
-    targets: Arc<dyn Targets>,
     writes: Writes,
     /// Empty while another process is the writer.
     direct: OnceLock<DirectWriter>,
@@ -135,11 +133,10 @@ pub(crate) struct State {
 
 impl Mirrored {
     pub async fn start(engine: &Leasehold, index: Index, settings: &Settings) -> Self {
-        let Index { search, targets, writes, .. } = index;
+        let Index { store, writes, .. } = index;
         let mirrored = Self {
-            index: search,
-            mirror: declare(settings).targets(Arc::clone(&targets)),
-            targets,
+            mirror: declare(settings).targets(Arc::clone(&store) as _),
+            index: store,
             writes,
             direct: OnceLock::new(),
             breaker: Breaker::new(FAILURES, FAILURES, LEAVE_ALONE),
@@ -161,7 +158,7 @@ impl Mirrored {
     pub async fn begin(&self, engine: &Leasehold, settings: &Settings) {
         // Creates a new index now, and not in the first search. An index that is down does not stop the
         // start.
-        match tokio::time::timeout(START_LIMIT, self.targets.current()).await {
+        match tokio::time::timeout(START_LIMIT, self.index.current()).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::warn!(%error, "the search index does not answer yet"),
             Err(_) => tracing::warn!("the search index does not answer yet"),

@@ -31,7 +31,7 @@ use tokio_postgres::types::Type;
 use crate::error::Refused;
 use crate::find::{Reach, Rows};
 use crate::id::AnnotationId;
-use crate::index::{self, Hits, Query};
+use crate::index::{self, Hits, Query, SearchIndex};
 use crate::mirror::{self, Mirrored};
 use crate::model::{Annotation, Counts, Cursor, Filter, Found, IndexState, Page};
 use crate::service::Annotations;

@@ -20,6 +20,8 @@ const SESSIONS: usize = 6;
 const SLOW_SESSIONS: usize = 2;
 /// Sessions for searches by words: all such searches together use no more.
 const WORD_SESSIONS: usize = 2;
+/// Sessions for searches of Postgres alone by tag, conversation or kind.
+const FILTER_SESSIONS: usize = 3;
 /// How often a process that only searches the index checks whether it may write.
 const TAKE_OVER_EVERY: Duration = Duration::from_secs(1);
 
@@ -33,6 +35,7 @@ pub(crate) struct Inner {
     sessions: Sessions,
     slow: Sessions,
     by_words: Apart,
+    by_filter: Apart,
     pub(crate) seal: Seal,
     pub(crate) mirrored: Option<Mirrored>,
 }
@@ -68,16 +71,17 @@ impl Annotations {
         let rows = session.query_typed("select cursor_key from annotations.secret", &[]).await?;
         let seal = Seal::new(rows.first().ok_or(StartError::NotMigrated)?.get(0));
         if let Some(index) = &index {
-            index.check(&session).await?;
+            index.check(&session, &database).await?;
         }
         let sessions = Sessions::new(&database, SESSIONS, limit);
         let slow = Sessions::new(&database, SLOW_SESSIONS, limit);
         let by_words = Apart::new(&database, WORD_SESSIONS, limit);
+        let by_filter = Apart::new(&database, FILTER_SESSIONS, limit);
         let mirrored = match index {
             Some(index) => Some(Mirrored::start(&engine, index, &settings).await),
             None => None,
         };
-        let inner = Inner { engine, settings, sessions, slow, by_words, seal, mirrored };
+        let inner = Inner { engine, settings, sessions, slow, by_words, by_filter, seal, mirrored };
         Ok(Self(Arc::new(inner)))
     }
 
@@ -133,6 +137,15 @@ impl Annotations {
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, Refused> {
         self.0.by_words.query(sql, params).await
+    }
+
+    /// Runs a search by tag, conversation or kind.
+    pub(crate) async fn filter_rows(
+        &self,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, Refused> {
+        self.0.by_filter.query(sql, params).await
     }
 
     /// Forgets the recorded index, so that the next one that is used becomes this database's own,

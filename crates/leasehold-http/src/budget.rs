@@ -159,6 +159,9 @@ impl Held {
 
 /// Makes a response hold memory until the client has taken all but the last piece.
 pub fn keep(response: Response, mut held: Held) -> Response {
+    if held.all.is_none() {
+        return response;
+    }
     if let Some(bytes) = response.body().size_hint().exact() {
         held.shrink(usize::try_from(bytes).unwrap_or(usize::MAX));
     }

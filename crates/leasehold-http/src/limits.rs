@@ -88,12 +88,16 @@ pub fn one_client(address: IpAddr) -> IpAddr {
 /// Returns the client of a request behind `proxies` trusted proxies. `None`: unknown, as in a test
 /// without a connection.
 pub fn client(extensions: &Extensions, headers: &HeaderMap, proxies: usize) -> Option<IpAddr> {
-    let peer = extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip());
     if proxies == 0 {
         UNBELIEVED.see(headers);
-        return peer;
+        return peer(extensions);
     }
-    forwarded(headers, proxies).or(peer)
+    forwarded(headers, proxies).or_else(|| peer(extensions))
+}
+
+/// Returns the address at the other end of the connection: a client's, or that of a proxy.
+pub fn peer(extensions: &Extensions) -> Option<IpAddr> {
+    extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip())
 }
 
 static UNBELIEVED: Unbelieved = Unbelieved(AtomicBool::new(false));
@@ -106,9 +110,10 @@ impl Unbelieved {
     fn see(&self, headers: &HeaderMap) {
         if headers.contains_key(FORWARDED_FOR) && !self.0.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                "a request carries X-Forwarded-For, and trusted-proxies is 0: the header is \
-                 ignored. If a proxy of yours stands in front, all of its clients share the limits \
-                 of one address: set trusted-proxies to the number of proxies"
+                "a request has X-Forwarded-For, which is ignored: the number of trusted proxies is \
+                 0. Behind a proxy all clients share the limits and idempotency keys of one address. \
+                 Set --pastes-trusted-proxies or --annotations-trusted-proxies to the number of \
+                 proxies"
             );
         }
     }

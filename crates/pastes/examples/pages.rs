@@ -116,7 +116,8 @@ fn render(name: &str) -> maud::Markup {
         "burn-created" => burn_confirm(&burn(Some(created))),
         "burnt" => burnt(&Burnt {
             code: CODE.into(),
-            content: highlight::highlight_whole(RUST, Some("rust"), Colours::Wanted),
+            content: highlight::highlight_whole(RUST, Some("rust"), Colours::Wanted)
+                .unwrap_or_else(|| highlight::highlight(RUST, Some("rust"))),
             size: RUST.len() as u64,
         }),
         "waiting" => waiting(&wait(None)),
@@ -164,6 +165,7 @@ fn view(bytes: &[u8], language: Option<&str>) -> PasteView {
 fn burn(created: Option<JustCreated>) -> BurnConfirm {
     BurnConfirm {
         code: CODE.into(),
+        paste_id: "0".repeat(32),
         size: 1234,
         language: Some("rust".into()),
         expires_at: now() + DAY,

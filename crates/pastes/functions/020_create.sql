@@ -58,6 +58,11 @@ begin
         -- A name is free again once its paste has ended. The old row is renamed after its identity,
         -- which no code and no other row can have as a name.
         delete from pastes.pastes p where p.short_code = code and p.deletion_status = 'DELETED';
+        if found then
+            -- The sweep leaves the staged bytes of a paste that was never uploaded to the purge. They
+            -- would keep the name until then.
+            delete from pastes.staged s where s.short_code = code;
+        end if;
         with over as (
             update pastes.pastes p set short_code = '~' || p.paste_id
              where p.short_code = code and p.expires_at <= now

@@ -70,16 +70,17 @@ $$;
 
 -- Marks the paste of a buried upload job FAILED, whatever buried the job and why, in the transaction
 -- that buries it. The paste expires within a day. Compares the job's id because a name can be used
--- again.
+-- again; if the staged bytes, which hold that id, are missing, the identity in the job decides.
 create or replace function pastes.upload_buried()
 returns trigger language plpgsql security definer set search_path = pastes, pg_temp as $$
 begin
     update pastes.pastes p
        set status = 'FAILED',
            expires_at = least(p.expires_at, statement_timestamp() + interval '24 hours')
-     where p.short_code = (select s.short_code from pastes.staged s
-                            where s.short_code = new.kwargs ->> 'code' and s.job_id = new.id)
-       and p.status = 'IN_PROGRESS';
+     where p.short_code = new.kwargs ->> 'code' and p.status = 'IN_PROGRESS'
+       and coalesce((select s.job_id = new.id from pastes.staged s
+                      where s.short_code = new.kwargs ->> 'code'),
+                    p.paste_id::text = new.kwargs ->> 'paste');
     return null;
 end $$;
 

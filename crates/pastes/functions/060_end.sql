@@ -115,16 +115,22 @@ begin
 end $$;
 
 -- Ends every live paste of these bytes. Returns how many.
+--
+-- Finds them by their content: a live paste refers to content in use, and of one hash there is one.
 create or replace function pastes.end_copies(hash text)
 returns bigint
-language plpgsql volatile set search_path = pastes, pg_temp as $$
+language plpgsql volatile
+set search_path = pastes, pg_temp
+set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
 declare
     codes text[];
     ids uuid[];
 begin
     with living as materialized (
         select p.short_code, p.paste_id from pastes.pastes p
-         where p.content_hash = hash
+         where p.content_id = any (array(
+                   select c.content_id from pastes.contents c
+                    where c.content_hash = hash and c.state in ('STAGED', 'LIVE')))
            and p.expires_at > statement_timestamp() and p.deletion_status = 'NOT_EXPIRED'
          order by p.short_code for update
     ), ended as (

@@ -15,6 +15,7 @@
 use std::time::Duration;
 
 use leasehold::database::Database;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
@@ -26,6 +27,8 @@ use crate::store::{Store, StoreError};
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// How often to ask again a store that did not respond.
 const AGAIN: Duration = Duration::from_secs(5);
+/// Failed comparisons per warning: five minutes.
+const WARN_EVERY: u32 = 60;
 
 /// Compares the store with the database. Returns an error if they do not belong together.
 pub async fn settle(database: &Database, store: &Store) -> Result<(), StartError> {
@@ -43,11 +46,14 @@ pub async fn settle(database: &Database, store: &Store) -> Result<(), StartError
 
 /// Retries until the store has been compared or its last handle is dropped.
 async fn ask_again(database: Database, store: crate::store::WeakStore) {
-    loop {
+    for failures in 1_u32.. {
         tokio::time::sleep(AGAIN).await;
         let Some(store) = store.upgrade() else { return };
         match compare(&database, &store).await {
             Ok(()) => return store.open(),
+            Err(Trouble::Store(error)) if failures.is_multiple_of(WARN_EVERY) => {
+                tracing::warn!(%error, "the store still does not answer; no paste is uploaded or read");
+            }
             Err(Trouble::Store(error)) => {
                 tracing::debug!(%error, "the store still does not answer");
             }
@@ -75,29 +81,55 @@ impl<E: Into<StartError>> From<E> for Trouble {
 async fn compare(database: &Database, store: &Store) -> Result<(), Trouble> {
     let mut session = SCHEMA.session(database).await?;
     let comparing = async {
+        let rows = session.query_typed(RECORD, &[]).await?;
+        let (id, known) = record(&rows)?;
+        if known.is_some() {
+            // Nothing is written to the store, so the row needs no lock while the store responds.
+            let found = store.read_id().await.map_err(Trouble::Store)?;
+            check(store, &id, found, known)?;
+            session.query_typed(MOVED, &[(&store.location(), Type::TEXT)]).await?;
+            return Ok(());
+        }
         // Lock the row until the store has the id, so that two first starts run one after the other.
         let transaction = session.transaction().await?;
-        let sql = "select store_id, location from pastes.store for update";
-        let rows = transaction.query_typed(sql, &[]).await?;
-        let row = rows.first().ok_or(StartError::NotMigrated)?;
-        let (id, known): (Uuid, Option<String>) = (row.get(0), row.get(1));
-        let id = id.to_string();
+        let rows = transaction.query_typed(&format!("{RECORD} for update"), &[]).await?;
+        let (id, known) = record(&rows)?;
         let mut found = store.read_id().await.map_err(Trouble::Store)?;
         if found.is_none() && known.is_none() {
             store.write_id(&id).await.map_err(Trouble::Store)?;
             found = store.read_id().await.map_err(Trouble::Store)?;
         }
-        if found.as_deref() != Some(id.as_str()) {
-            let location = store.location().to_owned();
-            return Err(StartError::AnotherStore { location, known }.into());
-        }
-        let sql = "update pastes.store set location = $1 where location is distinct from $1";
-        transaction.query_typed(sql, &[(&store.location(), Type::TEXT)]).await?;
+        check(store, &id, found, known)?;
+        transaction.query_typed(MOVED, &[(&store.location(), Type::TEXT)]).await?;
         transaction.commit().await?;
         Ok(())
     };
     match tokio::time::timeout(CALL_LIMIT, comparing).await {
         Ok(compared) => compared,
         Err(_) => Err(StartError::from(Unavailable::TimedOut(CALL_LIMIT)).into()),
+    }
+}
+
+/// Reads which store the database has.
+const RECORD: &str = "select store_id, location from pastes.store";
+/// Records where the store is.
+const MOVED: &str = "update pastes.store set location = $1 where location is distinct from $1";
+
+/// Returns the id of the database's store, and where it was seen.
+fn record(rows: &[Row]) -> Result<(String, Option<String>), StartError> {
+    let row = rows.first().ok_or(StartError::NotMigrated)?;
+    let (id, location): (Uuid, Option<String>) = (row.get(0), row.get(1));
+    Ok((id.to_string(), location))
+}
+
+fn check(
+    store: &Store,
+    id: &str,
+    found: Option<String>,
+    known: Option<String>,
+) -> Result<(), StartError> {
+    match found.as_deref() == Some(id) {
+        true => Ok(()),
+        false => Err(StartError::AnotherStore { location: store.location().to_owned(), known }),
     }
 }

@@ -23,6 +23,11 @@ pub const SCHEMA: Schema = Schema {
             name: "identity",
             sql: include_str!("../migrations/0002_identity.sql"),
         },
+        Migration {
+            version: 3,
+            name: "copies",
+            sql: include_str!("../migrations/0003_copies.sql"),
+        },
     ],
     functions: &[
         ("moves", include_str!("../functions/010_moves.sql")),

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use tokio_postgres::types::Type;
+use uuid::Uuid;
 
 use crate::cache::Known;
 use crate::code::ShortCode;
@@ -55,10 +56,14 @@ impl Pastes {
     }
 
     /// Reads a paste that burns: of two concurrent readers, one gets it. Fetches the bytes first, so
-    /// that a failing store burns nothing.
-    pub async fn burn(&self, code: &ShortCode) -> Result<Arc<Paste>, ReadError> {
+    /// that a failing store burns nothing. With `only` it burns that very paste, or none.
+    pub async fn burn(
+        &self,
+        code: &ShortCode,
+        only: Option<Uuid>,
+    ) -> Result<Arc<Paste>, ReadError> {
         let found = self.look(code).await?;
-        if !found.burn {
+        if !found.burn || only.is_some_and(|only| only != found.paste_id) {
             return Err(ReadError::NotFound);
         }
         let Some((found, content)) = self.content(code, found).await? else {

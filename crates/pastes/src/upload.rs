@@ -9,6 +9,8 @@
 //! - The store fails for good: the job is buried after its last attempt, and in the same transaction
 //!   the paste becomes FAILED.
 //! - The paste ends meanwhile: it does not become readable, and the object is deleted again.
+//! - The staged bytes are missing, or the content is doomed, under a paste that waits: each attempt
+//!   counts, so that the job is buried and the paste becomes FAILED.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -163,16 +165,14 @@ pub(crate) async fn run(pastes: Pastes, items: Vec<ManyItem<Upload>>) -> Vec<Job
     let codes: Vec<&str> = items.iter().map(|item| item.job.code.as_str()).collect();
     let ids: Vec<Option<Uuid>> = items.iter().map(|item| item.job.paste).collect();
     match upload_codes(&pastes, &codes, &ids).await {
-        Ok(Uploaded { failures, waiting }) => codes
+        Ok(Uploaded { failures, held }) => codes
             .iter()
             .map(|code| match failures.iter().find(|(failed, _)| failed == code) {
                 Some((_, why)) => Err(JobError::retry(why)),
                 // The object is stored, but another transaction held the paste, so it was not marked.
                 // That transaction may still roll back. A snooze costs no attempt, and stops at the
                 // latest when the paste ends.
-                None if waiting.iter().any(|left| left == code) => {
-                    Ok(Outcome::Snooze(HELD_ELSEWHERE))
-                }
+                None if held.iter().any(|held| held == code) => Ok(Outcome::Snooze(HELD_ELSEWHERE)),
                 None => Ok(Outcome::Done),
             })
             .collect(),
@@ -187,8 +187,8 @@ pub(crate) async fn run(pastes: Pastes, items: Vec<ManyItem<Upload>>) -> Vec<Job
 struct Uploaded {
     /// Codes whose bytes were not stored, and why.
     failures: Vec<(String, String)>,
-    /// Codes that still wait for their upload.
-    waiting: Vec<String>,
+    /// Codes whose bytes are stored and whose paste still waits: another transaction holds it.
+    held: Vec<String>,
 }
 
 async fn upload_codes(
@@ -197,28 +197,42 @@ async fn upload_codes(
     ids: &[Option<Uuid>],
 ) -> Result<Uploaded, CallError> {
     let sessions = &pastes.0.sessions;
-    let sql =
-        "select code, content_id, content_hash, object_id, bytes from pastes.to_upload($1, $2)";
+    let sql = "select code, content_id, content_hash, object_id, bytes, state from pastes.to_upload($1, $2)";
     let params = [(&codes as _, Type::TEXT_ARRAY), (&ids as _, Type::UUID_ARRAY)];
     let rows = sessions.query(sql, &params).await?;
-    let (mut named, mut tasks) = (Vec::new(), Vec::new());
+    let (mut named, mut tasks, mut failures) = (Vec::new(), Vec::new(), Vec::new());
     for row in &rows {
         let (code, object_id): (String, Uuid) = (row.get(0), row.get(3));
-        let bytes: Vec<u8> = row.get(4);
+        let (bytes, state): (Vec<u8>, &str) = (row.get(4), row.get(5));
+        if !matches!(state, "STAGED" | "LIVE") {
+            failures.push((code, format!("the content of the paste is {state}")));
+            continue;
+        }
         let key = ObjectKey { content_hash: row.get(2), content_id: row.get(1), object_id };
         named.push(code);
         tasks.push(Task { key, bytes: Bytes::from(bytes) });
     }
-    let (mut done, mut failures) = (Vec::new(), Vec::new());
+    let (mut done, mut stored) = (Vec::new(), Vec::new());
     for ((put, task), code) in
         put_all(&pastes.0.store, &tasks).await.into_iter().zip(tasks).zip(named)
     {
         match put {
-            Ok(()) => done.push(task.key),
+            Ok(()) => {
+                done.push(task.key);
+                stored.push(code);
+            }
             Err(why) => failures.push((code, why)),
         }
     }
     finish(&pastes.0.store, sessions, &done).await?;
     let waiting = sessions.query("select pastes.still_uploading($1, $2)", &params).await?;
-    Ok(Uploaded { failures, waiting: waiting.iter().map(|row| row.get(0)).collect() })
+    let mut held = Vec::new();
+    for code in waiting.iter().map(|row| row.get::<_, String>(0)) {
+        if stored.contains(&code) {
+            held.push(code);
+        } else if failures.iter().all(|(failed, _)| *failed != code) {
+            failures.push((code, "the staged bytes of the paste are missing".to_owned()));
+        }
+    }
+    Ok(Uploaded { failures, held })
 }

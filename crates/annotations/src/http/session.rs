@@ -5,16 +5,22 @@
 //! - Only forms from our own pages are accepted.
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use leasehold_http::answers;
+use leasehold_http::body::keep;
 use leasehold_http::headers::NO_STORE;
 
 use super::errors::Failure;
-use super::web::{Answer, Shared};
+use super::web::{Answer, Shared, query};
 use crate::error::Refused;
 use crate::id::Token;
+use crate::model::{Group, WORLD};
 use crate::pages::{self, Account};
+
+/// Groups on one page.
+const GROUPS: usize = 100;
 
 pub fn page(markup: maud::Markup) -> Response {
     answers::page(markup.into_string(), NO_STORE)
@@ -27,20 +33,27 @@ fn go_to(place: &'static str) -> Response {
 /// `GET /account`
 pub async fn account(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
-    show(&web, request.headers(), None).await
+    let page = query(&request, "page").and_then(|page| page.parse().ok()).unwrap_or(1);
+    let (parts, _) = request.into_parts();
+    show(&web, &parts, page, None).await
 }
 
 /// Returns the account page, with the error if there is one.
-async fn show(web: &Shared, headers: &HeaderMap, wrong: Option<&Refused>) -> Answer {
-    let viewer = web.viewer(headers).await?;
-    let groups = web.annotations.groups(viewer.id()).await?;
+async fn show(web: &Shared, parts: &Parts, number: usize, wrong: Option<&Refused>) -> Answer {
+    let held = web.room_for(&parts.extensions, &parts.headers).await?;
+    let viewer = web.viewer(&parts.headers).await?;
+    let mut groups = web.annotations.groups(viewer.id()).await?;
+    groups.retain(|group| group.id != WORLD);
+    let pages: Vec<&[Group]> = groups.chunks(GROUPS).collect();
+    let number = number.clamp(1, pages.len().max(1));
     let (invitations, blocked) = match viewer.id() {
         Some(id) => (web.annotations.invitations(id).await?, web.annotations.blocked(id).await?),
         None => (Vec::new(), Vec::new()),
     };
     let account = Account {
         user: viewer.user.as_ref(),
-        groups: &groups,
+        groups: pages.get(number - 1).copied().unwrap_or_default(),
+        page: (number, pages.len()),
         invitations: &invitations,
         blocked: &blocked,
         sign_up: web.annotations.settings().sign_up,
@@ -50,7 +63,7 @@ async fn show(web: &Shared, headers: &HeaderMap, wrong: Option<&Refused>) -> Ans
     if wrong.is_some() {
         *response.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
     }
-    Ok(response)
+    Ok(keep(response, held))
 }
 
 struct Form(Vec<(String, String)>);
@@ -62,7 +75,7 @@ impl Form {
 }
 
 /// Applies the rate limit, and reads the form if it comes from our own pages.
-async fn form(web: &Shared, request: Request) -> Result<(HeaderMap, Form), Failure> {
+async fn form(web: &Shared, request: Request) -> Result<(Parts, Form), Failure> {
     web.admit_save(&request)?;
     web.own_form(request.headers())?;
     let (parts, body) = request.into_parts();
@@ -70,12 +83,12 @@ async fn form(web: &Shared, request: Request) -> Result<(HeaderMap, Form), Failu
     if form.iter().any(|(_, value)| value.contains('\0')) {
         return Err(Failure::malformed("A form has no NUL."));
     }
-    Ok((parts.headers, Form(form)))
+    Ok((parts, Form(form)))
 }
 
 /// `POST /account/signup`
 pub async fn sign_up(State(web): State<Shared>, request: Request) -> Answer {
-    let (headers, form) = form(&web, request).await?;
+    let (parts, form) = form(&web, request).await?;
     if !web.annotations.settings().sign_up {
         return Err(Failure::NoSignUp);
     }
@@ -86,13 +99,13 @@ pub async fn sign_up(State(web): State<Shared>, request: Request) -> Answer {
             Ok(response)
         }
         Err(Refused::Unavailable(why)) => Err(Refused::Unavailable(why).into()),
-        Err(refused) => show(&web, &headers, Some(&refused)).await,
+        Err(refused) => show(&web, &parts, 1, Some(&refused)).await,
     }
 }
 
 /// `POST /account/login`
 pub async fn log_in(State(web): State<Shared>, request: Request) -> Answer {
-    let (headers, form) = form(&web, request).await?;
+    let (parts, form) = form(&web, request).await?;
     let known = match Token::parse(form.get("token")) {
         Some(token) => web.annotations.who(&token).await?.map(|_| token),
         None => None,
@@ -105,7 +118,7 @@ pub async fn log_in(State(web): State<Shared>, request: Request) -> Answer {
         }
         None => {
             let refused = Refused::Malformed("this key is not known".to_owned());
-            show(&web, &headers, Some(&refused)).await
+            show(&web, &parts, 1, Some(&refused)).await
         }
     }
 }
@@ -122,8 +135,8 @@ pub async fn log_out(State(web): State<Shared>, request: Request) -> Answer {
 /// the other actions on groups and users.
 pub async fn act(State(web): State<Shared>, request: Request) -> Answer {
     let what = super::web::segment(&request, 1)?;
-    let (headers, form) = form(&web, request).await?;
-    let user = web.viewer(&headers).await?.user.ok_or(Failure::NoToken)?;
+    let (parts, form) = form(&web, request).await?;
+    let user = web.viewer(&parts.headers).await?.user.ok_or(Failure::NoToken)?;
     let notes = &web.annotations;
     let done = match what.as_str() {
         "groups" => {
@@ -146,6 +159,6 @@ pub async fn act(State(web): State<Shared>, request: Request) -> Answer {
     match done {
         Ok(()) => Ok(go_to("/account")),
         Err(Refused::Unavailable(why)) => Err(Refused::Unavailable(why).into()),
-        Err(refused) => show(&web, &headers, Some(&refused)).await,
+        Err(refused) => show(&web, &parts, 1, Some(&refused)).await,
     }
 }

@@ -109,7 +109,16 @@ impl Web {
         &self,
         request: &Request,
     ) -> impl Future<Output = Result<Held, Failure>> + Send + use<> {
-        let share = self.making.of(self.client(request.extensions(), request.headers()));
+        self.room_for(request.extensions(), request.headers())
+    }
+
+    /// Like [`Self::room`], for a request whose body was taken.
+    pub fn room_for(
+        &self,
+        extensions: &Extensions,
+        headers: &HeaderMap,
+    ) -> impl Future<Output = Result<Held, Failure>> + Send + use<> {
+        let share = self.making.of(self.client(extensions, headers));
         async move { share.hold(ANSWER, TURN).await.map_err(|_| Failure::Busy) }
     }
 

@@ -4,12 +4,15 @@ use leasehold_http::failures::sentence;
 use maud::{Markup, html};
 
 use super::layout;
-use crate::model::{Group, Invitation, User, WORLD};
+use crate::model::{Group, Invitation, User};
 
 /// What the page shows.
 pub struct Account<'a> {
     pub user: Option<&'a User>,
+    /// The groups of this page.
     pub groups: &'a [Group],
+    /// The number of this page of groups, and of the last one.
+    pub page: (usize, usize),
     /// Groups that have invited the user.
     pub invitations: &'a [Invitation],
     /// Users whose invitations are blocked.
@@ -90,6 +93,19 @@ fn invitations(invitations: &[Invitation]) -> Markup {
     }
 }
 
+/// Links to the other pages of groups.
+fn further((page, last): (usize, usize)) -> Markup {
+    html! {
+        @if last > 1 {
+            nav aria-label="Pages of groups" {
+                @if page > 1 { a href={ "/account?page=" (page - 1) } { "Back" } " " }
+                "Page " (page) " of " (last)
+                @if page < last { " " a href={ "/account?page=" (page + 1) } { "Next" } }
+            }
+        }
+    }
+}
+
 /// The users whose invitations are blocked.
 fn blocked(names: &[String]) -> Markup {
     html! {
@@ -116,7 +132,7 @@ fn own(user: &User, account: &Account<'_>) -> Markup {
             h2 #groups-title { "Groups" }
             p.hint { "Notes in a group are seen by its members and by nobody else." }
             ul.groups {
-                @for group in groups.iter().filter(|group| group.id != WORLD) {
+                @for group in groups {
                     li {
                         strong { (group.name) } " " code { (group.id) }
                         @if group.open { " " span.badge { "open" } }
@@ -137,6 +153,7 @@ fn own(user: &User, account: &Account<'_>) -> Markup {
                     }
                 }
             }
+            (further(account.page))
             form.inline method="post" action="/account/groups" {
                 label.visually-hidden for="group-name" { "Name of a new group" }
                 input #group-name type="text" name="name" required maxlength="80" placeholder="A new group" autocomplete="off";

@@ -2,13 +2,16 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use annotations::index::{TantivyIndex, TantivySettings, is_open_to_others};
-use annotations::{Annotations, Index, StartError};
+use annotations::index::{
+    OpenSearch, OpenSearchSettings, TantivyIndex, TantivySettings, is_open_to_others,
+};
+use annotations::{Annotations, Index, IndexState, StartError};
 
 use crate::kind::TempDir;
-use crate::rig::{Rig, settings, until};
+use crate::rig::{Rig, on_page, settings, until};
 
 /// Finds everything below a directory that other users may read.
 fn open_to_others(dir: &Path, found: &mut Vec<String>) {
@@ -84,4 +87,76 @@ async fn f28_another_index_is_not_taken_without_a_word() {
     assert_eq!(forgotten, Some(one.path().display().to_string()), "where it was recorded");
     start(&other, true).await.unwrap();
     assert!(matches!(start(&moved, true).await, Err(StartError::OtherIndex { .. })));
+}
+
+/// A server that says which cluster it is, and records the requests that it refuses.
+async fn cluster(
+    address: std::net::SocketAddr,
+    id: &'static str,
+) -> (tokio::task::JoinHandle<()>, Arc<Mutex<Vec<String>>>) {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = Arc::clone(&asked);
+    let answer = move |request: axum::extract::Request| {
+        let path = request.uri().path().to_owned();
+        let found = path == "/";
+        seen.lock().unwrap().push(path);
+        async move {
+            let status = if found { 200 } else { 503 };
+            let status = axum::http::StatusCode::from_u16(status).unwrap();
+            (status, axum::Json(serde_json::json!({ "cluster_uuid": id })))
+        }
+    };
+    let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+    let router = axum::Router::new().fallback(answer);
+    let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    (serving, asked)
+}
+
+#[tokio::test]
+async fn f28_server_that_is_down_at_the_start_is_compared_before_it_is_used() {
+    let rig = Rig::alone().await;
+    let alba = rig.user("alba").await;
+    rig.note(&alba, "giants").await;
+    let record = "insert into annotations.index_identity (identity, place) \
+                  values ('opensearch right notes', 'there')";
+    rig.client.batch_execute(record).await.unwrap();
+    for (id, belongs) in [("wrong", false), ("right", true)] {
+        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let settings = OpenSearchSettings::new(format!("http://{address}"), "notes");
+        let server = Arc::new(OpenSearch::new(settings).unwrap());
+        let asked = Arc::clone(&server);
+        let ask = move || {
+            let asked = Arc::clone(&asked);
+            async move { asked.identity().await }
+        };
+        let place = server.place().to_owned();
+        let index = Index::new(server).identified_by(ask, place);
+        let served = Annotations::start(rig.engine.clone(), Some(index), crate::rig::settings());
+        let served = served.await.expect("Postgres can answer searches");
+        let search = async || {
+            let found = served.search(None, &on_page(), None, 10).await.unwrap();
+            assert_eq!((found.rows.len(), found.index), (1, IndexState::Down));
+        };
+        search().await;
+        let (serving, asked) = cluster(address, id).await;
+        let paths = || asked.lock().unwrap().clone();
+        until(async || !paths().is_empty()).await;
+        let used = async || {
+            search().await;
+            paths().iter().any(|path| path != "/")
+        };
+        if belongs {
+            until(used).await;
+        } else {
+            for _ in 0..20 {
+                assert!(!used().await, "{:?}", paths());
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            rig.bring_forward().await;
+            let worker = annotations::worker(&served, rig.engine.worker()).unwrap();
+            let _ = tokio::time::timeout(Duration::from_secs(5), worker.run_until_idle()).await;
+            assert!(!used().await, "{:?}", paths());
+        }
+        serving.abort();
+    }
 }

@@ -85,6 +85,72 @@ async fn f20_a_member_who_becomes_the_owner_while_leaving_stays() {
 }
 
 #[tokio::test]
+async fn f20_group_of_a_deleted_owner_passes_to_its_oldest_member() {
+    let rig = Rig::alone().await;
+    let (alba, bela, carl) =
+        (rig.user("alba").await, rig.user("bela").await, rig.user("carl").await);
+    let group = rig.notes.make_group(alba.id, "Reading", false).await.unwrap();
+    rig.let_in(&alba, &group.id, &carl).await;
+    rig.let_in(&alba, &group.id, &bela).await;
+    rig.notes.delete_user(alba.id).await.unwrap();
+    let refused = rig.notes.invite(bela.id, &group.id, "carl").await;
+    assert!(matches!(refused, Err(Refused::NoSuchGroup)), "{refused:?}");
+    rig.user("dora").await;
+    rig.notes.invite(carl.id, &group.id, "dora").await.unwrap();
+    rig.notes.remove_member(Some(carl.id), &group.id, "bela").await.unwrap();
+    // The last member: the group has no other one to pass to, and its invitation ends.
+    rig.notes.delete_user(carl.id).await.unwrap();
+    assert_eq!(rig.count("select count(*) from annotations.invitation").await, 0);
+}
+
+#[tokio::test]
+async fn f20_member_who_becomes_the_owner_while_the_account_is_deleted_is_none() {
+    let rig = Rig::alone().await;
+    let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
+    let group = rig.notes.make_group(alba.id, "Reading", false).await.unwrap();
+    rig.let_in(&alba, &group.id, &bela).await;
+    rig.client.batch_execute("begin").await.unwrap();
+    let handing = "select annotations.hand_over($1, $2, 'bela')";
+    rig.client.query(handing, &[&alba.id, &group.id]).await.unwrap();
+    let notes = rig.notes.clone();
+    let deleting = tokio::spawn(async move { notes.delete_user(bela.id).await });
+    until(async || deleting.is_finished() || rig.is_waited_for().await).await;
+    rig.client.batch_execute("commit").await.unwrap();
+    deleting.await.unwrap().unwrap();
+    rig.user("carl").await;
+    rig.notes.invite(alba.id, &group.id, "carl").await.expect("alba has the group again");
+}
+
+#[tokio::test]
+async fn f20_invitations_end_when_the_last_member_leaves() {
+    let rig = Rig::alone().await;
+    let (alba, bela, carl) =
+        (rig.user("alba").await, rig.user("bela").await, rig.user("carl").await);
+    let group = rig.notes.make_group(alba.id, "Reading", false).await.unwrap();
+    rig.notes.invite(alba.id, &group.id, "bela").await.unwrap();
+    rig.let_in(&alba, &group.id, &carl).await;
+    rig.notes.leave_group(carl.id, &group.id).await.unwrap();
+    assert_eq!(rig.notes.invitations(bela.id).await.unwrap().len(), 1, "the owner is still there");
+    rig.notes.leave_group(alba.id, &group.id).await.unwrap();
+    assert!(rig.notes.invitations(bela.id).await.unwrap().is_empty());
+    let late = rig.notes.join_group(bela.id, &group.id).await;
+    assert!(matches!(late, Err(Refused::NoSuchGroup)), "{late:?}");
+}
+
+#[tokio::test]
+async fn f21_owner_cannot_undo_a_decline() {
+    let rig = Rig::alone().await;
+    let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);
+    let group = rig.notes.make_group(alba.id, "Buy now", false).await.unwrap();
+    rig.notes.invite(alba.id, &group.id, "bela").await.unwrap();
+    rig.notes.decline(bela.id, &group.id).await.unwrap();
+    // The owner gets the response of a withdrawal that worked.
+    rig.notes.remove_member(Some(alba.id), &group.id, "bela").await.unwrap();
+    rig.notes.invite(alba.id, &group.id, "bela").await.unwrap();
+    assert!(rig.notes.invitations(bela.id).await.unwrap().is_empty());
+}
+
+#[tokio::test]
 async fn f21_nobody_is_in_a_group_but_by_their_own_act() {
     let rig = Rig::alone().await;
     let (alba, bela) = (rig.user("alba").await, rig.user("bela").await);

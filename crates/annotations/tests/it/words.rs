@@ -58,6 +58,128 @@ async fn f22_others_do_not_wait_behind_searches_by_words() {
 }
 
 #[tokio::test]
+async fn f22_search_without_a_caller_has_its_place_until_the_database_ended_it() {
+    let rig = Rig::alone().await;
+    let alba = rig.user("alba").await;
+    rig.note(&alba, "giants").await;
+    never_end(&rig).await;
+    let most = async || {
+        let running = rig.count(SEARCHING).await;
+        assert!(running <= 2, "{running} searches at a time");
+        running
+    };
+    for _ in 0..4 {
+        let mut searching = tokio::task::JoinSet::new();
+        for _ in 0..20 {
+            let notes = rig.notes.clone();
+            searching.spawn(async move { notes.search(None, &words("giants"), None, 10).await });
+        }
+        until(async || most().await == 2).await;
+        searching.shutdown().await;
+        for _ in 0..10 {
+            most().await;
+        }
+    }
+    // Long before their time limit of two minutes.
+    let gone = until(async || most().await == 0);
+    tokio::time::timeout(Duration::from_secs(30), gone).await.expect("they are cancelled");
+    let mended = "create or replace function annotations.says(words text[], phrases text[], said text) \
+                  returns boolean language sql as $$ select true $$";
+    rig.client.batch_execute(mended).await.unwrap();
+    let found = rig.notes.search(None, &words("giants"), None, 10).await.unwrap();
+    assert_eq!(found.rows.len(), 1, "the places are free again");
+}
+
+/// Adds notes with this tag on the page of a note, each with a text of this length.
+async fn fill(rig: &Rig, id: &str, notes: i32, length: i32) {
+    let sql = "insert into annotations.annotation \
+                   (id, document_id, user_id, group_id, kind, text, tags, updated_at) \
+               select substr(replace(gen_random_uuid()::text, '-', ''), 1, 22), a.document_id, \
+                      a.user_id, a.group_id, 'page_note', repeat('x', $3), '{long}', \
+                      a.updated_at + n * interval '1 s' \
+               from annotations.annotation a, generate_series(1, $2) n where a.id = $1";
+    rig.client.execute(sql, &[&id, &notes, &length]).await.unwrap();
+    rig.client.batch_execute("analyze annotations.annotation").await.unwrap();
+}
+
+#[tokio::test]
+async fn f22_sorted_candidates_are_read_within_the_same_bytes() {
+    let rig = Rig::alone().await;
+    let alba = rig.user("alba").await;
+    let first = rig.note(&alba, "first").await;
+    rig.client
+        .batch_execute("alter table annotations.annotation alter column text set storage external")
+        .await
+        .unwrap();
+    fill(&rig, first.id.as_str(), 600, 60_000).await;
+    // Blocks of the table that holds long texts, as this transaction has read them.
+    let read = async |sql: &str| -> i64 {
+        let begin = "begin; set local enable_indexscan = off; set local enable_indexonlyscan = off";
+        rig.client.batch_execute(begin).await.unwrap();
+        let blocks = "select pg_stat_get_xact_blocks_fetched(reltoastrelid) from pg_class \
+                      where oid = 'annotations.annotation'::regclass";
+        let before = rig.count(blocks).await;
+        rig.client.query(sql, &[]).await.unwrap();
+        let after = rig.count(blocks).await;
+        rig.client.batch_execute("rollback").await.unwrap();
+        after - before
+    };
+    let all = read("select sum(length(lower(text))) from annotations.annotation").await;
+    let search = "select * from annotations.search_notes(null, null, null, null, 'long', null, null, \
+                      '{rarest}', '{}', null, null, null, null, 10, 2000000, null)";
+    let searched = read(search).await;
+    assert!(searched > 0 && searched < all * 6 / 10, "{searched} of {all} blocks");
+}
+
+#[tokio::test]
+async fn f22_conversation_is_found_without_reading_other_notes() {
+    let rig = Rig::alone().await;
+    let alba = rig.user("alba").await;
+    let first = rig.note(&alba, "first").await;
+    rig.reply(&alba, &first, "an answer").await;
+    fill(&rig, first.id.as_str(), 5000, 10).await;
+    let search = "select * from annotations.search_notes(null, null, null, null, null, null, $1, \
+                      null, null, null, null, null, null, 10, 2000000, null)";
+    let read = "select (seq_tup_read + idx_tup_fetch)::bigint from pg_stat_xact_user_tables \
+                where relid = 'annotations.annotation'::regclass";
+    rig.client.batch_execute("begin").await.unwrap();
+    let before = rig.count(read).await;
+    let found = rig.client.query(search, &[&first.id.as_str()]).await.unwrap();
+    let read = rig.count(read).await - before;
+    rig.client.batch_execute("commit").await.unwrap();
+    assert_eq!(found.len(), 1);
+    assert!(read < 50, "{read} notes were read");
+}
+
+#[tokio::test]
+async fn f22_searches_by_filter_end_in_the_database_and_hold_up_no_others() {
+    let rig = Rig::alone().await;
+    let alba = rig.user("alba").await;
+    rig.note(&alba, "giants").await;
+    let slow = "create or replace function annotations.folded(tags text[]) \
+                returns text[] language plpgsql immutable as $$ \
+                begin perform pg_sleep(3600); return tags; end $$";
+    rig.client.batch_execute(slow).await.unwrap();
+    let limit = Duration::from_secs(3);
+    let hasty = Annotations::start_within(rig.engine.clone(), None, settings(), limit);
+    let hasty = hasty.await.unwrap();
+    let mut searching = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let notes = hasty.clone();
+        let tagged = Filter { tag: Some("x".to_owned()), ..Filter::default() };
+        searching.spawn(async move { notes.search(None, &tagged, None, 10).await });
+    }
+    until(async || rig.count(SEARCHING).await == 3).await;
+    let found = hasty.search(None, &on_page(), None, 10).await.unwrap();
+    assert_eq!(found.rows.len(), 1);
+    for late in searching.join_all().await {
+        assert!(matches!(late, Err(Refused::Unavailable(_))), "{late:?}");
+    }
+    let gone = until(async || rig.count(SEARCHING).await == 0);
+    tokio::time::timeout(Duration::from_secs(30), gone).await.expect("nothing runs on");
+}
+
+#[tokio::test]
 async fn f22_words_are_looked_for_in_so_many_bytes_and_further_on_the_next_page() {
     let rig = Rig::alone().await;
     let alba = rig.user("alba").await;

@@ -1,7 +1,7 @@
 //! A load generator: HTTP/1.1 over raw TCP, the same for every measured service.
 //!
 //! In reading order: [`Source`] makes the requests, [`Connection`] sends them one at a time and
-//! reads the [`answer`]s, [`run`] keeps a number of connections busy on its own thread.
+//! reads the [`answer`]s, [`mod@run`] keeps a number of connections busy on its own thread.
 //!
 //! # What is true
 //! - Closed loop: each connection sends its next request when it has read the last response.

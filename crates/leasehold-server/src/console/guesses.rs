@@ -3,6 +3,7 @@
 //! # What is true
 //! - After 10 wrong tokens within a minute the console rejects an address until the minute is over, even
 //!   with the right token. Sessions are not affected: a user who is logged in stays so.
+//! - An IPv6 address counts as its /64: a guesser gets that many addresses for free.
 //! - Memory is bounded: at most 4096 addresses are counted at a time. While the table is full of
 //!   addresses of the same minute, further ones share one count.
 //!
@@ -14,6 +15,8 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use leasehold_http::limits::one_client;
 
 /// Wrong tokens per address and window.
 const MOST: u32 = 10;
@@ -34,7 +37,7 @@ impl Guesses {
     /// Returns how long this address has to wait before its next token counts. `None`: it may send one.
     pub fn wait(&self, client: Option<IpAddr>, now: Instant) -> Option<Duration> {
         let windows = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let client = client.unwrap_or(OTHERS);
+        let client = client.map_or(OTHERS, one_client);
         // An address without its own entry is counted with the others.
         let window = windows
             .get(&client)
@@ -45,6 +48,7 @@ impl Guesses {
 
     /// Counts a wrong token.
     pub fn wrong(&self, client: Option<IpAddr>, now: Instant) {
+        let client = client.map(one_client);
         let mut windows = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if windows.len() >= ADDRESSES {
             windows.retain(|_, window| now.saturating_duration_since(window.began) < WINDOW);
@@ -92,6 +96,25 @@ mod tests {
         assert_eq!(guesses.wait(address(1), now + WINDOW + Duration::from_millis(1)), None);
         guesses.wrong(address(1), now + 2 * WINDOW);
         assert_eq!(guesses.wait(address(1), now + 2 * WINDOW), None, "a new minute");
+    }
+
+    #[test]
+    fn h23_addresses_of_one_network_are_counted_together() {
+        let (guesses, now) = (Guesses::default(), Instant::now());
+        let address = |network: u128, host: u128| {
+            let prefix = 0x2001_0db8 << 96 | network << 64;
+            Some(IpAddr::from(std::net::Ipv6Addr::from_bits(prefix | host)))
+        };
+        for host in 1..=u128::from(MOST) {
+            guesses.wrong(address(1, host), now);
+        }
+        assert_eq!(guesses.wait(address(1, 99), now), Some(WINDOW));
+        assert_eq!(guesses.wait(address(2, 1), now), None, "another network may");
+        let mapped = Ipv4Addr::new(192, 0, 2, 1);
+        for _ in 0..MOST {
+            guesses.wrong(Some(mapped.to_ipv6_mapped().into()), now);
+        }
+        assert_eq!(guesses.wait(Some(mapped.into()), now), Some(WINDOW));
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub fn router(engine: Leasehold, keeper: Gatekeeper, kept: Kept) -> Router {
 /// Admits requests that may see the console, and lets only its own forms change something.
 async fn admit(State(console): State<Console>, request: Request, next: Next) -> Response {
     let headers = request.headers();
-    let client = limits::client(request.extensions(), headers, 0);
+    let client = limits::peer(request.extensions());
     match console.keeper.admit(headers, client) {
         Entry::Open => {}
         Entry::Waiting(wait) => return wait_first(wait),
@@ -185,7 +185,7 @@ async fn log_in(
     if let Err(why) = console.keeper.may_change(&headers) {
         return (StatusCode::FORBIDDEN, why).into_response();
     }
-    let client = limits::client(&extensions, &headers, 0);
+    let client = limits::peer(&extensions);
     match console.keeper.log_in(shown.token.trim(), &headers, client) {
         Ok(cookie) => ([(header::SET_COOKIE, cookie)], Redirect::to("/console")).into_response(),
         Err(Entry::Waiting(wait)) => {

@@ -81,7 +81,7 @@ async fn metrics(
     headers: HeaderMap,
 ) -> Response {
     let plain = [(header::X_CONTENT_TYPE_OPTIONS, "nosniff"), (header::CACHE_CONTROL, "no-store")];
-    let client = leasehold_http::limits::client(&extensions, &headers, 0);
+    let client = leasehold_http::limits::peer(&extensions);
     match keeper.admit(&headers, client) {
         Entry::Waiting(wait) => wait_first(wait),
         Entry::Open => {

@@ -18,7 +18,7 @@ const OURS: &str = "LEASEHOLD_";
 
 /// Variables of PostgreSQL and of object stores that this program or its libraries read, and that
 /// hold a secret or lead to one.
-const SECRETS: [&str; 14] = [
+const SECRETS: [&str; 16] = [
     "DATABASE_URL",
     "PGPASSWORD",
     "PGPASSFILE",
@@ -29,6 +29,9 @@ const SECRETS: [&str; 14] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
+    // The object store's library reads the session token under this name, too.
+    "AWS_TOKEN",
+    "AWS_SSE_CUSTOMER_KEY_BASE64",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
     "AWS_CONTAINER_AUTHORIZATION_TOKEN",
     "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
@@ -55,8 +58,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_recognised_by_name() {
-        for name in ["DATABASE_URL", "PGPASSWORD", "AWS_SESSION_TOKEN", "LEASEHOLD_ANYTHING"] {
+    fn h21_secrets_are_recognised_by_name() {
+        for name in [
+            "DATABASE_URL",
+            "PGPASSWORD",
+            "AWS_SESSION_TOKEN",
+            "AWS_TOKEN",
+            "AWS_SSE_CUSTOMER_KEY_BASE64",
+            "LEASEHOLD_ANYTHING",
+        ] {
             assert!(is_secret(OsStr::new(name)), "{name}");
         }
         for name in ["PATH", "HOME", "PGHOST", "AWS_REGION", "MY_DATABASE_URL"] {

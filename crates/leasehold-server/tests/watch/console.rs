@@ -6,7 +6,7 @@ use reqwest::{Client, StatusCode};
 use serde_json::Value;
 
 use crate::clock::age;
-use crate::support::Place;
+use crate::support::{Place, ready};
 use crate::tower::{Tower, in_time};
 
 const TOKEN: &str = "a token of these tests";
@@ -212,6 +212,44 @@ async fn with_a_token_every_address_asks_for_it() {
     let elsewhere = client().post(at("/console/login")).header(ORIGIN, "http://evil.example");
     let elsewhere = elsewhere.form(&[("token", &token)]).send().await.unwrap();
     assert_eq!(elsewhere.status(), StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn h23_guessing_is_refused_and_logged() {
+    let place = Place::new().await;
+    let mut command = place.command(&["console", "--console", "127.0.0.1:0", "--no-housekeeping"]);
+    let token = TOKEN.replace(' ', "-");
+    command.env("LEASEHOLD_CONSOLE_TOKEN", &token).stderr(std::process::Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let url = crate::tower::console_in(&ready(&mut child).await);
+    let log = child.stderr.take().unwrap();
+    let show = async |token: &str| {
+        // A proxy in front: the console has no option to trust one, and advises none.
+        let request = client().get(format!("{url}/metrics")).header("x-forwarded-for", "192.0.2.1");
+        request.bearer_auth(token).send().await.unwrap()
+    };
+    for _ in 0..10 {
+        assert_eq!(show("wrong").await.status(), StatusCode::UNAUTHORIZED);
+    }
+    for token in ["wrong", &token] {
+        let refused = show(token).await;
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS, "{token}");
+        let wait: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        assert!((1..=60).contains(&wait), "{wait}");
+    }
+    let login = client().post(format!("{url}/console/login")).form(&[("token", &token)]);
+    assert_eq!(login.send().await.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
+    child.start_kill().unwrap();
+    let mut text = String::new();
+    tokio::io::AsyncReadExt::read_to_string(&mut { log }, &mut text).await.unwrap();
+    let warnings: Vec<&str> =
+        text.lines().filter(|line| line.contains("wrong console token")).collect();
+    assert_eq!(warnings.len(), 2, "one at the first and one at the limit: {text}");
+    assert!(
+        warnings.iter().all(|line| line.contains("WARN") && line.contains("127.0.0.1")),
+        "{text}"
+    );
+    assert!(!text.contains("trusted-proxies") && !text.contains(&token), "{text}");
 }
 
 #[tokio::test]

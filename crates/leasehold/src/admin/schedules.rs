@@ -117,8 +117,7 @@ impl Schedules<'_> {
     ) -> Result<Option<Timestamp>, AdminError> {
         schedule.check()?;
         // From the database's clock, which also decides when a slot is due.
-        let now = self.session.query("select statement_timestamp()", &[]).await?;
-        let now = now.first().map_or_else(Timestamp::now, |row| row.get(0));
+        let now: Timestamp = self.session.value("select statement_timestamp()", &[]).await?;
         let next = CronSchedule::parse(&schedule.cron, &schedule.zone)?.next_after(now)?;
         let sql =
             "select leasehold.add_schedule($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";

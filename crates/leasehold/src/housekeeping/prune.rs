@@ -20,7 +20,7 @@ use crate::events::Events;
 use crate::link::Link;
 
 /// Rows per call: few enough that an enqueue with a key never waits long for one.
-const ROWS: i32 = 5000;
+const ROWS: i32 = 1000;
 /// A kind yields to the next one after this time, however much is left.
 const TURN: Duration = Duration::from_secs(5);
 /// After losing the election this often, prune anyway: its holder may be a dead session.

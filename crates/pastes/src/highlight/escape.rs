@@ -1,13 +1,34 @@
 //! Escapes text as HTML.
 
-/// Appends `text` so that a browser's text content is `text` again. Returns true if it contains
-/// characters that reorder what is shown.
-pub fn push(html: &mut String, text: &str) -> bool {
+/// What [`push`] did.
+#[derive(Clone, Copy)]
+pub struct Pushed {
+    /// The text contains characters that reorder what is shown.
+    pub reorders: bool,
+    /// All of the text was appended.
+    pub whole: bool,
+}
+
+/// Appends `text` so that a browser's text content is `text` again. Stops when the HTML has `most`
+/// bytes, or one escaped character more: a character of three bytes can become 50.
+pub fn push(html: &mut String, text: &str, most: usize) -> Pushed {
     let mut reorders = false;
     let mut rest = text;
-    while let Some(at) = rest.find(special) {
+    loop {
+        let at = rest.find(special).unwrap_or(rest.len());
         let (before, from) = rest.split_at(at);
+        let room = most.saturating_sub(html.len());
+        if before.len() > room {
+            html.push_str(before.split_at(before.floor_char_boundary(room)).0);
+            return Pushed { reorders, whole: false };
+        }
         html.push_str(before);
+        if from.is_empty() {
+            return Pushed { reorders, whole: true };
+        }
+        if html.len() >= most {
+            return Pushed { reorders, whole: false };
+        }
         let mut chars = from.chars();
         match chars.next() {
             Some('&') => html.push_str("&amp;"),
@@ -28,8 +49,6 @@ pub fn push(html: &mut String, text: &str) -> bool {
         }
         rest = chars.as_str();
     }
-    html.push_str(rest);
-    reorders
 }
 
 fn special(c: char) -> bool {

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use syntect::parsing::{ParseState, ScopeStack, SyntaxSet};
 
-use super::{Colours, Highlighted, Language, Limits, Plain, escape, token};
+use super::escape::{self, Pushed};
+use super::{Colours, Highlighted, Language, Limits, Plain, token};
 
 /// Counts lines as editors do: a final newline does not start another line.
 pub fn count(text: &str) -> usize {
@@ -13,11 +14,14 @@ pub fn count(text: &str) -> usize {
 
 pub fn render(text: &str, language: &'static Language, limits: &Limits) -> Highlighted {
     let mut painter = Painter::new(text, language, limits);
-    let mut html = String::with_capacity(text.len().min(limits.shown_bytes) * 2 + 64);
+    let room = text.len().min(limits.shown_bytes).saturating_mul(2).min(limits.shown_html);
+    let mut html = String::with_capacity(room + 64);
     let (mut lines, mut shown, mut truncated, mut reorders) = (0, 0, false, false);
     for line in text.split_inclusive('\n') {
         lines += 1;
-        truncated |= lines > limits.shown_lines || shown >= limits.shown_bytes;
+        truncated |= lines > limits.shown_lines
+            || shown >= limits.shown_bytes
+            || html.len() >= limits.shown_html;
         if truncated {
             continue;
         }
@@ -34,23 +38,25 @@ pub fn render(text: &str, language: &'static Language, limits: &Limits) -> Highl
         html.push_str("\"><a href=\"#L");
         html.push_str(&lines.to_string());
         html.push_str("\" tabindex=\"-1\"></a>");
-        reorders |= painter.line(&mut html, line);
+        let pushed = painter.line(&mut html, line);
+        reorders |= pushed.reorders;
+        truncated |= !pushed.whole;
         html.push_str("</span>");
     }
     Highlighted { html, language, lines, truncated, plain: painter.plain, reorders }
 }
 
-/// Returns the whole text in one element, for texts with too many lines for one element per line.
-pub fn one_block(text: &str, language: &'static Language) -> Highlighted {
-    let mut html = String::with_capacity(text.len() + 64);
+/// Returns the text in one element, for texts with too many lines for one element per line.
+pub fn one_block(text: &str, language: &'static Language, limits: &Limits) -> Highlighted {
+    let mut html = String::with_capacity(text.len().min(limits.shown_html) + 64);
     html.push_str("<span class=\"l\">");
-    let reorders = escape::push(&mut html, text);
+    let Pushed { reorders, whole } = escape::push(&mut html, text, limits.shown_html);
     html.push_str("</span>");
     Highlighted {
         html,
         language,
         lines: count(text),
-        truncated: false,
+        truncated: !whole,
         plain: Some(Plain::TooLarge),
         reorders,
     }
@@ -89,25 +95,27 @@ impl<'l> Painter<'l> {
         Self { rules, limits, started: Instant::now(), plain }
     }
 
-    /// Appends one line. Returns true if it contains characters that reorder it.
-    fn line(&mut self, html: &mut String, line: &str) -> bool {
+    /// Appends one line, or as much of it as [`Limits::shown_html`] allows.
+    fn line(&mut self, html: &mut String, line: &str) -> Pushed {
+        let most = self.limits.shown_html;
         if self.rules.is_some() && self.spent(html) {
             self.stop();
         }
-        let Some(rules) = &mut self.rules else { return escape::push(html, line) };
+        let Some(rules) = &mut self.rules else { return escape::push(html, line, most) };
         if too_long(line, self.limits.coloured_line) {
             // Skip the line for the grammar: the lines after it are still more often right than wrong.
             self.plain = Some(Plain::LongLines);
-            return escape::push(html, line);
+            return escape::push(html, line, most);
         }
         let before = html.len();
+        // A highlighted line is short: it can exceed `shown_html` by less than 100 KiB.
         if let Some(reorders) = paint(html, line, rules) {
-            return reorders;
+            return Pushed { reorders, whole: true };
         }
         // The grammar failed; discard what it produced for this line.
         html.truncate(before);
         self.stop();
-        escape::push(html, line)
+        escape::push(html, line, most)
     }
 
     fn spent(&self, html: &str) -> bool {
@@ -168,7 +176,7 @@ impl Run<'_> {
             }
             self.class = class;
         }
-        self.reorders |= escape::push(self.html, text);
+        self.reorders |= escape::push(self.html, text, usize::MAX).reorders;
     }
     /// Closes the last span before the line end.
     fn end(&mut self, line_end: &str) {

@@ -5,7 +5,7 @@
 //!   HTML cannot express, becomes U+FFFD. Everything from the paste is escaped.
 //! - The only tags are ours: a closed list of classes, no styles, no scripts (see [`token`]).
 //! - The cost is bounded: size, length of a line, number of lines, size of the HTML, and the time that
-//!   highlighting may take. Past a limit the rest of the text is plain.
+//!   highlighting may take. Past a limit the rest of the text is plain, or not shown.
 //!
 //! # What can go wrong
 //! - A grammar is slow on hostile text: the clock is checked between lines, and lines that are too long
@@ -39,8 +39,11 @@ pub struct Limits {
     /// How long highlighting may take before the rest is plain. Default: 500 ms, and ten times that in
     /// builds without optimisation, where the first use of a language takes seconds.
     pub budget: Duration,
-    /// Once the HTML has this many bytes, the rest is plain. Default: 4 MiB.
+    /// Once the HTML has this many bytes, the rest is plain. Default: 2 MiB.
     pub coloured_html: usize,
+    /// Once the HTML has this many bytes, the rest is not shown: a character that needs three bytes in
+    /// the text can need 50 in the HTML. Default: 4 MiB.
+    pub shown_html: usize,
     /// The most bytes of text that are shown; the rest needs the download. Default: 1 MiB.
     pub shown_bytes: usize,
     /// The most lines that are shown. Default: 20 000.
@@ -63,7 +66,8 @@ impl Default for Limits {
             coloured_bytes: 256 << 10,
             coloured_line: 1000,
             budget: Duration::from_millis(if cfg!(debug_assertions) { 5000 } else { 500 }),
-            coloured_html: 4 << 20,
+            coloured_html: 2 << 20,
+            shown_html: 4 << 20,
             shown_bytes: 1 << 20,
             shown_lines: 20_000,
             colours: Colours::Wanted,
@@ -80,8 +84,8 @@ pub struct Highlighted {
     pub language: &'static Language,
     /// Lines in the whole text.
     pub lines: usize,
-    /// `html` has only the beginning: the rest was over [`Limits::shown_bytes`] or
-    /// [`Limits::shown_lines`].
+    /// `html` has only the beginning: the rest was over [`Limits::shown_bytes`],
+    /// [`Limits::shown_lines`] or [`Limits::shown_html`].
     pub truncated: bool,
     /// Why some or all of it is plain although the language has rules.
     pub plain: Option<Plain>,
@@ -137,14 +141,21 @@ pub fn highlight(text: &str, language: Option<&str>) -> Highlighted {
     highlight_within(text, language, &Limits::default())
 }
 
-/// Like [`highlight`], but puts the whole text into the HTML however large it is: for pastes that are
-/// shown once and then deleted. Texts with very many lines become one element without line numbers.
-pub fn highlight_whole(text: &str, language: Option<&str>, colours: Colours) -> Highlighted {
+/// Like [`highlight`], but puts the whole text into the HTML, for pastes that are shown once and then
+/// deleted. Texts with very many lines become one element without line numbers. Returns `None` if the
+/// HTML would be larger than [`Limits::shown_html`].
+pub fn highlight_whole(
+    text: &str,
+    language: Option<&str>,
+    colours: Colours,
+) -> Option<Highlighted> {
     let usual = Limits { colours, ..Limits::default() };
-    if lines::count(text) > usual.shown_lines {
-        return lines::one_block(text, choose(text, language));
-    }
-    highlight_within(text, language, &Limits { shown_bytes: usize::MAX, ..usual })
+    let shown = if lines::count(text) > usual.shown_lines {
+        lines::one_block(text, choose(text, language), &usual)
+    } else {
+        highlight_within(text, language, &Limits { shown_bytes: usize::MAX, ..usual })
+    };
+    (!shown.truncated).then_some(shown)
 }
 
 /// Highlights a text within the caller's limits.

@@ -96,7 +96,7 @@ fn h3_no_text_becomes_markup_in_any_language() {
                 "{}",
                 language.id
             );
-            let whole = highlight_whole(attack, Some(language.id), Colours::Wanted);
+            let whole = highlight_whole(attack, Some(language.id), Colours::Wanted).unwrap();
             assert_eq!(
                 text_content(&whole.html),
                 attack.replace('\0', "\u{fffd}"),
@@ -316,7 +316,7 @@ fn a_text_of_line_ends_stays_small_and_whole() {
     let shown = highlight(&text, None);
     assert!(shown.truncated && shown.lines == 100_000);
     assert_eq!(shown.html.matches("class=\"l\"").count(), 20_000);
-    let whole = highlight_whole(&text, None, Colours::Wanted);
+    let whole = highlight_whole(&text, None, Colours::Wanted).unwrap();
     assert_eq!(text_content(&whole.html), text);
     assert!(!whole.truncated);
 }
@@ -327,4 +327,28 @@ fn h3_characters_that_reorder_text_are_marked() {
     assert!(shown.reorders);
     assert!(shown.html.contains("data-u=\"U+202E\""), "{}", shown.html);
     assert!(!highlight("مرحبا שלום", None).reorders, "languages that run the other way are fine");
+}
+
+#[test]
+fn e40_html_of_any_text_is_bounded() {
+    let bounded = |text: &str, language| {
+        let shown = highlight_within(text, Some(language), &patient());
+        assert!(shown.html.len() < (4 << 20) + 200_000, "{}", shown.html.len());
+        assert!(text.replace('\0', "\u{fffd}").starts_with(&text_content(&shown.html)));
+        shown
+    };
+    for text in ["\u{202e}", "\u{202e}\n", "<", "&\n", "\r", "\n"] {
+        let text = text.repeat((1 << 20) / text.len());
+        assert!(bounded(&text, "text").truncated, "{:?}", text.chars().next());
+    }
+    // A text that is highlighted, and one that fits.
+    let marked = "\u{202e}\n".repeat(65_000);
+    assert!(bounded(&marked, "rust").truncated);
+    assert!(!bounded(&"x".repeat(1 << 20), "text").truncated);
+    let fits = "\u{202e}".repeat(80_000);
+    assert!(!bounded(&fits, "text").truncated);
+    assert!(highlight_whole(&fits, None, Colours::Wanted).is_some());
+    for large in ["\u{202e}".repeat(90_000), "\u{202e}\n".repeat(90_000)] {
+        assert!(highlight_whole(&large, None, Colours::Wanted).is_none());
+    }
 }

@@ -4,7 +4,7 @@ use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::Response;
 use leasehold_http::answers::empty;
-use leasehold_http::body::BodyError;
+use leasehold_http::body::{BodyError, keep};
 use leasehold_http::failures::IntoProblem;
 use leasehold_http::json::JsonError;
 use leasehold_http::request::{limit, query};
@@ -15,7 +15,7 @@ use super::errors::Failure;
 use super::headers;
 use super::orders::ReportRequest;
 use super::read::{burn_now, ready};
-use super::web::{Shared, code_in, create_token, owner};
+use super::web::{Shared, code_in, create_token, largest_json, owner};
 use super::wire::{CreateRequest, CreatedPaste, FullPaste, NewOwner, OwnPaste, OwnPastes};
 use crate::error::{CreateError, ReadError};
 use crate::model::{Cursor, NewPaste, Report};
@@ -71,11 +71,12 @@ pub async fn create(State(web): State<Shared>, request: Request) -> Answer {
     responses((status = 200, description = "The paste", body = FullPaste)))]
 pub async fn read(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
-    let code = code_in(&request, 3)?;
+    let (code, client) = (code_in(&request, 3)?, web.client(&request));
     let paste = ready(web.pastes.read(&code).await?, &code)?;
+    let held = web.room(client, largest_json(paste.content.len())).await?;
     let mut response = answer(StatusCode::OK, &FullPaste::of(&web, &paste))?;
     response.headers_mut().insert(header::CACHE_CONTROL, headers::keep(paste.life));
-    Ok(response)
+    Ok(keep(response, held))
 }
 
 /// Reads a paste that can be read once. It is gone then.
@@ -84,9 +85,9 @@ pub async fn read(State(web): State<Shared>, request: Request) -> Answer {
     responses((status = 200, description = "The last copy", body = FullPaste)))]
 pub async fn burn(State(web): State<Shared>, request: Request) -> Answer {
     web.admit_read(&request)?;
-    let code = code_in(&request, 3)?;
-    let paste = burn_now(&web, code).await?;
-    answer(StatusCode::OK, &FullPaste::of(&web, &paste))
+    let (code, client) = (code_in(&request, 3)?, web.client(&request));
+    let (paste, held) = burn_now(&web, client, code, None, largest_json).await?;
+    Ok(keep(answer(StatusCode::OK, &FullPaste::of(&web, &paste))?, held))
 }
 
 /// Tells whoever runs the service that a paste should not be there.
@@ -101,7 +102,7 @@ pub async fn report(State(web): State<Shared>, request: Request) -> Answer {
     let (report, _) = web.budget.json::<ReportRequest>(&parts.headers, body, SMALL).await?;
     let contact = report.contact.map(|contact| words(contact, "contact", 200)).transpose()?;
     let reason = words(report.reason, "reason", 2000)?;
-    let report = Report { reason, contact, paste_id: None };
+    let report = Report { reason, contact, paste_id: report.paste };
     let pastes = web.pastes.clone();
     Failure::undisturbed(async move { pastes.report(&code, report).await }).await?;
     Ok(empty(StatusCode::ACCEPTED))

@@ -50,7 +50,7 @@ pub enum Failure {
     TooMany {
         retry_after: Duration,
     },
-    /// The memory for bodies is used up.
+    /// The memory for bodies, or for responses, is used up.
     Busy,
     /// The request took too long.
     TimedOut,

@@ -14,6 +14,7 @@ use super::options::{Options, shorten};
 use super::web::Web;
 use crate::pages::unix_lines;
 use leasehold_http::body::Taken;
+use uuid::Uuid;
 
 /// The most bytes that the fields beside the content may have.
 pub const OVERHEAD: usize = 64 * 1024;
@@ -139,4 +140,14 @@ pub async fn fields(
         .take(MOST_FIELDS)
         .map(|(name, value)| (name.into_owned(), value.into_owned()))
         .collect())
+}
+
+/// Returns the paste that the page with the form showed.
+pub fn seen(fields: &[(String, String)]) -> Result<Option<Uuid>, Failure> {
+    let paste = value(fields, "paste").map(Uuid::try_parse).transpose();
+    paste.map_err(|_| Failure::NOT_FOUND)
+}
+
+pub fn value<'a>(fields: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    fields.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
 }

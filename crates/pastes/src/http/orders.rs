@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use uuid::Uuid;
 
 use crate::model::{Ban, Moderated, Reported, TakenDown};
 
@@ -17,6 +18,10 @@ pub struct ReportRequest {
     #[serde(default)]
     #[schema(min_length = 1, max_length = 200, pattern = "^[^\\u0000]*$")]
     pub contact: Option<String>,
+    /// The `id` of the paste that you read. Without it the report is about the paste that has the code
+    /// now.
+    #[serde(default)]
+    pub paste: Option<Uuid>,
 }
 
 /// A paste that must go.

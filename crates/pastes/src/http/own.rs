@@ -80,12 +80,12 @@ pub async fn delete_form(State(web): State<Shared>, request: Request) -> Answer 
     let code = code_in(&request, 0).map_err(|_| DeleteError::NotYours)?;
     let (parts, body) = request.into_parts();
     let fields = form::fields(&web, &parts.headers, body, FORM).await?;
-    let typed = value(&fields, "token").map(|token| Bearer::new(token.trim()));
+    let typed = form::value(&fields, "token").map(|token| Bearer::new(token.trim()));
     let token = match typed {
         Some(token) => token,
         None => web.cookies.owner(&parts.headers).and_then(|owner| Bearer::new(owner.as_str())),
     };
-    let only = seen(&fields).map_err(|_| DeleteError::NotYours)?;
+    let only = form::seen(&fields).map_err(|_| DeleteError::NotYours)?;
     carry_out(&web, code, token.ok_or(DeleteError::NotYours)?, only).await?;
     let mut response = html(pages::done(&Done::deleted()).into_string().into(), NO_STORE);
     // Browsers cache pages for a minute: a user who deletes a paste must not see it right after.
@@ -101,29 +101,19 @@ pub async fn report_form(State(web): State<Shared>, request: Request) -> Answer 
     let code = code_in(&request, 0)?;
     let (parts, body) = request.into_parts();
     let fields = form::fields(&web, &parts.headers, body, FORM).await?;
-    let reason = [value(&fields, "reason"), value(&fields, "details")];
+    let reason = [form::value(&fields, "reason"), form::value(&fields, "details")];
     let reason: Vec<&str> = reason.into_iter().flatten().filter(|text| !text.is_empty()).collect();
-    let contact = value(&fields, "contact").filter(|contact| !contact.is_empty());
+    let contact = form::value(&fields, "contact").filter(|contact| !contact.is_empty());
     let report = Report {
         reason: api::words(reason.join(": "), "reason", 2100)?,
         contact: contact
             .map(|contact| api::words(contact.to_owned(), "contact", 200))
             .transpose()?,
-        paste_id: seen(&fields)?,
+        paste_id: form::seen(&fields)?,
     };
     let pastes = web.pastes.clone();
     Failure::undisturbed(async move { pastes.report(&code, report).await }).await?;
     Ok(html(pages::done(&Done::reported()).into_string().into(), NO_STORE))
-}
-
-/// Returns the paste that the page with the form showed.
-fn seen(fields: &[(String, String)]) -> Result<Option<Uuid>, Failure> {
-    let paste = value(fields, "paste").map(Uuid::try_parse).transpose();
-    paste.map_err(|_| Failure::NOT_FOUND)
-}
-
-fn value<'a>(fields: &'a [(String, String)], name: &str) -> Option<&'a str> {
-    fields.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
 }
 
 /// `GET /mine`

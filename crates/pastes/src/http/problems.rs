@@ -164,7 +164,7 @@ impl IntoProblem for Failure {
             Self::Busy => ProblemDetails::new(
                 S::SERVICE_UNAVAILABLE,
                 "busy",
-                "Too many uploads at once. Nothing was stored; try again shortly.",
+                "Too much is sent or received at once. Nothing was changed; try again shortly.",
             )
             .retry_after(Duration::from_secs(2))
             .closing(),

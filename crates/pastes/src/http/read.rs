@@ -6,6 +6,7 @@
 //! - A GET does not burn. Only a POST does, so that link previews destroy nothing.
 
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -15,15 +16,17 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use leasehold_http::answers;
+use leasehold_http::body::{Held, keep};
 use leasehold_http::failures::IntoProblem;
 use leasehold_http::request::{accepts, is_browser};
+use uuid::Uuid;
 
 use super::errors::Failure;
+use super::form;
 use super::headers::{self, NO_STORE, RAW_CSP, TEXT};
 use super::view;
 use super::web::{Shared, Web, code_in};
 use crate::code::ShortCode;
-use crate::error::ReadError;
 use crate::highlight;
 use crate::model::{Paste, Reading};
 
@@ -37,7 +40,7 @@ pub async fn page(State(web): State<Shared>, request: Request) -> Answer {
     let reading = web.pastes.read(&code).await?;
     if wants_text(&asked) {
         let paste = ready(reading, &code)?;
-        let mut response = bytes_of(&paste, &asked, false);
+        let mut response = bytes_of(&web, client, &paste, &asked, false).await?;
         response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
         return Ok(response);
     }
@@ -45,8 +48,9 @@ pub async fn page(State(web): State<Shared>, request: Request) -> Answer {
     let made = |paste| web.made(&asked, &code, paste);
     let (mut response, just_made) = match reading {
         Reading::Ready(paste) => {
+            let held = web.room(client, view::largest_page(paste.content.len())).await?;
             let page = web.rendered.page(&web.base_url, &paste, client).await?;
-            match made(paste.paste_id) {
+            let (response, just_made) = match made(paste.paste_id) {
                 // Wraps the page that all readers get, so that the author's view costs no second
                 // rendering.
                 Some(token) => {
@@ -54,12 +58,21 @@ pub async fn page(State(web): State<Shared>, request: Request) -> Answer {
                     (html(page.into(), NO_STORE), true)
                 }
                 None => (html(page, headers::keep(paste.life)), false),
-            }
+            };
+            (keep(response, held), just_made)
         }
         Reading::Burns { paste_id, language, size, expires_at } => {
             let made = made(paste_id);
             let just_made = made.is_some();
-            let page = view::burn_confirm(&web.base_url, &code, language, size, expires_at, made);
+            let page = view::burn_confirm(
+                &web.base_url,
+                &code,
+                paste_id,
+                language,
+                size,
+                expires_at,
+                made,
+            );
             (html(page.into(), NO_STORE), just_made)
         }
         Reading::Uploading { retry_after, .. } if !is_browser(&asked) => {
@@ -82,18 +95,20 @@ pub async fn page(State(web): State<Shared>, request: Request) -> Answer {
 
 /// `GET /raw/{code}`
 pub async fn raw(State(web): State<Shared>, request: Request) -> Answer {
-    web.admit_read(&request)?;
-    let code = code_in(&request, 1)?;
-    let paste = ready(web.pastes.read(&code).await?, &code)?;
-    Ok(bytes_of(&paste, request.headers(), false))
+    whole(&web, request, false).await
 }
 
 /// `GET /download/{code}`
 pub async fn download(State(web): State<Shared>, request: Request) -> Answer {
+    whole(&web, request, true).await
+}
+
+async fn whole(web: &Web, request: Request, download: bool) -> Answer {
     web.admit_read(&request)?;
-    let code = code_in(&request, 1)?;
+    let (code, client) = (code_in(&request, 1)?, web.client(&request));
+    let (Parts { headers: asked, .. }, _) = request.into_parts();
     let paste = ready(web.pastes.read(&code).await?, &code)?;
-    Ok(bytes_of(&paste, request.headers(), true))
+    bytes_of(web, client, &paste, &asked, download).await
 }
 
 /// `GET /qr/{code}`
@@ -120,33 +135,48 @@ pub async fn burn(State(web): State<Shared>, request: Request) -> Answer {
     web.cookies.own_form(request.headers(), &web.base_url)?;
     let (for_people, client) = (is_browser(request.headers()), web.client(&request));
     let (parts, body) = request.into_parts();
-    let fields = super::form::fields(&web, &parts.headers, body, 4096).await?;
+    let fields = form::fields(&web, &parts.headers, body, 4096).await?;
     let download = fields.iter().any(|(name, value)| name == "as" && value == "download");
-    let paste = burn_now(&web, code).await?;
+    let largest = |size: usize| view::largest_page(size).max(size);
+    let (paste, held) = burn_now(&web, client, code, form::seen(&fields)?, largest).await?;
     let shown = for_people && !download && highlight::text(&paste.content).is_some();
     if !shown {
-        return Ok(last_copy(&paste, for_people));
+        return Ok(keep(last_copy(&paste, for_people), held));
     }
     let shown = Arc::clone(&paste);
-    let make = move |colours| view::burnt(&shown, colours).unwrap_or_default();
-    Ok(match web.rendered.work(client, make).await {
-        Ok((page, _)) => html(page, NO_STORE),
-        // It is burnt: even if the page cannot be rendered, the reader must get the bytes.
-        Err(_) => last_copy(&paste, true),
-    })
+    let make = move |colours| view::burnt(&shown, colours);
+    let response = match web.rendered.work(client, make).await {
+        Ok(Some(page)) => html(page.into(), NO_STORE),
+        // It is burnt: even if it is too large for a page, or the page cannot be rendered, the reader
+        // must get the bytes.
+        Ok(None) | Err(_) => last_copy(&paste, true),
+    };
+    Ok(keep(response, held))
 }
 
-/// Burns a paste even if the reader disconnects: an interrupted burn could lose the paste.
-pub async fn burn_now(web: &Web, code: ShortCode) -> Result<Arc<Paste>, Failure> {
-    let (pastes, asked) = (web.pastes.clone(), code.clone());
-    match Failure::undisturbed(async move { pastes.burn(&asked).await }).await {
-        // The paste may exist and not burn; a reader can find that out anyway.
-        Err(Failure::Read(ReadError::NotFound)) => match web.pastes.read(&code).await? {
-            Reading::Ready(_) => Err(Failure::DoesNotBurn(code)),
-            Reading::Uploading { .. } | Reading::Burns { .. } => Err(Failure::NOT_FOUND),
-        },
-        burnt => burnt,
+/// Burns a paste even if the reader disconnects: an interrupted burn could lose the paste. With `only`
+/// it burns that very paste, or none. Reserves memory for the response first, because a paste that is
+/// burnt must be sent.
+pub async fn burn_now(
+    web: &Web,
+    client: Option<IpAddr>,
+    code: ShortCode,
+    only: Option<Uuid>,
+    largest: impl Fn(usize) -> usize,
+) -> Result<(Arc<Paste>, Held), Failure> {
+    let (paste, size) = match web.pastes.read(&code).await? {
+        Reading::Burns { paste_id, size, .. } => (paste_id, size),
+        // The paste exists and does not burn; a reader can find that out anyway.
+        Reading::Ready(_) => return Err(Failure::DoesNotBurn(code)),
+        Reading::Uploading { .. } => return Err(Failure::NOT_FOUND),
+    };
+    if only.is_some_and(|only| only != paste) {
+        return Err(Failure::NOT_FOUND);
     }
+    let held = web.room(client, largest(size)).await?;
+    let pastes = web.pastes.clone();
+    let burning = async move { pastes.burn(&code, Some(paste)).await };
+    Ok((Failure::undisturbed(burning).await?, held))
 }
 
 /// Returns the paste if its bytes can be served.
@@ -170,11 +200,18 @@ fn wants_text(headers: &HeaderMap) -> bool {
 }
 
 /// Returns the bytes as they are, or 304 if the client already has them.
-fn bytes_of(paste: &Paste, asked: &HeaderMap, download: bool) -> Response {
+async fn bytes_of(
+    web: &Web,
+    client: Option<IpAddr>,
+    paste: &Paste,
+    asked: &HeaderMap,
+    download: bool,
+) -> Answer {
     let tag = entity_tag(paste);
     let known = asked
         .get(header::IF_NONE_MATCH)
         .is_some_and(|known| knows(known.as_bytes(), tag.as_bytes()));
+    let held = web.room(client, if known { 0 } else { paste.content.len() }).await?;
     let mut response = Response::new(match known {
         true => Body::empty(),
         false => Body::from(paste.content.clone()),
@@ -192,7 +229,7 @@ fn bytes_of(paste: &Paste, asked: &HeaderMap, download: bool) -> Response {
     map.insert(header::CACHE_CONTROL, headers::keep(paste.life));
     map.insert(header::ETAG, tag);
     map.insert(header::CONTENT_SECURITY_POLICY, RAW_CSP);
-    response
+    Ok(keep(response, held))
 }
 
 /// Returns the bytes of a paste that was burnt.

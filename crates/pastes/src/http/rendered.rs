@@ -9,6 +9,8 @@
 //!   time, each once, and one at a time per address. Work that continues after its reader left still
 //!   counts.
 //! - No reader waits for the highlighting of other pages: if all permits are taken, the page is plain.
+//! - Readers of one page wait for each other only while it is being highlighted, and for `SAME_PAGE` at
+//!   most: a request that has no permit yet keeps no other request from highlighting the page.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -18,9 +20,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use leasehold_http::limits::one_client;
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::error::Elapsed;
 use uuid::Uuid;
 
 use super::errors::Failure;
@@ -36,6 +39,10 @@ const PLAIN_MAKERS: usize = 8;
 const SLOTS: usize = 256;
 /// How long a reader waits for a page that another request of the same address renders.
 const OWN_TURN: Duration = Duration::from_secs(2);
+/// How long a reader waits for another request that highlights the same page.
+const SAME_PAGE: Duration = Duration::from_secs(2);
+/// The page cache has this many parts: a page must fit into one of them.
+const SHARDS: usize = 2;
 /// How long a reader waits for a permit to render a plain page.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -63,17 +70,20 @@ impl Weighter<Key, Bytes> for Weight {
     }
 }
 
+/// The permit of an address; `None` for a reader without a known one.
+type Slot = Option<OwnedSemaphorePermit>;
+
 /// Permits for highlighting one page, held until the work is done.
 struct Place {
     _maker: OwnedSemaphorePermit,
-    _slot: Option<OwnedSemaphorePermit>,
+    _slot: Slot,
 }
 
 impl Rendered {
     pub fn new(bytes: u64) -> Self {
         let pages = usize::try_from(bytes / 16_384).unwrap_or(usize::MAX).clamp(16, 65_536);
         Self {
-            pages: Cache::with_weighter(pages, bytes, Weight),
+            pages: cache(pages, bytes),
             makers: Arc::new(Semaphore::new(MAKERS)),
             plain: Arc::new(Semaphore::new(PLAIN_MAKERS)),
             slots: (0..SLOTS).map(|_| Arc::new(Semaphore::new(1))).collect(),
@@ -92,60 +102,61 @@ impl Rendered {
         if let Some(page) = self.pages.get(&key) {
             return Ok(page);
         }
-        let guard = match self.pages.get_value_or_guard_async(&key).await {
-            Ok(page) => return Ok(page),
-            Err(guard) => guard,
-        };
         let (base_url, paste) = (base_url.to_owned(), Arc::clone(paste));
-        let (page, colours) =
-            self.work(client, move |colours| view::paste(&base_url, &paste, colours)).await?;
-        if colours == Colours::Wanted {
-            // If the entry was removed meanwhile, the page is still valid.
-            let _ = guard.insert(page.clone());
-        }
+        let make = move |colours| view::paste(&base_url, &paste, colours);
+        // The guard comes after the slot and is kept only with all permits: a request that
+        // waits for it waits for a page that is being highlighted, not for another address's turn.
+        let Ok(slot) = self.own_turn(client).await else {
+            return Ok(self.plain(make).await?.into());
+        };
+        let guard = self.pages.get_value_or_guard_async(&key);
+        let guard = match tokio::time::timeout(SAME_PAGE, guard).await {
+            Ok(Ok(page)) => return Ok(page),
+            Ok(Err(guard)) => guard,
+            Err(_) => return Ok(self.plain(make).await?.into()),
+        };
+        let Some(place) = self.place(slot) else {
+            drop(guard);
+            return Ok(self.plain(make).await?.into());
+        };
+        let page: Bytes = highlighted(place, make).await?.into();
+        // If the entry was removed meanwhile, the page is still valid.
+        let _ = guard.insert(page.clone());
         Ok(page)
     }
 
-    /// Renders a page on a blocking thread: highlighted if there is a permit for it, plain otherwise.
-    pub async fn work(
+    /// Renders on a blocking thread: highlighted if there is a permit for it, plain otherwise.
+    pub async fn work<T: Send + 'static>(
         &self,
         client: Option<IpAddr>,
-        make: impl FnOnce(Colours) -> String + Send + 'static,
-    ) -> Result<(Bytes, Colours), Failure> {
-        let made = match self.place(client).await {
-            Some(place) => {
-                // The permits move into the work, which continues if its reader leaves.
-                let coloured = move || {
-                    let page = make(Colours::Wanted);
-                    drop(place);
-                    page
-                };
-                (tokio::task::spawn_blocking(coloured).await, Colours::Wanted)
-            }
-            None => {
-                let turn = Arc::clone(&self.plain).acquire_owned();
-                let turn = tokio::time::timeout(TIMEOUT, turn).await;
-                let turn = turn.map_err(|_| Failure::Busy)?.map_err(|_| Failure::Busy)?;
-                let plain = move || {
-                    let page = make(Colours::NoneFree);
-                    drop(turn);
-                    page
-                };
-                (tokio::task::spawn_blocking(plain).await, Colours::NoneFree)
-            }
-        };
-        let (page, colours) = made;
-        Ok((page.map_err(|_| Failure::Broken)?.into(), colours))
+        make: impl FnOnce(Colours) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        match self.own_turn(client).await.ok().and_then(|slot| self.place(slot)) {
+            Some(place) => highlighted(place, make).await,
+            None => self.plain(make).await,
+        }
+    }
+
+    async fn plain<T: Send + 'static>(
+        &self,
+        make: impl FnOnce(Colours) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        let turn = Arc::clone(&self.plain).acquire_owned();
+        let turn = tokio::time::timeout(TIMEOUT, turn).await;
+        let turn = turn.map_err(|_| Failure::Busy)?.map_err(|_| Failure::Busy)?;
+        blocking(turn, || make(Colours::NoneFree)).await
+    }
+
+    /// Waits for the slot of this address; an unknown address has none. Fails if another request of
+    /// the address has the slot for too long.
+    async fn own_turn(&self, client: Option<IpAddr>) -> Result<Slot, Elapsed> {
+        let Some(slot) = client.and_then(|client| self.slot(client)) else { return Ok(None) };
+        // A semaphore that is never closed gives a permit.
+        tokio::time::timeout(OWN_TURN, slot.acquire_owned()).await.map(Result::ok)
     }
 
     /// Returns permits to highlight a page, or `None` to render it plain.
-    async fn place(&self, client: Option<IpAddr>) -> Option<Place> {
-        let slot = match client.and_then(|client| self.slot(client)) {
-            Some(slot) => {
-                Some(tokio::time::timeout(OWN_TURN, slot.acquire_owned()).await.ok()?.ok()?)
-            }
-            None => None,
-        };
+    fn place(&self, slot: Slot) -> Option<Place> {
         let maker = Arc::clone(&self.makers).try_acquire_owned().ok()?;
         Some(Place { _maker: maker, _slot: slot })
     }
@@ -154,6 +165,41 @@ impl Rendered {
         let hash = self.hasher.hash_one(one_client(client));
         let at = usize::try_from(hash % SLOTS as u64).ok()?;
         self.slots.get(at).cloned()
+    }
+}
+
+async fn highlighted<T: Send + 'static>(
+    place: Place,
+    make: impl FnOnce(Colours) -> T + Send + 'static,
+) -> Result<T, Failure> {
+    blocking(place, || make(Colours::Wanted)).await
+}
+
+/// Runs work on a blocking thread. The permit moves into the work, which continues if its reader
+/// leaves.
+async fn blocking<T: Send + 'static>(
+    permit: impl Send + 'static,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let working = move || {
+        let made = work();
+        drop(permit);
+        made
+    };
+    tokio::task::spawn_blocking(working).await.map_err(|_| Failure::Broken)
+}
+
+fn cache(pages: usize, bytes: u64) -> Cache<Key, Bytes, Weight> {
+    let mut options = OptionsBuilder::new();
+    options.estimated_items_capacity(pages).weight_capacity(bytes).shards(SHARDS);
+    match options.build() {
+        Ok(options) => Cache::with_options(
+            options,
+            Weight,
+            DefaultHashBuilder::default(),
+            DefaultLifecycle::default(),
+        ),
+        Err(_) => Cache::with_weighter(pages, bytes, Weight),
     }
 }
 
@@ -189,16 +235,15 @@ mod tests {
             let make = move |_| {
                 let _ = begin.send(());
                 let _ = ended.recv();
-                String::new()
             };
-            rendered.work(Some(client), make).await.map(drop).expect("a page");
+            rendered.work(Some(client), make).await.expect("a page");
         });
         begun.await.expect("it begins");
         (making, end)
     }
 
     async fn colours(rendered: &Rendered, client: IpAddr) -> Colours {
-        rendered.work(Some(client), |_| String::new()).await.expect("a page").1
+        rendered.work(Some(client), |colours| colours).await.expect("a page")
     }
 
     #[tokio::test]
@@ -238,6 +283,70 @@ mod tests {
         assert_eq!(colours(&rendered, address).await, Colours::NoneFree);
         drop(end);
         until_free(&rendered, MAKERS).await;
+    }
+
+    /// Returns a paste whose page says whether it was highlighted.
+    fn paste() -> Arc<Paste> {
+        Arc::new(Paste {
+            code: "abc".parse().expect("a code"),
+            paste_id: Uuid::from_u128(7),
+            content: Bytes::from_static(b"let x = 1;"),
+            language: Some("rust".to_owned()),
+            created_at: jiff::Timestamp::UNIX_EPOCH,
+            expires_at: jiff::Timestamp::MAX,
+            life: Duration::from_secs(86_400),
+            content_id: 1,
+        })
+    }
+
+    async fn page(rendered: &Rendered, client: IpAddr) -> (Bytes, Duration) {
+        let asked = std::time::Instant::now();
+        let page = rendered.page("", &paste(), Some(client)).await.expect("a page");
+        (page, asked.elapsed())
+    }
+
+    fn is_coloured(page: &Bytes) -> bool {
+        page.windows(5).any(|part| part == b"t-kwd")
+    }
+
+    #[tokio::test]
+    async fn e27_page_does_not_wait_for_an_address_that_has_no_slot_free() {
+        let rendered = Arc::new(Rendered::new(1 << 20));
+        let all = addresses(&rendered, 2);
+        // The grammar is loaded before anything is measured.
+        let warm = Rendered::new(1 << 20);
+        assert!(is_coloured(&page(&warm, all[0]).await.0));
+        let busy = slow(&rendered, all[0]).await;
+        let waiting = {
+            let (rendered, address) = (Arc::clone(&rendered), all[0]);
+            tokio::spawn(async move { page(&rendered, address).await })
+        };
+        // Let it wait for its slot.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let (shown, took) = page(&rendered, all[1]).await;
+        assert!(is_coloured(&shown) && took < OWN_TURN / 2, "{took:?}");
+        let (shown, _) = waiting.await.expect("a page");
+        assert!(!is_coloured(&shown), "its slot is still taken");
+        drop(busy);
+    }
+
+    #[tokio::test]
+    async fn e27_page_that_another_request_never_finishes_comes_without_colours() {
+        let rendered = Rendered::new(1 << 20);
+        let key = Key { paste: paste().paste_id, wording: view::wording(paste().life) };
+        let guard = rendered.pages.get_value_or_guard_async(&key).await;
+        assert!(guard.is_err());
+        let (shown, took) = page(&rendered, IpAddr::from([192, 0, 2, 1])).await;
+        assert!(!is_coloured(&shown) && took >= SAME_PAGE, "{took:?}");
+        drop(guard);
+    }
+
+    #[tokio::test]
+    async fn e27_largest_page_is_cached() {
+        let rendered = Rendered::new(32 << 20);
+        let key = Key { paste: paste().paste_id, wording: 0 };
+        rendered.pages.insert(key, vec![b'x'; view::largest_page(usize::MAX)].into());
+        assert!(rendered.pages.get(&key).is_some());
     }
 
     /// Waits until `count` pages could be highlighted.

@@ -6,9 +6,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::Timestamp;
 use leasehold_http::failures::ProblemDetails;
+use uuid::Uuid;
 
 use crate::code::ShortCode;
-use crate::highlight::{self, Colours};
+use crate::highlight::{self, Colours, Limits};
 use crate::model::{Listed, Paste, Status};
 use crate::pages::{
     self, BurnConfirm, Burnt, CreateForm, ErrorView, FormError, JustCreated, Links, Mine,
@@ -51,6 +52,16 @@ pub fn wording(life: Duration) -> u64 {
     number * 3 + unit
 }
 
+/// What a page has around the text of a paste.
+const AROUND: usize = 32 * 1024;
+/// The most bytes of HTML per byte of text: the element of an empty line.
+const LONGEST_BYTE: usize = 80;
+
+/// Returns an upper bound for the page of a paste with this many bytes.
+pub fn largest_page(size: usize) -> usize {
+    size.saturating_mul(LONGEST_BYTE).min(Limits::default().shown_html) + AROUND
+}
+
 /// Returns the page of a paste.
 pub fn paste(base_url: &str, paste: &Paste, colours: Colours) -> String {
     let view = PasteView {
@@ -77,6 +88,7 @@ pub fn just_made(base_url: &str, paste: &Paste, page: &Bytes, delete_token: Stri
 pub fn burn_confirm(
     base_url: &str,
     code: &ShortCode,
+    paste: Uuid,
     language: Option<String>,
     size: usize,
     expires_at: Timestamp,
@@ -84,6 +96,7 @@ pub fn burn_confirm(
 ) -> String {
     let confirm = BurnConfirm {
         code: code.to_string(),
+        paste_id: paste.simple().to_string(),
         size: size as u64,
         language,
         expires_at,
@@ -94,12 +107,12 @@ pub fn burn_confirm(
     pages::burn_confirm(&confirm).into_string()
 }
 
-/// Returns the page of a paste that was just burnt, or `None` if it is not text.
+/// Returns the page of a paste that was just burnt, or `None` if it is not text or too large for one.
 pub fn burnt(paste: &Paste, colours: Colours) -> Option<String> {
     let text = highlight::text(&paste.content)?;
     let burnt = Burnt {
         code: paste.code.to_string(),
-        content: highlight::highlight_whole(text, paste.language.as_deref(), colours),
+        content: highlight::highlight_whole(text, paste.language.as_deref(), colours)?,
         size: paste.content.len() as u64,
     };
     Some(pages::burnt(&burnt).into_string())

@@ -2,12 +2,11 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::extract::Request;
 use axum::http::HeaderMap;
-use leasehold_http::body::Budget;
+use leasehold_http::body::{Budget, Held};
 use leasehold_http::limits::{self, Limit};
 use leasehold_http::request::{self, segment, unescape};
 use tokio::sync::Mutex;
@@ -23,6 +22,12 @@ use crate::service::Pastes;
 
 /// The least memory for bodies that are being received.
 const RECEIVING: usize = 256 * 1024 * 1024;
+/// The least memory for responses that are being made, or that slow clients have not read yet.
+const ANSWERING: usize = 256 * 1024 * 1024;
+/// Responses up to this size are not counted: the connection takes them in one piece.
+const SMALL_ANSWER: usize = 64 * 1024;
+/// How long a response waits for memory.
+const TURN: Duration = Duration::from_secs(5);
 /// How long the result of a health check is reused.
 const HEALTH: Duration = Duration::from_secs(1);
 
@@ -33,13 +38,12 @@ pub struct Web {
     pub creates: Limit,
     pub reads: Limit,
     pub budget: Budget,
+    answers: Budget,
     pub cookies: Cookies,
     pub rendered: Rendered,
     /// Links begin with https.
     pub secure: bool,
     proxies: usize,
-    /// The warning about an untrusted X-Forwarded-For was logged.
-    forwarded: AtomicBool,
     health: Mutex<Option<(Instant, bool)>>,
 }
 
@@ -58,11 +62,14 @@ impl Web {
                 // JSON with every character escaped as six.
                 settings.max_size.saturating_mul(6).saturating_add(1 << 20),
             ),
+            answers: Budget::with_share(
+                ANSWERING.max(settings.max_size.saturating_mul(16)),
+                largest_json(settings.max_size),
+            ),
             cookies: Cookies::new(&base_url),
             rendered: Rendered::new(settings.cache_bytes / 2),
             secure: base_url.starts_with("https://"),
             proxies: limits.trusted_proxies,
-            forwarded: AtomicBool::new(false),
             health: Mutex::new(None),
             base_url,
             pastes,
@@ -70,17 +77,16 @@ impl Web {
     }
 
     pub fn client(&self, request: &Request) -> Option<IpAddr> {
-        if self.proxies == 0
-            && request.headers().contains_key("x-forwarded-for")
-            && !self.forwarded.swap(true, Ordering::Relaxed)
-        {
-            tracing::warn!(
-                "a request has X-Forwarded-For, which is not believed: behind a proxy all clients \
-                 share one address, its limits and its idempotency keys; set \
-                 --pastes-trusted-proxies to the number of proxies"
-            );
-        }
         limits::client(request.extensions(), request.headers(), self.proxies)
+    }
+
+    /// Reserves memory for a response of up to `bytes` bytes, per client no more than its share. Waits up
+    /// to `TURN`. Give it to [`leasehold_http::body::keep`] with the response.
+    pub async fn room(&self, client: Option<IpAddr>, bytes: usize) -> Result<Held, Failure> {
+        match bytes <= SMALL_ANSWER {
+            true => Ok(Held::default()),
+            false => Ok(self.answers.of(client).hold(bytes, TURN).await?),
+        }
     }
 
     /// Returns the delete token if this browser created exactly this paste.
@@ -122,6 +128,12 @@ impl Web {
         *known = Some((Instant::now(), healthy));
         healthy
     }
+}
+
+/// Returns an upper bound for a paste as JSON, and the copy of its text that is written: JSON may escape
+/// one character as six.
+pub fn largest_json(size: usize) -> usize {
+    size.saturating_mul(7).saturating_add(16 * 1024)
 }
 
 /// Returns the code in a path such as `/raw/{code}`: the segment after `before` others. A malformed

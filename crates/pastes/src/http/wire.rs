@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use uuid::Uuid;
 
 use super::options::expires_in;
 use super::web::Web;
@@ -110,6 +111,8 @@ impl CreatedPaste {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FullPaste {
+    /// The paste's identity. Its code can belong to another paste later.
+    pub id: Uuid,
     pub code: String,
     pub url: String,
     pub raw_url: String,
@@ -137,6 +140,7 @@ impl FullPaste {
     pub fn of(web: &Web, paste: &Paste) -> Self {
         let (content, encoding) = written(&paste.content);
         Self {
+            id: paste.paste_id,
             code: paste.code.to_string(),
             url: format!("{}/{}", web.base_url, paste.code),
             raw_url: format!("{}/raw/{}", web.base_url, paste.code),

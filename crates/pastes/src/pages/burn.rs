@@ -27,10 +27,13 @@ pub fn burn_confirm(confirm: &BurnConfirm) -> Markup {
                 div { dt { "Ends unread" } dd { (parts::ends(confirm.life, confirm.expires_at)) } }
             }
             form.inline method="post" action=(confirm.links.burn) {
+                // The paste that the reader was asked about: by the time of the click, another paste
+                // may have the name.
+                input type="hidden" name="paste" value=(confirm.paste_id);
                 button.primary type="submit" name="as" value="page" { "Read it now" }
                 button type="submit" name="as" value="download" { "Download it now" }
             }
-            p.hint { "What is not text comes as a download either way." }
+            p.hint { "What is not text, or too long for a page, comes as a download either way." }
         }
     };
     Page::new("Read once", main).render()

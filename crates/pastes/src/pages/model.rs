@@ -123,6 +123,8 @@ pub struct PasteView {
 #[derive(Debug, Clone)]
 pub struct BurnConfirm {
     pub code: String,
+    /// The paste's identity.
+    pub paste_id: String,
     pub size: u64,
     /// Id of the language, if one was chosen.
     pub language: Option<String>,

@@ -87,6 +87,7 @@ fn attacked(text: &str) -> Vec<(&'static str, Markup)> {
         ("burn", {
             burn_confirm(&BurnConfirm {
                 code: s(),
+                paste_id: s(),
                 size: 1,
                 language: Some(s()),
                 expires_at: at,
@@ -98,6 +99,7 @@ fn attacked(text: &str) -> Vec<(&'static str, Markup)> {
         ("burnt", {
             let content =
                 highlight::highlight_whole("text", Some("text"), highlight::Colours::Wanted);
+            let content = content.expect("a short text");
             burnt(&Burnt { code: s(), content, size: 1 })
         }),
         ("waiting", {

@@ -89,7 +89,10 @@ pub fn notices(text: &Highlighted, links: Option<&Links>) -> Markup {
         @if text.truncated {
             p.notice {
                 "Only the beginning is shown. "
-                @if let Some(links) = links { a href=(links.download) { "Download all of it" } "." }
+                @if let Some(links) = links {
+                    a href=(links.raw) { "Read all of it as raw text" }
+                    " or " a href=(links.download) { "download it" } "."
+                }
             }
         }
         @if text.reorders {

@@ -97,19 +97,36 @@ fn check_or_replace(path: &Path, key: &ObjectKey, bytes: &Bytes) -> Result<(), S
     }
 }
 
-/// Writes the whole file, or leaves the old one.
-pub fn write_whole(path: &Path, bytes: &Bytes) -> Result<(), StoreError> {
-    replace(path, bytes).map_err(failed)
+/// Writes the whole file, or leaves one that exists: of two processes that call it, one writes.
+pub fn write_once(path: &Path, bytes: &Bytes) -> Result<(), StoreError> {
+    let write = || {
+        let beside = write_beside(path, bytes)?;
+        // A rename would replace the file of another process.
+        let linked = fs::hard_link(&beside, path);
+        fs::remove_file(&beside)?;
+        match linked {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => sync_folder_of(path),
+        }
+    };
+    write().map_err(failed)
 }
 
 /// Writes a temporary file and renames it over the old one.
 fn replace(path: &Path, bytes: &Bytes) -> io::Result<()> {
+    let beside = write_beside(path, bytes)?;
+    fs::rename(&beside, path)?;
+    sync_folder_of(path)
+}
+
+/// Writes a temporary file in the same folder, and syncs it to disk.
+fn write_beside(path: &Path, bytes: &Bytes) -> io::Result<PathBuf> {
     let beside = path.with_extension(format!("{}.new", uuid::Uuid::new_v4().simple()));
     let mut file = new_file().open(&beside)?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    fs::rename(&beside, path)?;
-    sync_folder_of(path)
+    Ok(beside)
 }
 
 fn sync_folder_of(path: &Path) -> io::Result<()> {
@@ -131,4 +148,27 @@ pub fn delete(folder: &Path, keys: &[ObjectKey]) -> Vec<Result<(), StoreError>> 
 
 fn failed(error: io::Error) -> StoreError {
     StoreError::Failed(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn e39_id_of_a_folder_is_written_once() {
+        let name = format!("pastes-id-{}", uuid::Uuid::new_v4().simple());
+        let folder = std::env::temp_dir().join(name);
+        make_folder(&folder).expect("a folder");
+        let path = folder.join("id");
+        for id in ["one", "two"] {
+            write_once(&path, &Bytes::from_static(id.as_bytes())).expect("it is there");
+        }
+        assert_eq!(fs::read(&path).expect("a file"), b"one");
+        assert_eq!(
+            fs::read_dir(&folder).expect("a folder").count(),
+            1,
+            "nothing is left beside it"
+        );
+        fs::remove_dir_all(&folder).expect("a folder");
+    }
 }

@@ -155,7 +155,7 @@ impl Store {
     pub(crate) async fn write_id(&self, id: &str) -> Result<(), StoreError> {
         let (path, bytes) = (Path::from(ID_KEY), Bytes::from(format!("{id}\n")));
         if let Some(folder) = self.0.folder.clone() {
-            let write = move || vec![files::write_whole(&folder.join(ID_KEY), &bytes)];
+            let write = move || vec![files::write_once(&folder.join(ID_KEY), &bytes)];
             return on_files(1, write).await.pop().unwrap_or(Ok(()));
         }
         let create = PutOptions { mode: PutMode::Create, ..PutOptions::default() };

@@ -89,3 +89,38 @@ async fn e38_upload_whose_paste_is_held_elsewhere_comes_again() {
     assert_eq!(rig.status(&code).await, "PROCESSED");
     assert_eq!(rig.bytes(&code).await, b"held");
 }
+
+#[tokio::test]
+async fn e38_upload_that_can_never_succeed_is_buried() {
+    for damage in
+        ["delete from pastes.staged", "update pastes.contents set ref_count = 0, state = 'DOOMED'"]
+    {
+        let rig = Rig::new().await;
+        let code = rig.paste("lost").await;
+        run(&rig.client, damage).await;
+        for _ in 0..6 {
+            assert_eq!(rig.status(&code).await, "IN_PROGRESS");
+            run(&rig.client, "update leasehold.job set scheduled_at = now()").await;
+            rig.work().await;
+        }
+        assert_eq!(rig.status(&code).await, "FAILED", "{damage}");
+        assert_eq!(rig.objects(), 0, "nothing was put");
+    }
+}
+
+#[tokio::test]
+async fn e36_ban_reads_no_other_pastes() {
+    let rig = Rig::new().await;
+    named(&rig, "bad", "bad").await;
+    for number in 0..20 {
+        rig.paste(&format!("good {number}")).await;
+    }
+    let scans = "select coalesce(sum(seq_scan), 0)::bigint from pg_stat_xact_user_tables \
+                 where schemaname = 'pastes'";
+    run(&rig.client, "begin").await;
+    let before = rig.count(scans).await;
+    let ended = rig.count("select pastes.end_copies(encode(sha256('bad'), 'hex'))").await;
+    let after = rig.count(scans).await;
+    run(&rig.client, "commit").await;
+    assert_eq!((ended, after - before), (1, 0));
+}

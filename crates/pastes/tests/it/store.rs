@@ -48,7 +48,7 @@ async fn e28_content_of_a_paste_that_was_ended_is_deleted_without_a_sweep() {
     assert_eq!((rig.objects(), rig.count(bytes).await), (3, 0));
     assert_eq!(rig.deletion_status(&staged.code).await, "DELETED");
 
-    rig.pastes.burn(&burns).await.unwrap();
+    rig.pastes.burn(&burns, None).await.unwrap();
     rig.pastes.delete(&deleted.code, &token(&deleted), None).await.unwrap();
     let target = Target::Code { code: taken.clone(), content_hash: None };
     let act = Act { who: "ann".to_owned(), why: Some("law".to_owned()) };
@@ -116,4 +116,13 @@ async fn e39_first_start_that_was_killed_is_taken_up_again() {
     rig.client.batch_execute("update pastes.store set location = null").await.unwrap();
     start(&rig.database, &rig.folder).await.map(drop).unwrap();
     assert!(id.is_file());
+}
+
+#[tokio::test]
+async fn e39_start_with_a_known_store_waits_for_no_other_start() {
+    let rig = Rig::new().await;
+    // Another process is inside its own comparison.
+    let other = rig.database.connect_directly().await;
+    other.batch_execute("begin; select from pastes.store for update").await.unwrap();
+    start(&rig.database, &rig.folder).await.map(drop).unwrap();
 }

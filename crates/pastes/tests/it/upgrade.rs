@@ -26,7 +26,7 @@ async fn e26_e30_reports_and_requests_from_before_find_their_paste() {
         )
         .await
         .unwrap();
-    assert_eq!(pastes::SCHEMA.up(&mut client).await.unwrap(), [2]);
+    assert_eq!(pastes::SCHEMA.up(&mut client).await.unwrap(), [2, 3]);
     let id = async |code: &str| -> Uuid {
         let sql = "select paste_id from pastes.pastes where short_code = $1";
         client.query_one(sql, &[&code]).await.unwrap().get(0)

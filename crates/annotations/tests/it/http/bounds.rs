@@ -124,6 +124,72 @@ async fn f19_one_address_has_only_so_many_answers_in_the_making() {
 }
 
 #[tokio::test]
+async fn f19_account_page_lists_the_groups_in_pages() {
+    let site = Site::new().await;
+    let token = site.token("alba").await;
+    let groups = "with made as ( \
+                      insert into annotations.user_group (id, name, owner_id) \
+                      select 'group' || to_char(n, 'FM0000'), repeat('<', 80), u.id \
+                        from annotations.user_account u, generate_series(1, 999) n returning id, owner_id) \
+                  insert into annotations.membership (group_id, user_id) select id, owner_id from made";
+    site.rig.client.batch_execute(groups).await.unwrap();
+    let cookie = format!("notes={token}");
+    let mut seen = std::collections::HashSet::new();
+    for number in 1..=10 {
+        let path = format!("/account?page={number}");
+        let page = site.get(&path).header("accept", "text/html").header("cookie", cookie.clone());
+        let page = page.send().await.unwrap().text().await.unwrap();
+        assert!(page.len() < MIB, "{}", page.len());
+        assert!(page.contains(&format!("Page {number} of 10")));
+        assert_eq!(page.contains(">Next</a>"), number < 10);
+        seen.extend(
+            page.split("<code>").skip(1).map(|rest| rest.chars().take(9).collect::<String>()),
+        );
+    }
+    assert_eq!(seen.len(), 999);
+    // So does the page that shows why a form was refused.
+    let refused = site.post("/account/join").header("cookie", cookie).body("group=none");
+    let kind = "application/x-www-form-urlencoded";
+    let refused = refused.header("content-type", kind).header("sec-fetch-site", "same-origin");
+    let refused = refused.header("accept", "text/html").send().await.unwrap();
+    assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(refused.bytes().await.unwrap().len() < MIB);
+}
+
+#[tokio::test]
+async fn h22_bodies_count_for_the_address_that_sends_them() {
+    use futures_util::{FutureExt as _, StreamExt as _, stream};
+
+    let site = Site::new().await;
+    let router = annotations::router(site.rig.notes.clone());
+    // One piece of the body arrives, the rest does not.
+    let stall = |from: u8| {
+        let piece = stream::iter([Ok::<_, std::io::Error>(vec![b' '; 500_000])]);
+        let body = axum::body::Body::from_stream(piece.chain(stream::pending()));
+        let peer = std::net::SocketAddr::from(([192, 0, 2, from], 1000));
+        let request = axum::http::Request::post("/api/users")
+            .header("content-type", "application/json")
+            .extension(axum::extract::ConnectInfo(peer))
+            .body(body)
+            .unwrap();
+        tokio::spawn(tower::ServiceExt::oneshot(router.clone(), request).map(Result::unwrap))
+    };
+    let stalled: Vec<_> = (0..20).map(|_| stall(1)).collect();
+    // The memory of one address is 8 MiB. Bodies that found none are refused.
+    until(async || stalled.iter().filter(|one| one.is_finished()).count() == 4).await;
+    for one in stalled {
+        match one.is_finished() {
+            true => assert_eq!(one.await.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE),
+            false => one.abort(),
+        }
+    }
+    let other = stall(2);
+    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    assert!(!other.is_finished(), "another address has memory");
+    other.abort();
+}
+
+#[tokio::test]
 async fn f24_a_next_page_behind_hidden_notes_tells_nothing_of_them() {
     let site = Site::new().await;
     let alba = site.token("alba").await;

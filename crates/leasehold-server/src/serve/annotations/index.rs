@@ -70,14 +70,12 @@ impl IndexOptions {
         let index =
             OpenSearch::new(OpenSearchSettings::new(url, &self.annotations_opensearch_prefix));
         let index = index.map_err(|error| broken(&error))?;
-        let (identity, place) = (index.identity().await, index.place().to_owned());
-        let index = Index::new(Arc::new(index));
-        Ok(Some(match identity {
-            Ok(identity) => index.known_as(identity, place),
-            Err(error) => {
-                tracing::warn!(%error, "whether this is the index of this database is not known yet");
-                index
-            }
-        }))
+        let (place, asked) = (index.place().to_owned(), Arc::new(index));
+        let index = Index::new(Arc::clone(&asked));
+        let ask = move || {
+            let asked = Arc::clone(&asked);
+            async move { asked.identity().await }
+        };
+        Ok(Some(index.identified_by(ask, place)))
     }
 }

@@ -1,5 +1,6 @@
 //! The service as clients see it: a real listener, real requests.
 
+mod bounds;
 mod cache;
 mod create;
 mod files;

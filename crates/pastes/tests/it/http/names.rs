@@ -122,6 +122,64 @@ async fn e31_name_takes_the_same_bytes_again_and_again() {
 }
 
 #[tokio::test]
+async fn e31_name_of_a_swept_paste_that_was_never_uploaded_is_free() {
+    let site = Site::new().await;
+    for round in 0..3 {
+        let answer = site.post("/?alias=daily").body("unchanged").send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::CREATED, "round {round}");
+        let daily = "daily".parse().unwrap();
+        site.rig.expire(&daily).await;
+        // The sweep without the jobs: the staged bytes of the paste are still there.
+        let sweep = site.rig.pastes.expiry_sweep().unwrap();
+        sweep.run_once(&site.rig.engine).await.unwrap();
+        assert_eq!(site.rig.deletion_status(&daily).await, "DELETED");
+    }
+    save(&site, "daily", "the last").await;
+    site.rig.work().await;
+    assert_eq!(raw(&site, "daily").await, (StatusCode::OK, "the last".to_owned()));
+    assert_eq!(site.rig.count("select count(*) from pastes.staged").await, 0);
+    site.rig.assert_ref_counts().await;
+}
+
+#[tokio::test]
+async fn e37_click_burns_the_paste_that_the_page_asked_about() {
+    let site = Site::new().await;
+    site.ready("?alias=once&burn=1", "first").await;
+    let page = site.get("/once").header("accept", BROWSER).send().await.unwrap();
+    let page = page.text().await.unwrap();
+    let asked = page.split("name=\"paste\" value=\"").nth(1).unwrap().split('"').next().unwrap();
+    site.rig.expire(&"once".parse().unwrap()).await;
+    site.ready("?alias=once&burn=1", "second").await;
+    let burn = async |body: String| {
+        let request = site.post("/once/burn").header("accept", BROWSER);
+        let kind = "application/x-www-form-urlencoded";
+        let answer = request.header("content-type", kind).body(body).send().await.unwrap();
+        (answer.status(), answer.text().await.unwrap())
+    };
+    assert_eq!(burn(format!("as=page&paste={asked}")).await.0, StatusCode::NOT_FOUND);
+    assert_eq!(burn("as=page&paste=nonsense".to_owned()).await.0, StatusCode::NOT_FOUND);
+    let (status, page) = burn("as=page".to_owned()).await;
+    assert!(status == StatusCode::OK && page.contains("second"), "{status}");
+}
+
+#[tokio::test]
+async fn e26_report_by_api_can_name_the_paste_that_was_read() {
+    let site = Site::new().await;
+    site.ready("?alias=seen", "bad").await;
+    let read = site.get("/api/v1/pastes/seen").send().await.unwrap();
+    let read: Value = read.json().await.unwrap();
+    let report = async || {
+        let report = json!({ "reason": "phishing", "paste": read["id"] });
+        site.post("/api/v1/pastes/seen/reports").json(&report).send().await.unwrap().status()
+    };
+    assert_eq!(report().await, StatusCode::ACCEPTED);
+    site.rig.expire(&"seen".parse().unwrap()).await;
+    site.ready("?alias=seen", "harmless").await;
+    assert_eq!(report().await, StatusCode::NOT_FOUND);
+    assert_eq!(site.rig.count("select count(*) from pastes.reports").await, 1);
+}
+
+#[tokio::test]
 async fn e35_page_is_that_of_the_paste_which_has_the_name() {
     let site = Site::new().await;
     let shown = async || {

@@ -75,11 +75,11 @@ async fn e18_a_store_that_is_down_burns_nothing() {
     let code = rig.pastes.create(burns).await.unwrap().code;
     rig.work_it_off().await;
     rig.s3.go_down();
-    let answer = rig.pastes.burn(&code).await;
+    let answer = rig.pastes.burn(&code, None).await;
     assert!(matches!(answer, Err(ReadError::StoreDown { .. })), "{answer:?}");
     rig.s3.come_back();
-    assert_eq!(rig.pastes.burn(&code).await.unwrap().content, "read me once");
-    assert!(matches!(rig.pastes.burn(&code).await, Err(ReadError::NotFound)));
+    assert_eq!(rig.pastes.burn(&code, None).await.unwrap().content, "read me once");
+    assert!(matches!(rig.pastes.burn(&code, None).await, Err(ReadError::NotFound)));
 }
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn e37_burning_one_paste_leaves_the_next_of_its_name_unread() {
     let code = named(&rig, "first", true).await;
     let held = rig.s3.add(Rule::on(Op::Get).hold());
     let (pastes, asked) = (rig.pastes.clone(), code.clone());
-    let burning = tokio::spawn(async move { pastes.burn(&asked).await });
+    let burning = tokio::spawn(async move { pastes.burn(&asked, None).await });
     rig.s3.wait_fired(held).await.unwrap();
     rig.expire(&code).await;
     let alias = Some("name".to_owned());
@@ -122,7 +122,7 @@ async fn e37_burning_one_paste_leaves_the_next_of_its_name_unread() {
     let burnt = burning.await.unwrap();
     assert!(matches!(burnt, Err(ReadError::NotFound)), "{burnt:?}");
     rig.work_it_off().await;
-    assert_eq!(rig.pastes.burn(&code).await.unwrap().content, "second", "nobody has read it");
+    assert_eq!(rig.pastes.burn(&code, None).await.unwrap().content, "second", "nobody has read it");
 }
 
 #[tokio::test]
