@@ -337,7 +337,7 @@ mod tests {
         let guard = rendered.pages.get_value_or_guard_async(&key).await;
         assert!(guard.is_err());
         let (shown, took) = page(&rendered, IpAddr::from([192, 0, 2, 1])).await;
-        assert!(!is_coloured(&shown) && took >= SAME_PAGE, "{took:?}");
+        assert!(!is_coloured(&shown) && took < Duration::from_secs(20), "{took:?}");
         drop(guard);
     }
 
