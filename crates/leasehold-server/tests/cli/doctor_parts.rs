@@ -37,14 +37,14 @@ async fn tables_of_a_service_that_are_not_of_this_release_are_said() {
     assert!(!has(&place, "annotations").await && !has(&place, "pastes").await);
     let up = ["migrate", "up", "--service", "annotations"];
     place.run(&up).await.expect(0);
-    is(&check(&place, "annotations").await, "ok", "version 2, checksums fit");
+    is(&check(&place, "annotations").await, "ok", "version 3, checksums fit");
     assert!(!has(&place, "pastes").await);
     sql(&place, "delete from annotations.schema_version where version = 0").await;
     let found = check(&place, "annotations").await;
     is(&found, "fail", "functions and views in the database are older than this program");
     assert!(advice(&found).contains("leasehold migrate up --service annotations"), "{found}");
     place.run(&up).await.expect(0);
-    is(&check(&place, "annotations").await, "ok", "version 2");
+    is(&check(&place, "annotations").await, "ok", "version 3");
     sql(&place, "update annotations.schema_version set checksum = 'x' where version = 2").await;
     let found = check(&place, "annotations").await;
     is(&found, "fail", "migration 2 was changed");
@@ -59,7 +59,7 @@ async fn tables_of_a_service_that_are_not_of_this_release_are_said() {
 async fn the_trigger_of_our_own_service_is_no_interference() {
     let place = Place::new().await;
     place.run(&["migrate", "up", "--service", "pastes"]).await.expect(0);
-    is(&check(&place, "pastes").await, "ok", "version 2");
+    is(&check(&place, "pastes").await, "ok", "version 3");
     is(&check(&place, "interference").await, "ok", "no triggers");
     sql(
         &place,

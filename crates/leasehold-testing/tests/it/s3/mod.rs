@@ -16,6 +16,8 @@ use object_store::{ClientOptions, ObjectStore, ObjectStoreExt, PutPayload, Retry
 
 /// A client without retries, so that a test sees every fault.
 fn client(endpoint: &str, bucket: &str, key: &str, secret: &str) -> AmazonS3 {
+    // The S3 client panics in a process without a provider for TLS. Fails if there is one already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let no_retries = RetryConfig { max_retries: 0, ..RetryConfig::default() };
     AmazonS3Builder::new()
         .with_endpoint(endpoint)
