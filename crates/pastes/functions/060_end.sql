@@ -121,7 +121,8 @@ create or replace function pastes.end_copies(hash text)
 returns bigint
 language plpgsql volatile
 set search_path = pastes, pg_temp
-set enable_seqscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set plan_cache_mode = force_generic_plan as $$
 declare
     codes text[];
     ids uuid[];
@@ -131,12 +132,13 @@ begin
          where p.content_id = any (array(
                    select c.content_id from pastes.contents c
                     where c.content_hash = hash and c.state in ('STAGED', 'LIVE')))
-           and p.expires_at > statement_timestamp() and p.deletion_status = 'NOT_EXPIRED'
+           -- `is true` leaves the index on `expires_at` out: it would read every live paste.
+           and (p.expires_at > statement_timestamp()) is true and p.deletion_status = 'NOT_EXPIRED'
          order by p.short_code for update
     ), ended as (
         update pastes.pastes p set expires_at = statement_timestamp()
           from living l where p.short_code = l.short_code and p.paste_id = l.paste_id
-           and p.expires_at > statement_timestamp() and p.deletion_status = 'NOT_EXPIRED'
+           and (p.expires_at > statement_timestamp()) is true and p.deletion_status = 'NOT_EXPIRED'
         returning p.short_code, p.paste_id
     )
     select array_agg(e.short_code::text), array_agg(e.paste_id) into codes, ids from ended e;
