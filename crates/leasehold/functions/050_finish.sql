@@ -223,7 +223,8 @@ create or replace function leasehold.explain_finish(ids bigint[], generation big
 returns table (job_id bigint, state text)
 language sql stable security definer
 set search_path = leasehold, pg_temp set enable_nestloop = on set enable_seqscan = off
-set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_material = off as $$
     select asked.id,
            case when j.held and j.lease_generation = generation then 'held'
                 when asked.id = any (l.job_ids) and not asked.id = any (l.lost_ids) then 'finished'
