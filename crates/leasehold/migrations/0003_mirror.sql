@@ -1,14 +1,13 @@
 -- The tables of the mirrors.
 --
--- Why: a mirror keeps a second store equal to rows of somebody else's table. What it has to remember
--- beside them stands here: one row a mirror (`mirror`: how far its check and its rebuild are, what
--- they found), one a row that was deleted (`mirror_gone`) and one a difference that was found
--- (`mirror_difference`).
+-- Why: a mirror keeps a second store equal to rows of a user's table. What it has to remember besides them
+-- is here: one row per mirror (`mirror`: how far its check and its rebuild are, what they found), one per
+-- row that was deleted (`mirror_gone`) and one per difference that was found (`mirror_difference`).
 -- Locks: none that matter; every object here is new.
--- An old binary sees: nothing of this; it refuses a schema newer than it knows.
+-- An older program sees: nothing of this; it refuses a schema newer than it knows.
 
--- One row a mirror, written by whoever declares it.
-create table leasehold.mirror (
+-- One row per mirror, written by the worker that declares it.
+create table leasehold_internal.mirror (
     name text collate "C" primary key
         constraint mirror_name_form check (name ~ '^[a-z0-9][a-z0-9_.-]{0,63}$'),
     -- The mirrored table and its columns.
@@ -17,11 +16,11 @@ create table leasehold.mirror (
     key_kind text not null
         constraint mirror_key_kind check (key_kind in ('text', 'uuid', 'integer')),
     version_column text not null,
-    -- Where the jobs of its changes go, and what they look like.
+    -- The queue, the name and the field of the jobs of its changes.
     queue text collate "C" not null,
     job_name text collate "C" not null,
     job_field text not null,
-    -- A change is looked at this long after it was made.
+    -- A job checks a change this long after its commit.
     verify_after interval not null,
     -- Deletions are remembered this long.
     tombstones interval not null,
@@ -43,7 +42,7 @@ create table leasehold.mirror (
     rebuild_started_at timestamptz,
     rebuild_ended_at timestamptz,
 
-    -- Where the check is: the last key that it has compared, and who is at it until when.
+    -- Where the check is: the last key that it has compared, and until when a worker has the next range.
     check_after text collate "C",
     check_token bigint not null default 0,
     check_due_at timestamptz not null default '-infinity',
@@ -64,22 +63,25 @@ create table leasehold.mirror (
     equal_as_of timestamptz,
 
     created_at timestamptz not null default now(),
+    -- When the store was last found to search another set than the recorded one. A check must not publish
+    -- a comparison with a set that the store has lost since.
+    adopted_at timestamptz,
     constraint mirror_phase_has_a_second check ((phase = 'none') = (second is null))
 ) with (fillfactor = 50, autovacuum_vacuum_threshold = 1000);
 
 -- Rows that were deleted, with a version above every one that they had. A document that comes late
 -- finds its tombstone; a row that comes back starts above it.
-create table leasehold.mirror_gone (
+create table leasehold_internal.mirror_gone (
     mirror text collate "C" not null,
     key text collate "C" not null,
     version bigint not null,
     gone_at timestamptz not null default statement_timestamp(),
     primary key (mirror, key)
 );
-create index mirror_gone_age_idx on leasehold.mirror_gone (mirror, gone_at);
+create index mirror_gone_age_idx on leasehold_internal.mirror_gone (mirror, gone_at);
 
--- What a check found unequal, and nobody has seen equal since.
-create table leasehold.mirror_difference (
+-- What a check found unequal, and no later comparison found equal.
+create table leasehold_internal.mirror_difference (
     mirror text collate "C" not null,
     key text collate "C" not null,
     kind text not null constraint mirror_difference_kind check (kind in (
@@ -91,9 +93,9 @@ create table leasehold.mirror_difference (
     held_version bigint,
     first_seen timestamptz not null default statement_timestamp(),
     last_seen timestamptz not null default statement_timestamp(),
-    -- How many jobs were made to mend it, and when the last one was.
+    -- How many jobs were enqueued to repair it, and when the last one was.
     repairs int not null default 0,
     repaired_at timestamptz,
     primary key (mirror, key)
 );
-create index mirror_difference_age_idx on leasehold.mirror_difference (mirror, first_seen);
+create index mirror_difference_age_idx on leasehold_internal.mirror_difference (mirror, first_seen);

@@ -1,6 +1,6 @@
 -- Declares a schedule. Repeating the same declaration changes nothing: its next slot stays, so a deploy
 -- neither repeats nor drops a slot.
-insert into leasehold.schedule as s
+insert into leasehold_internal.schedule as s
     (name, cron, zone, queue, job_name, kwargs, priority, missed, next_slot, declared_by,
      last_declared_at)
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, statement_timestamp())

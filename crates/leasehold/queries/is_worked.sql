@@ -1,2 +1,2 @@
 -- Returns whether a live worker works a queue.
-select exists (select from leasehold.worker_state where state = 'alive' and $1 = any (queues))
+select exists (select from leasehold.workers where state = 'alive' and $1 = any (queues))

@@ -1,0 +1,287 @@
+-- What `\df+ leasehold.*` and `\d+ leasehold.jobs` show. docs/sql.md is made from these texts, and a test
+-- compares. The tables `job` and `audit` have their texts in the migration that creates them: a comment on
+-- a table waits for its vacuum.
+
+comment on schema leasehold is
+    'Durable jobs: what callers may use. Functions, views, and the tables job (INSERT, COPY) and audit.';
+comment on schema leasehold_internal is
+    'Internals of Leasehold. Names and meanings change without notice; use the schema leasehold.';
+
+comment on type leasehold.claimed_job is
+    'A job that a claim returns, with the generation that finishes it and the limits of its queue.';
+
+-- Producers.
+comment on function leasehold.enqueue is
+    'Enqueues a job in the caller''s transaction. With a key, a repeat within key_ttl returns the first job''s id and inserted = false.';
+comment on function leasehold.enqueue_many is
+    'Enqueues one job per element of names and kwargs in one statement. Returns one row per job, in the same order.';
+comment on function leasehold.wake is
+    'Wakes idle workers of a queue. An insert does this by itself at its commit.';
+comment on function leasehold.complete_waiting is
+    'Completes jobs that wait, because their work was done elsewhere. Running jobs are left alone. Returns the number.';
+comment on function leasehold.contract is
+    'Returns the version of this interface. Within one version, functions keep their names, parameters and results.';
+
+-- Workers.
+comment on function leasehold.claim is
+    'Claims up to claim_size ready jobs under a new lease, in order of priority and due time, deferred jobs last. Reclaims expired leases first. names null: every name.';
+comment on function leasehold.recover_claim is
+    'Returns the jobs of a claim whose reply was lost, found by the claim_id that the caller passed to claim.';
+comment on function leasehold.renew is
+    'Lengthens leases by their own length from now. Returns one state per generation: ''renewed'', ''busy'' (locked; ask again), ''ended'' or ''lost''.';
+comment on function leasehold.check_lease is
+    'Raises an error unless the caller still holds the job under this generation. Call it in a transaction that must not commit otherwise.';
+comment on function leasehold.complete is
+    'Completes a job. Returns false if the lease was lost; then nothing changes.';
+comment on function leasehold.complete_many is
+    'Completes jobs of one lease. Returns the ids that it completed; the others were lost.';
+comment on function leasehold.fail is
+    'Ends an attempt that failed. The job waits for its next attempt after a back-off (or after), or is dead. Returns ''retry'', ''buried'', ''cancelled'' (after a cancel request) or ''lost''.';
+comment on function leasehold.snooze is
+    'Puts a job back until wait has passed. The attempt is not counted. Returns false if the lease was lost.';
+comment on function leasehold.defer is
+    'Puts a job back until wait has passed, behind all jobs of its queue that are not deferred. The attempt is not counted. Returns false if the lease was lost.';
+comment on function leasehold.bury is
+    'Moves a job to the dead jobs at once, with an error and a cause. Returns false if the lease was lost.';
+comment on function leasehold.release is
+    'Puts back jobs that were claimed and not run. The attempt is not counted and the due time stays. Returns the ids.';
+comment on function leasehold.finish_cancelled is
+    'Ends a running job as cancelled, after a cancel request or by its own decision. Returns false if the lease was lost.';
+comment on function leasehold.once_start is
+    'Begins a step that must not repeat. Returns ''started'', ''unfinished'' (an earlier attempt began it) or ''finished'' with its result.';
+comment on function leasehold.once_finish is
+    'Finishes a step with its result. The first result stays. Returns false if it was finished before.';
+comment on function leasehold.once_forget is
+    'Forgets a step that was started and whose effect is known not to have taken place. Returns false if there is none.';
+comment on function leasehold.housekeep is
+    'Runs every duty of housekeeping once, for installations without a Leasehold worker. Call it every few seconds. Returns one row per duty.';
+
+-- Operators. Each call is recorded in leasehold.audit.
+comment on function leasehold.cancel is
+    'Cancels a waiting job, or asks a running one to stop. Returns ''cancelled'', ''requested'' or ''gone''.';
+comment on function leasehold.promote is 'Makes waiting jobs due now. Returns the ids.';
+comment on function leasehold.redrive is
+    'Brings dead jobs back to their queue, with no attempts counted. Returns the ids.';
+comment on function leasehold.delete_jobs is
+    'Deletes waiting and dead jobs without running them and without history. Returns the ids.';
+comment on function leasehold.update_job is
+    'Changes a waiting job. Null leaves a value as it is. Returns false if the job does not wait.';
+comment on function leasehold.pause is
+    'Pauses a queue: no claim takes its jobs, running jobs continue. Returns false if it is paused already.';
+comment on function leasehold.resume is 'Resumes a paused queue. Returns false if it is not paused.';
+comment on function leasehold.set_queue is
+    'Changes settings of a queue. Null leaves a setting as it is. Workers apply them at their next claim.';
+comment on function leasehold.add_schedule is
+    'Adds a schedule whose first slot is next_slot. Returns false if the name is taken, unless replace is true.';
+comment on function leasehold.pause_schedule is
+    'Pauses a schedule: its slots pass without a job. Returns false if it is paused already, or there is none.';
+comment on function leasehold.resume_schedule is 'Resumes a paused schedule. Returns false if it is not paused.';
+comment on function leasehold.remove_schedule is
+    'Removes a schedule. Code that declares it adds it again at the next start. Returns false if there is none.';
+comment on function leasehold.run_schedule is
+    'Enqueues the job of a schedule now; its slots stay. Returns the id of the job, or null if there is no such schedule.';
+comment on function leasehold.run_sweep is 'Makes a sweep due now. Returns false if there is none of this name.';
+comment on function leasehold.pause_sweep is
+    'Pauses a sweep: workers finish their batches and claim no more rows. Returns false if it is paused already.';
+comment on function leasehold.resume_sweep is 'Resumes a paused sweep. Returns false if it is not paused.';
+comment on function leasehold.watch_sweep is
+    'Makes the workers of a sweep run its watchdog now. Returns false if there is none of this name.';
+comment on function leasehold.forget_sweep is
+    'Removes the record of a sweep that no worker has any more. Its table stays as it is. Returns false if there is none.';
+comment on function leasehold.redrive_sweep is
+    'Brings dead rows of a sweep back. Null keys: all of them, up to up_to. Returns the keys.';
+comment on function leasehold.order_mirror is
+    'Orders a worker of a mirror to check it, rebuild it, roll a rebuild back or drop the former set: what is check, rebuild, rollback or drop. Returns the id of the job, or null if there is no such mirror.';
+comment on function leasehold.reindex_mirror is
+    'Enqueues one job per key, which compares the row with its document; with force it writes the document in any case. Returns the number.';
+comment on function leasehold.acknowledge_alarm is
+    'Records that an operator takes care of an alarm. Returns false if no open alarm has this id.';
+comment on function leasehold.silence_alarm is
+    'Sends no notification of an alarm for a while, even if it clears and is raised again. Zero ends a silence.';
+comment on function leasehold.test_alarm is
+    'Sends a test notification to every registered receiver. Returns their number; 0: alarms reach no one.';
+comment on function leasehold.watch_queue is
+    'Sets the alarm thresholds of a queue. Null leaves one as it is; a max_length of -1 and a max_age of 0 turn theirs off.';
+comment on function leasehold.unwatch_queue is
+    'Turns the alarms of a queue off. Returns false if there was no watch, or it was off already.';
+
+-- Views.
+comment on view leasehold.jobs is
+    'Every job: waiting, running, finished and dead. Read-only.';
+comment on view leasehold.queues is
+    'Every queue with a row or a job: its settings, and how many jobs are in which state.';
+comment on view leasehold.workers is 'Worker processes of the last days.';
+comment on view leasehold.schedules is 'Schedules: which job the clock enqueues, and when.';
+comment on view leasehold.sweeps is 'Sweeps: when each runs, and what it did.';
+comment on view leasehold.mirrors is 'Mirrors: whether each is equal to its table, and since when.';
+comment on view leasehold.alarms is 'Alarms, open and cleared.';
+
+do $$
+declare
+    each record;
+begin
+    for each in
+        select * from (values
+    ('claimed_job', 'id', 'The job. With lease_generation it is the fence.'),
+    ('claimed_job', 'name', 'Which handler runs it.'),
+    ('claimed_job', 'kwargs', 'Its arguments, a JSON object.'),
+    ('claimed_job', 'priority', 'Lower runs first.'),
+    ('claimed_job', 'scheduled_at', 'When it was due.'),
+    ('claimed_job', 'attempts', 'How often it was claimed, this claim included.'),
+    ('claimed_job', 'max_attempts', 'How often it may be claimed before it is dead.'),
+    ('claimed_job', 'lost_count', 'How many workers died in a row while they ran it.'),
+    ('claimed_job', 'lease_generation', 'The generation of this claim: pass it to complete, fail, renew and the others.'),
+    ('claimed_job', 'tag', 'Where the job came from.'),
+    ('claimed_job', 'enqueued_at', 'When it was enqueued.'),
+    ('claimed_job', 'idempotency_key', 'The key it was enqueued with, or null.'),
+    ('claimed_job', 'trace_context', 'W3C traceparent of the producer, or null.'),
+    ('claimed_job', 'run_limit', 'How long a handler may run.'),
+    ('claimed_job', 'lease', 'How long the claim lasts without renewal.'),
+    ('claimed_job', 'max_lost', 'How many workers may die in a row before it is dead.'),
+    ('claimed_job', 'deferred', 'Whether its last attempt deferred it.'),
+    ('jobs', 'id', 'The job.'),
+    ('jobs', 'queue', 'Its queue.'),
+    ('jobs', 'name', 'Which handler runs it.'),
+    ('jobs', 'state', 'scheduled, ready, running, retrying, completed, cancelled or dead.'),
+    ('jobs', 'cause', 'Why a dead job died: exhausted, lost, rejected, undecodable or expired.'),
+    ('jobs', 'kwargs', 'Its arguments, a JSON object of at most 64 KiB.'),
+    ('jobs', 'priority', 'Lower runs first.'),
+    ('jobs', 'tag', 'Where the job came from.'),
+    ('jobs', 'idempotency_key', 'The key it was enqueued with, or null.'),
+    ('jobs', 'enqueued_at', 'When it was enqueued.'),
+    ('jobs', 'scheduled_at', 'When it is due.'),
+    ('jobs', 'expires_at', 'A job that has not started by then is dead. Null for finished jobs.'),
+    ('jobs', 'claimed_at', 'When the current or last attempt began. Null while it waits.'),
+    ('jobs', 'finished_at', 'When it was completed, cancelled or buried.'),
+    ('jobs', 'attempts', 'How often it was claimed.'),
+    ('jobs', 'max_attempts', 'How often it may be claimed before it is dead.'),
+    ('jobs', 'lost_count', 'How many workers died in a row while they ran it.'),
+    ('jobs', 'worker', 'Which worker runs it, or ran it last.'),
+    ('jobs', 'lease_generation', 'The generation of its last claim; 0: never claimed.'),
+    ('jobs', 'lease_expires_at', 'Until when its worker holds it. Null unless it runs.'),
+    ('jobs', 'cancel_requested', 'True if an operator asked its worker to stop it.'),
+    ('jobs', 'last_error', 'The error of its last failed attempt.'),
+    ('jobs', 'errors', 'Its last ten failures, oldest first: at, attempt, worker, ms, error.'),
+    ('jobs', 'note', 'Why a cancelled job was cancelled.'),
+    ('jobs', 'trace_context', 'W3C traceparent of the producer. Null for finished jobs.'),
+    ('jobs', 'stored_in', 'job, dead_job or history. A condition on it keeps the planner from reading the others.'),
+    ('jobs', 'deferred', 'Whether it waits behind all jobs of its queue that are not deferred.'),
+    ('queues', 'queue', 'Its name.'),
+    ('queues', 'paused_at', 'Since when it is paused. Null: it is not.'),
+    ('queues', 'paused_by', 'Who paused it.'),
+    ('queues', 'paused_why', 'Why.'),
+    ('queues', 'ready', 'Jobs that are due.'),
+    ('queues', 'running', 'Jobs that a worker holds.'),
+    ('queues', 'scheduled', 'Jobs that are due later and have not failed.'),
+    ('queues', 'retrying', 'Jobs that failed and are due later.'),
+    ('queues', 'dead', 'Dead jobs, without the expired ones.'),
+    ('queues', 'expired', 'Jobs that were not started in time.'),
+    ('queues', 'oldest_ready_at', 'Since when the oldest ready job has been due.'),
+    ('queues', 'workers', 'Live workers that work it.'),
+    ('queues', 'lease', 'How long a claim lasts without renewal. Null, as in the columns below: the queue has no settings yet.'),
+    ('queues', 'max_attempts', 'How often a job may be claimed before it is dead.'),
+    ('queues', 'max_lost', 'How many workers may die in a row while they run a job before it is dead.'),
+    ('queues', 'claim_size', 'The most jobs that one claim takes.'),
+    ('queues', 'run_limit', 'How long a handler may run.'),
+    ('queues', 'backoff_base', 'The wait after the first failure; it doubles each time.'),
+    ('queues', 'backoff_cap', 'The longest wait after a failure.'),
+    ('queues', 'keep_history', 'Whether finished jobs are kept in the history.'),
+    ('queues', 'display_name', 'Its title on dashboards.'),
+    ('queues', 'owner', 'The team that looks after it.'),
+    ('workers', 'id', 'The process.'),
+    ('workers', 'name', 'The name from its configuration.'),
+    ('workers', 'host', 'Its machine.'),
+    ('workers', 'pid', 'Its process id there.'),
+    ('workers', 'version', 'Its release.'),
+    ('workers', 'queues', 'The queues that it works.'),
+    ('workers', 'names', 'The job names that it has handlers for.'),
+    ('workers', 'slots', 'How many jobs it can run at the same time.'),
+    ('workers', 'busy', 'How many it ran when it was last seen.'),
+    ('workers', 'started_at', 'When it started.'),
+    ('workers', 'last_seen_at', 'When it last reported.'),
+    ('workers', 'state', 'alive, draining, stopped, or dead: not seen for 30 s.'),
+    ('schedules', 'name', 'Its name.'),
+    ('schedules', 'cron', 'The pattern of its slots.'),
+    ('schedules', 'zone', 'The time zone of the pattern.'),
+    ('schedules', 'queue', 'The queue of its jobs.'),
+    ('schedules', 'job_name', 'The name of its jobs.'),
+    ('schedules', 'kwargs', 'The arguments of its jobs.'),
+    ('schedules', 'tag', 'The tag of its jobs.'),
+    ('schedules', 'priority', 'The priority of its jobs.'),
+    ('schedules', 'missed', 'What happens to slots that passed while no worker ran: skip, once or all.'),
+    ('schedules', 'state', 'active or paused.'),
+    ('schedules', 'next_slot', 'When it fires next.'),
+    ('schedules', 'last_slot', 'The slot that it fired last.'),
+    ('schedules', 'last_job_id', 'The job of that slot.'),
+    ('schedules', 'missed_slots', 'How many slots passed without a job.'),
+    ('schedules', 'paused_at', 'Since when it is paused. Null: it is not.'),
+    ('schedules', 'paused_by', 'Who paused it.'),
+    ('schedules', 'paused_why', 'Why.'),
+    ('schedules', 'declared_by', 'The worker whose code declares it. Null: an operator added it.'),
+    ('schedules', 'last_declared_at', 'When a worker last declared it.'),
+    ('schedules', 'created_at', 'When it was created.'),
+    ('sweeps', 'name', 'Its name.'),
+    ('sweeps', 'table_name', 'The table that it sweeps.'),
+    ('sweeps', 'state', 'paused, running, due or idle.'),
+    ('sweeps', 'cron', 'The pattern of its runs, or null.'),
+    ('sweeps', 'zone', 'The time zone of the pattern.'),
+    ('sweeps', 'every', 'The pause between two runs, or null.'),
+    ('sweeps', 'next_run_at', 'When it is due next.'),
+    ('sweeps', 'run_started_at', 'When the last run began.'),
+    ('sweeps', 'run_ended_at', 'When it ended. Null: it has not.'),
+    ('sweeps', 'watchdog_ran_at', 'When its watchdog last ran.'),
+    ('sweeps', 'paused_at', 'Since when it is paused. Null: it is not.'),
+    ('sweeps', 'paused_by', 'Who paused it.'),
+    ('sweeps', 'paused_why', 'Why.'),
+    ('sweeps', 'rows_claimed', 'Rows that all runs claimed.'),
+    ('sweeps', 'rows_finished', 'Rows that all runs finished.'),
+    ('sweeps', 'rows_failed', 'Failures of rows, over all runs.'),
+    ('sweeps', 'rows_lost', 'Rows that were finished after the watchdog had reset them.'),
+    ('sweeps', 'rows_reset', 'Rows that the watchdog reset.'),
+    ('sweeps', 'failing', 'Rows that failed and wait for their next attempt, up to 10,000.'),
+    ('sweeps', 'dead', 'Rows that failed too often, up to 10,000.'),
+    ('mirrors', 'name', 'Its name.'),
+    ('mirrors', 'table_name', 'The table that it mirrors.'),
+    ('mirrors', 'queue', 'The queue of its jobs.'),
+    ('mirrors', 'job_name', 'The name of its jobs.'),
+    ('mirrors', 'phase', 'none, building, verifying or swapped: what happens to its second set.'),
+    ('mirrors', 'serving', 'The set of documents that is searched. Null: the store has only one.'),
+    ('mirrors', 'second', 'A second set that is written too.'),
+    ('mirrors', 'rebuild_rows', 'Rows that the rebuild has written.'),
+    ('mirrors', 'rebuild_started_at', 'When the last rebuild began.'),
+    ('mirrors', 'rebuild_ended_at', 'When it ended.'),
+    ('mirrors', 'round_started_at', 'When the current round of the check began.'),
+    ('mirrors', 'round_rows', 'Rows that this round has compared.'),
+    ('mirrors', 'checked_at', 'When the last whole round ended.'),
+    ('mirrors', 'rows_checked', 'Rows that it compared.'),
+    ('mirrors', 'repaired', 'Rows that it found different and repaired.'),
+    ('mirrors', 'repaired_total', 'The same over all rounds.'),
+    ('mirrors', 'rounds', 'Whole rounds so far.'),
+    ('mirrors', 'equal_as_of', 'Every change committed before this is in the store.'),
+    ('mirrors', 'differences', 'Rows that were found different and not yet equal.'),
+    ('mirrors', 'oldest_difference', 'Since when the oldest of them has been known.'),
+    ('mirrors', 'tombstones', 'How long deletions are remembered.'),
+    ('alarms', 'id', 'The alarm.'),
+    ('alarms', 'rule', 'Which rule is violated.'),
+    ('alarms', 'subject', 'The queue, sweep or mirror that it concerns.'),
+    ('alarms', 'state', 'open, acknowledged, silenced or cleared.'),
+    ('alarms', 'raised_at', 'When it was raised.'),
+    ('alarms', 'cleared_at', 'When it cleared. Null: it has not.'),
+    ('alarms', 'seen_at', 'When a sample last found the rule violated.'),
+    ('alarms', 'value', 'The value of that sample.'),
+    ('alarms', 'threshold', 'The threshold that it violates.'),
+    ('alarms', 'summary', 'What is wrong, in one sentence.'),
+    ('alarms', 'acknowledged_at', 'When an operator acknowledged it.'),
+    ('alarms', 'acknowledged_by', 'Who.'),
+    ('alarms', 'acknowledged_why', 'With which note.'),
+    ('alarms', 'silenced_until', 'Until when no notification is sent.'),
+    ('alarms', 'silenced_by', 'Who silenced it.'),
+    ('alarms', 'silenced_why', 'Why.'),
+    ('alarms', 'notified_at', 'When its notifications were enqueued. Null: none was.'),
+    ('alarms', 'delivered_at', 'When a receiver first delivered one.'),
+    ('alarms', 'delivered_by', 'Which receiver.')
+        ) as c (relation, name, text)
+    loop
+        execute format('comment on column leasehold.%I.%I is %L', each.relation, each.name, each.text);
+    end loop;
+end $$;

@@ -1,0 +1,107 @@
+-- Actions of operators on schedules. Each one records its actor.
+
+-- Adds a schedule; replaces one of the same name only if `replace` is true. A paused schedule stays paused.
+-- Returns false if there is one already.
+create or replace function leasehold.add_schedule(
+    name text, cron text, zone text, queue text, job_name text, kwargs jsonb, priority int, missed text,
+    next_slot timestamptz, actor text, why text default null, replace boolean default false
+)
+returns boolean
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
+#variable_conflict use_variable
+begin
+    insert into leasehold_internal.schedule as s
+        (name, cron, zone, queue, job_name, kwargs, priority, missed, next_slot)
+    values (name, cron, zone, queue, job_name, kwargs, priority, missed, next_slot)
+    on conflict on constraint schedule_pkey do update
+        set cron = excluded.cron, zone = excluded.zone, queue = excluded.queue,
+            job_name = excluded.job_name, kwargs = excluded.kwargs, priority = excluded.priority,
+            missed = excluded.missed, next_slot = excluded.next_slot,
+            -- It belongs to the operator until a worker that declares it starts again.
+            declared_by = null, last_declared_at = null
+        where replace;
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'add', 'schedule ' || name, concat_ws(' ', cron, zone, job_name, why));
+    return true;
+end $$;
+
+-- Pauses a schedule. Returns false if there is none, or it is paused already.
+create or replace function leasehold.pause_schedule(name text, actor text, why text default null)
+returns boolean
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
+#variable_conflict use_variable
+begin
+    update leasehold_internal.schedule s set paused_at = statement_timestamp(), paused_by = actor, paused_why = why
+     where s.name = name and s.paused_at is null;
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'pause', 'schedule ' || name, why);
+    return true;
+end $$;
+
+-- Resumes a schedule. Returns false if there is none, or it is not paused.
+create or replace function leasehold.resume_schedule(name text, actor text, why text default null)
+returns boolean
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
+#variable_conflict use_variable
+begin
+    update leasehold_internal.schedule s set paused_at = null, paused_by = null, paused_why = null
+     where s.name = name and s.paused_at is not null;
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'resume', 'schedule ' || name, why);
+    return true;
+end $$;
+
+-- Removes a schedule; jobs that it made stay. Returns false if there is none.
+create or replace function leasehold.remove_schedule(name text, actor text, why text default null)
+returns boolean
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
+#variable_conflict use_variable
+declare
+    removed leasehold_internal.schedule;
+begin
+    delete from leasehold_internal.schedule s where s.name = name returning s.* into removed;
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'remove', 'schedule ' || name,
+            concat_ws(' ', removed.cron, removed.zone, removed.job_name, why));
+    return true;
+end $$;
+
+-- Enqueues the job of a schedule now, paused or not; its slots stay as they are. Returns the id of the job,
+-- or null if there is no such schedule.
+create or replace function leasehold.run_schedule(name text, actor text, why text default null)
+returns bigint
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
+#variable_conflict use_variable
+declare
+    entry leasehold_internal.schedule;
+    made bigint;
+begin
+    select s.* into entry from leasehold_internal.schedule s where s.name = name for update;
+    if not found then
+        return null;
+    end if;
+    insert into leasehold.job as j (name, kwargs, queue, priority, tag)
+    values (entry.job_name, entry.kwargs, entry.queue, entry.priority, entry.tag)
+    returning j.id into made;
+    update leasehold_internal.schedule s set last_job_id = made where s.name = entry.name;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'run', 'schedule ' || name, concat_ws(': ', 'job ' || made, why));
+    return made;
+end $$;

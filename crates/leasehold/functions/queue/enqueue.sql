@@ -1,0 +1,320 @@
+-- Enqueues one job in the caller's transaction.
+--
+-- Without a key every call creates a job. With a key, the first call creates the job and later ones
+-- return its id: the key is taken while the job waits or runs, and for `key_ttl` after the enqueue. The
+-- same key with another name or other kwargs is refused.
+--
+-- An error carries its code as the name of a constraint too: some drivers do not pass on SQLSTATE.
+create or replace function leasehold.enqueue(
+    name text,
+    kwargs jsonb default '{}'::jsonb,
+    queue text default 'default',
+    priority int default 0,
+    scheduled_at timestamptz default null,
+    expires_at timestamptz default null,
+    tag text default '',
+    max_attempts int default null,
+    key text default null,
+    key_ttl interval default interval '24 hours',
+    trace_context text default null
+)
+returns table (job_id bigint, inserted boolean)
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+#variable_conflict use_variable
+declare
+    due timestamptz := coalesce(scheduled_at, statement_timestamp());
+    expiry timestamptz := coalesce(
+        expires_at, greatest(due, statement_timestamp()) + interval '30 days');
+    digest bytea;
+    known leasehold_internal.idempotency_key;
+begin
+    perform leasehold_internal.check_enqueue(name, kwargs, queue);
+    perform leasehold_internal.check_options(tag, max_attempts, due, key);
+    perform leasehold_internal.check_expiry(due, expires_at);
+    priority := coalesce(priority, 0);
+    key_ttl := coalesce(key_ttl, interval '24 hours');
+    if key_ttl > interval '10 years' then
+        raise exception 'key_ttl is %; it must be at most 10 years', key_ttl
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Leave it out for 24 hours.';
+    end if;
+    if octet_length(trace_context) > 1024 then
+        raise exception 'this trace context has % bytes', octet_length(trace_context)
+            using errcode = 'LH002', constraint = 'LH002', hint = 'A trace context has at most 1,024 bytes.';
+    end if;
+    if key is null then
+        insert into leasehold.job as j
+            (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, trace_context)
+        values (name, kwargs, queue, priority, due, expiry, tag, max_attempts, trace_context)
+        returning j.id into job_id;
+        inserted := true;
+        return next;
+        return;
+    end if;
+
+    digest := leasehold_internal.payload_hash(name, kwargs);
+    loop
+        job_id := nextval('leasehold.job_id_seq');
+        -- Waits for a transaction that is inserting the same key.
+        insert into leasehold_internal.idempotency_key (queue, key, job_id, payload_hash, holds_until)
+        values (queue, key, job_id, digest, statement_timestamp() + key_ttl)
+        on conflict on constraint idempotency_key_pkey do nothing;
+        if not found then
+            -- Lock first and look afterwards, in two statements: a statement that waits here does not
+            -- see the job that the other transaction created, considers the key free and creates a
+            -- second one.
+            select * into known from leasehold_internal.idempotency_key k
+             where k.queue = queue and k.key = key
+               for update;
+            if not found then
+                continue; -- the key was pruned in between
+            end if;
+            if known.holds_until > statement_timestamp()
+               or exists (select from leasehold.job j where j.id = known.job_id) then
+                if known.payload_hash <> digest then
+                    raise exception 'key % of queue % belongs to job %, which has another name or other kwargs',
+                        quote_literal(key), quote_literal(queue), known.job_id
+                        using errcode = 'LH003', constraint = 'LH003',
+                              hint = 'Use a new key for a new request; repeat a request with the same name and kwargs.';
+                end if;
+                job_id := known.job_id;
+                inserted := false;
+                return next;
+                return;
+            end if;
+            -- The key has expired and its job has finished.
+            update leasehold_internal.idempotency_key k
+               set job_id = job_id, payload_hash = digest,
+                   holds_until = statement_timestamp() + key_ttl, created_at = statement_timestamp()
+             where k.queue = queue and k.key = key;
+        end if;
+        insert into leasehold.job
+            (id, name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts,
+             idempotency_key, trace_context)
+        overriding system value
+        values (job_id, name, kwargs, queue, priority, due, expiry, tag, max_attempts,
+                key, trace_context);
+        inserted := true;
+        return next;
+        return;
+    end loop;
+end $$;
+
+-- Enqueues many jobs of one queue in the caller's transaction; `keys` may hold nulls. The result is in
+-- the order of the arguments.
+create or replace function leasehold.enqueue_many(
+    names text[],
+    kwargs jsonb[],
+    queue text default 'default',
+    priority int default 0,
+    scheduled_at timestamptz default null,
+    expires_at timestamptz default null,
+    tag text default '',
+    max_attempts int default null,
+    keys text[] default null,
+    key_ttl interval default interval '24 hours'
+)
+returns table (job_id bigint, inserted boolean)
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_variable
+declare
+    due timestamptz := coalesce(scheduled_at, statement_timestamp());
+    expiry timestamptz := coalesce(
+        expires_at, greatest(due, statement_timestamp()) + interval '30 days');
+    job_ids bigint[] := array_fill(null::bigint, array[coalesce(cardinality(names), 0)]);
+    new_ones boolean[] := array_fill(null::boolean, array[coalesce(cardinality(names), 0)]);
+    i int;
+begin
+    if names is null or kwargs is null or cardinality(names) <> cardinality(kwargs)
+       or (keys is not null and cardinality(keys) <> cardinality(names)) then
+        raise exception 'names, kwargs and keys must have the same length'
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Pass one entry per job in each array.';
+    end if;
+    -- Anything else would give a job the key of another, or none.
+    if array_ndims(names) > 1 or array_ndims(kwargs) > 1 or array_ndims(keys) > 1
+       or array_lower(names, 1) <> 1 or array_lower(kwargs, 1) <> 1 or array_lower(keys, 1) <> 1 then
+        raise exception 'names, kwargs and keys must be arrays of one dimension that begin at 1'
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Pass one entry per job in each array.';
+    end if;
+    perform leasehold_internal.check_options(tag, max_attempts, due, null);
+    perform leasehold_internal.check_expiry(due, expires_at);
+    priority := coalesce(priority, 0);
+    for i in 1 .. cardinality(names) loop
+        perform leasehold_internal.check_enqueue(names[i], kwargs[i], queue);
+    end loop;
+    if keys is null then
+        return query
+        insert into leasehold.job as j
+            (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts)
+        select u.name, u.kwargs, queue, priority, due, expiry, tag, max_attempts
+          from unnest(names, kwargs) as u (name, kwargs)
+        returning j.id, true;
+        return;
+    end if;
+    -- Every batch takes its keys in the same order, so that two batches cannot deadlock. The results
+    -- are kept in arrays: a temporary table of the same name that the caller created before, with a
+    -- trigger on it, would run the caller's code with the owner's rights.
+    for i in select s.i from generate_subscripts(names, 1) as s (i)
+             order by keys[s.i] collate "C" nulls last, s.i loop
+        select e.job_id, e.inserted into job_id, inserted
+          from leasehold.enqueue(names[i], kwargs[i], queue, priority, due, expiry, tag,
+                                 max_attempts, keys[i], key_ttl) e;
+        job_ids[i] := job_id;
+        new_ones[i] := inserted;
+    end loop;
+    return query
+    select u.job_id, u.inserted
+      from unnest(job_ids, new_ones) with ordinality as u (job_id, inserted, place)
+     order by u.place;
+end $$;
+
+-- Raises an error if the name, the kwargs or the queue of a job is invalid.
+create or replace function leasehold_internal.check_enqueue(name text, kwargs jsonb, queue text)
+returns void
+language plpgsql immutable set search_path = leasehold, pg_temp as $$
+begin
+    if queue is null or queue !~ '^[a-z0-9][a-z0-9_.-]{0,63}$' then
+        raise exception 'queue name % is not allowed', coalesce(quote_literal(queue), 'null')
+            using errcode = 'LH001', constraint = 'LH001',
+                  hint = 'Use 1 to 64 of a-z, 0-9, dot, dash and underscore, starting with a letter or digit.';
+    end if;
+    if name is null or name = '' or octet_length(name) > 200 then
+        raise exception 'a job name has 1 to 200 bytes'
+            using errcode = 'LH002', constraint = 'LH002',
+                  hint = 'Name the job after what it does, such as email.send.';
+    end if;
+    if kwargs is null or jsonb_typeof(kwargs) <> 'object' then
+        raise exception 'the arguments of a job are a JSON object'
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Wrap the value: {"value": ...}.';
+    end if;
+    perform leasehold_internal.check_kwargs_size(kwargs);
+end $$;
+
+-- Refuses kwargs of more than 64 KiB. The concatenation is a copy that is not compressed: a value that
+-- comes from a table may be, and would then count a hundredth of its length.
+create or replace function leasehold_internal.check_kwargs_size(kwargs jsonb)
+returns void
+language plpgsql immutable set search_path = leasehold, pg_temp as $$
+begin
+    if pg_column_size(kwargs || '{}') > 65536 then
+        raise exception 'the arguments of a job take at most 64 KiB, these take % bytes',
+            pg_column_size(kwargs || '{}')
+            using errcode = 'LH002', constraint = 'LH002',
+                  hint = 'Store the bulk elsewhere and enqueue a reference to it.';
+    end if;
+end $$;
+
+-- The same for jobs stored by a plain INSERT or COPY. The table's own check counts compressed bytes, so
+-- compressed kwargs come here.
+create or replace function leasehold_internal.check_stored_kwargs()
+returns trigger
+language plpgsql set search_path = leasehold, pg_temp as $$
+begin
+    perform leasehold_internal.check_kwargs_size(new.kwargs);
+    return null;
+end $$;
+
+-- After the row, as `default_expiry`.
+do $$ begin
+    if not exists (select from pg_trigger t
+                    where t.tgrelid = 'leasehold.job'::regclass and t.tgname = 'job_stored_kwargs') then
+        create trigger job_stored_kwargs after insert on leasehold.job
+            for each row when (pg_column_compression(new.kwargs) is not null)
+            execute function leasehold_internal.check_stored_kwargs();
+    end if;
+end $$;
+
+-- The same for optional values. The table checks them too; this raises clearer errors.
+create or replace function leasehold_internal.check_options(
+    tag text, max_attempts int, scheduled_at timestamptz, key text
+)
+returns void
+language plpgsql immutable set search_path = leasehold, pg_temp as $$
+begin
+    if key = '' or octet_length(key) > 200 then
+        raise exception 'this idempotency key has % bytes', octet_length(key)
+            using errcode = 'LH002', constraint = 'LH002',
+                  hint = 'A key has 1 to 200 bytes; leave it out to enqueue without one, hash what is longer.';
+    end if;
+    if tag is null or octet_length(tag) > 200 then
+        raise exception 'this tag has % bytes', coalesce(octet_length(tag)::text, 'no')
+            using errcode = 'LH002', constraint = 'LH002', hint = 'A tag has at most 200 bytes; it may be empty.';
+    end if;
+    if max_attempts < 1 then
+        raise exception 'a job cannot have % attempts', max_attempts
+            using errcode = 'LH002', constraint = 'LH002',
+                  hint = 'Give it at least one attempt, or null for what its queue says.';
+    end if;
+    if scheduled_at not between timestamptz '0001-01-01 00:00Z' and timestamptz '9999-01-01 00:00Z' then
+        raise exception 'a job cannot be scheduled at %', scheduled_at
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Give it a date before the year 9999.';
+    end if;
+end $$;
+
+-- Refuses an expiry that is not after the due time: the job could never start. Null is allowed: 30 days
+-- after the due time.
+create or replace function leasehold_internal.check_expiry(scheduled_at timestamptz, expires_at timestamptz)
+returns void
+language plpgsql stable set search_path = leasehold, pg_temp as $$
+begin
+    if expires_at <= scheduled_at then
+        raise exception 'expires_at is %; it must be later than scheduled_at, which is %',
+            expires_at, scheduled_at
+            using errcode = 'LH002', constraint = 'LH002',
+                  hint = 'Leave expires_at out and the job expires 30 days after its due time.';
+    end if;
+end $$;
+
+-- The same for jobs stored by a plain INSERT or COPY. Called for rows whose `expires_at` is null or not
+-- after the due time, and for later jobs with the column's own default, which counts from the insert: a
+-- job that is due in 29 days would have one day to start.
+create or replace function leasehold_internal.default_expiry()
+returns trigger
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+begin
+    if new.expires_at <> now() + interval '30 days' then
+        perform leasehold_internal.check_expiry(new.scheduled_at, new.expires_at);
+    end if;
+    update leasehold.job j set expires_at = new.scheduled_at + interval '30 days' where j.id = new.id;
+    return null;
+end $$;
+
+-- After the row, with a condition: COPY still writes whole pages, and a row with an expiry costs one
+-- comparison. A trigger before the row would make COPY insert row by row. Created only once, because
+-- CREATE TRIGGER waits for every writer. A new condition needs a migration that drops the trigger.
+do $$ begin
+    if not exists (select from pg_trigger t
+                    where t.tgrelid = 'leasehold.job'::regclass and t.tgname = 'default_expiry') then
+        create trigger default_expiry after insert on leasehold.job
+            for each row when (new.expires_at is null or new.expires_at <= new.scheduled_at
+                               or (new.scheduled_at > now()
+                                   and new.expires_at = now() + interval '30 days'))
+            execute function leasehold_internal.default_expiry();
+    end if;
+end $$;
+
+-- Returns when a job expires whose due time moves to `due`: as long after it as before, and never sooner
+-- than the old expiry. Otherwise a job that polls by snoozing would end 30 days after its enqueue.
+create or replace function leasehold_internal.moved_expiry(
+    expires_at timestamptz, scheduled_at timestamptz, due timestamptz
+)
+returns timestamptz
+language sql stable as $$
+    select case when isfinite(expires_at) and isfinite(scheduled_at)
+                then greatest(expires_at, due + case
+                         when expires_at <= scheduled_at then interval '30 days'
+                         -- Compared before they are subtracted: the years between 4713 BC and 294276 AD
+                         -- do not fit an interval.
+                         when expires_at > greatest(scheduled_at, '0001-01-01 00:00Z') + interval '10 years'
+                             then interval '10 years'
+                         else expires_at - scheduled_at end)
+                else expires_at end
+$$;
+
+-- Returns what two enqueues with one key must agree on. `jsonb` has one text for one value.
+create or replace function leasehold_internal.payload_hash(name text, kwargs jsonb)
+returns bytea
+language sql immutable set search_path = leasehold, pg_temp as $$
+    select sha256(convert_to(name || E'\n' || kwargs::text, 'UTF8'))
+$$;
