@@ -6,16 +6,19 @@
 //!   and its result closes the breaker or opens it again.
 //! - After `doubt()` (a caller timed out), only one call at a time is let through. The first success
 //!   restores normal operation; failures still count toward opening.
+//! - A caller that computes its own pauses opens the breaker with [`BreakerPermit::fail_for`]. Calls that were
+//!   under way together then count as one failure.
 //!
 //! # What can go wrong
 //! - A probe is dropped without a result, such as a request whose client disconnected: the next caller
-//!   becomes the probe. A turn that is never given back would keep the breaker open for ever.
+//!   becomes the probe. A permit that is never released would keep the breaker open for ever.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
+
 /// Retry-after for rejected callers while a probe is in flight.
-const WHILE_TRIED: Duration = Duration::from_secs(1);
+const WHILE_PROBING: Duration = Duration::from_secs(1);
 
 /// A circuit breaker for one service.
 #[derive(Debug)]
@@ -23,47 +26,80 @@ pub struct Breaker {
     failures: u32,
     of: u32,
     pause: Duration,
-    state: Mutex<State>,
+    state: Mutex<BreakerState>,
 }
 
-#[derive(Debug, Default)]
-struct State {
+#[derive(Debug)]
+struct BreakerState {
     /// One bit per call, newest lowest; 1: it failed.
     failed: u32,
-    asked: u32,
+    calls: u32,
     open_until: Option<Instant>,
     doubted: bool,
-    tried: bool,
+    probing: bool,
+    /// How often [`BreakerPermit::fail_for`] opened it.
+    openings: u64,
 }
 
-/// A permit for one call. Report its result with `tell`.
-#[must_use = "a question that was never asked still has its turn"]
+impl BreakerState {
+    const CLOSED: Self =
+        Self { failed: 0, calls: 0, open_until: None, doubted: false, probing: false, openings: 0 };
+
+    /// Closes the breaker. A call that began before its last opening still counts as one of before.
+    fn close(&mut self) {
+        *self = Self { openings: self.openings, ..Self::CLOSED };
+    }
+}
+
+/// A permit for one call. Report its result with `report`.
+#[must_use = "a permit that is not used still keeps other callers from a probe"]
 #[derive(Debug)]
-pub struct Question<'a> {
+pub struct BreakerPermit<'a> {
     breaker: &'a Breaker,
     /// This call is the probe.
-    tries: bool,
+    is_probe: bool,
+    /// How often the breaker had been opened when the call began.
+    openings: u64,
 }
 
 impl Breaker {
     /// Opens for `pause` when `failures` of the last `of` calls failed. `of` is at most 31.
     pub const fn new(failures: u32, of: u32, pause: Duration) -> Self {
-        let state = State { failed: 0, asked: 0, open_until: None, doubted: false, tried: false };
-        Self { failures, of, pause, state: Mutex::new(state) }
+        Self { failures, of, pause, state: Mutex::new(BreakerState::CLOSED) }
     }
 
-    /// Asks for a permit. `Err`: do not call; the time after which a retry makes sense.
-    pub fn ask(&self, now: Instant) -> Result<Question<'_>, Duration> {
+    /// Returns a permit for one call. `Err`: do not call; the time after which a retry makes sense.
+    pub fn permit(&self, now: Instant) -> Result<BreakerPermit<'_>, Duration> {
         let mut state = self.state();
+        let openings = state.openings;
         match state.open_until {
-            None if !state.doubted => Ok(Question { breaker: self, tries: false }),
+            None if !state.doubted => {
+                Ok(BreakerPermit { breaker: self, is_probe: false, openings })
+            }
             Some(until) if now < until => Err(until - now),
-            _ if state.tried => Err(WHILE_TRIED),
+            _ if state.probing => Err(WHILE_PROBING),
             _ => {
-                state.tried = true;
-                Ok(Question { breaker: self, tries: true })
+                state.probing = true;
+                Ok(BreakerPermit { breaker: self, is_probe: true, openings })
             }
         }
+    }
+
+    /// Returns a permit for a call that is made in any case. Its result counts, but it is no probe: it keeps
+    /// no other caller from becoming one.
+    pub fn observe(&self) -> BreakerPermit<'_> {
+        BreakerPermit { breaker: self, is_probe: false, openings: self.state().openings }
+    }
+
+    /// Returns for how long no call is let through, not even a probe; `None`: one is.
+    pub fn rest(&self, now: Instant) -> Option<Duration> {
+        let until = self.state().open_until.filter(|until| now < *until)?;
+        Some(until - now)
+    }
+
+    /// Returns true if a probe is under way.
+    pub fn is_probed(&self) -> bool {
+        self.state().probing
     }
 
     /// Returns true while calls are rejected, probes aside.
@@ -82,28 +118,28 @@ impl Breaker {
         state.open_until.is_none() && !state.doubted
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, BreakerState> {
+        self.state.lock()
     }
 }
 
-impl Question<'_> {
+impl BreakerPermit<'_> {
     /// Reports the result. Returns true if it opened the breaker, which was closed.
-    pub fn tell(self, worked: bool, now: Instant) -> bool {
+    pub fn report(self, worked: bool, now: Instant) -> bool {
         let breaker = self.breaker;
         let mut state = breaker.state();
         if state.open_until.is_some() {
             // The call may have started before the breaker opened; its result counts like any other.
             match worked {
-                true => *state = State::default(),
+                true => state.close(),
                 false => state.open_until = Some(now + breaker.pause),
             }
             return false;
         }
         state.doubted &= !worked;
         state.failed = (state.failed << 1 | u32::from(!worked)) & ((1 << breaker.of) - 1);
-        state.asked = (state.asked + 1).min(breaker.of);
-        let opens = state.asked == breaker.of && state.failed.count_ones() >= breaker.failures;
+        state.calls = (state.calls + 1).min(breaker.of);
+        let opens = state.calls == breaker.of && state.failed.count_ones() >= breaker.failures;
         if opens {
             state.open_until = Some(now + breaker.pause);
         }
@@ -111,10 +147,40 @@ impl Question<'_> {
     }
 }
 
-impl Drop for Question<'_> {
+impl BreakerPermit<'_> {
+    /// Returns true if this call is the probe.
+    pub fn is_probe(&self) -> bool {
+        self.is_probe
+    }
+
+    /// Returns true if the breaker was opened since the call began: its failure is no news.
+    pub fn is_late(&self) -> bool {
+        self.openings < self.breaker.state().openings
+    }
+
+    /// Reports a success: closes the breaker. Returns true if it was open.
+    pub fn succeed(self) -> bool {
+        let mut state = self.breaker.state();
+        let was_open = state.open_until.is_some();
+        state.close();
+        was_open
+    }
+
+    /// Reports a failure: opens the breaker for this pause, however many calls failed before. Does
+    /// nothing if the call [is late](Self::is_late).
+    pub fn fail_for(self, pause: Duration, now: Instant) {
+        let mut state = self.breaker.state();
+        if self.openings == state.openings {
+            state.openings += 1;
+            state.open_until = Some(now + pause);
+        }
+    }
+}
+
+impl Drop for BreakerPermit<'_> {
     fn drop(&mut self) {
-        if self.tries {
-            self.breaker.state().tried = false;
+        if self.is_probe {
+            self.breaker.state().probing = false;
         }
     }
 }
@@ -126,82 +192,103 @@ mod tests {
     const PAUSE: Duration = Duration::from_secs(30);
 
     /// Makes a call and reports its result. Returns false if the breaker rejects it.
-    fn ask(breaker: &Breaker, worked: bool, now: Instant) -> bool {
-        breaker.ask(now).map(|question| question.tell(worked, now)).is_ok()
+    fn attempt(breaker: &Breaker, worked: bool, now: Instant) -> bool {
+        breaker.permit(now).map(|permit| permit.report(worked, now)).is_ok()
     }
 
     #[test]
-    fn opens_at_half_of_ten_and_closes_when_a_try_works() {
+    fn opens_at_five_failures_of_ten_and_closes_when_a_probe_succeeds() {
         let (breaker, start) = (Breaker::new(5, 10, PAUSE), Instant::now());
         for call in 0..10 {
-            assert!(ask(&breaker, call % 2 == 0, start), "closed at call {call}");
+            assert!(attempt(&breaker, call % 2 == 0, start), "closed at call {call}");
         }
-        assert_eq!(breaker.ask(start).err(), Some(PAUSE));
+        assert_eq!(breaker.permit(start).err(), Some(PAUSE));
         let later = start + PAUSE;
-        let first = breaker.ask(later).expect("one may try");
-        assert_eq!(breaker.ask(later).err(), Some(WHILE_TRIED), "and only one");
-        first.tell(false, later);
-        assert!(!ask(&breaker, true, later + Duration::from_secs(1)), "open again");
-        assert!(ask(&breaker, true, later + PAUSE));
+        let first = breaker.permit(later).expect("a probe");
+        assert_eq!(breaker.permit(later).err(), Some(WHILE_PROBING), "one probe at a time");
+        first.report(false, later);
+        assert!(!attempt(&breaker, true, later + Duration::from_secs(1)), "open again");
+        assert!(attempt(&breaker, true, later + PAUSE));
         assert!(!breaker.is_open());
-        assert!(ask(&breaker, true, later + PAUSE) && ask(&breaker, true, later + PAUSE));
+        assert!(attempt(&breaker, true, later + PAUSE) && attempt(&breaker, true, later + PAUSE));
     }
 
     #[test]
-    fn four_failures_of_ten_are_borne() {
+    fn four_failures_of_ten_keep_it_closed() {
         let (breaker, now) = (Breaker::new(5, 10, PAUSE), Instant::now());
-        assert!((0..30).all(|call| ask(&breaker, call % 10 >= 4, now)));
+        assert!((0..30).all(|call| attempt(&breaker, call % 10 >= 4, now)));
         assert!(!breaker.is_open());
     }
 
     #[test]
-    fn three_in_a_row_are_three_without_a_success_between_them() {
+    fn three_failures_open_it_only_without_a_success_between_them() {
         let (breaker, now) = (Breaker::new(3, 3, PAUSE), Instant::now());
-        assert!((0..30).all(|call| ask(&breaker, call % 3 == 2, now)));
-        let opened = |worked| breaker.ask(now).map(|question| question.tell(worked, now));
-        assert_eq!([false; 3].map(opened), [Ok(false), Ok(false), Ok(true)], "it says so once");
+        assert!((0..30).all(|call| attempt(&breaker, call % 3 == 2, now)));
+        let opened = |worked| breaker.permit(now).map(|permit| permit.report(worked, now));
+        assert_eq!(
+            [false; 3].map(opened),
+            [Ok(false), Ok(false), Ok(true)],
+            "only the third opens it"
+        );
         assert!(breaker.is_open());
     }
 
     #[test]
-    fn whoever_goes_away_without_an_answer_leaves_the_try_to_the_next() {
+    fn probe_that_is_dropped_without_a_result_is_left_to_the_next_caller() {
         let (breaker, now) = (Breaker::new(1, 1, PAUSE), Instant::now());
-        ask(&breaker, false, now);
+        attempt(&breaker, false, now);
         let later = now + PAUSE;
-        drop(breaker.ask(later).expect("one may try"));
+        drop(breaker.permit(later).expect("a probe"));
         assert!(breaker.is_open(), "nothing was learnt");
-        assert!(ask(&breaker, true, later), "or nobody could ever ask again");
+        assert!(attempt(&breaker, true, later), "the next caller is the probe");
     }
 
     #[test]
-    fn in_doubt_one_asks_at_a_time_until_an_answer_comes() {
+    fn in_doubt_one_call_at_a_time_is_let_through_until_a_success() {
         let (breaker, now) = (Breaker::new(3, 3, PAUSE), Instant::now());
-        let late = breaker.ask(now).expect("closed");
+        let late = breaker.permit(now).expect("closed");
         breaker.doubt();
         assert!(!breaker.is_trusted() && !breaker.is_open());
-        let trying = breaker.ask(now).expect("one may try, and needs not wait for a pause");
-        assert_eq!(breaker.ask(now).err(), Some(WHILE_TRIED), "and only one");
-        trying.tell(false, now);
-        assert!(!breaker.is_trusted(), "a failure is no answer");
-        late.tell(true, now);
+        let probe = breaker.permit(now).expect("a probe, without a pause");
+        assert_eq!(breaker.permit(now).err(), Some(WHILE_PROBING), "one probe at a time");
+        probe.report(false, now);
+        assert!(!breaker.is_trusted(), "a failure proves nothing");
+        late.report(true, now);
         assert!(breaker.is_trusted());
-        let (one, other) = (breaker.ask(now), breaker.ask(now));
-        assert!(one.is_ok() && other.is_ok(), "everybody may");
+        let (one, other) = (breaker.permit(now), breaker.permit(now));
+        assert!(one.is_ok() && other.is_ok(), "every caller is let through");
         drop((one, other));
         breaker.doubt();
-        assert!([false; 3].iter().all(|&worked| ask(&breaker, worked, now)), "failures count");
+        assert!([false; 3].iter().all(|&worked| attempt(&breaker, worked, now)), "failures count");
         assert!(breaker.is_open());
     }
 
     #[test]
-    fn an_answer_from_before_it_opened_takes_no_turn_away() {
+    fn result_from_before_it_opened_ends_no_probe() {
         let (breaker, now) = (Breaker::new(1, 1, PAUSE), Instant::now());
-        let slow = breaker.ask(now).expect("closed");
-        ask(&breaker, false, now);
-        let trying = breaker.ask(now + PAUSE).expect("one may try");
-        slow.tell(false, now);
-        assert!(breaker.ask(now + PAUSE).is_err(), "somebody tries already");
-        trying.tell(true, now + PAUSE);
+        let slow = breaker.permit(now).expect("closed");
+        attempt(&breaker, false, now);
+        let probe = breaker.permit(now + PAUSE).expect("a probe");
+        slow.report(false, now);
+        assert!(breaker.permit(now + PAUSE).is_err(), "a probe is under way");
+        probe.report(true, now + PAUSE);
         assert!(!breaker.is_open());
+    }
+
+    #[test]
+    fn calls_that_were_under_way_together_open_it_once() {
+        let (breaker, now) = (Breaker::new(1, 1, PAUSE), Instant::now());
+        let (first, second) = (breaker.observe(), breaker.permit(now).expect("closed"));
+        first.fail_for(PAUSE, now);
+        assert_eq!(breaker.rest(now), Some(PAUSE));
+        assert!(second.is_late());
+        second.fail_for(100 * PAUSE, now);
+        assert_eq!(breaker.rest(now), Some(PAUSE), "its failure is no news");
+        let (late, later) = (breaker.observe(), now + PAUSE);
+        assert!(breaker.permit(later).expect("a probe").succeed(), "it was open");
+        assert_eq!((breaker.rest(later), breaker.is_probed()), (None, false));
+        assert!(!late.is_late(), "it began after the breaker was opened");
+        late.fail_for(PAUSE, later);
+        assert!(breaker.is_open());
     }
 }

@@ -28,7 +28,7 @@ pub enum SchemaCheck {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Tls {
-    /// As the address says by `sslmode`, which is `prefer` if it is left out: TLS where the server offers
+    /// By `sslmode` of the address, which is `prefer` if it is left out: TLS where the server offers
     /// it, except to hosts on this machine. Default.
     #[default]
     FromAddress,

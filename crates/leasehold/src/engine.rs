@@ -12,12 +12,11 @@ use crate::database::{
     Database,
     pool::{self, Opener},
 };
-use crate::error::{AdminError, CallError, ConnectError, EnqueueError, SchemaError};
+use crate::error::{AdminError, ConnectError, EnqueueError, SchemaError};
 use crate::job::Job;
-use crate::link::Param;
 use crate::measure::process::Process;
 use crate::migrate;
-use crate::queue::enqueue::{Draft, ENQUEUE, EnqueueOn, Enqueued, Values, read_answer};
+use crate::queue::enqueue::{Draft, ENQUEUE, EnqueueOn, Enqueued, Values, read_enqueued};
 use crate::worker::WorkerBuilder;
 
 /// Leasehold on one database. Cheap to clone.
@@ -51,8 +50,8 @@ impl Default for Settings {
 const REPEAT_FOR: Duration = Duration::from_secs(10);
 /// `enqueue_many` may take this many times as long as an enqueue.
 const MANY: u32 = 4;
-/// How long after the first enqueue into a queue the handle looks for a worker of that queue: the program
-/// may start its own worker next.
+/// How long after an enqueue the handle looks for a worker of the queue: the program may start its own worker
+/// next.
 const LOOK_AFTER: Duration = Duration::from_secs(10);
 
 impl Leasehold {
@@ -171,7 +170,7 @@ impl Leasehold {
         Err(error)
     }
 
-    /// Builds a worker; give it queues and handlers, then run it.
+    /// Builds a worker. Add queues and handlers, then run it.
     pub fn worker(&self) -> WorkerBuilder<()> {
         WorkerBuilder::new(self.clone(), ())
     }
@@ -237,20 +236,20 @@ impl EnqueueOn for &Leasehold {
     /// Enqueues in its own transaction. With a key, an enqueue whose reply was lost is retried for up
     /// to ten seconds: the key makes sure that there is only one job.
     async fn enqueue_one(self, draft: Draft) -> Result<Enqueued, EnqueueError> {
-        let give_up = Instant::now() + REPEAT_FOR;
-        let mut backoff = crate::link::ReconnectBackoff::default();
+        let deadline = Instant::now() + REPEAT_FOR;
+        let mut backoff = crate::backoff::RECONNECT.waits();
         loop {
             match self.store(&draft).await {
                 Err(error)
-                    if draft.key.is_some() && error.may_repeat() && Instant::now() < give_up =>
+                    if draft.key.is_some() && error.may_repeat() && Instant::now() < deadline =>
                 {
                     tokio::time::sleep(backoff.next_wait()).await;
                 }
-                answer => {
-                    if answer.as_ref().is_ok_and(|stored| stored.is_new()) {
+                stored => {
+                    if stored.as_ref().is_ok_and(|job| job.is_new()) {
                         self.enqueued(&draft.queue, &draft.name, 1);
                     }
-                    return answer;
+                    return stored;
                 }
             }
         }
@@ -258,8 +257,8 @@ impl EnqueueOn for &Leasehold {
 }
 
 impl Leasehold {
-    /// Counts stored jobs. The first ones of a queue in this process also start a check whether a worker works
-    /// that queue, beside the caller.
+    /// Counts stored jobs. The first ones of a queue, and the next ones an hour later, also start a check whether
+    /// a worker works that queue, beside the caller.
     fn enqueued(&self, queue: &str, name: &str, jobs: u64) {
         if self.0.process.enqueued(queue, name, jobs) {
             // Weak: the check must not keep the connections of a program that has ended its work.
@@ -273,31 +272,17 @@ impl Leasehold {
         }
     }
 
-    /// Warns if no live worker works the queue.
+    /// Logs a warning if no live worker works the queue.
     #[doc(hidden)]
     pub async fn warn_if_unworked(&self, queue: &str) {
-        // Without a reply, or without the right to see workers, there is nothing to say.
-        if let Ok(false) = self.is_worked(queue).await {
+        // Without a reply, or without the right to see workers, nothing is known.
+        if let Ok(false) = self.queues().is_worked(queue).await {
             tracing::warn!(
                 queue,
                 "jobs were enqueued into a queue that no live worker works; they wait. Add .queue({queue:?}, slots) \
                  to a worker, or enqueue into another queue"
             );
         }
-    }
-
-    /// Returns true if a live worker works the queue. The role needs the rights of `leasehold_viewer`.
-    pub async fn is_worked(&self, queue: &str) -> Result<bool, CallError> {
-        let client = self
-            .client()
-            .await
-            .map_err(|_| CallError::TimedOut(self.0.database.connect_timeout()))?;
-        let sql = include_str!("../queries/is_worked.sql");
-        let params: [Param<'_>; 1] = [(&queue, Type::TEXT)];
-        let rows = tokio::time::timeout(self.call_timeout(), client.query_typed(sql, &params))
-            .await
-            .map_err(|_| CallError::TimedOut(self.call_timeout()))??;
-        Ok(rows.first().is_some_and(|row| row.get(0)))
     }
 
     async fn store(&self, draft: &Draft) -> Result<Enqueued, EnqueueError> {
@@ -318,12 +303,12 @@ impl Leasehold {
         let values = Values::of(draft);
         let params = values.params();
         if self.0.database.is_pooled() {
-            return read_answer(&client.query_typed(ENQUEUE, &params).await?);
+            return read_enqueued(&client.query_typed(ENQUEUE, &params).await?);
         }
         // A direct session keeps prepared statements.
         let types: Vec<Type> = params.iter().map(|(_, ty)| ty.clone()).collect();
         let statement = client.prepare_typed_cached(ENQUEUE, &types).await?;
-        read_answer(&client.query(&statement, &params.map(|(value, _)| value)).await?)
+        read_enqueued(&client.query(&statement, &params.map(|(value, _)| value)).await?)
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio_postgres::error::SqlState;
 
-pub(crate) use crate::error_text::storable;
+pub use crate::error_text::{HIDDEN_TEXT, one_line, storable};
 use crate::job::{Generation, JobId};
 
 /// Why the engine could not start on this database.
@@ -21,7 +21,7 @@ pub enum ConnectError {
     #[error("cannot reach the database: {}; check that it runs and that the URL is right", describe(.0))]
     Unreachable(#[source] tokio_postgres::Error),
     /// The server did not reply within this time.
-    #[error("the database did not answer within {} s; check that it runs and that the URL is right", .0.as_secs())]
+    #[error("the database did not reply within {} s; check that it runs and that the URL is right", .0.as_secs())]
     TimedOut(Duration),
     /// The server is older than PostgreSQL 15.
     #[error("the database is PostgreSQL {found}; this release needs {needed} or newer")]
@@ -39,7 +39,7 @@ pub enum ConnectError {
     Replica,
     /// The database is not encoded in UTF-8.
     #[error(
-        "the database is encoded in {0}; create it with ENCODING 'UTF8': error texts and arguments \
+        "the database is encoded in {0}; create it with ENCODING 'UTF8': error texts and kwargs \
          hold any character"
     )]
     Encoding(String),
@@ -117,14 +117,14 @@ impl SchemaError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EnqueueError {
-    /// The job itself is at fault; the text tells how to fix it.
+    /// The job itself is at fault; the text names the remedy.
     #[error("{0}")]
     Refused(String),
-    /// The key is taken by a job with another name or other arguments.
+    /// The key is taken by a job with another name or other kwargs.
     #[error("{0}")]
     KeyConflict(String),
     /// serde cannot turn the job into JSON.
-    #[error("the arguments do not become JSON: {0}")]
+    #[error("the kwargs do not become JSON: {0}")]
     Arguments(#[from] serde_json::Error),
     /// The functions of the engine are not in this database.
     #[error("the schema is missing or too old here ({0}); run: leasehold migrate up")]
@@ -133,12 +133,12 @@ pub enum EnqueueError {
     /// job.
     #[error("{}", not_stored(.0))]
     Database(#[source] tokio_postgres::Error),
-    /// The pool of the handle gave no connection in time.
+    /// The pool of the handle had no free connection in time.
     #[error("no connection for the enqueue: {0}")]
     NoConnection(String),
     /// Unknown whether it was stored: a commit that waits for a standby has no other limit.
     #[error(
-        "the job may not have been stored: no answer within {} s; repeat it with an idempotency key",
+        "the job may not have been stored: no reply within {} s; repeat it with an idempotency key",
         .0.as_secs()
     )]
     TimedOut(Duration),
@@ -183,7 +183,7 @@ impl From<tokio_postgres::Error> for EnqueueError {
     }
 }
 
-/// What the server said about a statement that failed.
+/// The server's error of a statement that failed.
 pub(crate) struct Reply<'a> {
     pub(crate) code: &'a str,
     pub(crate) message: &'a str,
@@ -220,7 +220,7 @@ impl DriverError for tokio_postgres::Error {
 
 /// Returns the error of an enqueue whose remedy is known, or else that of the driver.
 pub(crate) fn explain<E: DriverError>(error: E, other: fn(E) -> EnqueueError) -> EnqueueError {
-    let refused = error.reply().and_then(|said| refusal(said.code, said.message, said.hint));
+    let refused = error.reply().and_then(|reply| refusal(reply.code, reply.message, reply.hint));
     refused.unwrap_or_else(|| other(error))
 }
 
@@ -240,7 +240,7 @@ pub(crate) fn refusal(code: &str, message: &str, hint: Option<&str>) -> Option<E
         None => message.to_owned(),
     };
     match code {
-        // COPY and plain INSERT hit the table's check, whose error gives only its name.
+        // COPY and plain INSERT hit the table's check, whose error has only its name.
         "23514" if message.contains("job_kwargs_size") => Some(EnqueueError::Refused(
             "the kwargs of a job take at most 64 KiB; store the bulk elsewhere and enqueue a \
              reference to it"
@@ -248,7 +248,7 @@ pub(crate) fn refusal(code: &str, message: &str, hint: Option<&str>) -> Option<E
         )),
         "LH003" => Some(EnqueueError::KeyConflict(text)),
         "LH001" | "LH002" => Some(EnqueueError::Refused(text)),
-        // Checks of the table, arguments that jsonb cannot hold, nesting beyond its stack, times out of
+        // Checks of the table, kwargs that jsonb cannot hold, nesting beyond its stack, times out of
         // range.
         "23514" | "22P05" | "22P02" | "54001" | "22021" | "22008" => {
             Some(EnqueueError::Refused(text))
@@ -293,7 +293,7 @@ pub enum FinishError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkerError {
-    /// A setting of the worker contradicts another one, or a table does not fit; the text says what to change.
+    /// A setting of the worker contradicts another one, or a table does not fit; the text names what to change.
     #[error("the worker cannot start: {0}")]
     Config(String),
     /// The database cannot be used.
@@ -314,7 +314,7 @@ pub enum AdminError {
          need leasehold_operator: grant one of them to the role of this connection"
     )]
     Forbidden(String),
-    /// A value is at fault; the text tells how to fix it. Nothing was changed.
+    /// A value is at fault; the text names the remedy. Nothing was changed.
     #[error("{0}")]
     Refused(String),
     /// The schedule is invalid.
@@ -330,7 +330,7 @@ pub enum AdminError {
     #[error("no connection: {0}")]
     NoConnection(String),
     /// Unknown whether anything was changed.
-    #[error("the database did not answer within {} s", .0.as_secs())]
+    #[error("the database did not reply within {} s", .0.as_secs())]
     TimedOut(Duration),
 }
 
@@ -365,7 +365,7 @@ pub enum CallError {
     #[error("{}", describe(.0))]
     Database(#[from] tokio_postgres::Error),
     /// No reply within this time. Whether the statement took effect is unknown.
-    #[error("no answer within {} ms", .0.as_millis())]
+    #[error("no reply within {} ms", .0.as_millis())]
     TimedOut(Duration),
     /// No session could be opened; nothing was sent.
     #[error(transparent)]
@@ -433,7 +433,7 @@ impl CallError {
     /// Returns true if the server refused the statement and will refuse it again: because of its
     /// values, a constraint, a trigger, a missing function or a missing privilege. A trigger may raise
     /// any code, so every code that is not known to be transient counts.
-    pub(crate) fn is_permanent(&self) -> bool {
+    pub fn is_permanent(&self) -> bool {
         match self {
             Self::Database(error) => {
                 error.as_db_error().is_some_and(|db| !is_transient(db.code().code()))

@@ -10,13 +10,14 @@ const LONGEST: usize = 4096;
 /// The longest text of a log line.
 const LONGEST_LINE: usize = 1000;
 const HIDDEN: &str = "***";
-/// What `hide_error_texts` stores and logs in place of a text.
-pub(crate) const HIDDEN_TEXT: &str = "this worker hides error texts";
+/// The text that is stored and logged in place of an error text that may hold secrets; see
+/// [`crate::worker::WorkerBuilder::hide_error_texts`].
+pub const HIDDEN_TEXT: &str = "this worker hides error texts";
 
 /// Makes an error text storable: no NUL, no control characters but line breaks and tabs, no
 /// passwords, at most 4 KiB. Postgres refuses NUL in text, and an error that cannot be stored would
 /// hide the failure.
-pub(crate) fn storable(text: &str) -> String {
+pub fn storable(text: &str) -> String {
     let clean: String = text
         .chars()
         .map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c })
@@ -24,8 +25,8 @@ pub(crate) fn storable(text: &str) -> String {
     cut(redact(&clean), LONGEST)
 }
 
-/// Like `storable`, in one line, for the log.
-pub(crate) fn one_line(text: &str) -> String {
+/// Like [`storable`], in one line of at most 1000 bytes, for the log.
+pub fn one_line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     cut(storable(&words.join(" ")), LONGEST_LINE)
 }

@@ -35,12 +35,12 @@ pub enum Event {
         /// The generation of the claim.
         generation: Generation,
     },
-    /// Housekeeping reclaimed the jobs of expired leases.
-    Expired {
-        /// Jobs that are ready again.
+    /// Housekeeping reclaimed the jobs of leases that ran out.
+    Reclaimed {
+        /// Jobs that are due again.
         returned: i32,
         /// Jobs that are dead: no attempt or loss was left.
-        buried: i32,
+        dead: i32,
     },
     /// A claim whose reply was lost was recovered.
     ClaimRecovered {
@@ -104,7 +104,7 @@ pub enum Event {
         /// True: this range was the last one of a round over the whole table.
         round_over: bool,
     },
-    /// A duty of housekeeping has failed this many times in a row.
+    /// A background duty has failed this many times in a row.
     DutyFailing {
         /// The name of the duty.
         duty: String,
@@ -135,13 +135,14 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Subscribes to all events from now on. A receiver that falls far behind gets an error that tells
-    /// how many it missed.
+    /// Subscribes to all events from now on. A receiver that falls far behind gets an error with
+    /// the number of events that it missed.
     pub fn subscribe(&self) -> broadcast::Receiver<Event> {
         self.0.subscribe()
     }
 
-    pub(crate) fn send(&self, event: impl FnOnce() -> Event) {
+    /// Sends an event, if there is a subscriber. For services, which report what they do.
+    pub fn send(&self, event: impl FnOnce() -> Event) {
         if self.0.receiver_count() > 0 {
             // Without a receiver, the error does not matter.
             let _ = self.0.send(event());

@@ -1,10 +1,12 @@
-//! What a job is: its identity, its typed arguments and the policy of its name.
+//! What a job is: its identity, its typed kwargs and the policy of its name.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::backoff::Backoff;
 
 /// The number of a job. It never changes, through retries, death and redrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -186,7 +188,7 @@ impl UnknownWord {
     }
 }
 
-/// Decodes the arguments of a job. A unit struct is stored as `{}`, but serde reads it from `null`.
+/// Decodes the kwargs of a job. A unit struct is stored as `{}`, but serde reads it from `null`.
 pub(crate) fn decode<J: DeserializeOwned>(kwargs: &[u8]) -> Result<J, serde_json::Error> {
     match serde_json::from_slice(kwargs) {
         Err(error) if kwargs.trim_ascii() == b"{}" => {
@@ -196,7 +198,7 @@ pub(crate) fn decode<J: DeserializeOwned>(kwargs: &[u8]) -> Result<J, serde_json
     }
 }
 
-/// A kind of job: a serializable struct with a stable name.
+/// A type of job: a serializable struct with a stable name.
 ///
 /// Usually derived:
 /// ```
@@ -256,12 +258,13 @@ pub trait Job: Serialize + DeserializeOwned + Send + 'static {
 
 /// How jobs of one name are treated. `None`: the queue's settings apply.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Policy {
     /// Lower runs first. Default: 0.
     pub priority: i32,
-    /// How often a job may start before it is buried.
+    /// How often a job may start before it is dead.
     pub max_attempts: Option<i32>,
-    /// The worker gives up a handler that still runs after this time; its attempt counts as failed.
+    /// How long a handler may run; then the attempt fails.
     pub run_limit: Option<Duration>,
     /// How long to wait after a failed attempt.
     pub backoff: Option<Backoff>,
@@ -293,53 +296,6 @@ impl Policy {
     }
 }
 
-/// The wait between attempts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Backoff {
-    /// Before the second attempt.
-    pub first: Duration,
-    /// The longest wait.
-    pub cap: Duration,
-    /// Each wait is longer or shorter by this much, at random, so that jobs which failed together do
-    /// not retry together.
-    pub jitter: Jitter,
-}
-
-/// How much a wait varies.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Jitter {
-    /// A share of the wait either way, such as 0.2.
-    Share(f64),
-    /// A fixed time either way.
-    Fixed(Duration),
-}
-
-impl Backoff {
-    /// Doubles from `first` to `cap`, with 20 % jitter either way.
-    pub const fn doubling(first: Duration, cap: Duration) -> Self {
-        Self { first, cap, jitter: Jitter::Share(0.2) }
-    }
-
-    /// Sets how much each wait varies. Default: 20 % either way.
-    pub const fn jitter(mut self, jitter: Jitter) -> Self {
-        self.jitter = jitter;
-        self
-    }
-
-    /// Returns how long to wait after attempt number `attempts` failed. `chance` is in 0..=1.
-    pub fn wait_after(&self, attempts: i32, chance: f64) -> Duration {
-        let doublings = u32::try_from(attempts.clamp(1, 32) - 1).unwrap_or(0);
-        let wait = self.first.saturating_mul(2u32.saturating_pow(doublings)).min(self.cap);
-        let swing = match self.jitter {
-            Jitter::Share(share) => wait.mul_f64(share.clamp(0.0, 1.0)),
-            Jitter::Fixed(time) => time.min(wait),
-        };
-        (wait + swing.mul_f64(2.0 * chance.clamp(0.0, 1.0))).saturating_sub(swing)
-    }
-}
-
 /// Checks a queue name before it reaches the database.
 pub fn check_queue_name(name: &str) -> Result<(), String> {
     let mut bytes = name.bytes();
@@ -359,31 +315,6 @@ pub fn check_queue_name(name: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn backoff_doubles_up_to_its_cap() {
-        let backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(10));
-        let middle: Vec<_> =
-            (1..=6).map(|attempt| backoff.wait_after(attempt, 0.5).as_secs()).collect();
-        assert_eq!(middle, [1, 2, 4, 8, 10, 10]);
-    }
-
-    #[test]
-    fn g8_waits_are_spread_within_the_bounds_of_their_jitter() {
-        let backoff = Backoff {
-            first: Duration::from_secs(1),
-            cap: Duration::from_secs(60),
-            jitter: Jitter::Fixed(Duration::from_millis(200)),
-        };
-        assert_eq!(backoff.wait_after(1, 0.0), Duration::from_millis(800));
-        assert_eq!(backoff.wait_after(1, 1.0), Duration::from_millis(1200));
-    }
-
-    #[test]
-    fn a_huge_attempt_number_does_not_overflow() {
-        let backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(3600));
-        assert!(backoff.wait_after(i32::MAX, 1.0) <= Duration::from_secs(4320));
-    }
 
     #[test]
     fn states_and_causes_are_read_as_they_are_printed() {

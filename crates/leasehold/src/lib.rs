@@ -62,12 +62,12 @@
 //! | poll without a notification | 500 ms | [`worker::WorkerBuilder::poll_every`] |
 //! | connections of the handle | 16 | [`LeaseholdBuilder::max_connections`] |
 //!
-//! The settings of a queue are columns of `leasehold.queue`; `leasehold queues set` changes them.
+//! The settings of a queue are columns of `leasehold_internal.queue`; `leasehold queues set` changes them.
 //!
 //! # Enqueue in your transaction
 //!
 //! [`Enqueue::enqueue`] takes a client or a transaction of tokio-postgres, deadpool-postgres, sqlx or diesel-async,
-//! or the handle itself. [`Enqueue::draft`] gives a [`Draft`] with the settings of one call.
+//! or the handle itself. [`Enqueue::draft`] returns a [`Draft`] with the settings of one call.
 //!
 //! ```no_run
 //! # use leasehold::{Enqueue, Job, Leasehold};
@@ -165,6 +165,10 @@
 //!     match mailer.send(&job.to).await? { // an error: the next attempt follows after the back-off
 //!         250 => Ok(Outcome::Done),
 //!         421 => Ok(Outcome::Snooze(Duration::from_secs(300))), // not counted as an attempt
+//!         454 => Ok(Outcome::Defer { // not counted either, and behind all other jobs of the queue
+//!             after: Duration::from_secs(60),
+//!             why: "the mail server is away".to_owned(),
+//!         }),
 //!         450 => Ok(Outcome::Retry {
 //!             after: Duration::from_secs(60),
 //!             why: format!("busy at attempt {} of {}", ctx.attempt(), ctx.max_attempts()),
@@ -185,6 +189,29 @@
 //!
 //! A handler that writes to the same database completes its job in the same transaction, by [`JobTx`] or by
 //! [`Ctx::complete_in`] in a transaction of its own.
+//!
+//! A [layer](worker::WorkerBuilder::layer) runs around every attempt of a worker: spans, metrics, tenants, an error
+//! handler.
+//!
+//! ```no_run
+//! # use leasehold::{Ctx, JobResult, Leasehold, Next};
+//! async fn report_errors(ctx: Ctx, next: Next) -> JobResult {
+//!     let result = next.run(ctx.clone()).await;
+//!     if let Err(error) = &result {
+//!         eprintln!("{} {}: attempt {} failed: {error}", ctx.name(), ctx.id(), ctx.attempt());
+//!     }
+//!     result
+//! }
+//!
+//! # async fn run(leasehold: Leasehold) -> Result<(), leasehold::WorkerError> {
+//! leasehold
+//!     .worker()
+//!     .layer(report_errors)
+//! #   .handle_untyped("report.build", |_| async {})
+//!     .run_until_signal()
+//!     .await
+//! # }
+//! ```
 //!
 //! # Schedules
 //!
@@ -239,7 +266,9 @@
 //! 1. [`job`]: what a job is. [`queue`]: how it is stored. [`worker`]: the claim → run → finish loop.
 //! 2. [`once`]: effects that must not repeat. [`schedule`]: jobs that the clock enqueues.
 //! 3. [`sweep`]: rows of your own table, claimed through a status column. [`mirror`]: a second store that is kept
-//!    equal to your own table.
+//!    equal to your own table. Both are services ([`worker::WorkerService`]), and stand on the public API
+//!    alone: [`link`] is a session that reconnects, [`backoff`] and [`breaker`] space calls out, [`mod@service`]
+//!    runs turns in the background, [`table`] checks a declaration against a table.
 //! 4. [`housekeeping`], [`measure`], [`alarm`]: what runs beside the jobs, and what an operator sees of it.
 //! 5. [`admin`]: list, cancel, redrive, promote, delete and update jobs; queues, schedules, workers.
 //! 6. [`migrate`], [`database`], [`error`], [`events`]: the schema, the sessions, what went wrong and what happened.
@@ -250,7 +279,7 @@
 
 pub mod admin;
 pub mod alarm;
-#[doc(hidden)]
+pub mod backoff;
 pub mod breaker;
 mod builder;
 #[cfg(feature = "chaos")]
@@ -265,30 +294,36 @@ mod error_text;
 pub mod events;
 pub mod housekeeping;
 pub mod job;
-#[doc(hidden)]
 pub mod link;
 pub mod measure;
 pub mod migrate;
 pub mod mirror;
 pub mod once;
 pub mod queue;
+#[cfg(feature = "redis")]
+pub mod redis;
 pub mod schedule;
+pub mod service;
 pub mod sweep;
+pub mod table;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod testing;
 pub mod worker;
 
+pub use backoff::{Backoff, Jitter, Waits};
 pub use builder::{LeaseholdBuilder, SchemaCheck, Tls};
 pub use database::Pooler;
 pub use engine::Leasehold;
 pub use error::{AdminError, ConnectError, EnqueueError, FinishError, SchemaError, WorkerError};
-pub use job::{Backoff, Cause, Generation, Job, JobId, JobState, Policy};
+pub use job::{Cause, Generation, Job, JobId, JobState, Policy};
 pub use leasehold_macros::Job;
 pub use queue::enqueue::{Draft, Enqueue, EnqueueOn, Enqueued};
 pub use queue::finish::Finished;
 pub use schedule::Schedule;
-pub use worker::{Ctx, FinishedJob, JobError, JobResult, JobTx, Outcome, State, Tally};
+pub use worker::{
+    Ctx, FinishedCounts, FinishedJob, JobError, JobResult, JobTx, Next, Outcome, State,
+};
 
 // Crates whose types occur in the signatures here: a caller can name them without choosing a version.
 pub use deadpool_postgres;

@@ -11,8 +11,8 @@
 //!   and the next call looks for a server that accepts writes.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
@@ -59,7 +59,7 @@ impl Link {
 
     /// Returns a link whose sessions have these settings. Behind a pooler they are left out: its
     /// sessions belong to other clients too.
-    pub(crate) fn with_settings(
+    pub fn with_settings(
         database: Database,
         limit: Duration,
         settings: impl Into<Cow<'static, str>>,
@@ -81,18 +81,18 @@ impl Link {
             let values: Vec<_> = params.iter().map(|(value, _)| *value).collect();
             session.query(&statement, &values).await
         };
-        let answer = match tokio::time::timeout(self.limit, call).await {
+        let error = match tokio::time::timeout(self.limit, call).await {
             Ok(Ok(rows)) => return Ok(rows),
             Ok(Err(error)) => CallError::Database(error),
             Err(_) => CallError::TimedOut(self.limit),
         };
-        if answer.is_lost_statement() {
+        if error.is_lost_statement() {
             self.database.lost_a_statement();
         }
-        if answer.ends_session() || session.is_closed() {
+        if error.ends_session() || session.is_closed() {
             self.forget(&session).await;
         }
-        Err(answer)
+        Err(error)
     }
 
     async fn session(&self) -> Result<Arc<Session>, CallError> {
@@ -143,7 +143,7 @@ pub struct Links {
     links: Vec<Link>,
     next: AtomicUsize,
     /// Held while a stream chooses a link, so that two streams do not choose the same idle one.
-    choosing: std::sync::Mutex<()>,
+    choosing: parking_lot::Mutex<()>,
 }
 
 impl Links {
@@ -161,7 +161,7 @@ impl Links {
     ) -> Self {
         let link = |_| Link::with_settings(database.clone(), limit, settings);
         let links = (0..count.max(1)).map(link).collect();
-        Self { links, next: AtomicUsize::new(0), choosing: std::sync::Mutex::default() }
+        Self { links, next: AtomicUsize::new(0), choosing: parking_lot::Mutex::default() }
     }
 
     /// Runs one statement on the link with the fewest in flight; among equals, round-robin.
@@ -189,7 +189,7 @@ const STUCK_AFTER: Duration = Duration::from_millis(500);
 /// - A stream that gets no reply for [`STUCK_AFTER`] sends its next statements on another link.
 pub(crate) struct Stream {
     links: Arc<Links>,
-    current: std::sync::Mutex<Current>,
+    current: parking_lot::Mutex<Current>,
 }
 
 struct Current {
@@ -204,14 +204,14 @@ struct Current {
 impl Stream {
     pub(crate) fn new(links: &Arc<Links>) -> Self {
         let current = Current { link: 0, choice: 0, in_flight: 0, progress: Instant::now() };
-        Self { links: Arc::clone(links), current: std::sync::Mutex::new(current) }
+        Self { links: Arc::clone(links), current: parking_lot::Mutex::new(current) }
     }
 
     /// Adds a statement to the link in use, or to a new one.
     fn enter(&self) -> InFlight<'_> {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
         let is_stuck = current.progress.elapsed() >= STUCK_AFTER;
-        let _choosing = self.links.choosing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _choosing = self.links.choosing.lock();
         if current.in_flight == 0 || is_stuck {
             let links = self.links.links.iter().enumerate();
             let fewest = links.min_by_key(|(_, link)| link.under_way.load(Ordering::Relaxed));
@@ -243,7 +243,7 @@ struct InFlight<'a> {
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        let mut current = self.stream.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.stream.current.lock();
         if current.choice == self.choice {
             current.in_flight -= 1;
             current.progress = Instant::now();
@@ -265,26 +265,5 @@ impl Session {
         let statement = self.prepare_typed(sql, &types).await?;
         self.statements().insert(sql.to_owned(), statement.clone());
         Ok(statement)
-    }
-}
-
-/// The wait between attempts to reach the database: doubles up to two seconds, with jitter, so that a
-/// fleet does not reconnect all at once.
-#[derive(Default)]
-pub struct ReconnectBackoff {
-    failures: u32,
-}
-
-impl ReconnectBackoff {
-    /// Returns the next wait: 50 ms at first, 2 s at most.
-    pub fn next_wait(&mut self) -> Duration {
-        let base = 50u64.saturating_mul(1 << self.failures.min(6)).min(2000);
-        self.failures = self.failures.saturating_add(1);
-        Duration::from_millis(rand::random_range(base / 2..=base))
-    }
-
-    /// Starts again at 50 ms, after a success.
-    pub fn reset(&mut self) {
-        self.failures = 0;
     }
 }

@@ -57,7 +57,7 @@ impl Ctx {
                 ],
             )
             .await?;
-        let row = rows.first().ok_or_else(|| JobError::retry("once_start gave no answer"))?;
+        let row = rows.first().ok_or_else(|| JobError::retry("once_start returned no row"))?;
         let started = Started { scope: scope.to_owned(), step: step.to_owned() };
         Ok(match row.get(0) {
             "started" => Step::First(started),

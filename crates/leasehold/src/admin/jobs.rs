@@ -39,6 +39,8 @@ pub struct JobInfo {
     pub kwargs: Option<serde_json::Value>,
     /// Lower numbers run first.
     pub priority: i32,
+    /// It waits behind all jobs of its queue that are not deferred.
+    pub deferred: bool,
     /// A label for operators; empty without one.
     pub tag: String,
     /// The key under which it was enqueued.
@@ -136,6 +138,7 @@ impl JobInfo {
             cause: row.get::<_, Option<&str>>("cause").and_then(|cause| cause.parse().ok()),
             kwargs: row.get::<_, Option<AnyJson>>("kwargs").map(|json| json.0),
             priority: row.get("priority"),
+            deferred: row.get("deferred"),
             tag: row.get("tag"),
             idempotency_key: row.get("idempotency_key"),
             enqueued_at: time("enqueued_at").unwrap_or_default(),
@@ -414,7 +417,7 @@ async fn states(
         ("stored_in in ('job', 'dead_job')", ""),
         (
             "stored_in = 'history'",
-            "and finished_at = any (array(select leasehold.finished_at(u.id) from unnest($1) as u (id)))",
+            "and finished_at = any (array(select leasehold_internal.finished_at(u.id) from unnest($1) as u (id)))",
         ),
     ] {
         if ids.is_empty() {

@@ -17,7 +17,7 @@
 //!
 //! # What is true
 //! - Each verb is one call of a SQL function whose write names the state it expects. A job in another
-//!   state stays as it is, and [`Change::WrongState`] tells which.
+//!   state stays as it is, and [`Change::WrongState`] names it.
 //! - `within(&transaction)` runs every call of a handle in the caller's transaction: it takes effect when
 //!   the caller commits, or not at all.
 //! - `leasehold.audit` records each change with its actor and reason.

@@ -57,13 +57,13 @@ pub struct QueueSettings {
     /// How long a claim lasts without renewal.
     #[serde(rename = "lease_seconds", serialize_with = "seconds")]
     pub lease: Duration,
-    /// How often a job may start before it is buried, unless the job sets it.
+    /// How often a job may start before it is dead, unless the job sets it.
     pub max_attempts: i32,
-    /// How many workers may die in a row under a job before it is buried.
+    /// How many workers may die in a row under a job before it is dead.
     pub max_lost: i32,
     /// The most jobs that one claim takes.
     pub claim_size: i32,
-    /// An attempt that runs longer is given up.
+    /// An attempt that runs longer fails.
     #[serde(rename = "run_limit_seconds", serialize_with = "seconds")]
     pub run_limit: Duration,
     /// The wait after the first failure; it doubles with each.
@@ -94,7 +94,7 @@ impl QueueSettings {
             lease: time("lease_seconds"),
             max_attempts: row.get("max_attempts"),
             max_lost: row.get("max_lost"),
-            claim_size: row.get("batch"),
+            claim_size: row.get("claim_size"),
             run_limit: time("run_limit_seconds"),
             backoff_first: time("backoff_first_seconds"),
             backoff_longest: time("backoff_longest_seconds"),
@@ -131,13 +131,13 @@ impl QueueChange {
         self
     }
 
-    /// How often a job may start before it is buried, unless the job sets it.
+    /// How often a job may start before it is dead, unless the job sets it.
     pub fn max_attempts(mut self, most: i32) -> Self {
         self.max_attempts = Some(most);
         self
     }
 
-    /// How many workers may die in a row under a job before it is buried.
+    /// How many workers may die in a row under a job before it is dead.
     pub fn max_lost(mut self, most: i32) -> Self {
         self.max_lost = Some(most);
         self
@@ -149,7 +149,7 @@ impl QueueChange {
         self
     }
 
-    /// An attempt that runs longer is given up.
+    /// An attempt that runs longer fails.
     pub fn run_limit(mut self, limit: Duration) -> Self {
         self.run_limit = Some(limit);
         self
@@ -181,7 +181,7 @@ impl QueueChange {
 }
 
 const SETTINGS: &str = "extract(epoch from q.lease)::float8 as lease_seconds, q.max_attempts, q.max_lost, \
-    q.batch, extract(epoch from q.run_limit)::float8 as run_limit_seconds, \
+    q.claim_size, extract(epoch from q.run_limit)::float8 as run_limit_seconds, \
     extract(epoch from q.backoff_base)::float8 as backoff_first_seconds, \
     extract(epoch from q.backoff_cap)::float8 as backoff_longest_seconds, q.keep_history, \
     q.display_name, q.owner";
@@ -204,7 +204,7 @@ impl Queues<'_> {
         let only = if queue.is_some() { "s.queue = $1" } else { "$1::text is null" };
         let sql = format!(
             "select s.*, q.name is not null as has_settings, {SETTINGS} \
-               from leasehold.queue_state s left join leasehold.queue q on q.name = s.queue \
+               from leasehold.queues s left join leasehold_internal.queue q on q.name = s.queue \
               where {only} order by s.queue limit {MOST}"
         );
         let rows = self.session.query(&sql, &[(&queue, Type::TEXT)]).await?;
@@ -230,8 +230,20 @@ impl Queues<'_> {
 
     /// Returns every known name: the queue has settings, a job, a dead job, a live worker or a schedule.
     pub async fn names(&self) -> Result<Vec<String>, AdminError> {
-        let rows = self.session.query("select * from leasehold.queue_names()", &[]).await?;
+        let rows =
+            self.session.query("select * from leasehold_internal.queue_names()", &[]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
+    /// Returns true if a live worker works the queue. A worker is alive if it was seen within 30 s.
+    ///
+    /// A process that enqueues through [`Leasehold`](crate::Leasehold) checks this itself, ten seconds after the
+    /// first enqueue into a queue and at most once per hour, and logs a warning if the result is false. An enqueue
+    /// in a transaction of the caller has no such check.
+    pub async fn is_worked(&self, queue: &str) -> Result<bool, AdminError> {
+        self.session
+            .value(include_str!("../../queries/is_worked.sql"), &[(&queue, Type::TEXT)])
+            .await
     }
 
     /// Pauses a queue: workers claim no more of its jobs, running jobs continue. A queue without settings
@@ -247,7 +259,7 @@ impl Queues<'_> {
         if done {
             return Ok(Toggle::Done);
         }
-        let known = "select exists (select from leasehold.queue where name = $1)";
+        let known = "select exists (select from leasehold_internal.queue where name = $1)";
         let known: bool = self.session.value(known, &[(&queue, Type::TEXT)]).await?;
         Ok(if known { Toggle::Already } else { Toggle::NotFound })
     }

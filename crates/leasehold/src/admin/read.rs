@@ -34,7 +34,8 @@ const WINDOWS: [Duration; 2] = [Duration::from_secs(3600), Duration::from_secs(8
 /// The columns that every reader may see.
 const OPEN: &str = "j.id, j.queue, j.name, j.state, j.cause, j.priority, j.tag, j.idempotency_key, \
     j.enqueued_at, j.scheduled_at, j.expires_at, j.claimed_at, j.finished_at, j.attempts, j.max_attempts, \
-    j.lost_count, j.worker, j.lease_generation, j.lease_expires_at, j.cancel_requested";
+    j.lost_count, j.worker, j.lease_generation, j.lease_expires_at, j.cancel_requested, \
+    j.deferred";
 /// The columns that need `leasehold_operator`, and what replaces them for other roles.
 const HIDDEN: &str = "j.kwargs, j.last_error, j.errors, j.note, j.trace_context";
 const NOTHING: &str = "null::jsonb as kwargs, null::text as last_error, null::jsonb as errors, \
@@ -161,7 +162,7 @@ impl Conditions {
             self.parts.push(format!("j.id = any ({ids})"));
             // Only the batches that have these jobs are unpacked.
             self.in_history(&format!(
-                "j.finished_at = any (array(select leasehold.finished_at(u.id) from unnest({ids}) as u (id)))"
+                "j.finished_at = any (array(select leasehold_internal.finished_at(u.id) from unnest({ids}) as u (id)))"
             ));
         }
         if !filter.states.is_empty() {
@@ -250,7 +251,7 @@ pub(super) struct Rows {
     pub(super) now: Timestamp,
 }
 
-/// What the server says before the first statement: its clock, and whether this role may read kwargs.
+/// What the server returns before the first statement: its clock, and whether this role may read kwargs.
 async fn facts(session: &Session<'_>) -> Result<(Timestamp, bool), AdminError> {
     let sql = "select statement_timestamp(), \
                has_column_privilege('leasehold.jobs', 'kwargs', 'select')";
@@ -338,7 +339,7 @@ pub(super) async fn groups(
     let conditions = Conditions::of(filter, &[Stored::Dead]);
     let sql = format!(
         "select g.*, left(g.last_error, 4096) as example from ( \
-            select j.name, leasehold.error_fingerprint(j.last_error) as fingerprint, count(*) as jobs, \
+            select j.name, leasehold_internal.error_fingerprint(j.last_error) as fingerprint, count(*) as jobs, \
                    min(j.finished_at) as first_at, max(j.finished_at) as last_at, \
                    array_agg(distinct j.queue order by j.queue) as queues, \
                    array_agg(distinct j.cause order by j.cause) as causes, max(j.last_error) as last_error \

@@ -79,8 +79,8 @@ impl Schedules<'_> {
 
     async fn read(&self, name: Option<&str>) -> Result<Vec<ScheduleInfo>, AdminError> {
         let sql = "select s.*, \
-                   exists (select from leasehold.undeclared_schedules() u where u.name = s.name) as undeclared \
-                   from leasehold.schedule s where $1::text is null or s.name = $1 order by s.name limit 1000";
+                   exists (select from leasehold_internal.undeclared_schedules() u where u.name = s.name) as undeclared \
+                   from leasehold_internal.schedule s where $1::text is null or s.name = $1 order by s.name limit 1000";
         let rows = self.session.query(sql, &[(&name, Type::TEXT)]).await?;
         Ok(rows
             .iter()
@@ -144,7 +144,7 @@ impl Schedules<'_> {
         Ok(added.then_some(next))
     }
 
-    /// Removes a schedule; jobs that it made stay. One that a worker declares comes back when that worker
+    /// Removes a schedule; its jobs stay. A schedule that a worker declares is stored again when that worker
     /// starts.
     pub async fn remove(&self, name: &str, by: &By) -> Result<Toggle, AdminError> {
         self.toggle("select leasehold.remove_schedule($1, $2, $3)", name, by).await
@@ -172,7 +172,7 @@ impl Schedules<'_> {
         if self.call(sql, name, by).await? {
             return Ok(Toggle::Done);
         }
-        let known = "select exists (select from leasehold.schedule where name = $1)";
+        let known = "select exists (select from leasehold_internal.schedule where name = $1)";
         let known: bool = self.session.value(known, &[(&name, Type::TEXT)]).await?;
         Ok(if known { Toggle::Already } else { Toggle::NotFound })
     }

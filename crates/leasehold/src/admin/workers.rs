@@ -87,7 +87,7 @@ pub struct WorkerInfo {
 impl Workers<'_> {
     /// Returns workers that run or vanished, up to 1,000; with `stopped` also those that stopped in order.
     pub async fn list(&self, stopped: bool) -> Result<Vec<WorkerInfo>, AdminError> {
-        let sql = "select * from leasehold.worker_state where $1 or state <> 'stopped' \
+        let sql = "select * from leasehold.workers where $1 or state <> 'stopped' \
                    order by state, name, started_at desc limit 1000";
         let rows = self.session.query(sql, &[(&stopped, Type::BOOL)]).await?;
         Ok(rows.iter().map(read).collect())
@@ -95,7 +95,7 @@ impl Workers<'_> {
 
     /// Returns a worker by its id.
     pub async fn get(&self, id: &str) -> Result<Option<WorkerInfo>, AdminError> {
-        let sql = "select * from leasehold.worker_state where id = $1";
+        let sql = "select * from leasehold.workers where id = $1";
         let rows = self.session.query(sql, &[(&id, Type::TEXT)]).await?;
         Ok(rows.first().map(read))
     }

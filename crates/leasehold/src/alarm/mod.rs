@@ -20,6 +20,7 @@ mod rule;
 pub mod rules;
 #[doc(hidden)]
 pub mod snapshot;
+mod thresholds;
 
 use jiff::Timestamp;
 use tokio_postgres::Client;
@@ -27,8 +28,8 @@ use tokio_postgres::types::Type;
 
 use crate::error::CallError;
 use rule::Rule;
-use rules::Defaults;
 use snapshot::Snapshot;
+pub use thresholds::Thresholds;
 
 /// The queue of the notification jobs.
 pub const QUEUE: &str = "leasehold.alarms";
@@ -51,9 +52,17 @@ pub struct Change {
     pub summary: String,
 }
 
-/// Evaluates a sample and records the alarms that were raised or cleared.
+/// Evaluates a sample by the default thresholds, and records the alarms that were raised or cleared.
 pub async fn evaluate(client: &Client, sample: Timestamp) -> Result<Vec<Change>, CallError> {
-    let sql = "select leasehold.alarm_snapshot($1)::text";
+    evaluate_by(client, sample, &Thresholds::default()).await
+}
+
+pub(crate) async fn evaluate_by(
+    client: &Client,
+    sample: Timestamp,
+    thresholds: &Thresholds,
+) -> Result<Vec<Change>, CallError> {
+    let sql = "select leasehold_internal.alarm_snapshot($1)::text";
     let rows = client.query_typed(sql, &[(&sample, Type::TIMESTAMPTZ)]).await?;
     let text: Option<&str> = rows.first().and_then(|row| row.get(0));
     // Without a snapshot nothing is known: raise nothing and clear nothing.
@@ -61,19 +70,20 @@ pub async fn evaluate(client: &Client, sample: Timestamp) -> Result<Vec<Change>,
     let snapshot: Snapshot = match serde_json::from_str(text) {
         Ok(snapshot) => snapshot,
         Err(error) => {
-            tracing::warn!(%error, "alarms were not judged: the functions in the database are of another release");
+            tracing::warn!(%error, "alarms were not evaluated: the functions in the database are of another release");
             return Ok(Vec::new());
         }
     };
-    let found = rules::judge(&snapshot, &Defaults::default());
+    let found = rules::evaluate(&snapshot, thresholds);
     let found = serde_json::to_value(&found).unwrap_or_default();
-    let judged: Vec<&str> =
+    let evaluated: Vec<&str> =
         Rule::ALL.iter().filter(|rule| snapshot.knows(**rule)).map(|rule| rule.as_str()).collect();
-    let sql = "select change, rule, subject, summary from leasehold.apply_alarms($1, $2, $3)";
+    let sql =
+        "select change, rule, subject, summary from leasehold_internal.apply_alarms($1, $2, $3)";
     let params = [
         (&sample as _, Type::TIMESTAMPTZ),
         (&found as _, Type::JSONB),
-        (&judged as _, Type::TEXT_ARRAY),
+        (&evaluated as _, Type::TEXT_ARRAY),
     ];
     let rows = client.query_typed(sql, &params).await?;
     let changes: Vec<Change> = rows

@@ -21,7 +21,7 @@ pub enum Rule {
     NoWorkers,
     /// Workers die or stall under their jobs.
     LeaseLosses,
-    /// Something has held back vacuum for so long that claims will slow down.
+    /// A transaction, a slot or a standby has held back vacuum until claims slow down.
     VacuumHeldBack,
     /// A mirror has differed from its source for too long.
     MirrorDifferenceAge,
@@ -53,7 +53,7 @@ impl Rule {
         match self {
             Self::DeadLettersGrowing | Self::LeaseLosses => &["flows"],
             Self::QueueLengthHigh | Self::ExpiredJobs | Self::NoWorkers => &["queues"],
-            // The part "queues" tells whether the queue is paused; a paused queue completes nothing.
+            // The part "queues" has the pause of a queue; a paused queue completes nothing.
             Self::CompletionRateLow => &["flows", "queues"],
             // Suppressed while `CompletionRateLow` is raised, so it needs the parts of that rule too.
             Self::OldestReadyAge => &["ages", "flows", "queues"],

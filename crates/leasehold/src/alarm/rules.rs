@@ -14,41 +14,9 @@
 
 use serde::Serialize;
 
+use super::Thresholds;
 pub use super::rule::Rule;
 use super::snapshot::{Holder, Open, QueueView, Snapshot};
-
-/// Thresholds for queues without a watch, and for what has no watch.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Defaults {
-    /// For queues without a watch. Seconds.
-    pub max_age: f64,
-    /// Jobs that may die within 15 minutes.
-    pub max_dead: f64,
-    /// Leases that may be lost within 15 minutes.
-    pub max_lost: f64,
-    /// Seconds.
-    pub max_xact_age: f64,
-    /// Seconds.
-    pub max_difference_age: f64,
-    /// Seconds.
-    pub max_unproven_age: f64,
-    /// Minutes with ready jobs and no worker.
-    pub starved_minutes: f64,
-}
-
-impl Default for Defaults {
-    fn default() -> Self {
-        Self {
-            max_age: 3600.0,
-            max_dead: 10.0,
-            max_lost: 10.0,
-            max_xact_age: 900.0,
-            max_difference_age: 600.0,
-            max_unproven_age: 3600.0,
-            starved_minutes: 5.0,
-        }
-    }
-}
 
 /// A condition that holds now.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -66,18 +34,18 @@ pub struct Finding {
 }
 
 /// Evaluates every rule and returns the findings.
-pub fn judge(snapshot: &Snapshot, defaults: &Defaults) -> Vec<Finding> {
-    let judging = Judging { snapshot, defaults, found: Vec::new() };
-    judging.run()
+pub fn evaluate(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Finding> {
+    let evaluation = Evaluation { snapshot, thresholds, found: Vec::new() };
+    evaluation.run()
 }
 
-struct Judging<'a> {
+struct Evaluation<'a> {
     snapshot: &'a Snapshot,
-    defaults: &'a Defaults,
+    thresholds: &'a Thresholds,
     found: Vec<Finding>,
 }
 
-impl Judging<'_> {
+impl Evaluation<'_> {
     fn run(mut self) -> Vec<Finding> {
         for queue in &self.snapshot.queues {
             self.flow(queue);
@@ -89,23 +57,24 @@ impl Judging<'_> {
             if stuck > 0.0 {
                 let summary = match (sweep.stuck > 0.0, sweep.dead > 0.0) {
                     (true, false) => format!(
-                        "{} rows of sweep {} are in nobody's hands and were not brought back; does a worker keep house?",
+                        "{} rows of sweep {} were claimed longer ago than the watchdog limit and were not reset; is a worker running that declares the sweep?",
                         sweep.stuck, sweep.sweep
                     ),
                     (false, _) => format!(
-                        "{} rows of sweep {} were set aside; look at: leasehold sweeps dead {}",
+                        "{} rows of sweep {} are dead; list them: leasehold sweeps dead {}",
                         sweep.dead, sweep.sweep, sweep.sweep
                     ),
                     (true, true) => format!(
-                        "{} rows of sweep {} are in nobody's hands, {} were set aside",
+                        "{} rows of sweep {} were claimed longer ago than the watchdog limit and were not reset; {} are dead",
                         sweep.stuck, sweep.sweep, sweep.dead
                     ),
                 };
-                self.up(Rule::SweepStuckRows, &sweep.sweep, stuck, 0.0, summary);
+                self.raise(Rule::SweepStuckRows, &sweep.sweep, stuck, 0.0, summary);
             }
         }
         for mirror in &self.snapshot.mirrors {
-            let (age, most) = (mirror.oldest_difference_age, self.defaults.max_difference_age);
+            let (age, most) =
+                (mirror.oldest_difference_age, self.thresholds.max_difference_age.as_secs_f64());
             if self.above(Rule::MirrorDifferenceAge, &mirror.mirror, age, most) {
                 let summary = format!(
                     "mirror {} has differed from its source for {}; {} rows differ",
@@ -114,31 +83,31 @@ impl Judging<'_> {
                     mirror.differences
                 );
                 // One fault, one alarm: a mirror that differs cannot be verified as equal either.
-                self.up(Rule::MirrorDifferenceAge, &mirror.mirror, age, most, summary);
+                self.raise(Rule::MirrorDifferenceAge, &mirror.mirror, age, most, summary);
                 continue;
             }
-            let (age, most) = (mirror.unproven_age, self.defaults.max_unproven_age);
+            let (age, most) =
+                (mirror.unproven_age, self.thresholds.max_unverified_age.as_secs_f64());
             if self.above(Rule::MirrorNotCompared, &mirror.mirror, age, most) {
                 let summary = format!(
-                    "nobody has seen mirror {} equal to its source for {}: differences would not be found; does a worker run that has its store?",
+                    "mirror {} has not been verified against its source for {}; is a worker running that can reach its store?",
                     mirror.mirror,
                     span(age)
                 );
-                self.up(Rule::MirrorNotCompared, &mirror.mirror, age, most, summary);
+                self.raise(Rule::MirrorNotCompared, &mirror.mirror, age, most, summary);
             }
         }
-        let (age, most) = (self.snapshot.oldest_xact_age, self.defaults.max_xact_age);
+        let (age, most) =
+            (self.snapshot.oldest_xact_age, self.thresholds.max_transaction_age.as_secs_f64());
         if self.above(Rule::VacuumHeldBack, "", age, most) {
-            let mut summary = format!(
-                "dead rows cannot be removed, and have not been for {}: claims will slow down",
-                span(age)
-            );
-            for (place, holder) in self.snapshot.vacuum_held_by.iter().enumerate() {
-                let word = if place == 0 { "held back by" } else { "and by" };
+            let mut summary =
+                format!("vacuum has removed no dead rows for {}: claims will slow down", span(age));
+            for (index, holder) in self.snapshot.vacuum_held_by.iter().enumerate() {
+                let word = if index == 0 { "held back by" } else { "and by" };
                 let Holder { who, remedy, age } = holder;
                 summary.push_str(&format!("; {word} {who}, {}; {remedy}", span(*age)));
             }
-            self.up(Rule::VacuumHeldBack, "", age, most, summary);
+            self.raise(Rule::VacuumHeldBack, "", age, most, summary);
         }
         self.found
     }
@@ -155,41 +124,36 @@ impl Judging<'_> {
             return;
         }
         if let Some(watch) = rated {
-            let up = self.is_up(Rule::CompletionRateLow, queue);
+            let active = self.is_active(Rule::CompletionRateLow, queue);
             // Below ten, 10 % rounds down to nothing: a single completion clears the alarm of a quiet
             // queue.
-            let least = if up { (watch.min_completed * 1.1).floor() } else { watch.min_completed };
+            let least =
+                if active { (watch.min_completed * 1.1).floor() } else { watch.min_completed };
             // Before a whole window has been watched, too few completions prove nothing.
-            if *completed < least && (up || watch.watched_for >= watch.over) {
+            if *completed < least && (active || watch.watched_for >= watch.over) {
                 let summary = format!(
-                    "{} of queue {queue} completed within {}, at least {} should have: its workers or its producers have stopped",
+                    "{} of queue {queue} completed within {}, fewer than {}: its workers or its producers have stopped",
                     jobs(*completed),
                     span(watch.over),
                     watch.min_completed
                 );
                 let least = watch.min_completed;
-                return self.up(Rule::CompletionRateLow, queue, *completed, least, summary);
+                return self.raise(Rule::CompletionRateLow, queue, *completed, least, summary);
             }
-        } else if view.starved_minutes >= self.defaults.starved_minutes {
-            let summary = format!("queue {queue} has jobs that could run and no worker");
-            let minutes = view.starved_minutes;
-            return self.up(
-                Rule::NoWorkers,
-                queue,
-                minutes,
-                self.defaults.starved_minutes,
-                summary,
-            );
+        } else if view.starved_minutes >= self.thresholds.starved_minutes() {
+            let summary = format!("queue {queue} has ready jobs and no live worker; start one");
+            let (minutes, most) = (view.starved_minutes, self.thresholds.starved_minutes());
+            return self.raise(Rule::NoWorkers, queue, minutes, most, summary);
         }
         let most = match watch {
             Some(watch) => watch.max_age,
-            None => Some(self.defaults.max_age),
+            None => Some(self.thresholds.max_age.as_secs_f64()),
         };
         if let Some(most) = most
             && self.above(Rule::OldestReadyAge, queue, *age, most)
         {
             let summary = format!("a job of queue {queue} has been ready for {}", span(*age));
-            self.up(Rule::OldestReadyAge, queue, *age, most, summary);
+            self.raise(Rule::OldestReadyAge, queue, *age, most, summary);
         }
     }
 
@@ -200,16 +164,15 @@ impl Judging<'_> {
         if let Some(most) = watch.and_then(|watch| watch.max_length)
             && self.above(Rule::QueueLengthHigh, queue, *length, most)
         {
-            let summary =
-                format!("{} jobs are in queue {queue}, at most {most} should be", length.round());
-            self.up(Rule::QueueLengthHigh, queue, *length, most, summary);
+            let summary = format!("queue {queue} has {} jobs, more than {most}", length.round());
+            self.raise(Rule::QueueLengthHigh, queue, *length, most, summary);
         }
         if *expired_kept > 0.0 {
             let summary = format!(
-                "{} of queue {queue} expired before it was started, and is kept: leasehold jobs list --state expired --queue {queue}",
+                "{} of queue {queue} expired before starting; list them: leasehold dead list --cause expired --queue {queue}",
                 jobs(*expired_kept)
             );
-            self.up(Rule::ExpiredJobs, queue, *expired_kept, 0.0, summary);
+            self.raise(Rule::ExpiredJobs, queue, *expired_kept, 0.0, summary);
         }
     }
 
@@ -217,39 +180,39 @@ impl Judging<'_> {
     fn losses(&mut self, view: &QueueView) {
         let QueueView { queue, died, lost, .. } = view;
         let watch = view.watch.as_ref().filter(|watch| !watch.off);
-        let dead = watch.map_or(self.defaults.max_dead, |watch| watch.max_dead);
+        let dead = watch.map_or(f64::from(self.thresholds.max_dead), |watch| watch.max_dead);
         if dead > 0.0 && self.reaches(Rule::DeadLettersGrowing, queue, *died, dead) {
             let summary = format!(
-                "{} of queue {queue} died within 15 minutes; look at: leasehold dead list",
+                "{} of queue {queue} died within 15 minutes; list them: leasehold dead list --queue {queue}",
                 jobs(*died)
             );
-            self.up(Rule::DeadLettersGrowing, queue, *died, dead, summary);
+            self.raise(Rule::DeadLettersGrowing, queue, *died, dead, summary);
         }
-        let most = watch.map_or(self.defaults.max_lost, |watch| watch.max_lost);
+        let most = watch.map_or(f64::from(self.thresholds.max_lost), |watch| watch.max_lost);
         if most > 0.0 && self.reaches(Rule::LeaseLosses, queue, *lost, most) {
             let summary = format!(
                 "{} of queue {queue} lost a worker within 15 minutes: workers die or stall",
                 jobs(*lost)
             );
-            self.up(Rule::LeaseLosses, queue, *lost, most, summary);
+            self.raise(Rule::LeaseLosses, queue, *lost, most, summary);
         }
     }
 
-    fn is_up(&self, rule: Rule, subject: &str) -> bool {
+    fn is_active(&self, rule: Rule, subject: &str) -> bool {
         let same = |open: &Open| open.rule == rule.as_str() && open.subject == subject;
         self.snapshot.open.iter().any(same)
     }
 
     fn above(&self, rule: Rule, subject: &str, value: f64, most: f64) -> bool {
-        value > if self.is_up(rule, subject) { most * 0.9 } else { most }
+        value > if self.is_active(rule, subject) { most * 0.9 } else { most }
     }
 
     /// Like `above`, for counts that are too high once they reach their threshold.
     fn reaches(&self, rule: Rule, subject: &str, count: f64, most: f64) -> bool {
-        count >= if self.is_up(rule, subject) { most * 0.9 } else { most }
+        count >= if self.is_active(rule, subject) { most * 0.9 } else { most }
     }
 
-    fn up(&mut self, rule: Rule, subject: &str, value: f64, threshold: f64, summary: String) {
+    fn raise(&mut self, rule: Rule, subject: &str, value: f64, threshold: f64, summary: String) {
         if !self.snapshot.knows(rule) {
             return;
         }

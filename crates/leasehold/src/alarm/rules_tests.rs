@@ -27,7 +27,7 @@ fn queue() -> QueueView {
 }
 
 fn rules(snapshot: &Snapshot) -> Vec<(Rule, String)> {
-    judge(snapshot, &Defaults::default())
+    evaluate(snapshot, &Thresholds::default())
         .into_iter()
         .map(|found| (found.rule, found.subject))
         .collect()
@@ -72,7 +72,7 @@ fn as_many_as_expected_are_enough() {
 
 #[test]
 fn a_level_is_left_a_tenth_below_where_it_was_met() {
-    let judged = |length: f64, up: bool| {
+    let evaluated = |length: f64, up: bool| {
         let open = match up {
             true => vec![Open { rule: "queue_length_high".into(), subject: "mail".into() }],
             false => Vec::new(),
@@ -80,8 +80,8 @@ fn a_level_is_left_a_tenth_below_where_it_was_met() {
         let view = QueueView { length, ..queue() };
         rules(&Snapshot { queues: vec![view], open, ..Snapshot::default() }).len()
     };
-    assert_eq!([judged(100.0, false), judged(101.0, false)], [0, 1]);
-    assert_eq!([judged(95.0, true), judged(90.0, true)], [1, 0]);
+    assert_eq!([evaluated(100.0, false), evaluated(101.0, false)], [0, 1]);
+    assert_eq!([evaluated(95.0, true), evaluated(90.0, true)], [1, 0]);
 }
 
 /// Returns whether the alarm is raised when it is not open, and whether it stays when it is.
@@ -178,15 +178,33 @@ fn who_holds_back_vacuum_is_named_with_what_ends_it() {
         vacuum_held_by: vec![holder("one", 1000.0), holder("two", 600.0)],
         ..Snapshot::default()
     };
-    let found = judge(&sick, &Defaults::default());
+    let found = evaluate(&sick, &Thresholds::default());
     assert_eq!(
         found[0].summary,
-        "dead rows cannot be removed, and have not been for 16 min: claims will slow down; \
+        "vacuum has removed no dead rows for 16 min: claims will slow down; \
          held back by one, 16 min; end one; and by two, 10 min; end two"
     );
     // The holder may have ended by the time of the sample.
     let gone = Snapshot { vacuum_held_by: Vec::new(), ..sick };
-    assert!(judge(&gone, &Defaults::default())[0].summary.ends_with("claims will slow down"));
+    assert!(evaluate(&gone, &Thresholds::default())[0].summary.ends_with("claims will slow down"));
+}
+
+#[test]
+fn thresholds_of_the_program_apply_where_no_watch_does() {
+    let strict = Thresholds::default()
+        .max_age(std::time::Duration::from_secs(5))
+        .max_dead(1)
+        .max_starved(std::time::Duration::from_secs(90));
+    let found = |view: QueueView| -> Vec<Rule> {
+        let snapshot = Snapshot { queues: vec![view], ..Snapshot::default() };
+        evaluate(&snapshot, &strict).into_iter().map(|found| found.rule).collect()
+    };
+    let sick = QueueView { watch: None, oldest_ready_age: 6.0, died: 1.0, ..queue() };
+    assert_eq!(found(sick.clone()), [Rule::OldestReadyAge, Rule::DeadLettersGrowing]);
+    assert_eq!(found(QueueView { watch: Some(watch()), ..sick }), []);
+    // 90 s are two whole minutes.
+    let starved = |minutes| QueueView { watch: None, starved_minutes: minutes, ..queue() };
+    assert_eq!([found(starved(1.0)), found(starved(2.0))], [vec![], vec![Rule::NoWorkers]]);
 }
 
 #[test]

@@ -65,7 +65,7 @@ impl Hosts {
 }
 
 /// Returns true for the error of a session that accepts no writes. The driver creates it without an OS
-/// error code, which tells it from a permission error of the operating system.
+/// error code, which distinguishes it from a permission error of the operating system.
 fn accepts_no_writes(error: &tokio_postgres::Error) -> bool {
     use std::error::Error as _;
     error.source().and_then(|source| source.downcast_ref::<std::io::Error>()).is_some_and(|io| {
@@ -76,7 +76,7 @@ fn accepts_no_writes(error: &tokio_postgres::Error) -> bool {
 /// A URL may list hosts in its query, as in libpq: `?host=/run/a,/run/b`. The driver needs one `host`
 /// per entry.
 pub(super) fn spell_out(address: &str) -> String {
-    let Some((place, query)) = address.split_once('?').filter(|_| address.contains("://")) else {
+    let Some((base, query)) = address.split_once('?').filter(|_| address.contains("://")) else {
         return address.to_owned();
     };
     let parts = query.split('&').map(|part| match part.strip_prefix("host=") {
@@ -86,7 +86,7 @@ pub(super) fn spell_out(address: &str) -> String {
         }
         None => part.to_owned(),
     });
-    format!("{place}?{}", parts.collect::<Vec<_>>().join("&"))
+    format!("{base}?{}", parts.collect::<Vec<_>>().join("&"))
 }
 
 /// Returns one configuration per host. If the numbers of hosts, addresses and ports do not match, it

@@ -18,10 +18,11 @@ pub(crate) mod pool;
 mod pooler;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::{Client, Config, Statement};
@@ -73,7 +74,7 @@ impl Session {
     }
 
     pub(crate) fn statements(&self) -> MutexGuard<'_, HashMap<String, Statement>> {
-        self.statements.lock().unwrap_or_else(PoisonError::into_inner)
+        self.statements.lock()
     }
 }
 
@@ -284,8 +285,8 @@ mod tests {
 
     #[test]
     fn b12_a_replica_is_refused() {
-        let answer = check_facts(150018, "15.18".to_owned(), true);
-        assert!(matches!(answer, Err(ConnectError::Replica)));
+        let checked = check_facts(150018, "15.18".to_owned(), true);
+        assert!(matches!(checked, Err(ConnectError::Replica)));
     }
 
     #[test]
@@ -297,15 +298,15 @@ mod tests {
 
     #[test]
     fn an_old_server_is_refused_with_its_version() {
-        let answer = check_facts(140012, "14.12".to_owned(), false);
-        let text = answer.expect_err("14 is too old").to_string();
+        let checked = check_facts(140012, "14.12".to_owned(), false);
+        let text = checked.expect_err("14 is too old").to_string();
         assert!(text.contains("14.12") && text.contains("15"), "{text}");
         assert!(check_facts(150000, "15.0".to_owned(), false).is_ok());
     }
 
     #[test]
     fn a_bad_url_says_what_a_good_one_looks_like() {
-        let text = Database::new("mysql://x").err().expect("not a URL of ours").to_string();
+        let text = Database::new("mysql://x").err().expect("not a URL of PostgreSQL").to_string();
         assert!(text.contains("postgres://"), "{text}");
     }
 }

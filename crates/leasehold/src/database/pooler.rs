@@ -45,25 +45,25 @@ impl std::str::FromStr for Pooler {
 impl Pooler {
     /// Removes `pooler=…` from a URL or a `key=value` string: PostgreSQL's own drivers do not know it.
     pub(super) fn take_from(address: &str) -> Result<(String, Self), ConnectError> {
-        let mut said = Self::Detect;
+        let mut named = Self::Detect;
         let mut kept = |part: &&str| match part.strip_prefix("pooler=") {
             Some(value) => {
-                said = value.trim_matches('\'').parse()?;
+                named = value.trim_matches('\'').parse()?;
                 Ok::<bool, ConnectError>(false)
             }
             None => Ok(true),
         };
         let mut parts = Vec::new();
         let rest = match address.split_once('?') {
-            Some((place, query)) if address.contains("://") => {
+            Some((base, query)) if address.contains("://") => {
                 for part in query.split('&') {
                     if kept(&part)? {
                         parts.push(part);
                     }
                 }
                 match parts.is_empty() {
-                    true => place.to_owned(),
-                    false => format!("{place}?{}", parts.join("&")),
+                    true => base.to_owned(),
+                    false => format!("{base}?{}", parts.join("&")),
                 }
             }
             _ if address.contains("://") => address.to_owned(),
@@ -76,7 +76,7 @@ impl Pooler {
                 parts.join(" ")
             }
         };
-        Ok((rest, said))
+        Ok((rest, named))
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn b15_pooler_is_taken_out_of_a_url_and_everything_else_stays() {
-        for (address, rest, said) in [
+        for (address, rest, named) in [
             ("postgres://me@a:1,b:2/db", "postgres://me@a:1,b:2/db", Pooler::Detect),
             ("postgres://a/db?pooler=transaction", "postgres://a/db", Pooler::Transaction),
             (
@@ -181,7 +181,7 @@ mod tests {
                 Pooler::Transaction,
             ),
         ] {
-            assert_eq!(taken(address), (rest.to_owned(), said), "{address}");
+            assert_eq!(taken(address), (rest.to_owned(), named), "{address}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! diesel-async 0.9: pass the connection that the closure of `transaction` gets.
 //!
 //! # What is true
-//! - Diesel passes on what the server said, but not its SQLSTATE. The functions of the engine give
+//! - Diesel passes on the server's message, but not its SQLSTATE. The functions of the engine give
 //!   their own codes as the name of a constraint too, and the statements here are fixed: the server
 //!   points at a place in them only if the schema lacks what they name.
 //!
@@ -52,19 +52,19 @@ impl Driver for &mut AsyncPgConnection {
             .bind::<Text, _>(values.kwargs)
             .bind::<Text, _>(values.queue)
             .bind::<Integer, _>(values.priority)
-            .bind::<Nullable<Double>, _>(values.delay)
-            .bind::<Nullable<Text>, _>(values.at)
-            .bind::<Nullable<Double>, _>(values.expires_in)
+            .bind::<Nullable<Double>, _>(values.run_after)
+            .bind::<Nullable<Text>, _>(values.run_at)
+            .bind::<Nullable<Double>, _>(values.expire_after)
             .bind::<Text, _>(values.tag)
             .bind::<Nullable<Integer>, _>(values.max_attempts)
             .bind::<Nullable<Text>, _>(values.key)
-            .bind::<Double, _>(values.key_for)
+            .bind::<Double, _>(values.key_ttl)
             .bind::<Nullable<Text>, _>(values.trace_context);
         let stored: Stored = query.get_result(self).await?;
         Ok((stored.job_id, stored.inserted))
     }
 
-    async fn gives_row(
+    async fn returns_row(
         self,
         sql: &'static str,
         ids: [i64; 1],

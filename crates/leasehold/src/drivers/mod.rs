@@ -19,7 +19,7 @@ mod sqlx_0_9;
 use std::time::Duration;
 
 use crate::error::{DriverError, EnqueueError, FinishError, explain};
-use crate::queue::enqueue::{Draft, Enqueued, answer};
+use crate::queue::enqueue::{Draft, Enqueued, enqueued};
 use crate::queue::finish::COMPLETE_IN_TRANSACTION;
 use crate::worker::Ctx;
 
@@ -33,8 +33,8 @@ trait Driver: Sized + Send {
         values: Values<'_>,
     ) -> impl Future<Output = Result<(i64, bool), Self::Error>> + Send;
 
-    /// Runs a statement with an array of bigint and a bigint, and returns true if it gave a row.
-    fn gives_row(
+    /// Runs a statement with an array of bigint and a bigint, and returns true if it returned a row.
+    fn returns_row(
         self,
         sql: &'static str,
         ids: [i64; 1],
@@ -48,13 +48,13 @@ struct Values<'a> {
     kwargs: &'a str,
     queue: &'a str,
     priority: i32,
-    delay: Option<f64>,
-    at: Option<String>,
-    expires_in: Option<f64>,
+    run_after: Option<f64>,
+    run_at: Option<String>,
+    expire_after: Option<f64>,
     tag: &'a str,
     max_attempts: Option<i32>,
     key: Option<&'a str>,
-    key_for: f64,
+    key_ttl: f64,
     trace_context: Option<&'a str>,
 }
 
@@ -66,13 +66,13 @@ impl<'a> Values<'a> {
             kwargs: draft.kwargs.get(),
             queue: &draft.queue,
             priority: draft.priority,
-            delay: seconds(draft.run_after),
-            at: draft.run_at.map(|at| at.to_string()),
-            expires_in: seconds(draft.expire_after),
+            run_after: seconds(draft.run_after),
+            run_at: draft.run_at.map(|at| at.to_string()),
+            expire_after: seconds(draft.expire_after),
             tag: &draft.tag,
             max_attempts: draft.max_attempts,
             key: draft.key.as_deref(),
-            key_for: draft.key_ttl.as_secs_f64(),
+            key_ttl: draft.key_ttl.as_secs_f64(),
             trace_context: draft.trace_context.as_deref(),
         }
     }
@@ -84,7 +84,7 @@ async fn enqueue<D: Driver>(
     other: fn(D::Error) -> EnqueueError,
 ) -> Result<Enqueued, EnqueueError> {
     match on.enqueue_row(Values::of(&draft)).await {
-        Ok((id, inserted)) => Ok(answer(id, inserted)),
+        Ok((id, inserted)) => Ok(enqueued(id, inserted)),
         Err(error) => Err(explain(error, other)),
     }
 }
@@ -94,7 +94,7 @@ async fn complete<D: Driver>(
     on: D,
     other: fn(D::Error) -> FinishError,
 ) -> Result<(), FinishError> {
-    let done = on.gives_row(COMPLETE_IN_TRANSACTION, [ctx.id().0], ctx.generation().0).await;
+    let done = on.returns_row(COMPLETE_IN_TRANSACTION, [ctx.id().0], ctx.generation().0).await;
     ctx.note_completion(done.map_err(|error| {
         ctx.note_failure();
         other(error)

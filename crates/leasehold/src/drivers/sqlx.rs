@@ -32,20 +32,20 @@ macro_rules! sqlx_driver {
                     .bind(values.kwargs)
                     .bind(values.queue)
                     .bind(values.priority)
-                    .bind(values.delay)
-                    .bind(values.at)
-                    .bind(values.expires_in)
+                    .bind(values.run_after)
+                    .bind(values.run_at)
+                    .bind(values.expire_after)
                     .bind(values.tag)
                     .bind(values.max_attempts)
                     .bind(values.key)
-                    .bind(values.key_for)
+                    .bind(values.key_ttl)
                     .bind(values.trace_context)
                     .persistent(false)
                     .fetch_one(self)
                     .await
             }
 
-            async fn gives_row(
+            async fn returns_row(
                 self,
                 sql: &'static str,
                 ids: [i64; 1],

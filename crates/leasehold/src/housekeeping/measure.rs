@@ -2,20 +2,21 @@
 //! reclaim of leases.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use tokio::task::JoinHandle;
 
-use super::duty::Duty;
-use super::jittered;
+use crate::alarm::Thresholds;
+use crate::backoff::jitter;
 use crate::engine::Leasehold;
 use crate::events::Events;
 use crate::link::Link;
 use crate::measure::{self, PARTS, Sampled};
+use crate::service::Duty;
 
 /// Successes and failures of each part of this process's samples.
-type Parts = Arc<std::sync::Mutex<HashMap<&'static str, Duty>>>;
+type Parts = Arc<parking_lot::Mutex<HashMap<&'static str, Duty>>>;
 
 pub(super) struct Measuring {
     ask_at: Option<Instant>,
@@ -24,36 +25,37 @@ pub(super) struct Measuring {
     parts: Parts,
 }
 
-impl Default for Measuring {
-    fn default() -> Self {
-        Self {
-            ask_at: None,
-            task: None,
-            asking: Duty::new("ask for a sample"),
-            parts: Parts::default(),
-        }
-    }
-}
-
 impl Measuring {
+    pub(super) fn new(events: &Events) -> Self {
+        let asking = Duty::new("ask for a sample", events);
+        Self { ask_at: None, task: None, asking, parts: Parts::default() }
+    }
+
     /// Takes the sample if a minute has passed and no other process has taken it.
-    pub(super) async fn tick(&mut self, link: &Link, engine: &Leasehold, events: &Events) {
+    pub(super) async fn tick(
+        &mut self,
+        link: &Link,
+        engine: &Leasehold,
+        events: &Events,
+        thresholds: &Thresholds,
+    ) {
         let busy = self.task.as_ref().is_some_and(|task| !task.is_finished());
         if busy || self.ask_at.is_some_and(|at| Instant::now() < at) {
             return;
         }
-        self.ask_at = Some(Instant::now() + jittered(measure::ASK_EVERY));
-        let asked = link.query("select leasehold.sample_due()", &[]).await;
-        let asked = self.asking.note(engine, events, asked);
+        self.ask_at = Some(Instant::now() + jitter(measure::ASK_EVERY));
+        let asked = link.query("select leasehold_internal.sample_due()", &[]).await;
+        let asked = super::note(engine, &mut self.asking, asked);
         if !asked.is_some_and(|rows| rows.first().is_some_and(|row| row.get(0))) {
             return;
         }
         let (engine, events, parts) = (engine.clone(), events.clone(), Arc::clone(&self.parts));
+        let thresholds = thresholds.clone();
         self.task = Some(tokio::spawn(async move {
-            match measure::run_once(engine.database()).await {
+            match measure::run_once(engine.database(), &thresholds).await {
                 Ok(Some(sampled)) => {
                     engine.process().sampled(sampled.minute);
-                    note(&parts, &engine, &events, &sampled);
+                    note(&parts, &events, &sampled);
                 }
                 Ok(None) => {}
                 Err(error) => {
@@ -66,13 +68,14 @@ impl Measuring {
 }
 
 /// Each part has its own result: the other parts of the sample remain valid.
-fn note(parts: &Parts, engine: &Leasehold, events: &Events, sampled: &Sampled) {
-    let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
+fn note(parts: &Parts, events: &Events, sampled: &Sampled) {
+    let mut parts = parts.lock();
     for part in PARTS {
-        let duty = parts.entry(part).or_insert_with(|| Duty::new(format!("measure {part}")));
+        let duty =
+            parts.entry(part).or_insert_with(|| Duty::new(format!("measure {part}"), events));
         match sampled.failed.iter().find(|(failed, _)| *failed == part) {
-            Some((_, error)) => duty.note_failure(events, error),
-            None => drop(duty.note(engine, events, Ok(()))),
+            Some((_, error)) => duty.note_failure(error),
+            None => duty.note_success(),
         }
     }
 }

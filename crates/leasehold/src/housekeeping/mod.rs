@@ -2,36 +2,36 @@
 //!
 //! Every worker does it; nothing depends on there being just one. In reading order: [`round`] is one
 //! tick of all quick duties, [`mod@prune`] deletes what is past its retention, [`mod@measure`] takes the sample
-//! of a minute, [`duty`] handles failures, [`rights`] finds out which duties a role may do.
+//! of a minute, [`rights`] finds out which duties a role may do. [`crate::service`] runs them and handles failures.
 //!
 //! # What is true
 //! - Each duty has its own result. One that fails, is slow or is not allowed stops no other.
 
-mod duty;
-mod expire;
 mod measure;
 mod prune;
+mod reclaim;
 mod rights;
 mod round;
 
-use std::panic::AssertUnwindSafe;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use tokio::sync::watch;
-
-pub(crate) use duty::Duty;
+use tokio_util::sync::CancellationToken;
 
 use prune::Prune;
 use rights::Allowed;
 use round::Round;
 
+use crate::alarm::Thresholds;
 use crate::engine::Leasehold;
+use crate::error::CallError;
 use crate::events::Events;
 use crate::link::Link;
 use crate::schedule::Declared;
-use crate::worker::wakes::Bells;
+use crate::service::{Duty, Service, run_every};
+use crate::worker::wakes::Notifiers;
 
 /// How long a call may take.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
@@ -40,9 +40,8 @@ const CALL_LIMIT: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HousekeepingConfig {
-    /// How often expired leases are looked for. Longer: slower recovery after a crash.
-    /// Default: 1 s.
-    pub expire_every: Duration,
+    /// How often leases that ran out are reclaimed. Longer: slower recovery after a crash. Default: 1 s.
+    pub reclaim_every: Duration,
     /// How often to look for old leases, keys and marks. Default: 10 s.
     pub prune_every: Duration,
     /// How long finished jobs stay in history. Default: 7 days.
@@ -52,24 +51,27 @@ pub struct HousekeepingConfig {
     pub keep_dead: Option<Duration>,
     /// Whether to take samples and raise alarms, once per minute for the whole fleet. Default: yes.
     pub measure: bool,
+    /// When alarms are raised. Give every process that runs housekeeping the same ones.
+    pub thresholds: Thresholds,
 }
 
 impl Default for HousekeepingConfig {
     fn default() -> Self {
         Self {
-            expire_every: Duration::from_secs(1),
+            reclaim_every: Duration::from_secs(1),
             prune_every: Duration::from_secs(10),
             keep_history: Duration::from_secs(7 * 24 * 60 * 60),
             keep_dead: None,
             measure: true,
+            thresholds: Thresholds::default(),
         }
     }
 }
 
 impl HousekeepingConfig {
-    /// Sets [`HousekeepingConfig::expire_every`]. Default: 1 s.
-    pub fn expire_every(mut self, interval: Duration) -> Self {
-        self.expire_every = interval;
+    /// Sets [`HousekeepingConfig::reclaim_every`]. Default: 1 s.
+    pub fn reclaim_every(mut self, interval: Duration) -> Self {
+        self.reclaim_every = interval;
         self
     }
 
@@ -96,6 +98,20 @@ impl HousekeepingConfig {
         self.measure = measure;
         self
     }
+
+    /// Sets [`HousekeepingConfig::thresholds`].
+    pub fn thresholds(mut self, thresholds: Thresholds) -> Self {
+        self.thresholds = thresholds;
+        self
+    }
+}
+
+/// Takes the result of a call, and counts its failure.
+fn note<T>(engine: &Leasehold, duty: &mut Duty, result: Result<T, CallError>) -> Option<T> {
+    if let Err(error) = &result {
+        engine.process().failed("housekeeping", error);
+    }
+    duty.note(result)
 }
 
 pub(crate) struct Housekeeper {
@@ -107,7 +123,7 @@ pub(crate) struct Housekeeper {
     config: HousekeepingConfig,
     schedules: Declared,
     events: Events,
-    bells: Arc<Bells>,
+    notifiers: Arc<Notifiers>,
 }
 
 impl Housekeeper {
@@ -116,67 +132,67 @@ impl Housekeeper {
         config: HousekeepingConfig,
         schedules: Declared,
         events: Events,
-        bells: Arc<Bells>,
+        notifiers: Arc<Notifiers>,
     ) -> Self {
         let link = Link::new(engine.database().clone(), CALL_LIMIT);
         let prune_link = Link::new(engine.database().clone(), CALL_LIMIT);
-        Self { engine, link, prune_link, config, schedules, events, bells }
+        Self { engine, link, prune_link, config, schedules, events, notifiers }
     }
 
-    pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
-        let Self { engine, link, prune_link, config, schedules, events, bells } = self;
+    /// Runs until `stop`. A duty that is under way then is abandoned: each is one statement, or is done again by
+    /// another worker.
+    pub(crate) async fn run(self, stop: CancellationToken) {
+        let Self { engine, link, prune_link, config, schedules, events, notifiers } = self;
         let allowed = watch::Sender::new(Allowed::default());
-        let pruning = {
-            let (engine, events) = (engine.clone(), events.clone());
-            let (config, allowed) = (config.clone(), allowed.subscribe());
-            async move { prune(&prune_link, &engine, &events, &config, allowed).await }
+        let (tick, prune) = (Duty::new("housekeeping", &events), Duty::new("prune", &events));
+        let pruning = Pruning {
+            prune: Prune::new(&config, &engine, &events),
+            link: prune_link,
+            allowed: allowed.subscribe(),
         };
-        let mut round = Round::new(engine, link, schedules, events, bells);
-        let ticking = async {
-            loop {
-                // A panic in one round must not end housekeeping for the life of the process.
-                let ticked = AssertUnwindSafe(round.tick(config.measure)).catch_unwind().await;
-                let may = match ticked {
-                    Ok(may) => may,
-                    Err(panic) => {
-                        let text = crate::worker::panic_text(&*panic);
-                        tracing::error!("a round of housekeeping panicked: {text}");
-                        *allowed.borrow()
-                    }
-                };
-                allowed.send_if_modified(|known| std::mem::replace(known, may) != may);
-                tokio::time::sleep(jittered(config.expire_every)).await;
-            }
-        };
-        tokio::select! {
-            () = ticking => {}
-            () = pruning => {}
-            _ = stop.wait_for(|stop| *stop) => {}
-        }
+        let round = Round::new(engine, link, schedules, events, notifiers);
+        let thresholds = config.measure.then_some(config.thresholds);
+        let ticking = Ticking { round, thresholds, allowed };
+        let running = futures_util::future::join(
+            run_every(ticking, tick, config.reclaim_every, &stop),
+            run_every(pruning, prune, config.prune_every, &stop),
+        );
+        let _ = stop.run_until_cancelled(running).await;
     }
 }
 
-/// Prunes concurrently with the other duties, on its own session.
-async fn prune(
-    link: &Link,
-    engine: &Leasehold,
-    events: &Events,
-    config: &HousekeepingConfig,
-    mut allowed: watch::Receiver<Allowed>,
-) {
-    let mut prune = Prune::new(config);
-    // The sender lives as long as this task.
-    while allowed.wait_for(|allowed| allowed.prune).await.is_ok() {
-        let pruned = AssertUnwindSafe(prune.run_once(link, engine, events)).catch_unwind().await;
-        if let Err(panic) = pruned {
-            let text = crate::worker::panic_text(&*panic);
-            tracing::error!("pruning panicked: {text}");
-        }
-        tokio::time::sleep(jittered(config.prune_every)).await;
+/// The quick duties. Each handles its own result.
+struct Ticking {
+    round: Round,
+    /// `None`: take no samples.
+    thresholds: Option<Thresholds>,
+    allowed: watch::Sender<Allowed>,
+}
+
+impl Service for Ticking {
+    type Error = Infallible;
+
+    async fn turn(&mut self) -> Result<(), Infallible> {
+        let may = self.round.tick(self.thresholds.as_ref()).await;
+        self.allowed.send_if_modified(|known| std::mem::replace(known, may) != may);
+        Ok(())
     }
 }
 
-/// Shortens an interval at random: a fleet that started together must not tick together.
-fn jittered(interval: Duration) -> Duration {
-    interval.mul_f64(rand::random_range(0.8..=1.0))
+/// Pruning, concurrently with the other duties and on its own session.
+struct Pruning {
+    prune: Prune,
+    link: Link,
+    allowed: watch::Receiver<Allowed>,
+}
+
+impl Service for Pruning {
+    type Error = Infallible;
+
+    async fn turn(&mut self) -> Result<(), Infallible> {
+        // The sender lives as long as this service.
+        let _ = self.allowed.wait_for(|allowed| allowed.prune).await;
+        self.prune.run_once(&self.link).await;
+        Ok(())
+    }
 }

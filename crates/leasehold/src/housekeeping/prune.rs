@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 
 use tokio_postgres::types::Type;
 
-use super::duty::Duty;
-use super::{HousekeepingConfig, jittered};
+use super::HousekeepingConfig;
+use crate::backoff::jitter;
 use crate::engine::Leasehold;
 use crate::error::CallError;
 use crate::events::Events;
 use crate::link::Link;
+use crate::service::Duty;
 
 /// Rows per call: few enough that an enqueue with a key never waits long for one.
 const ROWS: i32 = 1000;
@@ -29,10 +30,12 @@ const MOST_ROUNDS_NOT_ELECTED: u32 = 5;
 const SELDOM: Duration = Duration::from_secs(600);
 const MEASURES_EVERY: Duration = Duration::from_secs(60);
 
-/// The kinds that `leasehold.prune_kind` takes.
+/// The kinds that `leasehold_internal.prune_kind` takes.
 const KINDS: [&str; 6] = ["leases", "keys", "marks", "workers", "dead", "queues"];
 
 pub(crate) struct Prune {
+    engine: Leasehold,
+    events: Events,
     keep_history: f64,
     keep_dead: Option<f64>,
     lost_elections: HashMap<&'static str, u32>,
@@ -41,8 +44,10 @@ pub(crate) struct Prune {
 }
 
 impl Prune {
-    pub(crate) fn new(config: &HousekeepingConfig) -> Self {
+    pub(crate) fn new(config: &HousekeepingConfig, engine: &Leasehold, events: &Events) -> Self {
         Self {
+            engine: engine.clone(),
+            events: events.clone(),
             keep_history: config.keep_history.as_secs_f64(),
             keep_dead: config.keep_dead.map(|keep| keep.as_secs_f64()),
             lost_elections: HashMap::new(),
@@ -52,7 +57,7 @@ impl Prune {
     }
 
     /// Runs one turn of everything that is due. Each part has its own result.
-    pub(crate) async fn run_once(&mut self, link: &Link, engine: &Leasehold, events: &Events) {
+    pub(crate) async fn run_once(&mut self, link: &Link) {
         for kind in KINDS {
             if kind == "dead" && self.keep_dead.is_none() || !self.is_due(kind) {
                 continue;
@@ -62,7 +67,7 @@ impl Prune {
                 self.again_in(kind, SELDOM);
             }
             let away = matches!(pruned, Err(CallError::Connect(_)));
-            self.note(engine, events, kind, pruned);
+            self.note(kind, pruned);
             if away {
                 // Nothing else would get a connection either.
                 return;
@@ -70,11 +75,11 @@ impl Prune {
         }
         let keep = self.keep_history;
         let parts: [(&'static str, &str, Option<f64>, Duration); 3] = [
-            ("measures", "select leasehold.prune_measures()::int", None, MEASURES_EVERY),
-            ("extend_history", "select leasehold.extend_history()", None, SELDOM),
+            ("measures", "select leasehold_internal.prune_measures()::int", None, MEASURES_EVERY),
+            ("extend_history", "select leasehold_internal.extend_history()", None, SELDOM),
             (
                 "drop_history",
-                "select leasehold.drop_history(make_interval(secs => $1))",
+                "select leasehold_internal.drop_history(make_interval(secs => $1))",
                 Some(keep),
                 SELDOM,
             ),
@@ -92,7 +97,7 @@ impl Prune {
             }
             let done =
                 done.map(|rows| rows.first().map_or(0, |row| i64::from(row.get::<_, i32>(0))));
-            self.note(engine, events, part, done);
+            self.note(part, done);
         }
     }
 
@@ -101,18 +106,13 @@ impl Prune {
     }
 
     fn again_in(&mut self, part: &'static str, time: Duration) {
-        self.not_before.insert(part, Instant::now() + jittered(time));
+        self.not_before.insert(part, Instant::now() + jitter(time));
     }
 
-    fn note(
-        &mut self,
-        engine: &Leasehold,
-        events: &Events,
-        part: &'static str,
-        done: Result<i64, CallError>,
-    ) {
-        let duty = self.duties.entry(part).or_insert_with(|| Duty::new(format!("prune {part}")));
-        if let Some(done) = duty.note(engine, events, done).filter(|done| *done > 0) {
+    fn note(&mut self, part: &'static str, done: Result<i64, CallError>) {
+        let new = || Duty::new(format!("prune {part}"), &self.events);
+        let duty = self.duties.entry(part).or_insert_with(new);
+        if let Some(done) = super::note(&self.engine, duty, done).filter(|done| *done > 0) {
             tracing::debug!(part, done, "pruned");
         }
     }
@@ -120,13 +120,13 @@ impl Prune {
     /// Runs one turn of one kind: until none of it is left, or its time is over.
     async fn kind(&mut self, link: &Link, kind: &'static str) -> Result<i64, CallError> {
         let lost = self.lost_elections.entry(kind).or_default();
-        let (keep, give_up) = (self.keep_dead.filter(|_| kind == "dead"), Instant::now() + TURN);
+        let (keep, deadline) = (self.keep_dead.filter(|_| kind == "dead"), Instant::now() + TURN);
         let (mut removed, mut reached) = (0, None::<String>);
         loop {
             let anyway = *lost >= MOST_ROUNDS_NOT_ELECTED;
             let rows = link
                 .query(
-                    "select elected, removed, more, reached from leasehold.prune_kind(\
+                    "select elected, removed, more, reached from leasehold_internal.prune_kind(\
                      $1, $2, make_interval(secs => $3), $4, $5)",
                     &[
                         (&kind, Type::TEXT),
@@ -141,7 +141,7 @@ impl Prune {
             let (elected, more): (bool, bool) = (row.get(0), row.get(2));
             removed += i64::from(row.get::<_, i32>(1));
             *lost = if elected { 0 } else { lost.saturating_add(1) };
-            if !more || Instant::now() >= give_up {
+            if !more || Instant::now() >= deadline {
                 return Ok(removed);
             }
             reached = row.get(3);

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::jittered;
+use crate::backoff::jitter;
 use crate::engine::Leasehold;
 use crate::error::{CallError, EnqueueError};
 use crate::events::{Event, Events};
@@ -12,17 +12,17 @@ use crate::link::Link;
 /// The functions that each duty calls. A missing function counts as not allowed.
 const MAY: &str = "select d.duty, current_user::text, \
       bool_and(coalesce(has_function_privilege(p.oid, 'execute'), false)) \
-      and (d.duty <> 'schedules' or (has_table_privilege('leasehold.schedule', 'select') \
-           and has_table_privilege('leasehold.schedule', 'insert') \
-           and has_table_privilege('leasehold.schedule', 'update'))) \
-     from (values ('leases', 'rescue'), ('clamp', 'clamp_leases'), ('walk', 'walk_jobs'), \
+      and (d.duty <> 'schedules' or (has_table_privilege('leasehold_internal.schedule', 'select') \
+           and has_table_privilege('leasehold_internal.schedule', 'insert') \
+           and has_table_privilege('leasehold_internal.schedule', 'update'))) \
+     from (values ('leases', 'reclaim'), ('clamp', 'clamp_leases'), ('walk', 'walk_jobs'), \
                   ('schedules', 'fire_schedule'), ('schedules', 'retire_schedule'), \
                   ('schedules', 'undeclared_schedules'), ('prune', 'prune_kind'), \
                   ('prune', 'prune_measures'), ('prune', 'extend_history'), ('prune', 'drop_history'), \
                   ('measure', 'sample_due'), ('measure', 'begin_sample'), ('measure', 'measure_part'), \
                   ('measure', 'end_sample'), ('measure', 'alarm_snapshot'), ('measure', 'apply_alarms') \
           ) as d (duty, function) \
-     left join pg_proc p on p.proname = d.function and p.pronamespace = 'leasehold'::regnamespace \
+     left join pg_proc p on p.proname = d.function and p.pronamespace = 'leasehold_internal'::regnamespace \
     group by d.duty order by d.duty";
 
 /// While a privilege is missing, ask again after this time: a grant needs no restart.
@@ -57,7 +57,7 @@ impl Allowed {
 pub(super) struct Rights {
     allowed: Option<Allowed>,
     ask_at: Option<Instant>,
-    told: bool,
+    warned: bool,
 }
 
 impl Rights {
@@ -77,10 +77,10 @@ impl Rights {
                 missing.push(duty.to_owned());
             }
         }
-        self.ask_at = (!missing.is_empty()).then(|| Instant::now() + jittered(ASK_AGAIN));
+        self.ask_at = (!missing.is_empty()).then(|| Instant::now() + jitter(ASK_AGAIN));
         self.allowed = Some(allowed);
-        if !missing.is_empty() && !self.told {
-            self.told = true;
+        if !missing.is_empty() && !self.warned {
+            self.warned = true;
             tracing::warn!(
                 role,
                 duties = missing.join(", "),
@@ -97,7 +97,7 @@ impl Rights {
 impl Leasehold {
     /// Returns whether the role of this connection may reclaim leases, fire schedules, take samples and
     /// raise alarms: the owner of the schema and members of `leasehold_housekeeper` may.
-    pub async fn may_keep_house(&self) -> Result<bool, EnqueueError> {
+    pub async fn may_run_housekeeping(&self) -> Result<bool, EnqueueError> {
         let client = self.client().await?;
         let rows = client.query_typed(MAY, &[]).await?;
         Ok(!rows.is_empty() && rows.iter().all(|row| row.get(2)))

@@ -3,16 +3,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::duty::Duty;
-use super::expire::{ExpireLeases, walk_jobs};
 use super::measure::Measuring;
+use super::reclaim::{ReclaimLeases, walk_jobs};
 use super::rights::{Allowed, Rights};
+use crate::alarm::Thresholds;
 use crate::engine::Leasehold;
 use crate::error::CallError;
 use crate::events::{Event, Events};
 use crate::link::Link;
 use crate::schedule::{self, Declared};
-use crate::worker::wakes::Bells;
+use crate::service::Duty;
+use crate::worker::wakes::Notifiers;
 
 /// `clamp_leases` runs once per this many ticks.
 const CLAMP_EVERY: u32 = 60;
@@ -20,7 +21,7 @@ const CLAMP_EVERY: u32 = 60;
 pub(super) struct Round {
     engine: Engine,
     rights: Rights,
-    leases: ExpireLeases,
+    leases: ReclaimLeases,
     schedules: Declared,
     measuring: Measuring,
     ticks: u32,
@@ -39,16 +40,16 @@ struct Engine {
     engine: Leasehold,
     link: Link,
     events: Events,
-    bells: Arc<Bells>,
+    notifiers: Arc<Notifiers>,
 }
 
 impl Engine {
     fn note<T>(&self, duty: &mut Duty, result: Result<T, CallError>) -> Option<T> {
-        duty.note(&self.engine, &self.events, result)
+        super::note(&self.engine, duty, result)
     }
 
     fn wake_all(&self) {
-        self.bells.values().for_each(|bell| bell.notify_one());
+        self.notifiers.values().for_each(|notifier| notifier.notify_one());
     }
 }
 
@@ -58,27 +59,28 @@ impl Round {
         link: Link,
         schedules: Declared,
         events: Events,
-        bells: Arc<Bells>,
+        notifiers: Arc<Notifiers>,
     ) -> Self {
+        let duty = |name: &str| Duty::new(name, &events);
         Self {
-            engine: Engine { engine, link, events, bells },
             rights: Rights::default(),
-            leases: ExpireLeases::default(),
+            leases: ReclaimLeases::default(),
             schedules,
-            measuring: Measuring::default(),
+            measuring: Measuring::new(&events),
             ticks: 0,
-            asking: Duty::new("ask for rights"),
-            reclaiming: Duty::new("reclaim leases"),
-            clamping: Duty::new("clamp leases"),
-            declaring: Duty::new("declare schedules"),
-            firing: Duty::new("fire schedules"),
-            walking: Duty::new("walk over jobs"),
+            asking: duty("ask for rights"),
+            reclaiming: duty("reclaim leases"),
+            clamping: duty("clamp leases"),
+            declaring: duty("declare schedules"),
+            firing: duty("fire schedules"),
+            walking: duty("walk over jobs"),
             bad_schedules: HashMap::new(),
+            engine: Engine { engine, link, events, notifiers },
         }
     }
 
     /// Runs each duty that is allowed, and returns which ones are.
-    pub(super) async fn tick(&mut self, measures: bool) -> Allowed {
+    pub(super) async fn tick(&mut self, thresholds: Option<&Thresholds>) -> Allowed {
         let asked = self.rights.ask(&self.engine.link, &self.engine.events).await;
         // Without a reply the database is away: every other call would fail too.
         let Some(may) = self.engine.note(&mut self.asking, asked) else {
@@ -88,7 +90,8 @@ impl Round {
             return may;
         }
         if may.clamp && self.ticks.is_multiple_of(CLAMP_EVERY) {
-            let clamped = self.engine.link.query("select leasehold.clamp_leases()", &[]).await;
+            let clamped =
+                self.engine.link.query("select leasehold_internal.clamp_leases()", &[]).await;
             self.engine.note(&mut self.clamping, clamped);
         }
         if may.schedules {
@@ -99,8 +102,9 @@ impl Round {
         if may.walk {
             self.walk().await;
         }
-        if may.measure && measures {
-            self.measuring.tick(&self.engine.link, &self.engine.engine, &self.engine.events).await;
+        if let Some(thresholds) = thresholds.filter(|_| may.measure) {
+            let Engine { engine, link, events, .. } = &self.engine;
+            self.measuring.tick(link, engine, events, thresholds).await;
         }
         self.ticks = self.ticks.wrapping_add(1);
         may
@@ -109,48 +113,47 @@ impl Round {
     /// Reclaims expired leases. Returns false without a connection: every other call of this tick would
     /// fail too.
     async fn reclaim(&mut self) -> bool {
-        let expired = self.leases.run_once(&self.engine.link).await;
-        let away = matches!(expired, Err(CallError::Connect(_)));
-        let expired = self.engine.note(&mut self.reclaiming, expired).unwrap_or_default();
-        if expired.is_empty() {
+        let reclaimed = self.leases.run_once(&self.engine.link).await;
+        let away = matches!(reclaimed, Err(CallError::Connect(_)));
+        let reclaimed = self.engine.note(&mut self.reclaiming, reclaimed).unwrap_or_default();
+        if reclaimed.is_empty() {
             return !away;
         }
-        let returned = expired.iter().map(|gone| gone.returned).sum();
-        let buried = expired.iter().map(|gone| gone.buried).sum();
-        for gone in &expired {
-            self.engine.engine.process().rescued(&gone.queue, gone.returned, gone.buried);
+        let returned = reclaimed.iter().map(|queue| queue.returned).sum();
+        let dead = reclaimed.iter().map(|queue| queue.dead).sum();
+        for one in &reclaimed {
+            self.engine.engine.process().reclaimed(&one.queue, one.returned, one.dead);
         }
-        tracing::info!(returned, buried, "leases expired");
-        for gone in expired.iter().filter(|gone| gone.buried > 0) {
+        tracing::info!(returned, dead, "leases were reclaimed");
+        for one in reclaimed.iter().filter(|one| one.dead > 0) {
             tracing::error!(
-                queue = gone.queue,
-                jobs = gone.buried,
+                queue = one.queue,
+                jobs = one.dead,
                 "jobs are dead: they lost too many workers, or the worker of their last attempt"
             );
         }
-        self.engine.events.send(|| Event::Expired { returned, buried });
+        self.engine.events.send(|| Event::Reclaimed { returned, dead });
         self.engine.wake_all();
         true
     }
 
     async fn fire(&mut self) {
-        let looked = schedule::fire_due(&self.engine.link).await;
-        let Some(looked) = self.engine.note(&mut self.firing, looked) else { return };
-        if !looked.fired.is_empty() {
+        let report = schedule::fire_due(&self.engine.link).await;
+        let Some(report) = self.engine.note(&mut self.firing, report) else { return };
+        if !report.fired.is_empty() {
             self.engine.wake_all();
         }
-        for (schedule, job) in looked.fired {
+        for (schedule, job) in report.fired {
             tracing::info!(schedule, job.id = job.0, "a schedule fired");
             self.engine.engine.process().fired(&schedule);
             self.engine.events.send(|| Event::ScheduleFired { schedule, job });
         }
         // Drop the schedules that did not fail this time: they fired, or are not due.
         let mut known = std::mem::take(&mut self.bad_schedules);
-        for (schedule, error) in looked.failed {
-            let mut duty = known
-                .remove(&schedule)
-                .unwrap_or_else(|| Duty::new(format!("fire schedule {schedule}")));
-            duty.note_failure(&self.engine.events, &error);
+        for (schedule, error) in report.failed {
+            let new = || Duty::new(format!("fire schedule {schedule}"), &self.engine.events);
+            let mut duty = known.remove(&schedule).unwrap_or_else(new);
+            duty.note_failure(&error);
             self.bad_schedules.insert(schedule, duty);
         }
     }

@@ -9,9 +9,13 @@
 
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 use crate::engine::Leasehold;
 use crate::error::EnqueueError;
+use crate::events::Events;
 use crate::queue::enqueue::{Draft, EnqueueOn};
+use crate::service::{Duty, Service, run_every};
 
 /// The name of its jobs. Every worker handles it without a declaration.
 pub const NAME: &str = "leasehold.canary";
@@ -50,20 +54,23 @@ impl Canary {
         Ok(sent)
     }
 
-    /// Sends canaries until `stop` is ready. It only logs errors: if the database is away, the missing
-    /// canaries raise the alarm.
+    /// Sends canaries until `stop` is ready. It logs errors and tries again: if the database is away, the
+    /// missing canaries raise the alarm.
     pub async fn run_until(self, stop: impl Future<Output = ()>) {
-        let sending = async {
-            loop {
-                if let Err(error) = self.send_once().await {
-                    tracing::debug!(%error, "a canary could not be sent; trying again");
-                }
-                tokio::time::sleep(EVERY.mul_f64(rand::random_range(0.8..=1.0))).await;
-            }
-        };
+        // A canary that is under way when the process stops need not arrive.
+        let never = CancellationToken::new();
+        let duty = Duty::new("send canaries", &Events::default());
         tokio::select! {
-            () = sending => {}
+            () = run_every(self, duty, EVERY, &never) => {}
             () = stop => {}
         }
+    }
+}
+
+impl Service for Canary {
+    type Error = EnqueueError;
+
+    async fn turn(&mut self) -> Result<(), EnqueueError> {
+        self.send_once().await.map(drop)
     }
 }

@@ -36,7 +36,7 @@ use jiff::Timestamp;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use crate::alarm::{self, Change};
+use crate::alarm::{self, Change, Thresholds};
 use crate::database::Database;
 use crate::error::CallError;
 
@@ -45,7 +45,7 @@ pub(crate) const ASK_EVERY: Duration = Duration::from_secs(5);
 /// How long a sample and its evaluation may take: more than all limits of its parts.
 const LIMIT: Duration = Duration::from_secs(58);
 /// How long the evaluation of alarms may take.
-const JUDGE_LIMIT: &str = "set statement_timeout = '8s'";
+const EVALUATE_LIMIT: &str = "set statement_timeout = '8s'";
 
 /// Every part of a sample that can fail by itself.
 pub(crate) const PARTS: [&str; 10] = [
@@ -82,17 +82,25 @@ pub struct Sampled {
 /// process does, or did.
 ///
 /// Uses its own session: a count over a long queue must not delay the reclaim of leases.
-pub async fn run_once(database: &Database) -> Result<Option<Sampled>, CallError> {
+pub async fn run_once(
+    database: &Database,
+    thresholds: &Thresholds,
+) -> Result<Option<Sampled>, CallError> {
     let sampling = async {
         let session =
             database.connect().await.map_err(|error| CallError::Connect(Box::new(error)))?;
-        sample(&session).await
+        sample_by(&session, thresholds).await
     };
     tokio::time::timeout(LIMIT, sampling).await.map_err(|_| CallError::TimedOut(LIMIT))?
 }
 
-/// Like [`run_once`], on a given session. Close the session if this is cancelled half-way.
+/// Like [`run_once`] by the default thresholds, on a given session. Close the session if this is cancelled
+/// half-way.
 pub async fn sample(client: &Client) -> Result<Option<Sampled>, CallError> {
+    sample_by(client, &Thresholds::default()).await
+}
+
+async fn sample_by(client: &Client, thresholds: &Thresholds) -> Result<Option<Sampled>, CallError> {
     client
         .batch_execute("begin; set local statement_timeout = '3s'; set local lock_timeout = '2s'")
         .await?;
@@ -102,7 +110,7 @@ pub async fn sample(client: &Client) -> Result<Option<Sampled>, CallError> {
     let ended = client.batch_execute(end).await;
     let Some(minute) = taken? else { return Ok(None) };
     ended?;
-    let changes = judge(client, minute, &mut failed).await?;
+    let changes = evaluate(client, minute, thresholds, &mut failed).await?;
     for (part, error) in &failed {
         tracing::debug!(part, error, "a part of the sample is missing in this minute");
     }
@@ -115,11 +123,11 @@ type Missing = Vec<(&'static str, String)>;
 /// Takes the sample, unless another process has. The first to ask owns the minute until the end of the
 /// transaction.
 async fn take(client: &Client, failed: &mut Missing) -> Result<Option<Timestamp>, CallError> {
-    let rows = client.query_typed("select leasehold.begin_sample()", &[]).await?;
+    let rows = client.query_typed("select leasehold_internal.begin_sample()", &[]).await?;
     let minute = rows.first().and_then(|row| row.get::<_, Option<Timestamp>>(0));
     let Some(minute) = minute else { return Ok(None) };
     for (part, limit) in MEASURED {
-        let sql = "select leasehold.measure_part($2, $1)";
+        let sql = "select leasehold_internal.measure_part($2, $1)";
         let params = [(&minute as _, Type::TIMESTAMPTZ), (&part as _, Type::TEXT)];
         if let Some(error) = alone(client, limit, sql, &params).await? {
             failed.push((part, error));
@@ -127,7 +135,7 @@ async fn take(client: &Client, failed: &mut Missing) -> Result<Option<Timestamp>
         if part == "queues" {
             // Recounts short queues next to a very long one. A queue whose recount times out keeps the
             // page estimate.
-            let sql = "select leasehold.recount_queues($1)";
+            let sql = "select leasehold_internal.recount_queues($1)";
             let params = [(&minute as _, Type::TIMESTAMPTZ)];
             if let Some(error) = alone(client, "5s", sql, &params).await? {
                 failed.push(("recount", error));
@@ -135,7 +143,9 @@ async fn take(client: &Client, failed: &mut Missing) -> Result<Option<Timestamp>
         }
     }
     client.batch_execute("set local statement_timeout = '3s'").await?;
-    client.query_typed("select leasehold.end_sample($1)", &[(&minute, Type::TIMESTAMPTZ)]).await?;
+    client
+        .query_typed("select leasehold_internal.end_sample($1)", &[(&minute, Type::TIMESTAMPTZ)])
+        .await?;
     Ok(Some(minute))
 }
 
@@ -172,13 +182,14 @@ fn undone(error: CallError) -> Result<String, CallError> {
 }
 
 /// Evaluates the sample. A sample that cannot be evaluated is still kept.
-async fn judge(
+async fn evaluate(
     client: &Client,
     minute: Timestamp,
+    thresholds: &Thresholds,
     failed: &mut Missing,
 ) -> Result<Vec<Change>, CallError> {
-    client.batch_execute(JUDGE_LIMIT).await?;
-    let changes = match alarm::evaluate(client, minute).await {
+    client.batch_execute(EVALUATE_LIMIT).await?;
+    let changes = match alarm::evaluate_by(client, minute, thresholds).await {
         Ok(changes) => changes,
         Err(error) => {
             failed.push(("alarms", undone(error)?));

@@ -67,15 +67,15 @@ impl Leasehold {
             block.line(&[], f64::from(u8::from(process.is_listening())));
         });
         text.block(names::JOBS_ENQUEUED, |block| {
-            for ((queue, kind), count) in sorted(&inside.enqueued) {
-                block.line(&[("queue", queue), ("kind", kind)], *count as f64);
+            for ((queue, name), count) in sorted(&inside.enqueued) {
+                block.line(&[("queue", queue), ("name", name)], *count as f64);
             }
         });
         let ends = sorted(&inside.finished);
         text.block(names::JOBS_FINISHED, |block| {
             for (end, histogram) in &ends {
                 let labels =
-                    [("queue", &*end.queue), ("kind", &*end.name), ("outcome", end.outcome)];
+                    [("queue", &*end.queue), ("name", &*end.name), ("outcome", end.outcome)];
                 block.line(&labels, histogram.count as f64);
             }
         });
@@ -85,17 +85,17 @@ impl Leasehold {
             let leads = inside.sampled.is_some() && inside.sampled == last;
             block.line(&[], f64::from(u8::from(leads)));
         });
-        text.block(names::JOBS_RESCUED, |block| {
-            for ((queue, reason), count) in sorted(&inside.rescued) {
-                block.line(&[("queue", queue), ("reason", reason)], *count as f64);
-            }
-        });
-        text.block(names::FETCHES, |block| {
-            for ((queue, result), count) in sorted(&inside.fetches) {
+        text.block(names::JOBS_RECLAIMED, |block| {
+            for ((queue, result), count) in sorted(&inside.reclaimed) {
                 block.line(&[("queue", queue), ("result", result)], *count as f64);
             }
         });
-        text.block(names::CRON_FIRES, |block| {
+        text.block(names::CLAIMS, |block| {
+            for ((queue, result), count) in sorted(&inside.claims) {
+                block.line(&[("queue", queue), ("result", result)], *count as f64);
+            }
+        });
+        text.block(names::SCHEDULE_SLOTS, |block| {
             for (schedule, count) in sorted(&inside.fired) {
                 block.line(&[("schedule", schedule), ("result", "fired")], *count as f64);
             }
@@ -116,7 +116,7 @@ impl Leasehold {
         text.block(names::JOB_DURATION, |block| {
             for (end, histogram) in &ends {
                 let labels =
-                    [("queue", &*end.queue), ("kind", &*end.name), ("outcome", end.outcome)];
+                    [("queue", &*end.queue), ("name", &*end.name), ("outcome", end.outcome)];
                 block.histogram(&labels, histogram);
             }
         });
@@ -125,7 +125,7 @@ impl Leasehold {
                 block.histogram(&[("queue", queue)], histogram);
             }
         });
-        text.block(names::FETCH_DURATION, |block| block.histogram(&[], &inside.fetching));
+        text.block(names::CLAIM_DURATION, |block| block.histogram(&[], &inside.claiming));
         text.block(names::COMPLETE_DURATION, |block| block.histogram(&[], &inside.completing));
         text.block(names::COMPLETE_BATCH, |block| block.histogram(&[], &inside.batches));
         let mut slots: HashMap<&str, (usize, usize)> = HashMap::new();
@@ -239,17 +239,17 @@ async fn read(client: &Client) -> Result<Sample, CallError> {
     let facts = "select statement_timestamp(), \
                  coalesce((select max(version) from leasehold.schema_version), 0)";
     let facts = client.query_typed(facts, &[]).await?;
-    let latest = "select at, kind, subject, metric, flow, value from leasehold.latest() \
+    let latest = "select at, kind, subject, metric, flow, value from leasehold_internal.latest() \
                   order by kind, subject, metric limit 50000";
     let latest = client.query_typed(latest, &[]).await?;
-    let alarms = "select rule, subject, state from leasehold.alarm_state \
+    let alarms = "select rule, subject, state from leasehold.alarms \
                   where cleared_at is null order by rule, subject limit 1000";
     let alarms = client.query_typed(alarms, &[]).await?;
-    let missed = "select name, missed_slots from leasehold.schedule \
+    let missed = "select name, missed_slots from leasehold_internal.schedule \
                   where missed_slots > 0 order by name limit 1000";
     let missed = client.query_typed(missed, &[]).await?;
     let queues = "select name, coalesce(display_name, ''), coalesce(owner, '') \
-                  from leasehold.queue order by name limit 1000";
+                  from leasehold_internal.queue order by name limit 1000";
     let queues = client.query_typed(queues, &[]).await?;
     Ok(Sample {
         queues: queues.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect(),
@@ -271,7 +271,7 @@ async fn read(client: &Client) -> Result<Sample, CallError> {
     })
 }
 
-/// Splits a subject into owner and tag, as `leasehold.tag_subject` joined them.
+/// Splits a subject into owner and tag, as `leasehold_internal.tag_subject` joined them.
 fn apart(subject: &str) -> (String, &str) {
     let (whose, tag) = subject.split_once('/').unwrap_or((subject, ""));
     (whose.replace("%2F", "/").replace("%25", "%"), tag)

@@ -2,15 +2,16 @@
 //!
 //! # What is true
 //! - Counting happens where many jobs end at once, with one lock for all of them.
-//! - No label comes from a job's arguments, and a metric has at most `MOST` lines: a program that
+//! - No label comes from a job's kwargs, and a metric has at most `MOST` lines: a program that
 //!   generates names gets a single line for the rest.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Semaphore;
 
 use crate::queue::finish::Finished;
@@ -23,6 +24,8 @@ pub const BUCKETS: [f64; 18] = [
 ];
 /// The most lines per metric. The rest is counted under `(others)`.
 const MOST: usize = 1000;
+/// How often enqueues into a queue are reported as new.
+const REPORT_EVERY: Duration = Duration::from_secs(60 * 60);
 
 /// How often values fell into each bucket.
 #[derive(Clone, Debug, Default)]
@@ -35,8 +38,8 @@ pub struct Histogram {
 impl Histogram {
     pub fn add(&mut self, value: f64) {
         let value = value.max(0.0);
-        if let Some(place) = BUCKETS.iter().position(|bound| value <= *bound)
-            && let Some(count) = self.counts.get_mut(place)
+        if let Some(bucket) = BUCKETS.iter().position(|bound| value <= *bound)
+            && let Some(count) = self.counts.get_mut(bucket)
         {
             *count += 1;
         }
@@ -57,36 +60,53 @@ pub struct End {
 #[derive(Debug, Default)]
 pub struct Process {
     pub(crate) inside: Mutex<Inside>,
-    listening: AtomicBool,
+    /// Sessions that listen for wake-ups.
+    listening: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Inside {
     pub(crate) enqueued: HashMap<(Arc<str>, Arc<str>), u64>,
-    /// Queues that this process enqueued into, up to `MOST`.
-    queues: HashSet<String>,
+    /// Queues that this process enqueued into, up to `MOST`, and when [`Process::enqueued`] reported each.
+    queues: HashMap<String, Instant>,
     pub(crate) finished: HashMap<End, Histogram>,
     pub(crate) waits: HashMap<Arc<str>, Histogram>,
     pub(crate) latencies: HashMap<Arc<str>, Histogram>,
-    pub(crate) fetches: HashMap<(Arc<str>, &'static str), u64>,
+    pub(crate) claims: HashMap<(Arc<str>, &'static str), u64>,
     pub(crate) fired: HashMap<Arc<str>, u64>,
-    pub(crate) rescued: HashMap<(Arc<str>, &'static str), u64>,
+    pub(crate) reclaimed: HashMap<(Arc<str>, &'static str), u64>,
     /// The last minute whose sample this process took.
     pub(crate) sampled: Option<Timestamp>,
     pub(crate) errors: HashMap<(&'static str, &'static str), u64>,
-    pub(crate) fetching: Histogram,
+    pub(crate) claiming: Histogram,
     pub(crate) completing: Histogram,
     pub(crate) batches: Histogram,
     pub(crate) slots: Vec<(Arc<str>, usize, Weak<Semaphore>)>,
 }
 
+impl Inside {
+    /// Returns true once per queue and `REPORT_EVERY`.
+    fn is_due(&mut self, queue: &str, now: Instant) -> bool {
+        let known = self.queues.len();
+        match self.queues.get_mut(queue) {
+            Some(last) if now.saturating_duration_since(*last) < REPORT_EVERY => false,
+            Some(last) => {
+                *last = now;
+                true
+            }
+            None if known < MOST => self.queues.insert(queue.to_owned(), now).is_none(),
+            None => false,
+        }
+    }
+}
+
 impl Process {
     pub(crate) fn inside(&self) -> MutexGuard<'_, Inside> {
         // A count that a panic interrupted is still usable.
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inside.lock()
     }
 
-    /// Counts stored jobs. Returns true for the first ones of a queue.
+    /// Counts stored jobs. Returns true for the first ones of a queue, and for the next ones after `REPORT_EVERY`.
     pub(crate) fn enqueued(&self, queue: &str, name: &str, jobs: u64) -> bool {
         if jobs == 0 {
             return false;
@@ -99,11 +119,7 @@ impl Process {
         } else {
             *inside.enqueued.entry((others(), others())).or_default() += jobs;
         }
-        let first = inside.queues.len() < MOST && !inside.queues.contains(queue);
-        if first {
-            inside.queues.insert(queue.to_owned());
-        }
-        first
+        inside.is_due(queue, Instant::now())
     }
 
     /// Counts attempts whose end is recorded.
@@ -145,10 +161,10 @@ impl Process {
         inside.batches.add(jobs as f64);
     }
 
-    pub(crate) fn fetched(&self, queue: &Arc<str>, result: &'static str, took: Duration) {
+    pub(crate) fn claimed(&self, queue: &Arc<str>, result: &'static str, took: Duration) {
         let mut inside = self.inside();
-        *inside.fetches.entry((Arc::clone(queue), result)).or_default() += 1;
-        inside.fetching.add(took.as_secs_f64());
+        *inside.claims.entry((Arc::clone(queue), result)).or_default() += 1;
+        inside.claiming.add(took.as_secs_f64());
     }
 
     pub(crate) fn fired(&self, schedule: &str) {
@@ -159,14 +175,14 @@ impl Process {
     }
 
     /// Counts jobs of a queue that were reclaimed from dead workers.
-    pub(crate) fn rescued(&self, queue: &str, returned: i32, buried: i32) {
+    pub(crate) fn reclaimed(&self, queue: &str, returned: i32, dead: i32) {
         let mut inside = self.inside();
-        let room = inside.rescued.len() < MOST;
-        for (reason, jobs) in [("returned", returned), ("buried", buried)] {
-            let key = (Arc::from(queue), reason);
-            let known = room || inside.rescued.contains_key(&key);
-            let key = if known { key } else { (others(), reason) };
-            *inside.rescued.entry(key).or_default() += u64::try_from(jobs).unwrap_or(0);
+        let room = inside.reclaimed.len() < MOST;
+        for (result, jobs) in [("returned", returned), ("dead", dead)] {
+            let key = (Arc::from(queue), result);
+            let known = room || inside.reclaimed.contains_key(&key);
+            let key = if known { key } else { (others(), result) };
+            *inside.reclaimed.entry(key).or_default() += u64::try_from(jobs).unwrap_or(0);
         }
     }
 
@@ -191,12 +207,23 @@ impl Process {
         inside.slots.push((Arc::clone(queue), slots, Arc::downgrade(free)));
     }
 
-    pub(crate) fn listens(&self, listens: bool) {
-        self.listening.store(listens, Ordering::Relaxed);
+    /// Counts a session that listens, until the guard is dropped.
+    pub(crate) fn listens(&self) -> ListenGuard<'_> {
+        self.listening.fetch_add(1, Ordering::Relaxed);
+        ListenGuard(self)
     }
 
     pub(crate) fn is_listening(&self) -> bool {
-        self.listening.load(Ordering::Relaxed)
+        self.listening.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// See [`Process::listens`].
+pub(crate) struct ListenGuard<'a>(&'a Process);
+
+impl Drop for ListenGuard<'_> {
+    fn drop(&mut self) {
+        self.0.listening.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -209,9 +236,10 @@ fn word(outcome: Finished) -> &'static str {
         Finished::Completed => "completed",
         Finished::Retried => "retried",
         Finished::Snoozed => "snoozed",
+        Finished::Deferred => "deferred",
         Finished::Cancelled => "cancelled",
         Finished::Buried => "dead",
-        Finished::Released => "interrupted",
+        Finished::Released => "released",
         Finished::Lost => "lost",
     }
 }
@@ -221,12 +249,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_enqueue_into_a_queue_is_reported_once() {
+    fn enqueue_into_a_queue_is_reported_once_per_hour() {
         let process = Process::default();
         assert!(!process.enqueued("mail", "letter", 0));
         assert!(process.enqueued("mail", "letter", 1));
         assert!(!process.enqueued("mail", "other", 1));
         assert!(process.enqueued("default", "letter", 1));
+        let (mut inside, now) = (process.inside(), Instant::now());
+        assert!(!inside.is_due("mail", now + Duration::from_secs(3000)));
+        assert!(inside.is_due("mail", now + Duration::from_secs(3601)));
+        assert!(!inside.is_due("mail", now + Duration::from_secs(3602)));
     }
 
     #[test]

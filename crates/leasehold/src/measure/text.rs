@@ -3,7 +3,7 @@
 //! Written by hand: the format is a page long, and its pitfalls (two blocks of one name, a label that
 //! breaks its line) are tested.
 
-use super::names::{Kind, Metric};
+use super::names::{Metric, MetricType};
 use super::process::{BUCKETS, Histogram};
 
 /// The content type of the response.
@@ -25,9 +25,9 @@ impl Text {
             return;
         }
         let kind = match metric.kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricType::Counter => "counter",
+            MetricType::Gauge => "gauge",
+            MetricType::Histogram => "histogram",
         };
         self.0.push_str(&format!(
             "# HELP {name} {help}\n# TYPE {name} {kind}\n{lines}",

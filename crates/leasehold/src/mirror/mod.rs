@@ -6,13 +6,10 @@
 //! both directions, all the time.
 //!
 //! # In reading order
-//! `declare` holds the declaration, `statements` turns it into SQL, `install` adds the triggers, and
-//! `prepare` checks it all against the table. `target` is the interface of a store. `compare` decides,
-//! without side effects; `sync` carries the decision out for some rows; `pass` does so for jobs, with
-//! turns and pauses for `bulk` work, and `direct` right after a commit. `throttle` limits what the store is
-//! asked for now. `check` compares ranges by their digests and `differences` finds the rows that
-//! differ; `rebuild` creates a second set, `prove` fills and compares it, `sets` decides which are
-//! written; `order` runs what operators ask for; `runtime` is what all of them share.
+//! `declare` holds what a mirror is, `sync` brings rows into the store, `check` compares everything,
+//! `sets` knows the store and its sets. `runtime` puts them together, and `service` runs them in a worker.
+//!
+//! This folder uses only what the crate offers to every program: `tests/outside` compiles it as one.
 //!
 //! # What is true
 //! - A document never goes back to an older version, and a deletion is a version too.
@@ -28,48 +25,21 @@
 //! - Postgres was restored from an old copy: the store is ahead, and the rows' versions are raised
 //!   above it.
 
-mod bulk;
 mod check;
-mod compare;
 mod declare;
-mod differences;
-mod direct;
-mod failed_target;
-mod fingerprint;
-mod install;
-mod order;
-mod pass;
-mod prepare;
-mod prove;
-mod purge;
-mod rebuild;
-#[cfg(feature = "redis")]
-mod redis_hash;
 mod runtime;
+mod service;
 mod sets;
-mod source;
-mod statements;
 mod sync;
-mod target;
-mod throttle;
-
-pub use check::CheckReport;
-pub use compare::Outcome as MirrorOutcome;
-pub use declare::Mirror;
-pub use direct::DirectWriter;
-pub use fingerprint::fingerprint;
-pub use install::trigger_names;
-pub use prepare::MirrorError;
-pub use rebuild::RebuildReport;
-#[cfg(feature = "redis")]
-pub use redis_hash::RedisHash;
-pub use target::{
-    Digest, Held, ItemError, Range, Target, TargetError, Targets, Tombstone, Write, Written,
-};
-
-pub(crate) use check::Checker;
-pub(crate) use order::runner as order_runner;
-pub(crate) use pass::runner as pass_runner;
-pub(crate) use runtime::MirrorRuntime;
 #[cfg(feature = "testing")]
-pub(crate) use runtime::SETTINGS;
+#[doc(hidden)]
+pub mod testing;
+
+pub use check::{CheckReport, fingerprint};
+pub use declare::{Mirror, MirrorError, trigger_names};
+pub use service::MirrorService;
+pub use sets::{
+    Digest, Held, ItemError, Range, RebuildReport, Target, TargetError, Targets, Tombstone, Write,
+    Written,
+};
+pub use sync::{DirectWriter, Outcome as MirrorOutcome};

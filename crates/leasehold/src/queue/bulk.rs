@@ -7,7 +7,7 @@ use tokio_postgres::CopyInSink;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
-use super::check::arguments;
+use super::check::kwargs_of;
 use crate::error::EnqueueError;
 use crate::job::Job;
 
@@ -49,7 +49,7 @@ pub async fn enqueue_many<J: Job>(
         text.clear();
         serde_json::to_writer(&mut text, &job)?;
         if text == b"null" {
-            // A unit struct; see `check::arguments`.
+            // A unit struct; see `check::kwargs_of`.
             text = b"{}".to_vec();
         }
         let kwargs = JsonText(&text);
@@ -77,7 +77,7 @@ pub async fn enqueue_many_by_array<J: Job>(
         let texts: Vec<Vec<u8>> = jobs
             .by_ref()
             .take(CHUNK)
-            .map(|job| arguments(&job).map(|text| text.get().as_bytes().to_vec()))
+            .map(|job| kwargs_of(&job).map(|text| text.get().as_bytes().to_vec()))
             .collect::<Result<_, _>>()?;
         let texts: Vec<JsonText<'_>> = texts.iter().map(|text| JsonText(text)).collect();
         let names = vec![J::NAME; texts.len()];

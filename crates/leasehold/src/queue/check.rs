@@ -7,14 +7,14 @@ use serde_json::value::RawValue;
 
 use crate::error::EnqueueError;
 
-/// The deepest nesting of arguments that is accepted.
+/// The deepest nesting of kwargs that is accepted.
 const DEEPEST: usize = 64;
 /// The longest JSON text that is sent; the table's own check counts stored bytes.
 const LONGEST: usize = 256 * 1024;
 
-/// Returns the arguments of a job as JSON. A unit struct becomes `{}`: serde makes `null` of it, and a
-/// job needs an object.
-pub(crate) fn arguments<J: Serialize>(job: &J) -> Result<Box<RawValue>, serde_json::Error> {
+/// Returns the kwargs of a job as JSON. A unit struct becomes `{}`: serde makes `null` of it, and a job
+/// needs an object.
+pub(crate) fn kwargs_of<J: Serialize>(job: &J) -> Result<Box<RawValue>, serde_json::Error> {
     let text = serde_json::value::to_raw_value(job)?;
     if text.get() == "null" { RawValue::from_string("{}".to_owned()) } else { Ok(text) }
 }
@@ -41,27 +41,27 @@ pub(crate) fn check_text(
     Ok(())
 }
 
-/// Rejects arguments that the database cannot hold, before anything is sent.
+/// Rejects kwargs that the database cannot hold, before anything is sent.
 pub(crate) fn check_json(text: &str) -> Result<(), EnqueueError> {
     if text.len() > LONGEST {
         return Err(EnqueueError::Refused(format!(
-            "the arguments of a job take at most 64 KiB, these take {} bytes of JSON; store the \
-             bulk elsewhere and enqueue a reference to it",
+            "the kwargs of a job take at most 64 KiB, these take {} bytes of JSON; store the bulk \
+             elsewhere and enqueue a reference to it",
             text.len()
         )));
     }
     if !text.trim_start().starts_with('{') {
         return Err(EnqueueError::Refused(
-            "the arguments of a job are a JSON object; wrap the value: {\"value\": ...}".to_owned(),
+            "the kwargs of a job are a JSON object; wrap the value: {\"value\": ...}".to_owned(),
         ));
     }
     let (mut depth, mut deepest, mut in_string, mut escaped) = (0usize, 0usize, false, false);
-    for (place, byte) in text.bytes().enumerate() {
+    for (index, byte) in text.bytes().enumerate() {
         match byte {
             // A NUL, as JSON escapes it.
-            b'u' if escaped && text.get(place..).is_some_and(|rest| rest.starts_with("u0000")) => {
+            b'u' if escaped && text.get(index..).is_some_and(|rest| rest.starts_with("u0000")) => {
                 return Err(EnqueueError::Refused(
-                    "the arguments of a job hold the character NUL, which Postgres cannot store; \
+                    "the kwargs of a job hold the character NUL, which Postgres cannot store; \
                      remove it, or send the bytes in an encoding such as base64"
                         .to_owned(),
                 ));
@@ -79,7 +79,7 @@ pub(crate) fn check_json(text: &str) -> Result<(), EnqueueError> {
     }
     if deepest > DEEPEST {
         return Err(EnqueueError::Refused(format!(
-            "the arguments of a job nest at most {DEEPEST} deep, these nest {deepest} deep; flatten them"
+            "the kwargs of a job nest at most {DEEPEST} deep, these nest {deepest} deep; flatten them"
         )));
     }
     Ok(())
@@ -90,7 +90,7 @@ mod tests {
     use super::{check_json, check_text};
 
     #[test]
-    fn h2_deep_arguments_are_refused_before_they_are_sent() {
+    fn h2_deep_kwargs_are_refused_before_they_are_sent() {
         let deep = format!("{{\"a\":{}1{}}}", "[".repeat(64), "]".repeat(64));
         let text = check_json(&deep).expect_err("65 levels").to_string();
         assert!(text.contains("at most 64"), "{text}");
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_have_their_length() {
+    fn text_longer_than_its_column_is_refused() {
         for (text, fits) in
             [("", false), ("a", true), (&*"a".repeat(200), true), (&*"a".repeat(201), false)]
         {
@@ -118,12 +118,12 @@ mod tests {
     }
 
     #[test]
-    fn brackets_inside_strings_do_not_count() {
+    fn brackets_inside_strings_are_no_nesting() {
         assert!(check_json(&format!("{{\"a\":\"{}\\\"[\"}}", "[".repeat(100))).is_ok());
     }
 
     #[test]
-    fn arguments_that_are_not_an_object_are_refused() {
+    fn kwargs_that_are_not_an_object_are_refused() {
         for text in ["[1]", "1", "\"a\"", "null"] {
             assert!(check_json(text).is_err(), "{text}");
         }

@@ -14,7 +14,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
 use uuid::Uuid;
 
-use super::cursors::{Cursors, Reach};
+use super::cursors::{Cursors, Lane, Reach};
 use super::moment::Moment;
 use crate::error::CallError;
 use crate::job::{Generation, JobId};
@@ -36,9 +36,15 @@ pub(crate) struct ClaimedJob {
     pub(crate) enqueued_at: Moment,
     pub(crate) key: Option<String>,
     pub(crate) trace_context: Option<String>,
+    /// The attempt before this one deferred it.
+    pub(crate) deferred: bool,
 }
 
 impl ClaimedJob {
+    pub(crate) fn lane(&self) -> Lane {
+        Lane { deferred: self.deferred, priority: self.priority }
+    }
+
     /// Returns how long it had waited when it was last due. Both times are the database's.
     pub(crate) fn waited(&self) -> Duration {
         let waited = self.scheduled_at.0.saturating_sub(self.enqueued_at.0);
@@ -50,7 +56,7 @@ impl ClaimedJob {
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) generation: Generation,
-    /// In the order in which they run: priority, due time, id.
+    /// In the order in which they run: deferred ones last, then by priority, due time, id.
     pub(crate) jobs: Vec<ClaimedJob>,
     pub(crate) lease: Duration,
     pub(crate) run_limit: Duration,
@@ -68,7 +74,7 @@ pub(crate) struct Claims {
     /// How long the server took.
     pub(crate) took: Duration,
     /// The queue has deferred jobs. Only a scan finds out.
-    pub(crate) put_off: bool,
+    pub(crate) has_deferred: bool,
 }
 
 impl Claims {
@@ -77,11 +83,11 @@ impl Claims {
     }
 }
 
-/// Where a claim reads: priorities from `first` on, each from its cursor.
+/// Where a claim reads: every lane, or those of deferred jobs, each from its cursor.
 pub(crate) struct ReadFrom<'a> {
     pub(crate) cursors: &'a Cursors,
     pub(crate) reach: Reach,
-    pub(crate) first: i32,
+    pub(crate) only_deferred: bool,
 }
 
 /// The worker and the queue of a claim.
@@ -103,10 +109,13 @@ impl Claimer<'_> {
     ) -> Result<Claims, CallError> {
         let asked_at = Instant::now();
         let up_to = i32::try_from(up_to).unwrap_or(i32::MAX);
-        let (gaps, put_off) = (from.reach > Reach::Known, from.reach == Reach::Everything);
-        let (mut priorities, mut after_at, mut after_id) = (Vec::new(), Vec::new(), Vec::new());
-        for (priority, (at, id)) in from.cursors.places(from.reach, from.first) {
-            priorities.push(priority);
+        let (gaps, looks_for_deferred) =
+            (from.reach > Reach::Known, from.reach == Reach::Everything);
+        let (mut deferred, mut priorities) = (Vec::new(), Vec::new());
+        let (mut after_at, mut after_id) = (Vec::new(), Vec::new());
+        for (lane, (at, id)) in from.cursors.positions(from.reach, from.only_deferred) {
+            deferred.push(lane.deferred);
+            priorities.push(lane.priority);
             after_at.push(at);
             after_id.push(id);
         }
@@ -120,12 +129,13 @@ impl Claimer<'_> {
                     (&up_to, Type::INT4),
                     (&claim_id, Type::UUID),
                     (&self.names, Type::TEXT_ARRAY),
-                    (&from.first, Type::INT4),
+                    (&from.only_deferred, Type::BOOL),
                     (&gaps, Type::BOOL),
+                    (&deferred, Type::BOOL_ARRAY),
                     (&priorities, Type::INT4_ARRAY),
                     (&after_at, Type::TIMESTAMPTZ_ARRAY),
                     (&after_id, Type::INT8_ARRAY),
-                    (&put_off, Type::BOOL),
+                    (&looks_for_deferred, Type::BOOL),
                 ],
             )
             .await?;
@@ -135,7 +145,7 @@ impl Claimer<'_> {
     /// Claims up to `up_to` jobs one by one, and leaves out those that the server refuses.
     pub(crate) async fn claim_around(
         &self,
-        first: i32,
+        only_deferred: bool,
         up_to: usize,
         claim_id: Uuid,
     ) -> Result<Claims, CallError> {
@@ -151,7 +161,7 @@ impl Claimer<'_> {
                     (&up_to, Type::INT4),
                     (&claim_id, Type::UUID),
                     (&self.names, Type::TEXT_ARRAY),
-                    (&first, Type::INT4),
+                    (&only_deferred, Type::BOOL),
                 ],
             )
             .await?;
@@ -163,7 +173,7 @@ impl Claimer<'_> {
         let rows = self
             .links
             .query(
-                "select leasehold.lost_priority($1, $2) is not null",
+                "select leasehold_internal.lost_priority($1, $2) is not null",
                 &[(&self.queue, Type::TEXT), (&self.names, Type::TEXT_ARRAY)],
             )
             .await?;
@@ -218,9 +228,9 @@ fn read_claims(rows: &[Row], asked_at: Instant) -> Claims {
         leases: Vec::new(),
         as_of: first.get(0),
         took: seconds(first, 1),
-        put_off: first.get(17),
+        has_deferred: first.get(17),
     };
-    let mut places: HashMap<i64, usize> = HashMap::new();
+    let mut lease_of: HashMap<i64, usize> = HashMap::new();
     // Names repeat: consecutive jobs of one name share a copy.
     let mut last_name: Arc<str> = Arc::from("");
     for row in rows {
@@ -245,9 +255,10 @@ fn read_claims(rows: &[Row], asked_at: Instant) -> Claims {
             enqueued_at: row.get(12),
             key: row.get(13),
             trace_context: row.get(14),
+            deferred: row.get(18),
         };
-        let place = *places.entry(generation.0).or_insert(claims.leases.len());
-        match claims.leases.get_mut(place) {
+        let lease = *lease_of.entry(generation.0).or_insert(claims.leases.len());
+        match claims.leases.get_mut(lease) {
             Some(claim) => claim.jobs.push(job),
             None => claims.leases.push(Claim {
                 generation,

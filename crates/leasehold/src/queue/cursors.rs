@@ -1,15 +1,15 @@
-//! Cursors: where a worker continues to read in each priority of a queue, and how far each read
-//! reaches.
+//! Cursors: where a worker continues to read in each lane of a queue, and how far each read reaches. A lane
+//! is a priority, of deferred jobs or of the others.
 //!
 //! # What is true
-//! - A claim begins just after the last job that this worker claimed in a priority, so it never reads
+//! - A claim begins just after the last job that this worker claimed in a lane, so it never reads
 //!   past the dead rows of finished jobs again. That keeps claims fast while an old transaction keeps
 //!   vacuum from removing them. An idle worker begins a little before now instead: everything due
 //!   before that was examined.
 //! - Jobs may appear *before* a cursor: a producer committed late, a job was released, or a row was
 //!   locked when this worker passed it. A scan from the start finds them. A busy worker scans every
 //!   100 ms.
-//! - Scans that find nothing take at most 1 % of the time, and so do reads of priorities without a
+//! - Scans that find nothing take at most 1 % of the time, and so do reads of lanes without a
 //!   cursor. Both wait at most a minute, because a slow read may have been an exception. Reads that find
 //!   jobs are not delayed.
 
@@ -31,22 +31,35 @@ const QUICK: Duration = Duration::from_millis(1);
 /// this.
 const LONGEST_LOOK_BACK: Duration = Duration::from_secs(10);
 const SHORTEST_LOOK_BACK: Duration = Duration::from_millis(100);
-/// The most priorities with a cursor. The others are found between them, and read from their start.
+/// The most lanes with a cursor. The others are found between them, and read from their start.
 const REMEMBERED: usize = 256;
 
-/// Deferred jobs have their priority plus this. See `leasehold.put_off`.
-pub(crate) const DEFERRED: i32 = 1_000_000;
+/// The jobs of one priority, deferred or not, in the order in which a claim reads them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Lane {
+    pub(crate) deferred: bool,
+    pub(crate) priority: i32,
+}
 
-/// The position of a job in its priority.
-type Place = (Moment, i64);
-const START: Place = (Moment(i64::MIN), 0);
+impl Lane {
+    /// No lane is before this one.
+    const FIRST: Self = Self { deferred: false, priority: i32::MIN };
+    /// No lane of deferred jobs is before this one.
+    const FIRST_DEFERRED: Self = Self { deferred: true, priority: i32::MIN };
+    /// Most jobs are in this one.
+    const USUAL: Self = Self { deferred: false, priority: 0 };
+}
+
+/// The position of a job in its lane.
+type Position = (Moment, i64);
+const START: Position = (Moment(i64::MIN), 0);
 
 /// How far a read reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reach {
     /// After the cursors only.
     Known,
-    /// After the cursors, and all of the priorities that have none.
+    /// After the cursors, and all of the lanes that have none.
     Between,
     /// Everything from the start.
     Everything,
@@ -66,14 +79,14 @@ pub(crate) struct Read<'a> {
 
 #[derive(Debug)]
 struct Cursor {
-    after: Place,
+    after: Position,
     /// It gave a job since the last scan began.
     alive: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Cursors {
-    known: BTreeMap<i32, Cursor>,
+    known: BTreeMap<Lane, Cursor>,
     look_back: Duration,
     scan_at: Instant,
     between_at: Instant,
@@ -82,14 +95,14 @@ pub(crate) struct Cursors {
     /// The poll interval of an idle worker.
     poll: Duration,
     /// Whether the last read that looked for deferred jobs found some.
-    pub(crate) put_off: bool,
+    pub(crate) has_deferred: bool,
 }
 
 impl Cursors {
     pub(crate) fn new(poll: Duration) -> Self {
         let now = Instant::now();
-        // Most jobs have priority 0: read it without looking for others.
-        let known = BTreeMap::from([(0, Cursor { after: START, alive: true })]);
+        // Read the usual lane without looking for others.
+        let known = BTreeMap::from([(Lane::USUAL, Cursor { after: START, alive: true })]);
         Self {
             known,
             look_back: LONGEST_LOOK_BACK,
@@ -97,7 +110,7 @@ impl Cursors {
             between_at: now,
             usual: Duration::ZERO,
             poll,
-            put_off: false,
+            has_deferred: false,
         }
     }
 
@@ -112,14 +125,21 @@ impl Cursors {
         }
     }
 
-    /// Returns the cursors of a read in the order of their priorities, from `first` on.
-    pub(crate) fn places(
+    /// Returns the cursors of a read in the order of their lanes; with `only_deferred`, those of deferred
+    /// jobs.
+    pub(crate) fn positions(
         &self,
         reach: Reach,
-        first: i32,
-    ) -> impl Iterator<Item = (i32, Place)> + '_ {
+        only_deferred: bool,
+    ) -> impl Iterator<Item = (Lane, Position)> + '_ {
+        let first = if only_deferred { Lane::FIRST_DEFERRED } else { Lane::FIRST };
         let known = self.known.range(first..).filter(move |_| reach < Reach::Everything);
-        known.map(|(priority, cursor)| (*priority, cursor.after))
+        known.map(|(lane, cursor)| (*lane, cursor.after))
+    }
+
+    /// Returns the lanes that have a cursor, in order.
+    pub(crate) fn lanes(&self) -> Vec<Lane> {
+        self.known.keys().copied().collect()
     }
 
     /// Returns how long to wait after a read that found nothing: until the next read that reaches
@@ -194,25 +214,25 @@ impl Cursors {
         }
     }
 
-    /// Moves the cursor of each priority that gave jobs to its last one.
+    /// Moves the cursor of each lane that gave jobs to its last one.
     fn advance(&mut self, read: &Read<'_>) {
-        let mut last: BTreeMap<i32, Place> = BTreeMap::new();
+        let mut last: BTreeMap<Lane, Position> = BTreeMap::new();
         for job in &read.jobs {
-            let place = (job.scheduled_at, job.id.0);
-            let furthest = last.entry(job.priority).or_insert(place);
-            *furthest = place.max(*furthest);
+            let position = (job.scheduled_at, job.id.0);
+            let furthest = last.entry(job.lane()).or_insert(position);
+            *furthest = position.max(*furthest);
         }
-        for (priority, place) in last {
-            let cursor = self.known.entry(priority).or_insert(Cursor { after: place, alive: true });
+        for (lane, position) in last {
+            let cursor = self.known.entry(lane).or_insert(Cursor { after: position, alive: true });
             cursor.alive = true;
             // A scan that hit its limit may have left jobs between its last one and the cursor.
             let back = read.reach == Reach::Everything && !read.complete;
-            cursor.after = if back { place } else { place.max(cursor.after) };
+            cursor.after = if back { position } else { position.max(cursor.after) };
         }
         while self.known.len() > REMEMBERED {
             let idle = self.known.iter().rev().find(|(_, cursor)| !cursor.alive);
-            let Some((&priority, _)) = idle.or_else(|| self.known.last_key_value()) else { return };
-            self.known.remove(&priority);
+            let Some((&lane, _)) = idle.or_else(|| self.known.last_key_value()) else { return };
+            self.known.remove(&lane);
         }
     }
 }

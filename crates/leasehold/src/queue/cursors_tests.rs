@@ -24,6 +24,7 @@ fn job(priority: i32, at: i64, id: i64) -> ClaimedJob {
         enqueued_at: Moment(at),
         key: None,
         trace_context: None,
+        deferred: false,
     }
 }
 
@@ -31,8 +32,9 @@ fn read(reach: Reach, jobs: &[ClaimedJob], complete: bool, took: Duration) -> Re
     Read { reach, jobs: jobs.iter().collect(), complete, as_of: Some(Moment(100 * SECOND)), took }
 }
 
-fn place_of(cursors: &Cursors, priority: i32) -> Option<Place> {
-    cursors.places(Reach::Known, i32::MIN).find(|known| known.0 == priority).map(|known| known.1)
+fn cursor_of(cursors: &Cursors, priority: i32) -> Option<Position> {
+    let lane = Lane { deferred: false, priority };
+    cursors.positions(Reach::Known, false).find(|known| known.0 == lane).map(|known| known.1)
 }
 
 #[test]
@@ -71,14 +73,18 @@ fn c22_failed_scan_is_followed_by_a_read_of_the_cursors() {
 fn c22_empty_read_moves_every_cursor_to_a_little_before_now() {
     let mut cursors = Cursors::new(POLL);
     cursors.took(&read(Reach::Between, &[job(3, SECOND, 7)], false, QUICK));
-    assert_eq!(place_of(&cursors, 3), Some((Moment(SECOND), 7)));
+    assert_eq!(cursor_of(&cursors, 3), Some((Moment(SECOND), 7)));
     cursors.took(&read(Reach::Between, &[], true, QUICK));
-    assert_eq!(place_of(&cursors, 3), Some((Moment(90 * SECOND), 0)));
+    assert_eq!(cursor_of(&cursors, 3), Some((Moment(90 * SECOND), 0)));
     let mut paused = read(Reach::Between, &[], true, QUICK);
     paused.as_of = None;
     cursors.took(&read(Reach::Between, &[job(3, 95 * SECOND, 8)], false, QUICK));
     cursors.took(&paused);
-    assert_eq!(place_of(&cursors, 3), Some((Moment(95 * SECOND), 8)), "a paused queue is not read");
+    assert_eq!(
+        cursor_of(&cursors, 3),
+        Some((Moment(95 * SECOND), 8)),
+        "a paused queue is not read"
+    );
 }
 
 #[test]
@@ -99,9 +105,9 @@ fn scan_that_was_cut_off_reads_on_from_its_last_job() {
     let mut cursors = Cursors::new(POLL);
     cursors.took(&read(Reach::Between, &[job(0, 50, 50)], false, QUICK));
     cursors.took(&read(Reach::Everything, &[job(0, 20, 20)], true, QUICK));
-    assert_eq!(place_of(&cursors, 0), Some((Moment(50), 50)), "it read to the end");
+    assert_eq!(cursor_of(&cursors, 0), Some((Moment(50), 50)), "it read to the end");
     cursors.took(&read(Reach::Everything, &[job(0, 20, 20)], false, QUICK));
-    assert_eq!(place_of(&cursors, 0), Some((Moment(20), 20)));
+    assert_eq!(cursor_of(&cursors, 0), Some((Moment(20), 20)));
 }
 
 #[test]
@@ -110,13 +116,26 @@ fn a31_priorities_beyond_the_remembered_replace_those_that_a_scan_did_not_see() 
     let low: Vec<_> = (1..=300).map(|n| job(n, 1, i64::from(n))).collect();
     cursors.took(&read(Reach::Between, &low, false, QUICK));
     assert_eq!(cursors.known.len(), REMEMBERED);
-    assert!(place_of(&cursors, 1).is_some());
-    assert!(place_of(&cursors, 300).is_none(), "the highest are dropped first");
+    assert!(cursor_of(&cursors, 1).is_some());
+    assert!(cursor_of(&cursors, 300).is_none(), "the highest are dropped first");
     // A scan finds other priorities; those that it does not find make room.
     let high: Vec<_> = (1000..1100).map(|n| job(n, 1, i64::from(n))).collect();
     cursors.took(&read(Reach::Everything, &high, false, QUICK));
     assert_eq!(cursors.known.len(), REMEMBERED);
-    assert!(place_of(&cursors, 1099).is_some());
-    assert!(place_of(&cursors, 250).is_none());
-    assert!(place_of(&cursors, 1).is_some());
+    assert!(cursor_of(&cursors, 1099).is_some());
+    assert!(cursor_of(&cursors, 250).is_none());
+    assert!(cursor_of(&cursors, 1).is_some());
+}
+
+#[test]
+fn deferred_jobs_have_cursors_of_their_own_behind_all_others() {
+    let mut cursors = Cursors::new(POLL);
+    let deferred = ClaimedJob { deferred: true, ..job(-5, 30, 30) };
+    cursors.took(&read(Reach::Between, &[job(7, 20, 20), deferred], false, QUICK));
+    let priorities: Vec<_> =
+        cursors.lanes().iter().map(|lane| (lane.deferred, lane.priority)).collect();
+    assert_eq!(priorities, [(false, 0), (false, 7), (true, -5)]);
+    let late: Vec<_> = cursors.positions(Reach::Known, true).collect();
+    let lane = Lane { deferred: true, priority: -5 };
+    assert_eq!(late, [(lane, (Moment(30), 30))], "a claim of deferred jobs reads on from there");
 }

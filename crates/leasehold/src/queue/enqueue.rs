@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 use tokio_postgres::types::{Json, Type};
 
-use super::check::{arguments, check_json, check_text};
+use super::check::{check_json, check_text, kwargs_of};
 use crate::error::EnqueueError;
 use crate::job::{Job, JobId, check_queue_name};
 use crate::link::Param;
@@ -84,7 +84,7 @@ impl Draft {
     /// Drafts a typed job, with the policy of its name.
     pub fn of<J: Job>(job: &J) -> Result<Self, EnqueueError> {
         let policy = J::policy();
-        let mut draft = Self::raw(J::NAME, arguments(job)?);
+        let mut draft = Self::raw(J::NAME, kwargs_of(job)?);
         draft.queue = J::QUEUE.to_owned();
         draft.priority = policy.priority;
         draft.max_attempts = policy.max_attempts;
@@ -193,8 +193,7 @@ impl Draft {
             check_text("trace context", trace, 0..=1024)?;
         }
         if let Some(attempts) = self.max_attempts.filter(|attempts| *attempts < 1) {
-            let text =
-                format!("a job that may start {attempts} times never runs; allow at least 1");
+            let text = format!("max_attempts is {attempts}; it must be at least 1");
             return Err(EnqueueError::Refused(text));
         }
         self.check_times()?;
@@ -211,15 +210,15 @@ impl Draft {
         for (what, time) in times {
             if let Some(time) = time.filter(|time| *time > LONGEST_TIME) {
                 return Err(EnqueueError::Refused(format!(
-                    "{what} is {} s, which is out of range; give at most 100,000 years",
+                    "{what} is {} s; it must be at most 100,000 years",
                     time.as_secs()
                 )));
             }
         }
         match self.run_at.filter(|at| *at < EARLIEST) {
-            Some(at) => Err(EnqueueError::Refused(format!(
-                "a job cannot be scheduled at {at}; give it a date after the year 0"
-            ))),
+            Some(at) => {
+                Err(EnqueueError::Refused(format!("run_at is {at}; it must be after the year 0")))
+            }
             None => Ok(()),
         }
     }
@@ -300,17 +299,17 @@ async fn enqueue_one(
 ) -> Result<Enqueued, EnqueueError> {
     let values = Values::of(&draft);
     let rows = client.query_typed(ENQUEUE, &values.params()).await?;
-    read_answer(&rows)
+    read_enqueued(&rows)
 }
 
-pub(crate) fn read_answer(rows: &[tokio_postgres::Row]) -> Result<Enqueued, EnqueueError> {
+pub(crate) fn read_enqueued(rows: &[tokio_postgres::Row]) -> Result<Enqueued, EnqueueError> {
     let row = rows.first().ok_or_else(|| {
-        EnqueueError::Refused("the database gave no id; run leasehold doctor".into())
+        EnqueueError::Refused("the database returned no id; run leasehold doctor".into())
     })?;
-    Ok(answer(row.get(0), row.get(1)))
+    Ok(enqueued(row.get(0), row.get(1)))
 }
 
-pub(crate) fn answer(id: i64, inserted: bool) -> Enqueued {
+pub(crate) fn enqueued(id: i64, inserted: bool) -> Enqueued {
     if inserted { Enqueued::New(JobId(id)) } else { Enqueued::Duplicate(JobId(id)) }
 }
 

@@ -41,8 +41,8 @@ pub(crate) enum Transition {
         wait: Duration,
         why: Option<String>,
     },
-    /// Deferred: it returns behind every job that was never deferred. `counted`: the attempt counts as
-    /// a failure.
+    /// It returns behind every job of its queue that is not deferred. `counted`: the attempt counts as a
+    /// failure.
     Defer {
         wait: Duration,
         why: String,
@@ -103,6 +103,8 @@ pub enum Finished {
     Retried,
     /// The job waits; the attempt was not counted.
     Snoozed,
+    /// The job waits behind all other jobs of its queue.
+    Deferred,
     /// The job is cancelled.
     Cancelled,
     /// The job is dead.
@@ -153,8 +155,7 @@ pub(crate) async fn finish(
             Ok(if done.is_empty() { Finished::Lost } else { Finished::Completed })
         }
         Transition::Retry { after, why } => {
-            let failed = fail(link, id, generation, why, *after, true).await?;
-            Ok(failed.outcome.unwrap_or(Finished::Lost))
+            Ok(fail(link, id, generation, why, *after).await?.outcome)
         }
         Transition::Snooze { wait, .. } => {
             let seconds = seconds(*wait);
@@ -163,9 +164,9 @@ pub(crate) async fn finish(
             yes_or_lost(link, sql, &params, Finished::Snoozed).await
         }
         Transition::Defer { wait, why, counted } => {
-            let off = Off { id, wait: *wait, why, counted: *counted };
-            let done = put_off(link, &[off], generation).await?;
-            Ok(if done.is_empty() { Finished::Lost } else { Finished::Snoozed })
+            let deferral = Deferral { id, wait: *wait, why, counted: *counted };
+            let ended = defer(link, &[deferral], generation).await?;
+            Ok(ended.first().map_or(Finished::Lost, |(_, finished)| *finished))
         }
         Transition::Cancel { why } => {
             let why = storable(why);
@@ -191,70 +192,65 @@ pub(crate) async fn finish(
 /// The result of a failed attempt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Failed {
-    /// `None`: another transaction has locked the job, and nothing was written.
-    pub(crate) outcome: Option<Finished>,
+    pub(crate) outcome: Finished,
     /// After which time the job is due again, if it is retried.
     pub(crate) next_in: Option<Duration>,
 }
 
-/// Records that an attempt failed. `after`: the wait; `None`: the queue's backoff. With `blocking`
-/// false it does not wait for a transaction that has locked the job.
+/// Records that an attempt failed. `after`: the wait; `None`: the queue's backoff.
 pub(crate) async fn fail(
     link: &impl Statements,
     id: JobId,
     generation: Generation,
     why: &str,
     after: Option<Duration>,
-    blocking: bool,
 ) -> Result<Failed, CallError> {
     let (why, after) = (storable(why), after.map(seconds));
     let rows = link
         .query(
             "select outcome, extract(epoch from next_in)::float8 \
-               from leasehold.record_failure($1, $2, $3, make_interval(secs => $4), $5)",
+               from leasehold_internal.record_failure($1, $2, $3, make_interval(secs => $4))",
             &[
                 (&id.0, Type::INT8),
                 (&generation.0, Type::INT8),
                 (&why, Type::TEXT),
                 (&after, Type::FLOAT8),
-                (&blocking, Type::BOOL),
             ],
         )
         .await?;
     let word: Option<&str> = rows.first().map(|row| row.get(0));
     let next_in: Option<f64> = rows.first().and_then(|row| row.get(1));
     let outcome = match word {
-        Some("busy") => None,
-        Some("retry") => Some(Finished::Retried),
-        Some("buried") => Some(Finished::Buried),
-        Some("cancelled") => Some(Finished::Cancelled),
-        _ => Some(Finished::Lost),
+        Some("retry") => Finished::Retried,
+        Some("buried") => Finished::Buried,
+        Some("cancelled") => Finished::Cancelled,
+        _ => Finished::Lost,
     };
     let next_in = next_in.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     Ok(Failed { outcome, next_in })
 }
 
 /// One job to defer.
-pub(crate) struct Off<'a> {
+pub(crate) struct Deferral<'a> {
     pub(crate) id: JobId,
     pub(crate) wait: Duration,
     pub(crate) why: &'a str,
     pub(crate) counted: bool,
 }
 
-/// Defers jobs of one generation. Returns those that this worker still held.
-pub(crate) async fn put_off(
+/// Defers jobs of one generation. Returns those that this worker still held, and what became of them.
+pub(crate) async fn defer(
     link: &impl Statements,
-    jobs: &[Off<'_>],
+    jobs: &[Deferral<'_>],
     generation: Generation,
-) -> Result<Vec<i64>, CallError> {
+) -> Result<Vec<(i64, Finished)>, CallError> {
     let ids: Vec<i64> = jobs.iter().map(|job| job.id.0).collect();
     let waits: Vec<f64> = jobs.iter().map(|job| seconds(job.wait)).collect();
     let whys: Vec<String> = jobs.iter().map(|job| storable(job.why)).collect();
     let counted: Vec<bool> = jobs.iter().map(|job| job.counted).collect();
     let rows = link
         .query(
-            "select * from leasehold.put_off($1, $2, $3, $4, $5)",
+            "select job_id, outcome from leasehold_internal.defer_many($1, $2, $3, $4, $5)",
             &[
                 (&ids, Type::INT8_ARRAY),
                 (&generation.0, Type::INT8),
@@ -264,7 +260,17 @@ pub(crate) async fn put_off(
             ],
         )
         .await?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
+    Ok(rows
+        .iter()
+        .map(|row| {
+            let finished = match row.get(1) {
+                "buried" => Finished::Buried,
+                "cancelled" => Finished::Cancelled,
+                _ => Finished::Deferred,
+            };
+            (row.get(0), finished)
+        })
+        .collect())
 }
 
 async fn yes_or_lost(
@@ -298,7 +304,7 @@ pub(crate) async fn settle(
     link: &impl Statements,
     generation: Generation,
 ) -> Result<(), CallError> {
-    link.query("select leasehold.settle($1)", &[(&generation.0, Type::INT8)]).await?;
+    link.query("select leasehold_internal.settle($1)", &[(&generation.0, Type::INT8)]).await?;
     Ok(())
 }
 
@@ -310,19 +316,19 @@ pub(crate) async fn explain(
 ) -> Result<Vec<(JobId, FinishState)>, CallError> {
     let rows = link
         .query(
-            "select job_id, state from leasehold.explain_finish($1, $2)",
+            "select job_id, state from leasehold_internal.explain_finish($1, $2)",
             &[(&ids, Type::INT8_ARRAY), (&generation.0, Type::INT8)],
         )
         .await?;
     Ok(rows
         .iter()
         .map(|row| {
-            let fate = match row.get(1) {
+            let state = match row.get(1) {
                 "held" => FinishState::Held,
                 "finished" => FinishState::Finished,
                 _ => FinishState::Lost,
             };
-            (JobId(row.get(0)), fate)
+            (JobId(row.get(0)), state)
         })
         .collect())
 }
@@ -336,7 +342,7 @@ pub(crate) async fn ended_as(
 ) -> Result<Option<Finished>, CallError> {
     let rows = link
         .query(
-            "select leasehold.ended_as($1, $2)",
+            "select leasehold_internal.ended_as($1, $2)",
             &[(&id.0, Type::INT8), (&generation.0, Type::INT8)],
         )
         .await?;

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use tokio_postgres::types::Type;
 
+use super::cursors::Lane;
 use crate::link::Links;
 
 // The duration is the server's, without the network.
-const NEXT_DUE: &str = "select leasehold.next_due($1, $2, $3, make_interval(secs => $4)), \
+const NEXT_DUE: &str = "select leasehold_internal.next_due($1, $2, $3, $4, make_interval(secs => $5)), \
                         extract(epoch from clock_timestamp() - statement_timestamp())::float8";
 
 /// What an idle worker waits for, and how long the server took to find out.
@@ -27,19 +28,22 @@ pub(crate) enum Wait {
     Paused,
 }
 
-/// Returns when the next job of these names is due, if that is within `within`. `priorities`: those
-/// that the worker knows, ascending.
+/// Returns when the next job of these names is due, if that is within `within`. `lanes`: those
+/// that the worker knows, in order.
 pub(crate) async fn next_due(
     links: &Links,
     queue: &str,
     names: &[String],
-    priorities: &[i32],
+    lanes: &[Lane],
     within: Duration,
 ) -> NextDue {
     let seconds = within.as_secs_f64();
+    let deferred: Vec<bool> = lanes.iter().map(|lane| lane.deferred).collect();
+    let priorities: Vec<i32> = lanes.iter().map(|lane| lane.priority).collect();
     let params = [
         (&queue as _, Type::TEXT),
         (&names as _, Type::TEXT_ARRAY),
+        (&deferred as _, Type::BOOL_ARRAY),
         (&priorities as _, Type::INT4_ARRAY),
         (&seconds as _, Type::FLOAT8),
     ];

@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use tokio_postgres::types::{Json, Type};
 
 use super::{CronSchedule, Schedule};
+use crate::backoff::jitter;
 use crate::error::CallError;
 use crate::link::Link;
 
@@ -63,27 +64,26 @@ impl Declared {
         }
         if self.repeat_at.is_none_or(|at| Instant::now() >= at) {
             self.repeat(link).await?;
-            self.repeat_at =
-                Some(Instant::now() + REPEAT_EVERY.mul_f64(rand::random_range(0.8..=1.0)));
+            self.repeat_at = Some(Instant::now() + jitter(REPEAT_EVERY));
         }
         refused.map_or(Ok(()), Err)
     }
 
     async fn repeat(&mut self, link: &Link) -> Result<(), CallError> {
         if !self.names.is_empty() {
-            let still = "update leasehold.schedule set last_declared_at = statement_timestamp() \
+            let still = "update leasehold_internal.schedule set last_declared_at = statement_timestamp() \
                           where name = any ($1) and declared_by is not null";
             link.query(still, &[(&self.names, Type::TEXT_ARRAY)]).await?;
         }
         for name in &self.retired {
-            let sql = "select leasehold.retire_schedule($1, $2)";
+            let sql = "select leasehold_internal.retire_schedule($1, $2)";
             let rows = link.query(sql, &[(name, Type::TEXT), (&self.by, Type::TEXT)]).await?;
             if rows.first().is_some_and(|row| row.get(0)) {
                 tracing::info!(schedule = name, "a schedule was retired");
             }
         }
         for row in link
-            .query("select name, declared_by from leasehold.undeclared_schedules()", &[])
+            .query("select name, declared_by from leasehold_internal.undeclared_schedules()", &[])
             .await?
         {
             let (name, by): (String, &str) = (row.get(0), row.get(1));

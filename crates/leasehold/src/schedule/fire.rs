@@ -57,7 +57,7 @@ pub(crate) fn firing(
 
 /// The result of one tick.
 #[derive(Debug, Default)]
-pub(crate) struct Looked {
+pub(crate) struct FireReport {
     pub(crate) fired: Vec<(String, JobId)>,
     /// Schedules that cannot fire, each with the reason. The others fired all the same.
     pub(crate) failed: Vec<(String, String)>,
@@ -70,8 +70,8 @@ const PAGE: usize = 100;
 const MOST_PAGES: usize = 100;
 
 /// Fires every slot that is due. A fault in one schedule does not affect the others.
-pub(crate) async fn fire_due(link: &Link) -> Result<Looked, CallError> {
-    let mut looked = Looked::default();
+pub(crate) async fn fire_due(link: &Link) -> Result<FireReport, CallError> {
+    let mut report = FireReport::default();
     let mut after = None::<(Timestamp, String)>;
     for _ in 0..MOST_PAGES {
         let (slot, name) = match &after {
@@ -83,10 +83,10 @@ pub(crate) async fn fire_due(link: &Link) -> Result<Looked, CallError> {
         for row in &due {
             let name: String = row.get(0);
             match fire(link, row).await {
-                Ok(Some(job)) => looked.fired.push((name, job)),
+                Ok(Some(job)) => report.fired.push((name, job)),
                 Ok(None) => {}
-                Err(Failed::This(why)) => looked.failed.push((name, why)),
-                Err(Failed::All(error)) => return Err(error),
+                Err(NotFired::This(why)) => report.failed.push((name, why)),
+                Err(NotFired::All(error)) => return Err(error),
             }
         }
         if due.len() < PAGE {
@@ -94,18 +94,18 @@ pub(crate) async fn fire_due(link: &Link) -> Result<Looked, CallError> {
         }
         after = due.last().map(|row| (row.get(4), row.get(0)));
     }
-    Ok(looked)
+    Ok(report)
 }
 
 /// Why a schedule did not fire.
-enum Failed {
+enum NotFired {
     /// This schedule cannot fire.
     This(String),
     /// The connection broke, or the database did not reply.
     All(CallError),
 }
 
-impl From<CallError> for Failed {
+impl From<CallError> for NotFired {
     fn from(error: CallError) -> Self {
         match error {
             CallError::Database(_) if error.was_refused() => Self::This(error.to_string()),
@@ -115,7 +115,7 @@ impl From<CallError> for Failed {
 }
 
 /// Fires one schedule. Returns `None` if another worker did, or if its slots are skipped.
-async fn fire(link: &Link, row: &Row) -> Result<Option<JobId>, Failed> {
+async fn fire(link: &Link, row: &Row) -> Result<Option<JobId>, NotFired> {
     let (name, cron, zone): (&str, &str, &str) = (row.get(0), row.get(1), row.get(2));
     let missed = row.get::<_, &str>(3).parse().unwrap_or_default();
     let (next_slot, now): (Timestamp, Timestamp) = (row.get(4), row.get(5));
@@ -132,10 +132,10 @@ async fn fire(link: &Link, row: &Row) -> Result<Option<JobId>, Failed> {
             }
         }
     });
-    let firing = planned.map_err(|error| Failed::This(error.to_string()))?;
+    let firing = planned.map_err(|error| NotFired::This(error.to_string()))?;
     let made = link
         .query(
-            "select leasehold.fire_schedule($1, $2, $3, $4, $5)",
+            "select leasehold_internal.fire_schedule($1, $2, $3, $4, $5)",
             &[
                 (&name, Type::TEXT),
                 (&firing.from, Type::TIMESTAMPTZ),

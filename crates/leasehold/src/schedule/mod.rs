@@ -21,7 +21,7 @@ use jiff::{Timestamp, Zoned};
 
 use crate::error::EnqueueError;
 use crate::job::{Job, check_queue_name};
-use crate::queue::check::{arguments, check_json, check_text};
+use crate::queue::check::{check_json, check_text, kwargs_of};
 
 pub(crate) use declare::Declared;
 pub(crate) use fire::fire_due;
@@ -69,6 +69,7 @@ impl std::str::FromStr for Missed {
 
 /// A schedule as declared.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Schedule {
     /// Unique in the database; 1 to 64 of a-z, 0-9, dot, dash and underscore.
     pub name: String,
@@ -80,7 +81,7 @@ pub struct Schedule {
     pub queue: String,
     /// The name of the jobs.
     pub job_name: String,
-    /// The arguments of each job.
+    /// The kwargs of each job.
     pub kwargs: serde_json::Value,
     /// Lower runs first. Default: 0.
     pub priority: i32,
@@ -117,7 +118,7 @@ impl Schedule {
             zone: zone.into(),
             queue: J::QUEUE.to_owned(),
             job_name: J::NAME.to_owned(),
-            kwargs: arguments(job)
+            kwargs: kwargs_of(job)
                 .and_then(|text| serde_json::from_str(text.get()))
                 .map_err(|error| ScheduleError::Arguments(error.to_string()))?,
             priority: J::policy().priority,
@@ -207,7 +208,7 @@ pub enum ScheduleError {
     #[error("time zone {0:?} is not known; use a name such as Europe/Berlin or UTC")]
     Zone(String),
     /// serde cannot turn the job into JSON.
-    #[error("the arguments do not become JSON: {0}")]
+    #[error("the kwargs do not become JSON: {0}")]
     Arguments(String),
     /// An enqueue would refuse the job.
     #[error("its job could not be enqueued: {0}")]

@@ -29,10 +29,10 @@ pub(super) fn why(cron: &str) -> String {
             parts.len()
         );
     };
-    for (place, (part, field)) in parts.iter().zip(fields).enumerate() {
+    for (index, (part, field)) in parts.iter().zip(fields).enumerate() {
         // The other fields match everything, so that this one decides.
         let alone: Vec<&str> =
-            (0..parts.len()).map(|other| if other == place { *part } else { "*" }).collect();
+            (0..parts.len()).map(|other| if other == index { *part } else { "*" }).collect();
         if alone.join(" ").parse::<Cron>().is_err() {
             return field_error(*field, part);
         }

@@ -1,13 +1,14 @@
 //! A batch: the rows of one claim, as a handler sees them.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio_postgres::Row;
 
 use super::finish::SweepSession;
 use super::prepare::SweepError;
-use crate::job::Generation;
+use crate::Generation;
 
 /// Rows of one claim.
 ///
@@ -149,7 +150,7 @@ impl Batch {
     }
 
     pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.ledger.lock()
     }
 }
 

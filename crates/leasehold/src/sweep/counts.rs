@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 
 use super::prepare::{Prepared, SweepError};
-use crate::engine::Leasehold;
+use crate::Leasehold;
 use crate::error::CallError;
 use crate::link::Param;
 

@@ -11,8 +11,8 @@ use super::gate::Gate;
 use super::pass::COUNT_EVERY;
 use super::prepare::{CALL_LIMIT, SweepError};
 use super::when::{Clock, When};
-use crate::job::{Backoff, check_queue_name};
-use crate::worker::JobError;
+use crate::job::check_queue_name;
+use crate::{Backoff, JobError};
 
 pub(super) type Handler =
     Arc<dyn Fn(Batch) -> BoxFuture<'static, Result<(), JobError>> + Send + Sync>;
@@ -34,6 +34,14 @@ impl States {
     ) -> Self {
         Self { waiting: waiting.into(), claimed: claimed.into(), done: done.into() }
     }
+}
+
+/// The SQL that runs in the statement that finishes rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finishing {
+    /// Entries of `with`, without that word.
+    pub(super) entries: Option<String>,
+    pub(super) statement: String,
 }
 
 /// A sweep over a table of the user.
@@ -80,7 +88,7 @@ pub struct Sweep {
     pub(super) loops: usize,
     pub(super) count_every: Duration,
     pub(super) limit: Duration,
-    pub(super) finishing: Option<String>,
+    pub(super) finishing: Option<Finishing>,
     pub(super) handler: Option<Handler>,
 }
 
@@ -117,10 +125,6 @@ impl Sweep {
     /// Returns the name of the sweep.
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    pub(crate) fn loop_count(&self) -> usize {
-        self.loops
     }
 
     /// Sets the key column, which identifies a row: unique and not null, of any type; shown as text.
@@ -226,6 +230,13 @@ impl Sweep {
         self
     }
 
+    /// Sets how often a loop stores its counts and checks whether the sweep is paused. A shorter time
+    /// notices a pause sooner, at the cost of one small statement each time. Default: 1 s.
+    pub fn count_every(mut self, pause: Duration) -> Self {
+        self.count_every = pause;
+        self
+    }
+
     /// Sets the timeout of one statement of the sweep. A finish that takes longer is retried in halves.
     /// Default: 30 s.
     pub fn limit(mut self, limit: Duration) -> Self {
@@ -233,9 +244,9 @@ impl Sweep {
         self
     }
 
-    /// Sets SQL that runs in the statement that finishes rows. It may read them as `finished`, with all
-    /// columns of the table: counts, jobs to enqueue, anything that must happen exactly once. One
-    /// statement, which may begin with `with`. The text is used as it is, as in [`Sweep::due`].
+    /// Sets one SQL statement that runs in the statement that finishes rows. It may read them as
+    /// `finished`, with all columns of the table: counts, jobs to enqueue, anything that must happen
+    /// exactly once. The text is used as it is, as in [`Sweep::due`].
     ///
     /// ```
     /// # use leasehold::sweep::Sweep;
@@ -247,8 +258,30 @@ impl Sweep {
     /// )
     /// # ;
     /// ```
-    pub fn finishing(mut self, sql: impl Into<String>) -> Self {
-        self.finishing = Some(sql.into());
+    pub fn finishing(mut self, statement: impl Into<String>) -> Self {
+        self.finishing = Some(Finishing { entries: None, statement: statement.into() });
+        self
+    }
+
+    /// Sets several statements that run in the statement that finishes rows: `entries` are entries of
+    /// `with` that come before `statement`, each of which may write.
+    ///
+    /// ```
+    /// # use leasehold::sweep::Sweep;
+    /// # let sweep = Sweep::new("pastes.expiry", "pastes");
+    /// sweep.finishing_with(
+    ///     "freed as (delete from contents c using finished f where c.id = f.content_id returning c.size)",
+    ///     "update quota set used = used - (select coalesce(sum(size), 0) from freed)",
+    /// )
+    /// # ;
+    /// ```
+    pub fn finishing_with(
+        mut self,
+        entries: impl Into<String>,
+        statement: impl Into<String>,
+    ) -> Self {
+        let (entries, statement) = (Some(entries.into()), statement.into());
+        self.finishing = Some(Finishing { entries, statement });
         self
     }
 

@@ -17,9 +17,10 @@ use tokio_postgres::types::Type;
 
 use super::batch::{Failure, SweptRows};
 use super::prepare::{Prepared, SweepError, int};
+use crate::Generation;
+use crate::backoff::RECONNECT;
 use crate::error::{CallError, describe, storable};
-use crate::job::Generation;
-use crate::link::{Link, ReconnectBackoff};
+use crate::link::Link;
 
 /// How often a finish without a response is tried, over about half a minute; then the watchdog resets
 /// its rows.
@@ -127,7 +128,7 @@ impl SweepSession {
         token: Generation,
     ) -> Result<SweptRows, CallError> {
         let sql = &self.prepared.statements.finish;
-        let mut backoff = ReconnectBackoff::default();
+        let mut backoff = RECONNECT.waits();
         let (mut tries, mut unanswered) = (1, 0);
         let done = loop {
             let params = [
@@ -204,7 +205,7 @@ impl SweepSession {
             (&sweep.backoff.first.as_secs_f64() as _, Type::FLOAT8),
             (&sweep.backoff.cap.as_secs_f64() as _, Type::FLOAT8),
         ];
-        let mut backoff = ReconnectBackoff::default();
+        let mut backoff = RECONNECT.waits();
         let mut tries = 1;
         let rows = loop {
             match self.link.query(&self.prepared.statements.fail, &params).await {
@@ -227,7 +228,7 @@ fn is_slow(error: &CallError) -> bool {
     match error {
         CallError::TimedOut(_) => true,
         CallError::Database(error) => error.code() == Some(&SqlState::QUERY_CANCELED),
-        CallError::Connect(_) => false,
+        _ => false,
     }
 }
 
@@ -252,6 +253,6 @@ fn passes(error: &CallError) -> bool {
         {
             true
         }
-        CallError::Database(_) => !error.is_permanent(),
+        _ => !error.is_permanent(),
     }
 }

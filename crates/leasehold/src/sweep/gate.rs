@@ -17,7 +17,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::breaker::{Breaker, Question};
+use crate::breaker::{Breaker, BreakerPermit};
 
 /// The timeout of a call to a gate.
 const CALL_LIMIT: Duration = Duration::from_millis(200);
@@ -92,7 +92,7 @@ impl Gate {
         let now = Instant::now();
         Approach {
             gate: self,
-            question: self.breaker.ask(now).ok(),
+            permit: self.breaker.permit(now).ok(),
             until: now + GATE_TIMEOUT,
             pause: Duration::from_millis(4),
         }
@@ -123,7 +123,7 @@ pub(super) enum Entry {
 pub(super) struct Approach<'a> {
     gate: &'a Gate,
     /// `None`: the breaker is open, or the result was already reported.
-    question: Option<Question<'a>>,
+    permit: Option<BreakerPermit<'a>>,
     until: Instant,
     pause: Duration,
 }
@@ -133,7 +133,7 @@ impl Approach<'_> {
     pub(super) async fn enter(&mut self, sweep: &str) -> Entry {
         let gate = match &self.gate.kind {
             Kind::None => return Entry::Free,
-            _ if self.question.is_none() => return Entry::Free,
+            _ if self.permit.is_none() => return Entry::Free,
             Kind::Advisory => return Entry::Locking,
             Kind::Custom(gate) => gate,
         };
@@ -174,8 +174,8 @@ impl Approach<'_> {
     }
 
     fn tell(&mut self, worked: bool) {
-        if let Some(question) = self.question.take() {
-            question.tell(worked, Instant::now());
+        if let Some(permit) = self.permit.take() {
+            permit.report(worked, Instant::now());
         }
     }
 

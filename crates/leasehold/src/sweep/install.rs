@@ -4,15 +4,14 @@ use tokio_postgres::Client;
 
 use super::declare::Sweep;
 use super::prepare::SweepError;
-use super::statements::{ident, literal, table};
 use crate::error::CallError;
+use crate::table::{quote_literal, quote_name, quote_table, short_name};
 
 impl Sweep {
     /// Adds the columns and the two partial indexes that are missing, in one transaction. For
     /// migrations: it locks the table while it builds the indexes. What exists stays as it is.
-    pub async fn install(sweep: &Sweep, client: &mut Client) -> Result<(), SweepError> {
-        sweep.check()?;
-        let script = install_sql(sweep);
+    pub async fn install(&self, client: &mut Client) -> Result<(), SweepError> {
+        let script = self.install_sql()?;
         let transaction = client.transaction().await.map_err(CallError::Database)?;
         transaction.batch_execute(&script).await.map_err(CallError::Database)?;
         transaction.commit().await.map_err(CallError::Database)?;
@@ -29,18 +28,18 @@ impl Sweep {
 fn install_sql(sweep: &Sweep) -> String {
     let Sweep { order, status, claimed_at, claim, states, .. } = sweep;
     let bare = sweep.table.rsplit('.').next().unwrap_or(&sweep.table);
-    let table = table(&sweep.table);
+    let table = quote_table(&sweep.table);
     let index = |column: &str, word: &str, what: &str| {
         format!(
             "create index if not exists {} on {table} ({}) where {} = {};\n",
-            ident(&short(&format!("{bare}_{status}_{what}_idx"))),
-            ident(column),
-            ident(status),
-            literal(word)
+            quote_name(&short_name(&format!("{bare}_{status}_{what}_idx"))),
+            quote_name(column),
+            quote_name(status),
+            quote_literal(word)
         )
     };
     let column = |column: &str, kind: &str| {
-        format!("alter table {table} add column if not exists {} {kind};\n", ident(column))
+        format!("alter table {table} add column if not exists {} {kind};\n", quote_name(column))
     };
     [
         "set local lock_timeout = '10s';\n".to_owned(),
@@ -50,18 +49,4 @@ fn install_sql(sweep: &Sweep) -> String {
         index(claimed_at, &states.claimed, "claimed"),
     ]
     .concat()
-}
-
-/// Shortens a name: Postgres cuts names at 63 bytes, and two long ones could then be equal.
-pub(crate) fn short(name: &str) -> String {
-    if name.len() <= 63 {
-        return name.to_owned();
-    }
-    let hash = super::statements::gate_key(name).cast_unsigned();
-    let tail: String = name.chars().rev().take(30).collect::<Vec<_>>().into_iter().rev().collect();
-    let mut tail = tail;
-    while tail.len() > 50 {
-        tail.remove(0);
-    }
-    format!("x{hash:08x}_{tail}")
 }

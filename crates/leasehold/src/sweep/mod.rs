@@ -6,8 +6,10 @@
 //!
 //! # In reading order
 //! `declare` holds the declaration, `statements` turns it into SQL, `prepare` checks it against the
-//! table, `run` joins a run that is due, `pass` is the loop, `batch` is what a handler sees, `finish`
-//! ends a batch, `watchdog` resets rows, `gate` spreads claims out.
+//! table, `service` runs it in a worker, `run` joins a run that is due, `pass` is the loop, `batch` is
+//! what a handler sees, `finish` ends a batch, `watchdog` resets rows, `gate` spreads claims out.
+//!
+//! This folder uses only what the crate offers to every program: `tests/outside` compiles it as one.
 //!
 //! # What is true
 //! - A row is claimed by one statement that locks what it picks and skips what others have locked.
@@ -25,19 +27,19 @@
 mod batch;
 mod counts;
 mod declare;
-mod effect;
 mod finish;
 mod gate;
 mod install;
 mod pass;
 mod prepare;
-#[cfg(feature = "redis")]
-mod redis_gate;
 mod run;
+mod service;
 mod statements;
 mod stored;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing;
 mod watchdog;
-mod watchdog_sql;
 mod when;
 
 pub use batch::{Batch, SweptRows};
@@ -45,16 +47,7 @@ pub use declare::{States, Sweep};
 pub use gate::{Answer, Asking, ClaimGate, Gate, Leaving};
 pub use pass::SweepReport;
 pub use prepare::SweepError;
+pub use service::SweepService;
 pub use stored::{Watched, watch_by_name};
 pub use watchdog::WatchReport;
 pub use when::When;
-
-pub(crate) use install::short;
-pub(crate) use prepare::Prepared;
-#[cfg(feature = "testing")]
-pub(crate) use prepare::SETTINGS;
-pub(crate) use run::Sweeper;
-#[cfg(feature = "testing")]
-pub(crate) use statements::gate_key;
-pub(crate) use statements::{ident, literal, table};
-pub(crate) use watchdog::Watchdog;

@@ -13,32 +13,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use tokio::sync::watch;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::batch::{Batch, Failure};
-use super::declare::Sweep;
 use super::finish::SweepSession;
 use super::gate::Entry;
 use super::prepare::{Prepared, SweepError};
-use crate::error_text::{HIDDEN_TEXT, one_line};
-use crate::events::{Event, Events};
-use crate::worker::JobError;
+use crate::error::{HIDDEN_TEXT, one_line};
+use crate::events::Event;
+use crate::worker::ServiceContext;
+use crate::{Backoff, Jitter, JobError, Waits};
 
 /// How often counts are stored, and a pause is noticed, by default.
 pub(super) const COUNT_EVERY: Duration = Duration::from_secs(1);
-/// The wait after the first batch that failed as a whole, and the cap up to which it doubles.
-const BRAKE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
-
-impl Sweep {
-    /// Sets how often a loop stores its counts and checks whether the sweep is paused. A shorter time
-    /// notices a pause sooner, at the cost of one small statement each time. Default: 1 s.
-    pub fn count_every(mut self, pause: Duration) -> Self {
-        self.count_every = pause;
-        self
-    }
-}
+/// The wait after a batch that failed as a whole: 0.1 s at first, doubling to 45 s, a third longer or shorter.
+const BRAKE: Backoff = Backoff::doubling(Duration::from_millis(100), Duration::from_secs(45))
+    .jitter(Jitter::Share(1.0 / 3.0));
 
 /// What a pass did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,61 +54,48 @@ pub struct SweepReport {
 /// One pass over the table.
 pub(super) struct Pass {
     session: Arc<SweepSession>,
-    events: Events,
-    stop: watch::Receiver<bool>,
-    /// The cursor: the last place of the last claim. None: from the start.
-    place: Option<String>,
+    context: ServiceContext,
+    /// The last position of the last claim in the order of the sweep. `None`: from the start.
+    cursor: Option<String>,
     pub(super) report: SweepReport,
     counted: SweepReport,
     count_at: Instant,
-    /// Consecutive batches that failed as a whole.
-    failing: u32,
-    hides_errors: bool,
+    /// Waits after batches that failed as a whole.
+    brake: Waits,
 }
 
 impl Pass {
-    pub(super) fn new(
-        session: Arc<SweepSession>,
-        events: Events,
-        stop: watch::Receiver<bool>,
-    ) -> Self {
+    pub(super) fn new(session: Arc<SweepSession>, context: ServiceContext) -> Self {
         let count_at = Instant::now() + session.prepared.sweep.count_every;
         let (report, counted) = Default::default();
-        let (place, failing, hides_errors) = (None, 0, false);
-        Self { session, events, stop, place, report, counted, count_at, failing, hides_errors }
-    }
-
-    /// Keeps the texts of failures out of the log and the table.
-    pub(super) fn hide_error_texts(mut self, hides_errors: bool) -> Self {
-        self.hides_errors = hides_errors;
-        self
+        Self { session, context, cursor: None, report, counted, count_at, brake: BRAKE.waits() }
     }
 
     /// Claims and handles batches. Returns true when a claim from the start finds nothing, false when
     /// it must stop.
     pub(super) async fn run(&mut self) -> Result<bool, SweepError> {
-        if !self.goes_on().await? {
+        if !self.may_continue().await? {
             return Ok(false);
         }
         loop {
-            if *self.stop.borrow() {
+            if self.context.is_stopping() {
                 return Ok(false);
             }
-            if Instant::now() >= self.count_at && !self.goes_on().await? {
+            if Instant::now() >= self.count_at && !self.may_continue().await? {
                 return Ok(false);
             }
             match self.claim().await? {
                 Some(batch) => self.handle(batch).await?,
-                None if self.place.is_some() => self.place = None,
+                None if self.cursor.is_some() => self.cursor = None,
                 None => return Ok(true),
             }
         }
     }
 
-    async fn goes_on(&mut self) -> Result<bool, SweepError> {
-        let goes_on = self.count().await?;
-        self.report.paused = !goes_on;
-        Ok(goes_on)
+    /// Stores the counts. Returns false if the sweep is paused.
+    async fn may_continue(&mut self) -> Result<bool, SweepError> {
+        self.report.paused = !self.count().await?;
+        Ok(!self.report.paused)
     }
 
     /// Claims the next rows, through the gate.
@@ -146,7 +124,7 @@ impl Pass {
             rows.iter().filter_map(|row| row.get::<_, Option<String>>(at)).collect();
         let Some(first) = rows.first().filter(|_| !keys.is_empty()) else { return Ok(None) };
         let token = first.get(at + 1);
-        self.place = first.get(at + 2);
+        self.cursor = first.get(at + 2);
         self.report.batches += 1;
         self.report.claimed += keys.len() as u64;
         Ok(Some(Batch::new(rows, keys, token, Arc::clone(&self.session))))
@@ -155,14 +133,14 @@ impl Pass {
     async fn fetch(&self, is_locking: bool) -> Result<Vec<Row>, SweepError> {
         let Prepared { sweep, statements, .. } = &self.session.prepared;
         let most = i64::from(sweep.batch);
-        let rows = match (&self.place, is_locking) {
+        let rows = match (&self.cursor, is_locking) {
             (None, locking) => {
                 let sql = if locking { &statements.claim_gated } else { &statements.claim };
                 self.session.link.query(sql, &[(&most, Type::INT8)]).await?
             }
-            (Some(place), locking) => {
+            (Some(cursor), locking) => {
                 let sql = if locking { &statements.claim_on_gated } else { &statements.claim_on };
-                let params = [(&most as _, Type::INT8), (place as _, Type::TEXT)];
+                let params = [(&most as _, Type::INT8), (cursor as _, Type::TEXT)];
                 self.session.link.query(sql, &params).await?
             }
         };
@@ -172,26 +150,29 @@ impl Pass {
     async fn handle(&mut self, batch: Batch) -> Result<(), SweepError> {
         let (sweep, token) = (self.session.prepared.sweep.clone(), batch.token());
         let rows = batch.keys().len();
-        self.events.send(|| Event::SweepClaimed { sweep: sweep.name.clone(), token, rows });
-        let said = match &sweep.handler {
+        self.context.events().send(|| Event::SweepClaimed {
+            sweep: sweep.name.clone(),
+            token,
+            rows,
+        });
+        let handled = match &sweep.handler {
             None => Ok(()),
             Some(handler) => {
                 let handling = async { handler(batch.clone()).await };
-                AssertUnwindSafe(handling).catch_unwind().await.unwrap_or_else(|panic| {
-                    Err(JobError::retry(crate::worker::panic_text(&*panic)))
-                })
+                let caught = AssertUnwindSafe(handling).catch_unwind().await;
+                caught.unwrap_or_else(|panic| Err(JobError::from_panic(&*panic)))
             }
         };
         let mut failures = batch.failures();
         let mut open = batch.open();
-        let failed_whole = said.is_err();
-        if let Err(error) = said {
-            let failure = Failure { why: error.text, is_final: error.permanent };
+        let failed_whole = handled.is_err();
+        if let Err(error) = handled {
+            let failure = Failure { why: error.to_string(), is_final: error.is_permanent() };
             failures.extend(open.drain(..).map(|key| (key, failure.clone())));
         }
         let ended = self.session.finish_or_part(&open, token).await?;
         failures.extend(ended.refused);
-        if self.hides_errors {
+        if self.context.hides_error_texts() {
             // The database's texts too: they can hold values of the row.
             failures.iter_mut().for_each(|(_, failure)| HIDDEN_TEXT.clone_into(&mut failure.why));
         }
@@ -218,29 +199,24 @@ impl Pass {
             let (key, why) = (one_line(key), one_line(&failure.why));
             tracing::warn!(sweep = sweep.name, failed, dead, key, why, "rows failed");
         }
-        self.events.send(|| Event::SweepFinished {
+        self.context.events().send(|| Event::SweepFinished {
             sweep: sweep.name.clone(),
             token,
             finished,
             failed,
             lost,
         });
-        self.brake(failed_whole).await;
+        self.slow_down(failed_whole).await;
         Ok(())
     }
 
     /// Waits after a batch that failed as a whole.
-    async fn brake(&mut self, failed: bool) {
+    async fn slow_down(&mut self, failed: bool) {
         if !failed {
-            self.failing = 0;
+            self.brake.reset();
             return;
         }
-        let wait = BRAKE.0.saturating_mul(1 << self.failing.min(16)).min(BRAKE.1);
-        self.failing += 1;
-        tokio::select! {
-            () = tokio::time::sleep(wait.mul_f64(rand::random_range(0.5..=1.0))) => {}
-            _ = self.stop.wait_for(|stop| *stop) => {}
-        }
+        self.context.pause(self.brake.next_wait()).await;
     }
 
     /// Adds what was done since the last call to the counts of the sweep. Returns false if it is
@@ -252,7 +228,7 @@ impl Pass {
             .session
             .link
             .query(
-                "select leasehold.count_sweep($1, $2, $3, $4, $5)",
+                "select leasehold_internal.count_sweep($1, $2, $3, $4, $5)",
                 &[
                     (&self.session.prepared.sweep.name, Type::TEXT),
                     (&more(now.claimed, before.claimed), Type::INT8),

@@ -1,16 +1,16 @@
 //! Checks a declaration: does it match the table, and does Postgres accept the SQL?
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio_postgres::types::Type;
 
 use super::declare::Sweep;
-use super::statements::{Statements, Types, table};
-use crate::engine::Leasehold;
+use super::statements::{EFFECT, Effect, Statements, Types};
+use crate::Leasehold;
 use crate::error::{CallError, ConnectError, describe};
-use crate::link::{Link, Param};
+use crate::link::Link;
+use crate::table::{TableError, UserTable, check_statement, quote_name, quote_table};
 
 /// The default timeout of a statement, the same as for every call of a worker.
 pub(super) const CALL_LIMIT: Duration = Duration::from_secs(30);
@@ -20,14 +20,6 @@ pub(super) const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// two statements about the same rows cannot deadlock.
 pub(crate) const SETTINGS: &str = "set enable_seqscan = off; set enable_bitmapscan = off; \
      set plan_cache_mode = force_generic_plan";
-
-// Parameters for `explain`.
-const NO_TEXT: Option<String> = None;
-const NO_TEXTS: Option<Vec<String>> = None;
-const NO_BOOLS: Option<Vec<bool>> = None;
-const NO_LONG: Option<i64> = None;
-const NO_INT: Option<i32> = None;
-const NO_FLOAT: Option<f64> = None;
 
 /// Texts of which most types accept one: numbers, bits and texts; uuids; times; composites; bytes;
 /// addresses.
@@ -61,6 +53,13 @@ pub enum SweepError {
 }
 
 impl SweepError {
+    fn of_table(sweep: &Sweep, error: TableError) -> Self {
+        match error {
+            TableError::Call(error) => Self::Call(error),
+            error => Self::Table(format!("sweep {:?}: {error}", sweep.name)),
+        }
+    }
+
     /// Returns whether Postgres itself refused a statement.
     pub(super) fn was_refused(&self) -> bool {
         matches!(self, Self::Call(error) if error.was_refused())
@@ -79,7 +78,7 @@ impl Prepared {
     /// Checks the declaration, the table and the statements, and stores the declaration for operators.
     pub(crate) async fn new(sweep: &Sweep, engine: &Leasehold) -> Result<Self, SweepError> {
         let link = Link::new(engine.database().clone(), CALL_LIMIT);
-        let prepared = Self::looked_at(sweep, &link).await?;
+        let mut prepared = Self::of_table(sweep, &link).await?;
         prepared.try_statements(&link).await?;
         prepared.try_key(&link).await?;
         prepared.declare(&link).await?;
@@ -87,50 +86,71 @@ impl Prepared {
     }
 
     /// Checks the declaration against the table, and stores nothing.
-    pub(super) async fn looked_at(sweep: &Sweep, link: &Link) -> Result<Self, SweepError> {
+    pub(super) async fn of_table(sweep: &Sweep, link: &Link) -> Result<Self, SweepError> {
         sweep.check()?;
         let (table, types) = look(sweep, link).await?;
         let sweep = Sweep { table, ..sweep.clone() };
-        Ok(Self { statements: Statements::of(&sweep, &types), sweep, types })
+        Ok(Self { statements: Statements::of(&sweep, &types, Effect::Writes), sweep, types })
     }
 
-    /// Lets Postgres parse every statement, so that an error in `due` or `finishing` fails the start
-    /// and not the nightly run. `explain` runs nothing, and needs no prepared statement, which a pooler
-    /// would lose.
-    async fn try_statements(&self, link: &Link) -> Result<(), SweepError> {
-        let Statements { claim, claim_on, finish, reset_stuck, reset_failed, fail, .. } =
-            &self.statements;
-        let (texts, bools) =
-            ((&NO_TEXTS as _, Type::TEXT_ARRAY), (&NO_BOOLS as _, Type::BOOL_ARRAY));
-        let (text, long) = ((&NO_TEXT as _, Type::TEXT), (&NO_LONG as _, Type::INT8));
-        let (int, float) = ((&NO_INT as _, Type::INT4), (&NO_FLOAT as _, Type::FLOAT8));
-        let (rows, place) = (vec![long.clone()], vec![long.clone(), text.clone()]);
-        let finishing = vec![texts.clone(), long.clone(), text.clone()];
-        let stuck = vec![text.clone(), float.clone(), long.clone()];
-        let failed = vec![text.clone(), long.clone()];
-        let failing = vec![texts.clone(), long, texts, bools, text, int, float.clone(), float];
-        for (sql, params, part) in [
-            (claim, rows, "due, or a column"),
-            (claim_on, place, "due, or a column"),
-            (finish, finishing, "finishing"),
-            (reset_stuck, stuck, "the watchdog's columns"),
-            (reset_failed, failed, "the watchdog's columns"),
-            (fail, failing, "the key"),
+    /// Lets Postgres check every statement, so that an error in `due` or `finishing` fails the start and
+    /// not the nightly run.
+    async fn try_statements(&mut self, link: &Link) -> Result<(), SweepError> {
+        let Statements { claim, claim_on, reset_stuck, reset_failed, fail, .. } = &self.statements;
+        const TEXTS: Type = Type::TEXT_ARRAY;
+        for (sql, types, part) in [
+            (claim, &[Type::INT8][..], "due, or a column"),
+            (claim_on, &[Type::INT8, Type::TEXT], "due, or a column"),
+            (reset_stuck, &[Type::TEXT, Type::FLOAT8, Type::INT8], "the watchdog's columns"),
+            (reset_failed, &[Type::TEXT, Type::INT8], "the watchdog's columns"),
+            (
+                fail,
+                &[
+                    TEXTS,
+                    Type::INT8,
+                    TEXTS,
+                    Type::BOOL_ARRAY,
+                    Type::TEXT,
+                    Type::INT4,
+                    Type::FLOAT8,
+                    Type::FLOAT8,
+                ],
+                "the key",
+            ),
         ] {
-            let params: Vec<Param<'_>> = params;
-            match link.query(&format!("explain {sql}"), &params).await {
-                Ok(_) => {}
-                Err(CallError::Database(error)) if error.as_db_error().is_some() => {
-                    return Err(SweepError::Declaration(format!(
-                        "sweep {:?}: Postgres does not accept the statement made from {part}: {}",
-                        self.sweep.name,
-                        describe(&error)
-                    )));
-                }
-                Err(error) => return Err(error.into()),
-            }
+            self.try_statement(link, sql, types, part).await?;
+        }
+        if !self.finishing_writes(link).await? {
+            self.statements = Statements::of(&self.sweep, &self.types, Effect::Reads);
+            self.finishing_writes(link).await?;
         }
         Ok(())
+    }
+
+    /// Checks the statement that finishes rows. Returns false if `finishing` is a query, which Postgres
+    /// leaves out of the plan because its rows are not read.
+    async fn finishing_writes(&self, link: &Link) -> Result<bool, SweepError> {
+        let types = [Type::TEXT_ARRAY, Type::INT8, Type::TEXT];
+        let part = "finishing (a `with` whose entries write belongs into finishing_with)";
+        let plan = self.try_statement(link, &self.statements.finish, &types, part).await?;
+        let effect = format!("CTE {EFFECT}");
+        Ok(self.sweep.finishing.is_none() || plan.iter().any(|line| line.trim() == effect))
+    }
+
+    async fn try_statement(
+        &self,
+        link: &Link,
+        sql: &str,
+        types: &[Type],
+        part: &str,
+    ) -> Result<Vec<String>, SweepError> {
+        check_statement(link, sql, types).await.map_err(|error| match error {
+            TableError::Unfit(why) => SweepError::Declaration(format!(
+                "sweep {:?}: Postgres does not accept the statement made from {part}: {why}",
+                self.sweep.name
+            )),
+            error => SweepError::of_table(&self.sweep, error),
+        })
     }
 
     /// Checks that keys survive the conversion to text and back. A row whose key does not would be
@@ -184,7 +204,7 @@ impl Prepared {
             now.first().and_then(|row| sweep.when.next_after(row.get::<_, Timestamp>(0)));
         let (cron, zone) = sweep.when.cron_and_zone();
         let (batch, attempts) = (int(sweep.batch), int(sweep.max_attempts));
-        let sql = "select leasehold.declare_sweep($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
+        let sql = "select leasehold_internal.declare_sweep($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, \
                $13, make_interval(secs => $14), make_interval(secs => $15), $16, $17, $18, \
                make_interval(secs => $19), $20)";
         let stored = link
@@ -230,91 +250,17 @@ impl Prepared {
     }
 }
 
-struct Column {
-    /// The type without a length: `character`.
-    base: Option<String>,
-    /// The whole type: `character(26)`.
-    kind: Option<String>,
-    not_null: bool,
-    unique: bool,
-    partial_index: bool,
-}
-
 /// Compares the declaration with the catalogue. Every error says what to do. Returns the table with its
 /// schema, and the types of its key and order columns.
 async fn look(sweep: &Sweep, link: &Link) -> Result<(String, Types), SweepError> {
-    let quoted = table(&sweep.table);
-    let wanted = [&sweep.key, &sweep.order, &sweep.status, &sweep.claimed_at, &sweep.claim];
-    let names: Vec<&str> = wanted.into_iter().chain(&sweep.columns).map(String::as_str).collect();
-    let rows = link
-        .query(
-            include_str!("../../queries/sweep_table.sql"),
-            &[(&quoted, Type::TEXT), (&names, Type::TEXT_ARRAY)],
-        )
-        .await?;
-    let wrong = |what: String| SweepError::Table(format!("sweep {:?}: {what}", sweep.name));
-    let Some(first) = rows.first() else {
-        return Err(wrong(format!(
-            "there is no table {quoted}; create it, or write it as schema.table"
-        )));
-    };
-    let (schema, relation): (&str, &str) = (first.get("schema"), first.get("relation"));
-    if schema.contains('.') {
-        return Err(wrong(format!(
-            "the schema {schema:?} of {quoted} has a dot in its name; rename it"
-        )));
-    }
-    if first.get::<_, &str>("relkind") != "r" || first.get::<_, bool>("inherited") {
-        return Err(wrong(format!(
-            "{quoted} is not a plain table; sweep each partition or child by itself"
-        )));
-    }
-    let columns: HashMap<&str, Column> = rows
-        .iter()
-        .map(|row| {
-            let column = Column {
-                base: row.get("base"),
-                kind: row.get("type"),
-                not_null: row.get::<_, Option<bool>>("attnotnull").unwrap_or(false),
-                unique: row.get("is_unique"),
-                partial_index: row.get("partial_index"),
-            };
-            (row.get("name"), column)
-        })
-        .collect();
-    let add = |column: &str, kind: &str| {
-        format!(
-            "alter table {quoted} add column {} {kind}; Sweep::install does it for you",
-            super::statements::ident(column)
-        )
-    };
-    let of = |column: &str, advice: String| match columns.get(column) {
-        Some(Column { kind: Some(kind), .. }) => Ok(kind.clone()),
-        _ => Err(wrong(format!("{quoted} has no column {column:?}; {advice}"))),
-    };
-    let key = of(&sweep.key, "name the one that tells rows apart with .key(column)".into())?;
-    let order = of(&sweep.order, "name the one to go by with .order_by(column)".into())?;
-    of(&sweep.status, add(&sweep.status, "text not null default 'waiting'"))?;
-    for (column, needed) in
-        [(&sweep.claimed_at, "timestamp with time zone"), (&sweep.claim, "bigint")]
-    {
-        of(column, add(column, needed))?;
-        let kind = columns.get(&**column).and_then(|column| column.base.as_deref()).unwrap_or("");
-        if kind != needed {
-            return Err(wrong(format!("{quoted}.{column} is {kind}; it must be {needed}")));
-        }
-    }
-    for column in &sweep.columns {
-        of(column, "remove it from .columns(…)".into())?;
-    }
-    if columns.get(&*sweep.key).is_none_or(|key| !key.not_null || !key.unique) {
-        return Err(wrong(format!(
-            "{quoted}.{} does not tell rows apart; it must be not null and have a unique index",
-            sweep.key
-        )));
-    }
+    let columns = [&sweep.key, &sweep.order, &sweep.status, &sweep.claimed_at, &sweep.claim];
+    let columns: Vec<&str> =
+        columns.into_iter().chain(&sweep.columns).map(String::as_str).collect();
+    let unfit = |error| SweepError::of_table(sweep, error);
+    let table = UserTable::read(link, &sweep.table, &columns).await.map_err(unfit)?;
+    let types = check_columns(sweep, &table).map_err(unfit)?;
     for column in [&sweep.order, &sweep.claimed_at] {
-        if columns.get(&**column).is_none_or(|column| !column.partial_index) {
+        if table.find(column).is_none_or(|column| !column.begins_partial_index) {
             tracing::warn!(
                 sweep = sweep.name,
                 column,
@@ -323,7 +269,27 @@ async fn look(sweep: &Sweep, link: &Link) -> Result<(String, Types), SweepError>
             );
         }
     }
-    Ok((format!("{schema}.{relation}"), Types { key, order }))
+    Ok((table.full_name().to_owned(), types))
+}
+
+fn check_columns(sweep: &Sweep, table: &UserTable) -> Result<Types, TableError> {
+    let add = |column: &str, kind: &str| {
+        let (table, column) = (quote_table(&sweep.table), quote_name(column));
+        format!("alter table {table} add column {column} {kind}; Sweep::install does it for you")
+    };
+    let key = table.column(&sweep.key, "name the one that tells rows apart with .key(column)")?;
+    let order = table.column(&sweep.order, "name the one to go by with .order_by(column)")?;
+    table.column(&sweep.status, &add(&sweep.status, "text not null default 'waiting'"))?;
+    for (column, wanted) in
+        [(&sweep.claimed_at, "timestamp with time zone"), (&sweep.claim, "bigint")]
+    {
+        table.must_be(column, wanted, &add(column, wanted))?;
+    }
+    for column in &sweep.columns {
+        table.column(column, "remove it from .columns(…)")?;
+    }
+    table.must_identify(&sweep.key)?;
+    Ok(Types { key: key.full_type.clone(), order: order.full_type.clone() })
 }
 
 pub(super) fn int(number: u32) -> i32 {

@@ -7,7 +7,7 @@ use tokio_postgres::types::Type;
 use super::declare::{States, Sweep};
 use super::prepare::{CALL_LIMIT, Prepared, SweepError};
 use super::watchdog::{WatchReport, watch};
-use crate::engine::Leasehold;
+use crate::Leasehold;
 use crate::link::Link;
 
 /// How the watchdog of a named sweep was run.
@@ -35,7 +35,7 @@ pub async fn watch_by_name(
     let sql = "select table_name, key_column, order_column, status_column, waiting, claimed, done, \
                       claimed_at_column, claim_column, watchdog_most, \
                       extract(epoch from watchdog_after)::float8 \
-                 from leasehold.sweep where name = $1 and declared_by = current_user";
+                 from leasehold_internal.sweep where name = $1 and declared_by = current_user";
     let rows = link.query(sql, &[(&name, Type::TEXT)]).await?;
     let Some(row) = rows.first() else { return ask(&link, name, actor).await };
     let text = |at: usize| row.get::<_, String>(at);
@@ -50,7 +50,7 @@ pub async fn watch_by_name(
         .watchdog_after(Duration::try_from_secs_f64(row.get(10)).unwrap_or(Duration::MAX))
         // The program has the `due` condition; the watchdog does not use it.
         .due("false");
-    let prepared = Prepared::looked_at(&sweep, &link).await?;
+    let prepared = Prepared::of_table(&sweep, &link).await?;
     let report = watch(&prepared, &prepared.link(engine)).await?;
     Ok(Some(Watched::Ran(report)))
 }

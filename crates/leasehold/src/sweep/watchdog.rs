@@ -12,28 +12,27 @@
 
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio_postgres::types::Type;
 
 use super::counts;
 use super::declare::Sweep;
 use super::prepare::{Prepared, SweepError};
-use crate::engine::Leasehold;
-use crate::events::{Event, Events};
-use crate::housekeeping::Duty;
-use crate::link::{Link, ReconnectBackoff};
+use crate::events::Event;
+use crate::link::Link;
+use crate::service::{Duty, Service};
+use crate::worker::ServiceContext;
 
 /// Rows per statement, so that locks are short.
 const PIECE: i64 = 1000;
 /// Failures of rows that were reset and then neither finished nor failed again: deleted by hand, for
 /// example.
-const FORGET: &str = "delete from leasehold.sweep_failure f where f.ctid = any (array(\
-     select o.ctid from leasehold.sweep_failure o \
+const FORGET: &str = "delete from leasehold_internal.sweep_failure f where f.ctid = any (array(\
+     select o.ctid from leasehold_internal.sweep_failure o \
       where o.sweep = $1 and o.retry_at is null and o.dead_at is null \
         and o.failed_at < statement_timestamp() - interval '30 days' \
       limit $2 for update skip locked))";
 /// How often a worker asks whether the watchdog is due.
-const ASK_EVERY: Duration = Duration::from_secs(1);
+pub(super) const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// What one run of the watchdog did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,69 +46,44 @@ pub struct WatchReport {
     pub more: bool,
 }
 
-impl Sweep {
-    /// Runs the watchdog once, now, whether or not it is due.
-    pub async fn watch_once(&self, engine: &Leasehold) -> Result<WatchReport, SweepError> {
-        let prepared = Prepared::new(self, engine).await?;
-        let report = watch(&prepared, &prepared.link(engine)).await?;
-        if let Err(error) = counts::note(&prepared, engine).await {
-            let sweep = prepared.sweep.name();
-            tracing::debug!(sweep, %error, "rows were not counted; the next turn tries again");
-        }
-        Ok(report)
-    }
+/// The watchdog of one sweep in one worker.
+pub(super) struct Watchdog {
+    sweep: Sweep,
+    /// None: the database was down when the worker started, or the table has changed since.
+    prepared: Option<Prepared>,
+    link: Option<Link>,
+    counting: Duty,
+    context: ServiceContext,
 }
 
-/// The watchdog of one sweep in one worker.
-pub(crate) struct Watchdog {
-    pub(crate) engine: Leasehold,
-    pub(crate) sweep: Sweep,
-    pub(crate) prepared: Option<Prepared>,
-    pub(crate) events: Events,
+impl Service for Watchdog {
+    type Error = SweepError;
+
+    async fn turn(&mut self) -> Result<(), SweepError> {
+        let turned = self.watch().await;
+        // As in a run: the table may have changed.
+        if turned.as_ref().is_err_and(SweepError::was_refused) {
+            (self.prepared, self.link) = (None, None);
+        }
+        turned
+    }
 }
 
 impl Watchdog {
-    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
-        let mut backoff = ReconnectBackoff::default();
-        let ask_every = ASK_EVERY.min(self.sweep.watchdog_every);
-        let mut link = None;
-        let name = self.sweep.name().to_owned();
-        let mut watching = Duty::new(format!("watch sweep {name}"));
-        let mut counting = Duty::new(format!("count sweep {name}"));
-        loop {
-            let pause = match self.turn(&mut link, &mut counting).await {
-                Ok(()) => {
-                    watching.note_success();
-                    backoff.reset();
-                    ask_every.mul_f64(rand::random_range(0.8..=1.0))
-                }
-                Err(error) => {
-                    watching.note_failure(&self.events, &error.to_string());
-                    // As in a run: the table may have changed.
-                    if error.was_refused() {
-                        (self.prepared, link) = (None, None);
-                    }
-                    backoff.next_wait()
-                }
-            };
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                _ = stop.wait_for(|stop| *stop) => return,
-            }
-        }
+    pub(super) fn new(sweep: Sweep, prepared: Option<Prepared>, context: &ServiceContext) -> Self {
+        let counting = Duty::new(format!("count sweep {}", sweep.name()), context.events());
+        Self { sweep, prepared, link: None, counting, context: context.clone() }
     }
 
-    async fn turn(
-        &mut self,
-        link: &mut Option<Link>,
-        counting: &mut Duty,
-    ) -> Result<(), SweepError> {
+    /// Runs the watchdog, if it is due and no other worker runs it.
+    async fn watch(&mut self) -> Result<(), SweepError> {
+        let (engine, events) = (self.context.engine(), self.context.events());
         let prepared = match &self.prepared {
             Some(prepared) => prepared,
-            None => self.prepared.insert(Prepared::new(&self.sweep, &self.engine).await?),
+            None => self.prepared.insert(Prepared::new(&self.sweep, engine).await?),
         };
-        let link = link.get_or_insert_with(|| prepared.link(&self.engine));
-        let sql = "select leasehold.take_watch($1)";
+        let link = self.link.get_or_insert_with(|| prepared.link(engine));
+        let sql = "select leasehold_internal.begin_watchdog($1)";
         let rows = link.query(sql, &[(&self.sweep.name, Type::TEXT)]).await?;
         if !rows.first().is_some_and(|row| row.get(0)) {
             return Ok(());
@@ -117,16 +91,10 @@ impl Watchdog {
         let report = watch(prepared, link).await?;
         if report != WatchReport::default() {
             let WatchReport { reset, retried, .. } = report;
-            self.events.send(|| Event::SweepWatched {
-                sweep: self.sweep.name.clone(),
-                reset,
-                retried,
-            });
+            events.send(|| Event::SweepWatched { sweep: self.sweep.name.clone(), reset, retried });
         }
-        match counts::note(prepared, &self.engine).await {
-            Ok(()) => counting.note_success(),
-            Err(error) => counting.note_failure(&self.events, &error.to_string()),
-        }
+        let counted = counts::note(prepared, engine).await;
+        self.counting.note(counted);
         Ok(())
     }
 }
@@ -168,7 +136,7 @@ pub(super) async fn watch(prepared: &Prepared, link: &Link) -> Result<WatchRepor
         tracing::warn!(
             sweep = sweep.name,
             reset,
-            "the watchdog stopped at its limit and goes on at its next turn; did a clock jump?"
+            "the watchdog stopped at its limit and continues at its next turn; did a clock jump?"
         );
     }
     Ok(report)

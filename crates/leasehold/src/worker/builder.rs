@@ -1,21 +1,24 @@
 //! Builds a worker: queues, handlers, schedules and settings.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::Ctx;
-use super::handler::{self, Handler, ManyHandler};
+use super::handler::{self, Handler, IntoManyResult, ManyHandler};
 use super::hooks::{FinishedJob, Hooks};
+use super::layer::{Layers, Next};
 use super::outcome::IntoJobResult;
 use super::running::Running;
+use super::service::{AnyService, WorkerService};
 use super::transaction::Transactions;
+use super::untyped::{ManyJobs, UntypedJob};
 use crate::engine::Leasehold;
 use crate::error::WorkerError;
 use crate::events::Events;
 use crate::housekeeping::HousekeepingConfig;
 use crate::job::Job;
-use crate::mirror::{self, Mirror};
+use crate::mirror::Mirror;
 use crate::schedule::Schedule;
 use crate::sweep::Sweep;
 
@@ -32,23 +35,26 @@ pub struct WorkerBuilder<S> {
     pub(super) mark: uuid::Uuid,
     pub(super) queues: Vec<(String, usize)>,
     /// The queues of the handled job types.
-    pub(super) kinds_queues: BTreeSet<String>,
+    pub(super) handled_queues: BTreeSet<String>,
     pub(super) runners: HashMap<String, handler::Registered>,
     /// The queue that jobs of a name go to by their type, and names that have more than one handler.
-    pub(super) queue_of: HashMap<String, String>,
+    pub(super) queue_of: BTreeMap<String, String>,
     pub(super) handled_twice: BTreeSet<String>,
+    /// Queues that are worked although the caller did not name them, and the fewest slots of each.
+    pub(super) needed_slots: BTreeMap<String, usize>,
+    pub(super) allows_other_queues: bool,
     pub(super) schedules: Vec<Schedule>,
     pub(super) retired: Vec<String>,
-    pub(super) sweeps: Vec<Sweep>,
-    pub(super) mirrors: Vec<Arc<mirror::MirrorRuntime>>,
+    pub(super) services: Vec<Arc<dyn AnyService>>,
     pub(super) poll: Duration,
     pub(super) grace: Duration,
-    pub(super) renew_limit: Duration,
+    pub(super) renew_timeout: Duration,
     pub(super) housekeeping: Option<HousekeepingConfig>,
     /// Only set explicitly: a worker whose handlers were forgotten must not look healthy.
     pub(super) runs_no_jobs: bool,
     pub(super) transactions: Transactions,
     pub(super) hides_errors: bool,
+    pub(super) layers: Layers,
     pub(super) hooks: Hooks,
     pub(super) events: Events,
 }
@@ -61,21 +67,23 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             name: "worker".to_owned(),
             mark: uuid::Uuid::new_v4(),
             queues: Vec::new(),
-            kinds_queues: BTreeSet::new(),
+            handled_queues: BTreeSet::new(),
             runners: HashMap::new(),
-            queue_of: HashMap::new(),
+            queue_of: BTreeMap::new(),
+            allows_other_queues: false,
             handled_twice: BTreeSet::new(),
+            needed_slots: BTreeMap::new(),
             schedules: Vec::new(),
             retired: Vec::new(),
-            sweeps: Vec::new(),
-            mirrors: Vec::new(),
+            services: Vec::new(),
             poll: Duration::from_millis(500),
             grace: Duration::from_secs(25),
-            renew_limit: Duration::from_secs(5),
+            renew_timeout: Duration::from_secs(5),
             housekeeping: Some(HousekeepingConfig::default()),
             runs_no_jobs: false,
             transactions: Transactions::default(),
             hides_errors: false,
+            layers: Layers::default(),
             hooks: Hooks::default(),
             events: Events::default(),
         }
@@ -94,8 +102,17 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
+    /// Allows handlers of jobs whose own queue this worker does not work: their callers name another queue, by
+    /// [`Draft::queue`](crate::Draft::queue). Without it such a handler is an error, because its jobs would wait for
+    /// ever.
+    pub fn allow_other_queues(mut self) -> Self {
+        self.allows_other_queues = true;
+        self
+    }
+
     /// Adds a handler: an async function whose first argument is the job. Names without a handler
-    /// are left for other workers.
+    /// are left for other workers. Two handlers of one name are an error, and so is a handler whose queue the
+    /// worker does not work.
     pub fn handle<H, Args>(mut self, handler: H) -> Self
     where
         H: Handler<S, Args>,
@@ -105,24 +122,44 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
-    /// Adds a handler that gets up to `most` jobs of one name at once.
-    pub fn handle_many<H, Args>(mut self, most: usize, handler: H) -> Self
+    /// Adds a handler that gets several jobs of one name at once: up to a number, or as [`ManyJobs`] says.
+    pub fn handle_many<H, Args>(mut self, jobs: impl Into<ManyJobs>, handler: H) -> Self
     where
         H: ManyHandler<S, Args>,
     {
-        let runner = handler::many_runner(most, handler, Arc::clone(&self.state));
+        let runner = handler::many_runner(jobs.into(), handler, Arc::clone(&self.state));
         self.add_runner(H::Job::NAME.to_owned(), Some(H::Job::QUEUE), runner);
         self
     }
 
     /// Adds a handler for a name that is known only at run time, such as one that passes jobs to
-    /// another program. [`Ctx::kwargs`] returns the arguments.
-    pub fn handle_untyped<F, Fut>(mut self, name: impl Into<String>, handler: F) -> Self
+    /// another program. [`Ctx::kwargs`] returns its kwargs.
+    pub fn handle_untyped<F, Fut>(mut self, job: impl Into<UntypedJob>, handler: F) -> Self
     where
         F: Fn(Ctx) -> Fut + Clone + Send + Sync + 'static,
         Fut: Future<Output: IntoJobResult> + Send + 'static,
     {
-        self.add_runner(name.into(), None, handler::untyped_runner(handler));
+        let job = job.into();
+        let runner = handler::untyped_runner(&job, handler);
+        self.add_untyped(job, runner);
+        self
+    }
+
+    /// Adds a handler that gets several jobs at once, of a name that is known only at run time. It returns
+    /// one result for all of them, or one for each in order.
+    pub fn handle_many_untyped<F, Fut>(
+        mut self,
+        job: impl Into<UntypedJob>,
+        jobs: impl Into<ManyJobs>,
+        handler: F,
+    ) -> Self
+    where
+        F: Fn(Vec<Ctx>) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output: IntoManyResult> + Send + 'static,
+    {
+        let job = job.into();
+        let runner = handler::many_untyped_runner(&job, jobs.into(), handler);
+        self.add_untyped(job, runner);
         self
     }
 
@@ -139,22 +176,24 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
+    /// Runs a service beside the jobs, with the handlers that it registers.
+    pub fn service<W: WorkerService>(mut self, service: W) -> Self {
+        let service = Arc::new(service);
+        self.services.push(Arc::clone(&service) as Arc<dyn AnyService>);
+        service.register(self)
+    }
+
     /// Sweeps rows of your own table. However many workers do, each row is finished once.
-    pub fn sweep(mut self, sweep: Sweep) -> Self {
-        self.sweeps.push(sweep);
-        self
+    pub fn sweep(self, sweep: Sweep) -> Self {
+        self.service(sweep.service())
     }
 
     /// Keeps a store equal to your own table: works the jobs of its changes, compares everything
     /// continuously, purges old tombstones. The mirror's queue gets the slots that its batches need,
     /// unless this worker names it.
-    pub fn mirror(mut self, mirror: Mirror) -> Self {
-        let runtime = Arc::new(mirror::MirrorRuntime::new(&self.engine, mirror));
-        let (job, order) = (runtime.mirror().job_name(), runtime.mirror().order_name());
-        self.register(job.to_owned(), mirror::pass_runner(Arc::clone(&runtime)));
-        self.register(order, mirror::order_runner(Arc::clone(&runtime)));
-        self.mirrors.push(runtime);
-        self
+    pub fn mirror(self, mirror: Mirror) -> Self {
+        let service = mirror.service(&self.engine);
+        self.service(service)
     }
 
     /// How often to poll without a wake-up. Shorter: less waiting after a lost wake-up, more queries.
@@ -167,6 +206,13 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     /// How long handlers may keep running after a stop. Default: 25 s.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
+        self
+    }
+
+    /// How long a renewal of leases may take before its session is dropped. Longer than a third of the shortest
+    /// lease, a session that does not reply loses leases. Default: 5 s.
+    pub fn renew_timeout(mut self, timeout: Duration) -> Self {
+        self.renew_timeout = timeout;
         self
     }
 
@@ -206,6 +252,61 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
+    /// Runs `layer` around each attempt: an async function that gets the attempt's [`Ctx`] and the rest of the
+    /// attempt, calls [`Next::run`], and returns the result. For tracing spans, metrics, a tenant, or an error
+    /// handler.
+    ///
+    /// ```no_run
+    /// use leasehold::{Ctx, JobResult, Next};
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Tenant { tenant: String }
+    ///
+    /// /// A handler reads it with `ctx.get::<Tenant>()`.
+    /// async fn find_tenant(ctx: Ctx, next: Next) -> JobResult {
+    ///     let tenant: Tenant = serde_json::from_slice(ctx.kwargs())?; // an error: the attempt fails
+    ///     ctx.insert(tenant);
+    ///     next.run(ctx).await
+    /// }
+    ///
+    /// /// An error handler: sees panics and kwargs that do not fit, too.
+    /// async fn report_errors(ctx: Ctx, next: Next) -> JobResult {
+    ///     let result = next.run(ctx.clone()).await;
+    ///     if let Err(error) = &result {
+    ///         eprintln!("{} {}: attempt {} failed: {error}", ctx.name(), ctx.id(), ctx.attempt());
+    ///     }
+    ///     result
+    /// }
+    ///
+    /// # async fn run(leasehold: leasehold::Leasehold) -> Result<(), leasehold::WorkerError> {
+    /// leasehold
+    ///     .worker()
+    ///     .layer(report_errors) // the outermost
+    ///     .layer(find_tenant)
+    ///     # .handle_untyped("report.build", |_| async {})
+    ///     .run_until_signal()
+    ///     .await
+    /// # }
+    /// ```
+    ///
+    /// - The layer that is added first is the outermost. Layers apply to every handler of the worker, whether it
+    ///   is added before or after them.
+    /// - The result of the outermost layer is that of the attempt. A layer may change it; one that does not call
+    ///   `next` decides alone. The fence holds all the same: under a lost lease nothing is recorded.
+    /// - A panic in a layer fails the attempt.
+    /// - The run limit and a stop of the worker drop a layer at an `await`, as they drop a handler.
+    /// - Each job of a [`handle_many`](Self::handle_many) has its own layers. The handler runs when all of them have
+    ///   called `next`, or 50 ms after the first one for those that have. It runs outside of their futures: use
+    ///   [`Ctx::insert`] to pass it values, not task-local variables.
+    pub fn layer<F, Fut>(mut self, layer: F) -> Self
+    where
+        F: Fn(Ctx, Next) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output: IntoJobResult> + Send + 'static,
+    {
+        self.layers.add(layer);
+        self
+    }
+
     /// Calls `hook` after the end of each attempt of this worker is recorded: completed, retried, snoozed,
     /// cancelled, buried or released. An error or a panic of the hook is logged and changes nothing.
     ///
@@ -232,7 +333,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
 
     /// Calls `hook` after this worker has recorded that a job is dead, as
     /// [`on_finished`](Self::on_finished) does. Jobs that expire, or that a reclaim buries because their
-    /// worker died, die without a worker: a trigger on `leasehold.dead_job` sees those too.
+    /// worker died, die without a worker: a trigger on `leasehold_internal.dead_job` sees those too.
     pub fn on_buried<F, Fut, E>(mut self, hook: F) -> Self
     where
         F: Fn(FinishedJob) -> Fut + Send + Sync + 'static,
@@ -294,7 +395,6 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     ) -> Result<(), WorkerError> {
         let queues = self.queues();
         self.check(&queues)?;
-        self.warn_of_unworked(&queues);
         // On the heap: these futures take tens of kilobytes, and every caller's future and stack frame
         // would contain them.
         let running = Box::pin(Running::start(self)).await?;
@@ -306,15 +406,16 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     pub(super) fn queues(&self) -> Vec<(String, usize)> {
         let mut queues = self.queues.clone();
         if queues.is_empty() {
-            queues = self.kinds_queues.iter().map(|queue| (queue.clone(), DEFAULT_SLOTS)).collect();
+            queues =
+                self.handled_queues.iter().map(|queue| (queue.clone(), DEFAULT_SLOTS)).collect();
         }
-        for mirror in self.mirrors.iter().map(|runtime| runtime.mirror()) {
-            if self.queues.iter().any(|(queue, _)| queue == mirror.queue_name()) {
+        for (queue, needed) in &self.needed_slots {
+            if self.queues.iter().any(|(named, _)| named == queue) {
                 continue; // The caller named this queue and set its slots.
             }
-            match queues.iter_mut().find(|(queue, _)| queue == mirror.queue_name()) {
-                Some((_, slots)) => *slots = (*slots).max(mirror.slots()),
-                None => queues.push((mirror.queue_name().to_owned(), mirror.slots())),
+            match queues.iter_mut().find(|(worked, _)| worked == queue) {
+                Some((_, slots)) => *slots = (*slots).max(*needed),
+                None => queues.push((queue.clone(), *needed)),
             }
         }
         queues
@@ -326,11 +427,20 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
 
     /// `queue`: where jobs of this name go by their type, if it is known.
     fn add_runner(&mut self, name: String, queue: Option<&str>, runner: handler::Registered) {
-        self.kinds_queues.insert(queue.unwrap_or("default").to_owned());
+        self.handled_queues.insert(queue.unwrap_or("default").to_owned());
         if let Some(queue) = queue {
             self.queue_of.insert(name.clone(), queue.to_owned());
         }
         self.register(name, runner);
+    }
+
+    fn add_untyped(&mut self, job: UntypedJob, runner: handler::Registered) {
+        if let Some(slots) = job.slots {
+            let queue = job.queue.as_deref().unwrap_or("default").to_owned();
+            let needed = self.needed_slots.entry(queue).or_default();
+            *needed = slots.max(*needed);
+        }
+        self.add_runner(job.name, job.queue.as_deref(), runner);
     }
 
     fn register(&mut self, name: String, runner: handler::Registered) {
@@ -339,17 +449,10 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         }
     }
 
-    /// Warns of handlers whose jobs go to a queue that this worker does not work, unless a caller names
-    /// another queue for them.
-    fn warn_of_unworked(&self, queues: &[(String, usize)]) {
-        for (name, queue) in &self.queue_of {
-            if !queues.iter().any(|(worked, _)| worked == queue) {
-                tracing::warn!(
-                    %name, %queue,
-                    "jobs of this name go to a queue that this worker does not work; add .queue({queue:?}, slots)"
-                );
-            }
-        }
+    /// Returns a handler whose jobs go to a queue that this worker does not work: they would wait for ever.
+    fn unworked(&self, queues: &[(String, usize)]) -> Option<(&String, &String)> {
+        let is_worked = |queue: &String| queues.iter().any(|(worked, _)| worked == queue);
+        self.queue_of.iter().find(|(_, queue)| !is_worked(queue))
     }
 
     fn check(&self, queues: &[(String, usize)]) -> Result<(), WorkerError> {
@@ -363,27 +466,24 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
                 ),
             };
         }
-        for sweep in &self.sweeps {
-            if self.sweeps.iter().filter(|other| other.name() == sweep.name()).count() > 1 {
-                return config(format!("sweep {:?} is named twice", sweep.name()));
-            }
-        }
-        for (at, one) in self.mirrors.iter().enumerate() {
-            for other in self.mirrors.iter().skip(at + 1) {
-                if one.name() == other.name() {
-                    return config(format!("mirror {:?} is named twice", one.name()));
-                }
-                if one.mirror().job_name() == other.mirror().job_name() {
-                    return config(format!(
-                        "mirrors {:?} and {:?} have jobs of one name; use .job(name, field)",
-                        one.name(),
-                        other.name()
-                    ));
-                }
+        let services: Vec<String> = self.services.iter().map(|service| service.name()).collect();
+        for (at, name) in services.iter().enumerate() {
+            if services.iter().skip(at + 1).any(|other| other == name) {
+                return config(format!("{name} is named twice"));
             }
         }
         if let Some(name) = self.handled_twice.first() {
-            return config(format!("job name {name:?} has two handlers; leave one of them out"));
+            return config(format!(
+                "job name {name:?} has two handlers; leave one of them out, or give its jobs another name"
+            ));
+        }
+        if let Some((name, queue)) = self.unworked(queues)
+            && !self.allows_other_queues
+        {
+            return config(format!(
+                "jobs {name:?} go to queue {queue:?}, which this worker does not work; add \
+                 .queue({queue:?}, slots), or .allow_other_queues() if they are enqueued elsewhere"
+            ));
         }
         for schedule in &self.schedules {
             if let Err(error) = schedule.check() {
@@ -397,7 +497,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
                 "schedule {name:?} is declared and retired; leave one of them out"
             ));
         }
-        if self.runners.is_empty() && self.sweeps.is_empty() {
+        if self.runners.is_empty() && self.services.is_empty() {
             return config("no handler; add one with .handle(function)".into());
         }
         for (queue, slots) in queues {
@@ -417,8 +517,11 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         if let Some(problem) = self.transactions.problem() {
             return config(problem);
         }
-        if self.poll < Duration::from_millis(1) || self.poll > Duration::from_secs(60) {
-            return config("poll_every must be between 1 ms and 60 s".into());
+        let (ms, s) = (Duration::from_millis(1), Duration::from_secs(60));
+        for (name, time) in [("poll_every", self.poll), ("renew_timeout", self.renew_timeout)] {
+            if !(ms..=s).contains(&time) {
+                return config(format!("{name} is {time:?}; it must be between 1 ms and 60 s"));
+            }
         }
         Ok(())
     }

@@ -1,13 +1,17 @@
 //! What a handler knows about the job it runs, and the fence it works under.
 
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_postgres::types::Type;
 
+use super::layer::Layers;
 use super::transaction::TransactionPool;
 use crate::engine::Leasehold;
 use crate::error::FinishError;
@@ -42,6 +46,10 @@ pub(crate) struct Attempt {
     pub(crate) run_limit: Duration,
     /// Connections of the worker for [`super::JobTx`]; `None` outside a worker.
     pub(crate) transactions: Option<Arc<TransactionPool>>,
+    /// The layers of the worker; `None` without any.
+    pub(crate) layers: Option<Arc<Layers>>,
+    /// What layers left for the handler, one value per type.
+    values: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     stop: AtomicU8,
     stopped: Notify,
     /// Set by the one caller that decides how the attempt ends.
@@ -66,6 +74,8 @@ impl Attempt {
             engine,
             run_limit,
             transactions: None,
+            layers: None,
+            values: Mutex::default(),
             stop: AtomicU8::new(0),
             stopped: Notify::new(),
             decided: AtomicBool::new(false),
@@ -78,6 +88,11 @@ impl Attempt {
 
     pub(crate) fn with_transactions(mut self, transactions: &Arc<TransactionPool>) -> Self {
         self.transactions = Some(Arc::clone(transactions));
+        self
+    }
+
+    pub(crate) fn with_layers(mut self, layers: Option<&Arc<Layers>>) -> Self {
+        self.layers = layers.cloned();
         self
     }
 
@@ -156,6 +171,16 @@ impl Ctx {
         &self.0.job.tag
     }
 
+    /// Returns the priority of the job; lower numbers run first.
+    pub fn priority(&self) -> i32 {
+        self.0.job.priority
+    }
+
+    /// Returns true if the attempt before this one deferred the job; see [`super::Outcome::Defer`].
+    pub fn is_deferred(&self) -> bool {
+        self.0.job.deferred
+    }
+
     /// Returns the number of this attempt, from 1.
     pub fn attempt(&self) -> i32 {
         self.0.job.attempts
@@ -181,6 +206,11 @@ impl Ctx {
         self.0.job.scheduled_at.to_timestamp()
     }
 
+    /// Returns how long the job had waited when it was last due, by the database's clock.
+    pub fn waited(&self) -> Duration {
+        self.0.job.waited()
+    }
+
     /// Returns the idempotency key of the enqueue.
     pub fn key(&self) -> Option<&str> {
         self.0.job.key.as_deref()
@@ -196,9 +226,21 @@ impl Ctx {
         &self.0.engine
     }
 
-    /// Returns the job's arguments as JSON text.
+    /// Returns the job's kwargs as JSON text.
     pub fn kwargs(&self) -> &[u8] {
         self.0.job.kwargs.as_slice()
+    }
+
+    /// Keeps a value with this attempt, such as the tenant that a layer found in the kwargs. It replaces a value
+    /// of the same type.
+    pub fn insert<T: Send + Sync + 'static>(&self, value: T) {
+        self.0.values.lock().insert(TypeId::of::<T>(), Arc::new(value));
+    }
+
+    /// Returns the value of this type that was kept with the attempt.
+    pub fn get<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
+        let value = self.0.values.lock().get(&TypeId::of::<T>()).cloned();
+        value.and_then(|value| value.downcast().ok())
     }
 
     /// Returns a number for outside systems that can reject a smaller one. It grows with every claim of
@@ -226,11 +268,11 @@ impl Ctx {
     pub async fn stopped(&self) -> StopReason {
         loop {
             // Subscribe before the check, or a stop in between would be missed.
-            let told = self.0.stopped.notified();
+            let stopped = self.0.stopped.notified();
             if let Some(reason) = self.stop_reason() {
                 return reason;
             }
-            told.await;
+            stopped.await;
         }
     }
 

@@ -21,6 +21,13 @@ pub(crate) struct Decision {
     _room: Option<OwnedSemaphorePermit>,
 }
 
+impl Decision {
+    /// A decision that takes no room in a lane. There are at most as many as slots.
+    pub(crate) fn unbounded(attempt: Arc<Attempt>, transition: Transition) -> Self {
+        Self { attempt, transition, _room: None }
+    }
+}
+
 /// Where handlers submit how their attempts ended.
 #[derive(Default)]
 pub(crate) struct Decisions {
@@ -59,11 +66,10 @@ impl Decisions {
         }
     }
 
-    /// Submits a decision while the worker stops, without waiting for a permit. There are at most as
-    /// many as slots.
+    /// Submits a decision while the worker stops, without waiting for a permit.
     pub(crate) fn send_last(&self, attempt: Arc<Attempt>, transition: Transition) {
         if let Some(lane) = self.lanes.get(&attempt.queue) {
-            let _ = lane.sender.send(Decision { attempt, transition, _room: None });
+            let _ = lane.sender.send(Decision::unbounded(attempt, transition));
         }
     }
 }

@@ -27,11 +27,12 @@ use super::decisions::Decision;
 use super::hooks::RunningHooks;
 use super::lease_table::LeaseTable;
 use super::report;
-use super::wakes::{Bells, ring};
+use super::wakes::{Notifiers, wake};
+use crate::backoff::{RECONNECT, Waits};
 use crate::error::CallError;
 use crate::events::{Event, Events};
 use crate::job::{Generation, JobId};
-use crate::link::{ReconnectBackoff, Stream};
+use crate::link::Stream;
 use crate::measure::process::Process;
 use crate::queue::finish::{self, FinishState, Finished, Transition};
 
@@ -44,7 +45,7 @@ const LINGER: Duration = Duration::from_millis(1);
 const MOMENT: Duration = Duration::from_millis(50);
 /// For how long the finisher tries to record the end of an attempt while the database is away. The
 /// lease is lost long before, but the result counts as long as the job has not been reclaimed.
-pub(super) const RECORD_FOR: Duration = Duration::from_secs(60 * 60);
+const RECORD_FOR: Duration = Duration::from_secs(60 * 60);
 
 /// Records the results of one queue.
 pub(crate) struct Finisher {
@@ -52,20 +53,20 @@ pub(crate) struct Finisher {
     pub(crate) lease_table: Arc<LeaseTable>,
     pub(crate) events: Events,
     pub(crate) process: Arc<Process>,
-    /// A job that was put back has a new due time, which the loop of its queue must learn.
-    pub(crate) bells: Arc<Bells>,
+    /// A job that waits again has a new due time, which the claim loop of its queue must learn.
+    pub(crate) notifiers: Arc<Notifiers>,
     pub(crate) hooks: Arc<RunningHooks>,
 }
 
 /// The wait before the next try, and when to stop trying.
 pub(super) struct Tries {
-    waits: ReconnectBackoff,
+    waits: Waits,
     until: Instant,
 }
 
 impl Tries {
     pub(super) fn new() -> Self {
-        Self { waits: ReconnectBackoff::default(), until: Instant::now() + RECORD_FOR }
+        Self { waits: RECONNECT.waits(), until: Instant::now() + RECORD_FOR }
     }
 
     /// Waits before the next try. Returns false if there is none.
@@ -153,7 +154,7 @@ impl Finisher {
         futures_util::future::join(join_all(batches), join_all(others)).await;
     }
 
-    /// Asks until the database tells what became of the jobs. `None`: it never did.
+    /// Asks until the database returns what became of the jobs. `None`: it never did.
     pub(super) async fn explain(
         &self,
         ids: &[i64],
@@ -179,7 +180,7 @@ impl Finisher {
         for end in &ends {
             report::dropped(&end.attempt, error);
         }
-        self.let_go(ends.into_iter().map(|end| (end, Finished::Lost)).collect());
+        self.remove(ends.into_iter().map(|end| (end, Finished::Lost)).collect());
     }
 
     pub(super) fn end(
@@ -210,18 +211,22 @@ impl Finisher {
         for (end, _) in ends.iter().filter(|(_, outcome)| *outcome == Finished::Lost) {
             report::lost(end.attempt.job.id, end.attempt.job.generation);
         }
-        self.let_go(ends);
+        self.remove(ends);
     }
 
     /// Counts the ends, sends their events and removes them from the lease table.
-    fn let_go(&self, ends: Vec<(Decision, Finished)>) {
+    fn remove(&self, ends: Vec<(Decision, Finished)>) {
         self.process.finished(ends.iter().map(|(end, outcome)| (&end.attempt, *outcome)));
         let mut closed: HashMap<Generation, usize> = HashMap::new();
         for (end, outcome) in &ends {
             let (job, generation) = (end.attempt.job.id, end.attempt.job.generation);
             let outcome = *outcome;
-            if matches!(outcome, Finished::Retried | Finished::Snoozed | Finished::Released) {
-                ring(&self.bells, &end.attempt.queue);
+            let is_back = matches!(
+                outcome,
+                Finished::Retried | Finished::Snoozed | Finished::Deferred | Finished::Released
+            );
+            if is_back {
+                wake(&self.notifiers, &end.attempt.queue);
             }
             self.events.send(|| Event::Finished { job, generation, outcome });
             self.hooks.call(&end.attempt, &end.transition, outcome);
@@ -237,7 +242,8 @@ pub(super) fn intended(transition: &Transition) -> Finished {
     match transition {
         Transition::Complete | Transition::CompletedInTransaction => Finished::Completed,
         Transition::Retry { .. } => Finished::Retried,
-        Transition::Snooze { .. } | Transition::Defer { .. } => Finished::Snoozed,
+        Transition::Snooze { .. } => Finished::Snoozed,
+        Transition::Defer { .. } => Finished::Deferred,
         Transition::Cancel { .. } => Finished::Cancelled,
         Transition::Bury { .. } => Finished::Buried,
         Transition::Release => Finished::Released,

@@ -4,9 +4,13 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::context::{Attempt, Ctx};
-use super::outcome::{IntoJobResult, JobError, JobResult, Outcome};
+use super::layer;
+use super::outcome::{IntoJobResult, JobError, JobResult, Outcome, Reason};
+use super::untyped::{ManyJobs, UntypedJob};
+use crate::backoff::{Backoff, Jitter};
 use crate::job::{Cause, Job, Policy, decode};
 use crate::queue::finish::Transition;
 
@@ -90,11 +94,19 @@ handler_for!(A, B);
 handler_for!(A, B, C);
 
 /// One job of a batch.
+#[non_exhaustive]
 pub struct ManyItem<J> {
     /// The job.
     pub job: J,
     /// The context of its attempt.
     pub ctx: Ctx,
+}
+
+impl<J> ManyItem<J> {
+    /// Makes an item, for a test that calls the handler itself.
+    pub fn new(job: J, ctx: Ctx) -> Self {
+        Self { job, ctx }
+    }
 }
 
 /// An async function that runs many jobs of one type at once. It returns one result for all of them, or
@@ -123,7 +135,7 @@ impl<E: Into<JobError>> IntoManyResult for Result<(), E> {
         (0..jobs)
             .map(|_| match &result {
                 Ok(()) => Ok(Outcome::Done),
-                Err(error) => Err(JobError { text: error.text.clone(), ..*error }),
+                Err(error) => Err(error.clone()),
             })
             .collect()
     }
@@ -140,9 +152,18 @@ impl IntoManyResult for Vec<JobResult> {
     fn into_many_result(mut self, jobs: usize) -> Vec<JobResult> {
         let given = self.len();
         self.resize_with(jobs, || {
-            Err(JobError::retry(format!("the batch handler gave {given} answers for {jobs} jobs")))
+            Err(JobError::retry(format!(
+                "the handler returned {given} results for {jobs} jobs; return one per job"
+            )))
         });
         self
+    }
+}
+
+/// One outcome per job, in the order of the batch.
+impl IntoManyResult for Vec<Outcome> {
+    fn into_many_result(self, jobs: usize) -> Vec<JobResult> {
+        self.into_iter().map(Ok).collect::<Vec<JobResult>>().into_many_result(jobs)
     }
 }
 
@@ -183,17 +204,12 @@ pub(crate) type TransitionsFuture = Pin<Box<dyn Future<Output = Vec<Transition>>
 /// A type-erased handler, with the run limit of its job type.
 pub(crate) struct Registered {
     pub(crate) runner: Runner,
-    pub(crate) run_limit: Option<std::time::Duration>,
+    pub(crate) run_limit: Option<Duration>,
 }
 
 pub(crate) enum Runner {
     One(Box<dyn Fn(Arc<Attempt>) -> TransitionFuture + Send + Sync>),
-    Many {
-        most: usize,
-        /// Jobs for whose priority this returns true are not passed together with others.
-        apart: fn(i32) -> bool,
-        run: Box<dyn Fn(Vec<Arc<Attempt>>) -> TransitionsFuture + Send + Sync>,
-    },
+    Many { jobs: ManyJobs, run: Box<dyn Fn(Vec<Arc<Attempt>>) -> TransitionsFuture + Send + Sync> },
 }
 
 pub(crate) fn runner<S, H, Args>(handler: H, state: Arc<S>) -> Registered
@@ -205,19 +221,20 @@ where
     let runner = Runner::One(Box::new(move |attempt| {
         let (handler, state) = (handler.clone(), Arc::clone(&state));
         Box::pin(async move {
-            let job: H::Job = match decode(attempt.job.kwargs.as_slice()) {
-                Ok(job) => job,
-                Err(error) => return undecodable::<H::Job>(&attempt, &error, backoff),
-            };
-            let attempts = attempt.job.attempts;
-            let result = handler.call(Ctx(Arc::clone(&attempt)), job, state).await;
-            transition(result, attempts, backoff)
+            let running = layer::run_one(Ctx(Arc::clone(&attempt)), move |ctx| async move {
+                let job: H::Job = match decode(ctx.kwargs()) {
+                    Ok(job) => job,
+                    Err(error) => return Err(undecodable::<H::Job>(&error)),
+                };
+                handler.call(ctx, job, state).await
+            });
+            transition(running.await, &attempt, backoff)
         })
     }));
     Registered { runner, run_limit }
 }
 
-pub(crate) fn many_runner<S, H, Args>(most: usize, handler: H, state: Arc<S>) -> Registered
+pub(crate) fn many_runner<S, H, Args>(jobs: ManyJobs, handler: H, state: Arc<S>) -> Registered
 where
     S: Send + Sync + 'static,
     H: ManyHandler<S, Args>,
@@ -226,84 +243,85 @@ where
     let run = move |attempts: Vec<Arc<Attempt>>| -> TransitionsFuture {
         let (handler, state) = (handler.clone(), Arc::clone(&state));
         Box::pin(async move {
-            // Jobs whose arguments do not decode are judged here; the others go to the handler.
-            let mut transitions: Vec<Option<Transition>> = Vec::with_capacity(attempts.len());
-            let mut items = Vec::with_capacity(attempts.len());
-            for attempt in &attempts {
-                match decode(attempt.job.kwargs.as_slice()) {
-                    Ok(job) => {
-                        items.push(ManyItem { job, ctx: Ctx(Arc::clone(attempt)) });
-                        transitions.push(None);
-                    }
-                    Err(error) => {
-                        transitions.push(Some(undecodable::<H::Job>(attempt, &error, backoff)));
-                    }
-                }
-            }
-            let results =
-                if items.is_empty() { Vec::new() } else { handler.call(items, state).await };
-            let mut results = results.into_iter();
-            attempts
-                .iter()
-                .zip(transitions)
-                .map(|(attempt, judged)| match (judged, attempt.job.attempts) {
-                    (Some(judged), _) => judged,
-                    (None, attempts) => match results.next() {
-                        Some(result) => transition(result, attempts, backoff),
-                        None => transition(Err(JobError::retry("no answer")), attempts, backoff),
-                    },
-                })
-                .collect()
+            let contexts = attempts.iter().map(|attempt| Ctx(Arc::clone(attempt))).collect();
+            let call = |contexts| call_many(handler.clone(), contexts, Arc::clone(&state));
+            let results = layer::run_many(contexts, call).await;
+            let ends = attempts.iter().zip(results);
+            ends.map(|(attempt, result)| transition(result, attempt, backoff)).collect()
         })
     };
-    let runner = Runner::Many { most: most.max(1), apart: |_| false, run: Box::new(run) };
-    Registered { runner, run_limit }
+    Registered { runner: Runner::Many { jobs, run: Box::new(run) }, run_limit }
 }
 
-/// During a rolling deploy a worker of the former release may meet kwargs of the next one: the job waits for a
-/// worker that can read them, and is dead after its last attempt.
-fn undecodable<J: Job>(
-    attempt: &Attempt,
-    error: &serde_json::Error,
-    backoff: Option<crate::job::Backoff>,
-) -> Transition {
-    let why = format!("the arguments do not fit {}: {error}", J::NAME);
-    if attempt.job.attempts >= attempt.job.max_attempts {
-        return Transition::Bury { cause: Cause::Undecodable, why };
+/// Calls the handler with the jobs whose kwargs fit. Returns one result per context.
+async fn call_many<S, H, Args>(handler: H, contexts: Vec<Ctx>, state: Arc<S>) -> Vec<JobResult>
+where
+    S: Send + Sync + 'static,
+    H: ManyHandler<S, Args>,
+{
+    let mut errors: Vec<Option<JobError>> = Vec::with_capacity(contexts.len());
+    let mut items = Vec::with_capacity(contexts.len());
+    for ctx in contexts {
+        match decode(ctx.kwargs()) {
+            Ok(job) => {
+                items.push(ManyItem { job, ctx });
+                errors.push(None);
+            }
+            Err(error) => errors.push(Some(undecodable::<H::Job>(&error))),
+        }
     }
-    transition(Err(JobError::retry(why)), attempt.job.attempts, backoff)
+    let results = if items.is_empty() { Vec::new() } else { handler.call(items, state).await };
+    let mut results = results.into_iter();
+    let mut next = || {
+        let missing = || Err(JobError::retry("the handler returned no result for this job"));
+        results.next().unwrap_or_else(missing)
+    };
+    errors.into_iter().map(|error| error.map_or_else(&mut next, Err)).collect()
 }
 
-/// The wait of a job whose handler could not start.
-const NOT_STARTED_WAIT: std::time::Duration = std::time::Duration::from_secs(2);
+/// Returns the error of a job whose kwargs do not fit its type.
+fn undecodable<J: Job>(error: &serde_json::Error) -> JobError {
+    JobError::undecodable(format!("the kwargs do not fit {}: {error}", J::NAME))
+}
+
+/// The wait of a job whose handler could not start: 1 to 3 s.
+const NOT_STARTED: Backoff =
+    Backoff::doubling(Duration::from_secs(2), Duration::from_secs(2)).jitter(Jitter::Share(0.5));
 
 /// Maps the result of a handler to the end of its attempt.
-fn transition(
-    result: JobResult,
-    attempts: i32,
-    backoff: Option<crate::job::Backoff>,
-) -> Transition {
-    match result {
-        Ok(Outcome::Done) => Transition::Complete,
-        Ok(Outcome::Snooze(wait)) => Transition::Snooze { wait, why: None },
-        Ok(Outcome::Retry { after, why }) => Transition::Retry { after: Some(after), why },
-        Ok(Outcome::Cancel(why)) => Transition::Cancel { why },
-        Err(JobError { text, permanent: true, .. }) => {
-            Transition::Bury { cause: Cause::Rejected, why: text }
+fn transition(result: JobResult, attempt: &Attempt, backoff: Option<Backoff>) -> Transition {
+    let (attempts, most) = (attempt.job.attempts, attempt.job.max_attempts);
+    let JobError { text: why, reason } = match result {
+        Ok(Outcome::Done) => return Transition::Complete,
+        Ok(Outcome::Snooze(wait)) => return Transition::Snooze { wait, why: None },
+        Ok(Outcome::Defer { after, why }) => {
+            return Transition::Defer { wait: after, why, counted: false };
         }
-        Err(JobError { not_started: true, text, .. }) => {
-            let wait = NOT_STARTED_WAIT.mul_f64(rand::random_range(0.5..1.5));
-            Transition::Snooze { wait, why: Some(text) }
+        Ok(Outcome::Retry { after, why }) => return Transition::Retry { after: Some(after), why },
+        Ok(Outcome::Cancel(why)) => return Transition::Cancel { why },
+        Ok(Outcome::Release) => return Transition::Release,
+        Err(error) => error,
+    };
+    match reason {
+        Reason::Permanent(cause) => Transition::Bury { cause, why },
+        Reason::Deferred(wait) => Transition::Defer { wait, why, counted: true },
+        Reason::NotStarted => {
+            Transition::Snooze { wait: NOT_STARTED.waits().next_wait(), why: Some(why) }
         }
-        Err(JobError { text, .. }) => {
+        // During a rolling deploy a worker of the former release may meet kwargs of the next one: the job
+        // waits for a worker that can read them, and is dead after its last attempt.
+        Reason::Undecodable if attempts >= most => {
+            Transition::Bury { cause: Cause::Undecodable, why }
+        }
+        Reason::Undecodable | Reason::Failed => {
             let after = backoff.map(|backoff| backoff.wait_after(attempts, rand::random()));
-            Transition::Retry { after, why: text }
+            Transition::Retry { after, why }
         }
     }
 }
 
 /// Registers a handler for a name without a type.
-pub(crate) fn untyped_runner<F, Fut>(handler: F) -> Registered
+pub(crate) fn untyped_runner<F, Fut>(job: &UntypedJob, handler: F) -> Registered
 where
     F: Fn(Ctx) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output: IntoJobResult> + Send + 'static,
@@ -311,9 +329,43 @@ where
     let runner = Runner::One(Box::new(move |attempt| {
         let handler = handler.clone();
         Box::pin(async move {
-            let attempts = attempt.job.attempts;
-            transition(handler(Ctx(attempt)).await.into_job_result(), attempts, None)
+            let running = layer::run_one(Ctx(Arc::clone(&attempt)), move |ctx| async move {
+                handler(ctx).await.into_job_result()
+            });
+            transition(running.await, &attempt, None)
         })
     }));
+    Registered { runner, run_limit: job.run_limit }
+}
+
+/// Registers a handler of several jobs of a name without a type.
+pub(crate) fn many_untyped_runner<F, Fut>(
+    job: &UntypedJob,
+    jobs: ManyJobs,
+    handler: F,
+) -> Registered
+where
+    F: Fn(Vec<Ctx>) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output: IntoManyResult> + Send + 'static,
+{
+    let run = move |attempts: Vec<Arc<Attempt>>| -> TransitionsFuture {
+        let handler = handler.clone();
+        Box::pin(async move {
+            let contexts: Vec<Ctx> = attempts.iter().cloned().map(Ctx).collect();
+            let call = async |contexts: Vec<Ctx>| {
+                let jobs = contexts.len();
+                handler(contexts).await.into_many_result(jobs)
+            };
+            let results = layer::run_many(contexts, call).await;
+            let ends = attempts.iter().zip(results);
+            ends.map(|(attempt, result)| transition(result, attempt, None)).collect()
+        })
+    };
+    Registered { runner: Runner::Many { jobs, run: Box::new(run) }, run_limit: job.run_limit }
+}
+
+/// Completes each job without a call of the caller's code.
+pub(crate) fn no_op_runner() -> Registered {
+    let runner = Runner::One(Box::new(|_| Box::pin(async { Transition::Complete })));
     Registered { runner, run_limit: None }
 }

@@ -1,30 +1,44 @@
 //! Runs a worker until nothing is due: for first steps, scripts and tests.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio_postgres::types::Type;
+use tokio_util::sync::CancellationToken;
 
 use super::WorkerBuilder;
-use crate::error::WorkerError;
+use super::service::{AnyService, ServiceContext};
+use crate::backoff::RECONNECT;
+use crate::error::{CallError, WorkerError};
 use crate::events::Event;
-use crate::link::{Link, ReconnectBackoff};
+use crate::link::Link;
 use crate::queue::finish::Finished;
 
 const IS_IDLE: &str = include_str!("../../queries/is_idle.sql");
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// How many attempts ended in which way.
+///
+/// ```
+/// use leasehold::{Finished, FinishedCounts};
+///
+/// let counts = FinishedCounts::from([(Finished::Completed, 2), (Finished::Retried, 1)]);
+/// assert_eq!((counts.completed, counts.retried, counts.dead), (2, 1, 0));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+#[non_exhaustive]
+pub struct FinishedCounts {
     /// Completed.
-    pub done: usize,
+    pub completed: usize,
     /// Failed and due again later.
     pub retried: usize,
     /// Snoozed by their handler.
     pub snoozed: usize,
-    /// Buried: no attempt left, or the handler returned a permanent error.
+    /// Deferred by their handler: due again later, behind all other jobs.
+    pub deferred: usize,
+    /// Dead: no attempt is left, or the handler returned a permanent error.
     pub dead: usize,
     /// Cancelled by their handler or on request.
     pub cancelled: usize,
@@ -34,18 +48,32 @@ pub struct Tally {
     pub lost: usize,
 }
 
-impl Tally {
-    fn count(&mut self, event: &Event) {
-        let Event::Finished { outcome, .. } = event else { return };
-        *match outcome {
-            Finished::Completed => &mut self.done,
+impl FinishedCounts {
+    fn add(&mut self, finished: Finished, attempts: usize) {
+        *match finished {
+            Finished::Completed => &mut self.completed,
             Finished::Retried => &mut self.retried,
             Finished::Snoozed => &mut self.snoozed,
+            Finished::Deferred => &mut self.deferred,
             Finished::Buried => &mut self.dead,
             Finished::Cancelled => &mut self.cancelled,
             Finished::Released => &mut self.released,
             Finished::Lost => &mut self.lost,
-        } += 1;
+        } += attempts;
+    }
+
+    fn count(&mut self, event: &Event) {
+        if let Event::Finished { outcome, .. } = event {
+            self.add(*outcome, 1);
+        }
+    }
+}
+
+impl<const N: usize> From<[(Finished, usize); N]> for FinishedCounts {
+    fn from(ends: [(Finished, usize); N]) -> Self {
+        let mut counts = Self::default();
+        ends.into_iter().for_each(|(finished, attempts)| counts.add(finished, attempts));
+        counts
     }
 }
 
@@ -54,35 +82,44 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     ///
     /// Jobs that are due later stay, also those that failed and wait for their next attempt. Jobs whose
     /// worker died run when their lease is over; jobs that other workers hold stay with them. A sweep
-    /// that is due runs until it finds nothing.
-    pub async fn run_until_idle(self) -> Result<Tally, WorkerError> {
+    /// that is due runs until it finds nothing: the worker waits until its services are idle too.
+    pub async fn run_until_idle(self) -> Result<FinishedCounts, WorkerError> {
         let worker = self.id();
         let queues: Vec<String> = self.queues().into_iter().map(|(queue, _)| queue).collect();
         let names: Vec<String> = self.runners.keys().cloned().collect();
-        let tidies = self.housekeeping.is_some();
-        let schedules: Vec<String> = match tidies {
+        let runs_housekeeping = self.housekeeping.is_some();
+        let schedules: Vec<String> = match runs_housekeeping {
             true => self.schedules.iter().map(|schedule| schedule.name.clone()).collect(),
             false => Vec::new(),
         };
-        let sweeps: Vec<String> = match self.runs_no_jobs {
-            true => Vec::new(),
-            false => self.sweeps.iter().map(|sweep| sweep.name().to_owned()).collect(),
-        };
+        let context = ServiceContext::of_worker(&self, CancellationToken::new());
+        let services = self.services.clone();
         let link = Link::new(self.engine.database().clone(), self.engine.call_timeout());
         let idle = Box::pin(async move {
-            let mut backoff = ReconnectBackoff::default();
+            let mut backoff = RECONNECT.waits();
             let params = [
                 (&worker as _, Type::TEXT),
                 (&queues as _, Type::TEXT_ARRAY),
                 (&names as _, Type::TEXT_ARRAY),
-                (&tidies as _, Type::BOOL),
+                (&runs_housekeeping as _, Type::BOOL),
                 (&schedules as _, Type::TEXT_ARRAY),
-                (&sweeps as _, Type::TEXT_ARRAY),
             ];
+            // Before and after the jobs: a service may enqueue jobs, and a job may give a service work.
+            let is_idle = async || {
+                let jobs = async || {
+                    let rows = link.query(IS_IDLE, &params).await?;
+                    Ok::<bool, CallError>(rows.first().is_some_and(|row| row.get(0)))
+                };
+                Ok::<bool, CallError>(
+                    are_idle(&services, &context).await?
+                        && jobs().await?
+                        && are_idle(&services, &context).await?,
+                )
+            };
             loop {
-                let pause = match link.query(IS_IDLE, &params).await {
-                    Ok(rows) if rows.first().is_some_and(|row| row.get(0)) => return,
-                    Ok(_) => {
+                let pause = match is_idle().await {
+                    Ok(true) => return,
+                    Ok(false) => {
                         backoff.reset();
                         LOOK_EVERY
                     }
@@ -94,14 +131,14 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         });
 
         let mut events = self.events().subscribe();
-        let mut tally = Tally::default();
+        let mut counts = FinishedCounts::default();
         let mut running = pin!(self.run_until(idle));
         loop {
             tokio::select! {
                 event = events.recv() => match event {
-                    Ok(event) => tally.count(&event),
+                    Ok(event) => counts.count(&event),
                     Err(RecvError::Lagged(missed)) => {
-                        tracing::warn!(missed, "the tally is too low: events came too fast");
+                        tracing::warn!(missed, "events came too fast; the counts are too low");
                     }
                     // The worker is gone; its result follows.
                     Err(RecvError::Closed) => break,
@@ -111,14 +148,26 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
                     // The worker sent all events before it returned.
                     loop {
                         match events.try_recv() {
-                            Ok(event) => tally.count(&event),
+                            Ok(event) => counts.count(&event),
                             Err(TryRecvError::Lagged(_)) => {}
-                            Err(TryRecvError::Empty | TryRecvError::Closed) => return Ok(tally),
+                            Err(TryRecvError::Empty | TryRecvError::Closed) => return Ok(counts),
                         }
                     }
                 }
             }
         }
-        running.await.map(|()| tally)
+        running.await.map(|()| counts)
     }
+}
+
+async fn are_idle(
+    services: &[Arc<dyn AnyService>],
+    context: &ServiceContext,
+) -> Result<bool, CallError> {
+    for service in services {
+        if !service.is_idle(context).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

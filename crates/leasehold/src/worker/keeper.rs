@@ -4,28 +4,27 @@
 //! - Handlers that block every thread of the worker, or hold every pooled connection, cannot keep a
 //!   lease from being renewed.
 //! - One statement renews every lease that is due.
-//! - If a lease cannot be renewed, the keeper asks its handlers to stop before the database gives the
-//!   jobs away. After a suspend of the machine, it gives up every lease at once.
-//! - A handler that runs longer than its limit is given up, even one that never yields.
+//! - If a lease cannot be renewed, the keeper asks its handlers to stop before another worker can claim
+//!   the jobs. After a suspend of the machine, it treats every lease as lost.
+//! - The attempt of a handler that runs longer than its limit fails, even if the handler never yields.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio_postgres::types::Type;
+use tokio_util::sync::CancellationToken;
 
-use super::context::{Attempt, StopReason};
-use super::finisher::RECORD_FOR;
-use super::hooks::RunningHooks;
+use super::context::StopReason;
+use super::decisions::Decision;
+use super::finisher::Finisher;
 use super::lease_table::LeaseTable;
 use super::registry::Registration;
-use super::report;
 use crate::error::CallError;
 use crate::events::{Event, Events};
 use crate::job::{Generation, JobId};
 use crate::link::Link;
-use crate::queue::finish::{self, Failed, Finished, Transition};
+use crate::queue::finish::Transition;
 
 /// How often the keeper looks for cancel requests and handlers past their limit.
 const TICK: Duration = Duration::from_millis(500);
@@ -37,13 +36,15 @@ pub(crate) struct Keeper {
     pub(crate) lease_table: Arc<LeaseTable>,
     pub(crate) events: Events,
     pub(crate) registration: Registration,
-    pub(crate) hooks: Arc<RunningHooks>,
+    /// Records the failures of handlers past their limit, on this thread and a session of its own: such a
+    /// handler may block the runtime of the other finishers, and a locked row must delay no renewal.
+    pub(crate) finisher: Arc<Finisher>,
 }
 
 /// Starts the keeper's thread. The receiver gets a text when it ends, or an error if it panicked.
 pub(crate) fn start(
     keeper: impl FnOnce() -> Keeper + Send + 'static,
-    stop: watch::Receiver<bool>,
+    stop: CancellationToken,
 ) -> std::io::Result<oneshot::Receiver<String>> {
     let (ended, on_end) = oneshot::channel();
     std::thread::Builder::new().name("leasehold-keeper".into()).spawn(move || {
@@ -61,7 +62,7 @@ pub(crate) fn start(
 }
 
 impl Keeper {
-    async fn run(self, stop: watch::Receiver<bool>) {
+    async fn run(self, stop: CancellationToken) {
         tokio::select! {
             () = self.keep(stop) => {}
             () = self.watch_ends() => {}
@@ -69,8 +70,8 @@ impl Keeper {
         self.registration.end(&self.link).await;
     }
 
-    /// Gives leases up on time, whatever the calls to the database do meanwhile: a renewal that hangs
-    /// in a silent network would otherwise keep handlers running past the end of their lease.
+    /// Asks handlers to stop before their lease ends, whatever the calls to the database do meanwhile: a
+    /// renewal that hangs in a silent network would otherwise keep them running past its end.
     async fn watch_ends(&self) {
         loop {
             let now = Instant::now();
@@ -82,15 +83,14 @@ impl Keeper {
         }
     }
 
-    async fn keep(&self, mut stop: watch::Receiver<bool>) {
+    async fn keep(&self, stop: CancellationToken) {
         let mut suspended = SuspendWatch::new();
         let mut failed_at: Option<Instant> = None;
         let mut next_tick = Instant::now();
-        let mut given_up = Vec::new();
         loop {
             let now = Instant::now();
-            if suspended.slept() {
-                tracing::warn!("the machine was suspended; every lease is given up");
+            if suspended.was_suspended() {
+                tracing::warn!("the machine was suspended; every lease counts as lost");
                 for generation in self.lease_table.generations() {
                     self.lose(generation);
                 }
@@ -111,14 +111,13 @@ impl Keeper {
             if Instant::now() >= next_tick {
                 next_tick = Instant::now() + TICK;
                 self.cancel_requests().await;
-                self.enforce_run_limits(&mut given_up).await;
+                self.enforce_run_limits();
                 self.registration.beat(&self.link).await;
             }
             let pause = self.lease_table.next_deadline(Instant::now()).unwrap_or(TICK).min(TICK);
             tokio::select! {
                 () = tokio::time::sleep(pause.max(Duration::from_millis(20))) => {}
-                // The sender is gone or stops the keeper: either way the worker has ended.
-                _ = stop.wait_for(|stop| *stop) => break,
+                () = stop.cancelled() => break,
             }
         }
     }
@@ -149,7 +148,7 @@ impl Keeper {
 
     fn lose(&self, generation: Generation) {
         if self.lease_table.lose(generation) {
-            tracing::warn!(%generation, "a lease was lost; its handlers were told to stop");
+            tracing::warn!(%generation, "a lease was lost; its handlers were asked to stop");
             self.events.send(|| Event::LeaseLost { generation });
         }
     }
@@ -161,7 +160,7 @@ impl Keeper {
         }
         let asked = self
             .link
-            .query("select leasehold.cancel_requests($1)", &[(&ids, Type::INT8_ARRAY)])
+            .query("select leasehold_internal.cancel_requests($1)", &[(&ids, Type::INT8_ARRAY)])
             .await;
         // A failure here only delays the cancellation.
         if let Ok(rows) = asked
@@ -172,9 +171,9 @@ impl Keeper {
         }
     }
 
-    /// Gives up handlers past their limit. A handler that never yields cannot be stopped, but its job
-    /// can be taken away: the fence voids whatever it does later.
-    async fn enforce_run_limits(&self, given_up: &mut Vec<GivenUp>) {
+    /// Fails the attempts of handlers past their limit. A handler that never yields cannot be stopped, but
+    /// its job can be taken away: the fence voids whatever it does later.
+    fn enforce_run_limits(&self) {
         let now = Instant::now();
         for attempt in self.lease_table.attempts() {
             let Some(over) = attempt
@@ -184,62 +183,22 @@ impl Keeper {
             else {
                 continue;
             };
-            let told = attempt.stop_reason().is_some();
+            let was_asked = attempt.stop_reason().is_some();
             attempt.stop(StopReason::RunLimit);
-            // A keeper that comes late first asks the handler to stop, and gives it up at the next
+            // A keeper that comes late first asks the handler to stop, and fails its attempt at the next
             // tick.
-            if told && over > STOP_GRACE && attempt.decide() {
+            if was_asked && over > STOP_GRACE && attempt.decide() {
                 if let Some(task) = attempt.task.get() {
                     task.abort();
                 }
-                given_up.push(GivenUp { attempt, since: now, refused: false });
+                let limit = attempt.run_limit.as_secs_f64();
+                let why = format!("the handler ran longer than {limit} s");
+                let end = Decision::unbounded(attempt, Transition::Retry { after: None, why });
+                let finisher = Arc::clone(&self.finisher);
+                tokio::spawn(async move { finisher.one(end).await });
             }
         }
-        let tries = join_all(given_up.drain(..).map(|one| self.give_up(one))).await;
-        given_up.extend(tries.into_iter().flatten());
     }
-
-    /// Records the failure of one handler that was given up, on the keeper's own connection: the
-    /// handler may block the finisher's runtime. Waits for no lock, because renewals share the
-    /// connection. Returns what must be retried at the next tick.
-    async fn give_up(&self, mut one: GivenUp) -> Option<GivenUp> {
-        let (job, generation) = (one.attempt.job.id, one.attempt.job.generation);
-        let limit = one.attempt.run_limit.as_secs_f64();
-        let why = format!("the handler ran longer than {limit} s");
-        let failed = finish::fail(&self.link, job, generation, &why, None, false).await;
-        let (outcome, next_in) = match failed {
-            Ok(Failed { outcome: Some(outcome), next_in }) => (outcome, next_in),
-            // The aborted handler's transaction may still lock the row.
-            Ok(Failed { outcome: None, .. }) if one.since.elapsed() < RECORD_FOR => {
-                return Some(one);
-            }
-            Ok(_) => (Finished::Lost, None),
-            Err(error) => {
-                let refused = std::mem::replace(&mut one.refused, error.is_permanent());
-                if one.since.elapsed() < RECORD_FOR && !(refused && error.is_permanent()) {
-                    tracing::debug!(%error, job.id = job.0, "a handler at its run limit could not be given up; trying again");
-                    return Some(one);
-                }
-                report::dropped(&one.attempt, &error);
-                (Finished::Lost, None)
-            }
-        };
-        let transition = Transition::Retry { after: None, why };
-        report::failed(&one.attempt, outcome, next_in, &transition);
-        one.attempt.engine.process().finished([(&one.attempt, outcome)]);
-        self.events.send(|| Event::Finished { job, generation, outcome });
-        self.hooks.call(&one.attempt, &transition, outcome);
-        self.lease_table.close(generation, 1);
-        None
-    }
-}
-
-/// An attempt that the keeper ended, until that is recorded.
-struct GivenUp {
-    attempt: Arc<Attempt>,
-    since: Instant,
-    /// The server refused to record it, permanently.
-    refused: bool,
 }
 
 /// Detects a suspend of the machine: the monotonic clock stops during a suspend, the boot clock does
@@ -256,14 +215,14 @@ impl SuspendWatch {
         Self { seen: clock_gap() }
     }
 
-    fn slept(&mut self) -> bool {
+    fn was_suspended(&mut self) -> bool {
         self.advance(clock_gap())
     }
 
     fn advance(&mut self, gap: Duration) -> bool {
-        let slept = gap.saturating_sub(self.seen) > SUSPEND_THRESHOLD;
+        let suspended = gap.saturating_sub(self.seen) > SUSPEND_THRESHOLD;
         self.seen = gap;
-        slept
+        suspended
     }
 }
 

@@ -9,39 +9,54 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::fetch::Fetch;
+use super::claim_loop::ClaimLoop;
 use super::lease_table::Execution;
+use crate::backoff::{Backoff, Jitter, Waits};
 use crate::error::CallError;
+
+/// How long to wait until nothing else runs. It doubles while that is in vain.
+const ALONE: Backoff =
+    Backoff::doubling(Duration::from_secs(1), Duration::from_secs(60)).jitter(Jitter::None);
+/// The time between two waits that were in vain, as a multiple of the first.
+const PAUSE: u32 = 10;
+/// The longest time between two looks.
+const LONGEST: Duration = Duration::from_secs(60);
+/// A look that finds nothing takes at most 1 / `SHARE` of the time.
+const SHARE: u32 = 100;
 
 /// When to look for such jobs, and how long to wait until nothing else runs.
 pub(super) struct Turn {
     at: Instant,
-    backoff: Duration,
+    wait: Duration,
+    waits: Waits,
     poll: Duration,
 }
 
 impl Turn {
-    const FIRST: Duration = Duration::from_secs(1);
-    const LONGEST: Duration = Duration::from_secs(60);
-    /// A look that finds nothing takes at most 1 / `SHARE` of the time.
-    const SHARE: u32 = 100;
-
     pub(super) fn new(poll: Duration) -> Self {
-        Self { at: Instant::now(), backoff: Self::FIRST, poll }
+        let mut waits = ALONE.waits();
+        Self { at: Instant::now(), wait: waits.next_wait(), waits, poll }
     }
 
-    fn put_off(&mut self) {
-        self.at = Instant::now() + self.backoff * 10;
-        self.backoff = (self.backoff * 2).min(Self::LONGEST);
+    /// Records a wait in vain.
+    fn in_vain(&mut self) {
+        self.at = Instant::now() + self.wait * PAUSE;
+        self.wait = self.waits.next_wait();
+    }
+
+    /// Records that nothing else runs.
+    fn is_alone(&mut self) {
+        self.waits.reset();
+        self.wait = self.waits.next_wait();
     }
 
     fn looked(&mut self, took: Duration) {
-        let pause = took.saturating_mul(Self::SHARE).clamp(self.poll, Self::LONGEST);
+        let pause = took.saturating_mul(SHARE).clamp(self.poll, LONGEST);
         self.at = Instant::now() + pause;
     }
 }
 
-impl Fetch {
+impl ClaimLoop {
     /// Claims a job on its last chance, if one is due and nothing else runs. Claimed earlier, it could
     /// be buried for what another job did.
     pub(super) async fn claim_last_chance(&self, turn: &mut Turn) -> Result<bool, CallError> {
@@ -54,19 +69,18 @@ impl Fetch {
             turn.looked(began.elapsed());
             return waits;
         }
-        let mut stop = self.executor.stop.clone();
         let alone = tokio::select! {
             alone = Arc::clone(&self.executor.solo_lock).write_owned() => alone,
-            () = tokio::time::sleep(turn.backoff) => {
-                turn.put_off();
+            () = tokio::time::sleep(turn.wait) => {
+                turn.in_vain();
                 return Ok(false);
             }
-            _ = stop.wait_for(|stop| *stop) => return Ok(false),
+            () = self.executor.stop.cancelled() => return Ok(false),
         };
-        turn.backoff = Turn::FIRST;
+        turn.is_alone();
         let claimed = self.claim(async |claimer, id| claimer.claim_last_chance(id).await).await;
         // Otherwise a job that the server refuses would keep the queue from its other jobs.
-        let claims = claimed.inspect_err(|_| turn.put_off())?;
+        let claims = claimed.inspect_err(|_| turn.in_vain())?;
         // One statement claims one job.
         let Some(claim) = claims.leases.into_iter().next() else { return Ok(false) };
         self.start(claim, Execution::Solo(alone)).await;

@@ -3,9 +3,10 @@
 //! Shared between the runtime that runs handlers and the thread that renews leases.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 
 use super::context::{Attempt, StopReason};
@@ -49,7 +50,7 @@ impl HeldLease {
 impl LeaseTable {
     fn leases(&self) -> MutexGuard<'_, HashMap<Generation, HeldLease>> {
         // A panic while it was locked leaves the map consistent: every change is one call.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(crate) fn open(

@@ -1,13 +1,14 @@
 //! The worker: claim → run → finish. Jobs that it leaves behind return when their lease runs out.
 //!
-//! Read in this order: `fetch` claims (jobs whose worker died by `last_chance`), `run` runs, `finisher`
+//! Read in this order: `claim_loop` claims (jobs whose worker died by `last_chance`), `run` runs, `finisher`
 //! records, `keeper` renews; `builder` puts them together, `running` starts and stops them, `sleep`
-//! decides how long a loop waits, and `wakes` ends that wait sooner.
+//! decides how long a loop waits, and `wakes` ends that wait sooner. `service` is what runs beside the
+//! jobs: sweeps, mirrors, and services of the program.
 //!
 //! # What is true
 //! - A worker needs the database and nothing else: no leader, no session lock, no NOTIFY.
 //! - It uses its own connections to claim, to finish, to renew and for housekeeping, plus one to listen
-//!   on if the database is reached directly, plus one for each loop and each watchdog of its sweeps.
+//!   on if the database is reached directly. Its services use connections of their own.
 //! - The worker that takes the sample of a minute opens one more for it, and closes it again.
 //!
 //! # What can go wrong
@@ -15,15 +16,16 @@
 //! - The process is paused: the same; when it resumes, its results match no lease and change nothing.
 
 mod builder;
+mod claim_loop;
 mod context;
 mod decisions;
-mod fetch;
 mod finisher;
 mod handler;
 mod hooks;
 mod idle;
 mod keeper;
 mod last_chance;
+mod layer;
 mod lease_table;
 mod outcome;
 mod record_batch;
@@ -32,17 +34,21 @@ mod registry;
 mod report;
 mod run;
 mod running;
+mod service;
 mod sleep;
 mod transaction;
+mod untyped;
 pub(crate) mod wakes;
 
 pub use builder::WorkerBuilder;
-pub(crate) use context::Attempt;
 pub use context::{Ctx, StopReason};
 pub use handler::{FromAttempt, FromRef, Handler, IntoManyResult, ManyHandler, ManyItem, State};
-pub(crate) use handler::{Registered, Runner, TransitionFuture, TransitionsFuture};
 pub use hooks::FinishedJob;
-pub use idle::Tally;
+pub use idle::FinishedCounts;
+pub use layer::Next;
 pub use outcome::{IntoJobResult, JobError, JobResult, Outcome};
-pub(crate) use run::panic_text;
+pub use service::{ServiceContext, WorkerService};
 pub use transaction::{JobTx, Transactions};
+pub use untyped::{ManyJobs, UntypedJob};
+
+pub(crate) use context::Attempt;

@@ -1,6 +1,6 @@
 //! Records many ends of one lease in as few statements as the server allows.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
 use super::decisions::Decision;
@@ -95,39 +95,45 @@ impl Finisher {
         }
     }
 
-    async fn send(&self, generation: Generation, ends: &[Decision]) -> Result<Vec<i64>, CallError> {
-        let off: Vec<finish::Off<'_>> = ends.iter().filter_map(off).collect();
-        if !off.is_empty() {
-            return finish::put_off(&self.link, &off, generation).await;
+    /// Sends one statement. Returns the jobs that it found, and what became of them.
+    async fn send(
+        &self,
+        generation: Generation,
+        ends: &[Decision],
+    ) -> Result<HashMap<i64, Finished>, CallError> {
+        let deferrals: Vec<finish::Deferral<'_>> = ends.iter().filter_map(deferral).collect();
+        if !deferrals.is_empty() {
+            let ended = finish::defer(&self.link, &deferrals, generation).await?;
+            return Ok(ended.into_iter().collect());
         }
         let ids: Vec<i64> = ends.iter().map(|end| end.attempt.job.id.0).collect();
-        finish::complete(&self.link, &ids, generation).await
+        let done = finish::complete(&self.link, &ids, generation).await?;
+        Ok(done.into_iter().map(|id| (id, Finished::Completed)).collect())
     }
 
     /// Closes what one statement recorded. Jobs that it did not find were lost, unless an earlier try
     /// without a reply has finished them.
-    async fn written(&self, generation: Generation, piece: Piece, done: &[i64], tries: &mut Tries) {
-        if done.len() == piece.ends.len() {
-            return self.close_batch(piece.ends.into_iter().map(|end| {
-                let outcome = intended(&end.transition);
-                (end, outcome)
-            }));
-        }
-        let done: HashSet<i64> = done.iter().copied().collect();
-        let missing: Vec<i64> = piece
-            .ends
-            .iter()
-            .map(|end| end.attempt.job.id.0)
-            .filter(|id| !done.contains(id))
-            .collect();
+    async fn written(
+        &self,
+        generation: Generation,
+        piece: Piece,
+        recorded: &HashMap<i64, Finished>,
+        tries: &mut Tries,
+    ) {
+        let ids = piece.ends.iter().map(|end| end.attempt.job.id.0);
+        let missing: Vec<i64> = ids.filter(|id| !recorded.contains_key(id)).collect();
         let mut states = HashMap::new();
-        if piece.unsure {
+        if piece.unsure && !missing.is_empty() {
             states.extend(self.explain(&missing, generation, tries).await.unwrap_or_default());
         }
         self.close_batch(piece.ends.into_iter().map(|end| {
             let id = end.attempt.job.id;
-            let ours = done.contains(&id.0) || states.get(&id) == Some(&FinishState::Finished);
-            let outcome = if ours { intended(&end.transition) } else { Finished::Lost };
+            let earlier = states.get(&id) == Some(&FinishState::Finished);
+            let outcome = match recorded.get(&id.0) {
+                Some(outcome) => *outcome,
+                None if earlier => intended(&end.transition),
+                None => Finished::Lost,
+            };
             (end, outcome)
         }));
     }
@@ -141,18 +147,18 @@ impl Finisher {
         tries: &mut Tries,
     ) -> Option<Piece> {
         let ids: Vec<i64> = piece.ends.iter().map(|end| end.attempt.job.id.0).collect();
-        tracing::warn!(%error, %generation, jobs = ids.len(), "a finish had no answer; asking what became of it");
+        tracing::warn!(%error, %generation, jobs = ids.len(), "a finish had no reply; asking what became of it");
         let Some(states) = self.explain(&ids, generation, tries).await else {
             self.drop_ends(piece.ends, error);
             return None;
         };
         let states: HashMap<JobId, FinishState> = states.into_iter().collect();
-        let fate =
+        let state_of =
             |end: &Decision| states.get(&end.attempt.job.id).copied().unwrap_or(FinishState::Lost);
         let (held, over): (Vec<_>, Vec<_>) =
-            piece.ends.into_iter().partition(|end| fate(end) == FinishState::Held);
+            piece.ends.into_iter().partition(|end| state_of(end) == FinishState::Held);
         self.close_batch(over.into_iter().map(|end| {
-            let ours = fate(&end) == FinishState::Finished;
+            let ours = state_of(&end) == FinishState::Finished;
             let outcome = if ours { intended(&end.transition) } else { Finished::Lost };
             (end, outcome)
         }));
@@ -161,10 +167,10 @@ impl Finisher {
     }
 }
 
-fn off(end: &Decision) -> Option<finish::Off<'_>> {
+fn deferral(end: &Decision) -> Option<finish::Deferral<'_>> {
     match &end.transition {
         Transition::Defer { wait, why, counted } => {
-            Some(finish::Off { id: end.attempt.job.id, wait: *wait, why, counted: *counted })
+            Some(finish::Deferral { id: end.attempt.job.id, wait: *wait, why, counted: *counted })
         }
         _ => None,
     }

@@ -28,7 +28,7 @@ impl Finisher {
                     transition = Transition::Retry { after: None, why: why.to_owned() };
                     continue;
                 }
-                Ok(Written::Ended(Failed { outcome: Some(Finished::Lost), .. }))
+                Ok(Written::Ended(Failed { outcome: Finished::Lost, .. }))
                     if unsure || end.attempt.was_completed_in_transaction() =>
                 {
                     // A try without a reply has ended the job, or a handler whose COMMIT had no reply
@@ -37,7 +37,6 @@ impl Finisher {
                     return self.end(end, &transition, outcome, None);
                 }
                 Ok(Written::Ended(Failed { outcome, next_in })) => {
-                    let outcome = outcome.unwrap_or(Finished::Lost);
                     return self.end(end, &transition, outcome, next_in);
                 }
                 Err(error) => {
@@ -68,7 +67,7 @@ impl Finisher {
         let ended = match transition {
             Transition::CompletedInTransaction => {
                 let states = finish::explain(&self.link, &[id.0], generation).await?;
-                match states.first().map(|fate| fate.1) {
+                match states.first().map(|found| found.1) {
                     Some(FinishState::Held) => return Ok(Written::NotCommitted),
                     Some(FinishState::Finished) => {
                         // The handler's transaction left the lease row alone.
@@ -79,12 +78,12 @@ impl Finisher {
                 }
             }
             Transition::Retry { after, why } => {
-                let failed = finish::fail(&self.link, id, generation, why, *after, true).await?;
+                let failed = finish::fail(&self.link, id, generation, why, *after).await?;
                 return Ok(Written::Ended(failed));
             }
             transition => finish::finish(&self.link, id, generation, transition).await?,
         };
-        Ok(Written::Ended(Failed { outcome: Some(ended), next_in: None }))
+        Ok(Written::Ended(Failed { outcome: ended, next_in: None }))
     }
 
     /// Returns what became of a job that a write did not find.
@@ -96,7 +95,7 @@ impl Finisher {
     ) -> Finished {
         let (id, generation) = (attempt.job.id, attempt.job.generation);
         let states = self.explain(&[id.0], generation, tries).await;
-        if states.and_then(|states| states.first().map(|fate| fate.1))
+        if states.and_then(|states| states.first().map(|found| found.1))
             != Some(FinishState::Finished)
         {
             return Finished::Lost;
@@ -131,7 +130,6 @@ impl Finisher {
         loop {
             match self.write(&end.attempt, &transition).await {
                 Ok(Written::Ended(Failed { outcome, next_in })) => {
-                    let outcome = outcome.unwrap_or(Finished::Lost);
                     return self.end(end, &transition, outcome, next_in);
                 }
                 Ok(Written::NotCommitted) => return self.drop_ends(vec![end], refused),

@@ -45,14 +45,14 @@ pub(crate) struct Registration {
     pub(crate) slots: i32,
     pub(crate) stats: Arc<WorkerStats>,
     pub(crate) next: std::cell::Cell<Option<Instant>>,
-    pub(crate) told_draining: std::cell::Cell<bool>,
+    pub(crate) reported_draining: std::cell::Cell<bool>,
 }
 
 impl Registration {
     pub(crate) async fn beat(&self, link: &Link) {
         let draining = self.stats.draining.load(Ordering::Relaxed);
         let now = Instant::now();
-        let news = draining && !self.told_draining.get();
+        let news = draining && !self.reported_draining.get();
         if !news && self.next.get().is_some_and(|next| now < next) {
             return;
         }
@@ -63,7 +63,7 @@ impl Registration {
         let version = env!("CARGO_PKG_VERSION");
         let beat = link
             .query(
-                "select leasehold.register_worker($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+                "select leasehold_internal.register_worker($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
                 &[
                     (&self.id, Type::TEXT),
                     (&self.name, Type::TEXT),
@@ -80,13 +80,14 @@ impl Registration {
             .await;
         // The registry is for operators only: a missed beat costs nothing.
         if beat.is_ok() {
-            self.told_draining.set(draining);
+            self.reported_draining.set(draining);
         }
     }
 
     pub(crate) async fn end(&self, link: &Link) {
-        let _ =
-            link.query("select leasehold.unregister_worker($1)", &[(&self.id, Type::TEXT)]).await;
+        let _ = link
+            .query("select leasehold_internal.unregister_worker($1)", &[(&self.id, Type::TEXT)])
+            .await;
     }
 }
 

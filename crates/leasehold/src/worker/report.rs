@@ -24,7 +24,7 @@ pub(super) fn failed(
             let wait = next_in.map_or_else(|| "a moment".to_owned(), length);
             tracing::warn!("{which} failed, next in {wait}: {why}");
         }
-        (Finished::Snoozed, Transition::Defer { wait, counted: true, .. }) => {
+        (Finished::Deferred, Transition::Defer { wait, counted: true, .. }) => {
             tracing::warn!("{which} failed, next in {}: {why}", length(*wait));
         }
         (Finished::Snoozed, Transition::Snooze { wait, .. }) => {
@@ -52,7 +52,7 @@ pub(super) fn dropped(attempt: &Attempt, error: &CallError) {
     span(attempt).in_scope(|| {
         tracing::error!(
             generation = %attempt.job.generation,
-            "the end of the attempt cannot be recorded and is dropped; the job comes back when its \
+            "the end of the attempt cannot be recorded and is dropped; the job is due again when its \
              lease runs out: {error}"
         );
     });

@@ -11,13 +11,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::FutureExt;
-use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::context::{Attempt, StopReason};
 use super::decisions::Decisions;
 use super::handler::{Registered, Runner};
+use super::layer::Layers;
 use super::lease_table::{Execution, LeaseTable, SharedGuard};
+use super::outcome::JobError;
 use super::registry::WorkerStats;
 use super::transaction::TransactionPool;
 use crate::engine::Leasehold;
@@ -34,11 +37,13 @@ pub(crate) struct Executor {
     pub(crate) events: Events,
     pub(crate) stats: Arc<WorkerStats>,
     pub(crate) tasks: TaskTracker,
-    pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) stop: CancellationToken,
     /// Claims hold this for reading from before they are sent until their last job ended. A job on its
     /// last chance runs alone: its lease holds this for writing until its end is recorded.
     pub(crate) solo_lock: Arc<RwLock<()>>,
     pub(crate) transactions: Arc<TransactionPool>,
+    /// `None` without any.
+    pub(crate) layers: Option<Arc<Layers>>,
     /// Keep the error texts of handlers out of the log and the table.
     pub(crate) hides_errors: bool,
 }
@@ -50,10 +55,10 @@ impl Executor {
         claim: Claim,
         queue: &Arc<str>,
         slots: &Arc<Semaphore>,
-        place: Execution,
+        execution: Execution,
     ) {
         let Claim { generation, jobs, lease, run_limit, asked_at } = claim;
-        let (solo_lock, alone) = match place {
+        let (solo_lock, alone) = match execution {
             Execution::Shared(solo_lock) => (Some(solo_lock), None),
             Execution::Solo(alone) => (None, Some(alone)),
         };
@@ -64,17 +69,18 @@ impl Executor {
                 let registered = self.runners.get(&*job.name);
                 let run_limit = registered.and_then(|known| known.run_limit).unwrap_or(run_limit);
                 let attempt = Attempt::new(job, Arc::clone(queue), self.engine.clone(), run_limit);
-                Arc::new(attempt.with_transactions(&self.transactions))
+                let attempt = attempt.with_transactions(&self.transactions);
+                Arc::new(attempt.with_layers(self.layers.as_ref()))
             })
             .collect();
         self.lease_table.open(generation, attempts.clone(), lease, asked_at, alone);
-        let mut batches: HashMap<(Arc<str>, bool), Vec<Arc<Attempt>>> = HashMap::new();
+        let mut batches: HashMap<(Arc<str>, i64), Vec<Arc<Attempt>>> = HashMap::new();
         for attempt in attempts {
             match self.runner(&attempt) {
-                Some(Runner::Many { most, apart, .. }) => {
-                    let (most, apart) = (*most, apart(attempt.job.priority));
-                    let kind = (Arc::clone(&attempt.job.name), apart);
-                    let waiting = batches.entry(kind).or_default();
+                Some(Runner::Many { jobs, .. }) => {
+                    let (most, group) = (jobs.most(), jobs.group(&attempt));
+                    let together = (Arc::clone(&attempt.job.name), group);
+                    let waiting = batches.entry(together).or_default();
                     waiting.push(attempt);
                     if waiting.len() >= most {
                         let full = std::mem::take(waiting);
@@ -177,7 +183,7 @@ impl Executor {
     /// Returns whether a job may start. After the stop it is released; if its lease was lost while it
     /// waited, it belongs to another worker.
     fn may_start(&self, attempt: &Attempt) -> bool {
-        if *self.stop.borrow() || attempt.stop_reason().is_some() {
+        if self.stop.is_cancelled() || attempt.stop_reason().is_some() {
             return false;
         }
         let _ = attempt.started.set(Instant::now());
@@ -198,7 +204,7 @@ impl Executor {
     }
 }
 
-/// Returns the span that every log line of an attempt carries. It has no arguments, which may hold
+/// Returns the span that every log line of an attempt carries. It has no kwargs, which may hold
 /// secrets: they are in the database, for roles that may read them.
 pub(super) fn span(attempt: &Attempt) -> tracing::Span {
     tracing::info_span!(
@@ -220,7 +226,7 @@ fn weigh(attempt: &Attempt, transition: Transition) -> Transition {
         // ignored the error believes that its work is stored.
         (_, Transition::Complete) if attempt.failed_in_transaction() => Transition::Retry {
             after: None,
-            why: "complete_in failed and the handler went on as if it had not".to_owned(),
+            why: "complete_in failed and the handler ignored the error".to_owned(),
         },
         (Some(StopReason::Cancelled), Transition::Retry { why, .. }) => Transition::Cancel { why },
         (Some(StopReason::Shutdown), Transition::Retry { .. }) => Transition::Release,
@@ -229,15 +235,5 @@ fn weigh(attempt: &Attempt, transition: Transition) -> Transition {
 }
 
 fn after_panic(panic: &(dyn std::any::Any + Send)) -> Transition {
-    Transition::Retry { after: None, why: panic_text(panic) }
-}
-
-/// Returns the message of a panic.
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no message".to_owned());
-    format!("the handler panicked: {text}")
+    Transition::Retry { after: None, why: JobError::from_panic(panic).text }
 }

@@ -4,27 +4,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::sync::{RwLock, Semaphore, watch};
+use tokio::sync::{RwLock, Semaphore};
 use tokio::task::AbortHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::builder::WorkerBuilder;
 use super::context::StopReason;
 use super::decisions::Decisions;
 use super::hooks::RunningHooks;
-use super::outcome::Outcome;
+use super::service::{self, ServiceContext};
 use super::transaction::TransactionPool;
-use super::{fetch, finisher, handler, keeper, lease_table, registry, run, wakes};
+use super::{claim_loop, finisher, handler, keeper, lease_table, registry, run, wakes};
 use crate::engine::Leasehold;
 use crate::error::WorkerError;
 use crate::events::{Event, Events};
 use crate::housekeeping::Housekeeper;
 use crate::link::{Link, Links, Stream};
 use crate::measure::canary;
-use crate::mirror::{Checker, MirrorError};
+use crate::measure::process::Process;
 use crate::queue::finish::Transition;
 use crate::schedule::Declared;
-use crate::sweep::{Prepared, Sweep, SweepError, Sweeper, Watchdog};
 
 /// The most sessions that the queues of one worker claim on. Each queue has one claim in flight at a
 /// time, so up to this number of queues none waits for another; beyond it, this many may be slow before
@@ -34,11 +34,12 @@ const CLAIM_SESSIONS: usize = 16;
 /// A running worker.
 pub(super) struct Running {
     executor: Arc<run::Executor>,
-    stop: watch::Sender<bool>,
-    keeper_stop: watch::Sender<bool>,
+    /// Stops every loop, also when the worker is dropped instead of drained.
+    stop: DropGuard,
+    keeper_stop: DropGuard,
     keeper_ended: tokio::sync::oneshot::Receiver<String>,
     loops: TaskTracker,
-    sweeping: Vec<AbortHandle>,
+    services: Vec<AbortHandle>,
     finisher: tokio::task::JoinHandle<()>,
     hooks: Arc<RunningHooks>,
     grace: Duration,
@@ -49,23 +50,25 @@ impl Running {
         builder: WorkerBuilder<S>,
     ) -> Result<Self, WorkerError> {
         let (worker, queues): (Arc<str>, _) = (builder.id().into(), builder.queues());
+        let stop = CancellationToken::new();
+        let context = ServiceContext::of_worker(&builder, stop.clone());
         let WorkerBuilder {
             engine,
             name,
             mut runners,
             schedules,
             retired,
-            sweeps,
-            mirrors,
+            services,
             runs_no_jobs,
             poll,
             grace,
-            renew_limit,
+            renew_timeout,
             housekeeping,
             events,
             transactions,
             hides_errors,
             hooks,
+            layers,
             ..
         } = builder;
         let hooks = hooks.start(tokio::runtime::Handle::current());
@@ -73,35 +76,28 @@ impl Running {
         if !runs_no_jobs && !queues.is_empty() {
             // Every worker that runs jobs handles canaries, so a completed canary proves that its queue
             // is being worked.
-            runners
-                .entry(canary::NAME.to_owned())
-                .or_insert_with(|| handler::untyped_runner(|_| async { Outcome::Done }));
+            runners.entry(canary::NAME.to_owned()).or_insert_with(handler::no_op_runner);
         }
         let names: Arc<[String]> = runners.keys().cloned().collect();
-        let (stop, stopped) = watch::channel(false);
-        let sweeps = prepare(&engine, sweeps).await?;
-        for runtime in &mirrors {
-            match runtime.prepared().await {
-                Ok(_) => {}
-                Err(error @ (MirrorError::Declaration(_) | MirrorError::Table(_))) => {
-                    return Err(WorkerError::Config(error.to_string()));
-                }
-                Err(error) => {
-                    let mirror = runtime.name();
-                    tracing::warn!(mirror, %error, "a mirror could not be checked; trying again");
-                }
-            }
+        for service in &services {
+            service.prepare(&context).await?;
         }
-        let (keeper_stop, keeper_stopped) = watch::channel(false);
+        let keeper_stop = CancellationToken::new();
         let lease_table = Arc::new(lease_table::LeaseTable::default());
         let stats = Arc::new(registry::WorkerStats::default());
         let slots = queues.iter().map(|(_, slots)| slots).sum::<usize>();
         let transactions = TransactionPool::new(&database, transactions, slots)?;
-        let bells: wakes::Bells =
+        let notifiers: wakes::Notifiers =
             queues.iter().map(|(queue, _)| (queue.clone(), Arc::default())).collect();
-        let bells = Arc::new(bells);
-        let (decisions, finishing) =
-            finishers(&engine, &queues, &lease_table, &events, &bells, &hooks);
+        let notifiers = Arc::new(notifiers);
+        let parts = FinisherParts {
+            lease_table: &lease_table,
+            events: &events,
+            process: engine.process(),
+            notifiers: &notifiers,
+            hooks: &hooks,
+        };
+        let (decisions, finishing) = finishers(&engine, &queues, &parts);
 
         let schedules = Declared::new(&name, schedules, retired);
         let registration = registry::Registration {
@@ -112,16 +108,16 @@ impl Running {
             slots: i32::try_from(slots).unwrap_or(i32::MAX),
             stats: Arc::clone(&stats),
             next: std::cell::Cell::new(None),
-            told_draining: std::cell::Cell::new(false),
+            reported_draining: std::cell::Cell::new(false),
         };
         let keeper = keeper::Keeper {
-            link: Link::new(database.clone(), renew_limit),
+            link: Link::new(database.clone(), renew_timeout),
             lease_table: Arc::clone(&lease_table),
             events: events.clone(),
             registration,
-            hooks: Arc::clone(&hooks),
+            finisher: Arc::new(finisher(&Arc::new(finish_links(&engine, 1)), &parts)),
         };
-        let keeper_ended = keeper::start(move || keeper, keeper_stopped)
+        let keeper_ended = keeper::start(move || keeper, keeper_stop.clone())
             .map_err(|error| WorkerError::KeeperStopped(error.to_string()))?;
 
         let executor = Arc::new(run::Executor {
@@ -132,9 +128,10 @@ impl Running {
             events: events.clone(),
             stats,
             tasks: TaskTracker::new(),
-            stop: stopped.clone(),
+            stop: stop.clone(),
             solo_lock: Arc::new(RwLock::new(())),
             transactions: Arc::new(transactions),
+            layers: layers.shared(),
             hides_errors,
         });
         let finisher = tokio::spawn(finishing);
@@ -145,12 +142,12 @@ impl Running {
             queues.len().min(CLAIM_SESSIONS),
             engine.call_timeout(),
         ));
-        let wakes = Arc::new(wakes::Wakes::new(Arc::clone(&bells)));
+        let wakes = Arc::new(wakes::Wakes::new(Arc::clone(&notifiers)));
         for (queue, slots) in &queues {
             let (queue_name, free): (Arc<str>, _) =
                 (queue.as_str().into(), Arc::new(Semaphore::new(*slots)));
             engine.process().works(&queue_name, *slots, &free);
-            let fetch = fetch::Fetch {
+            let claiming = claim_loop::ClaimLoop {
                 queue: queue_name,
                 worker: Arc::clone(&worker),
                 names: Arc::clone(&names),
@@ -161,54 +158,34 @@ impl Running {
                 links: Arc::clone(&links),
                 executor: Arc::clone(&executor),
                 wakes: Arc::clone(&wakes),
-                bell: bells.get(queue).cloned().unwrap_or_default(),
+                notifier: notifiers.get(queue).cloned().unwrap_or_default(),
             };
-            loops.spawn(fetch.run(stopped.clone()));
+            loops.spawn(claiming.run(stop.clone()));
         }
         if !database.is_pooled() {
-            let process = Arc::clone(engine.process());
-            loops.spawn(wakes.listen(database.clone(), process, stopped.clone()));
+            let listening = wakes::Listening {
+                wakes,
+                database: database.clone(),
+                process: Arc::clone(engine.process()),
+                stop: stop.clone(),
+            };
+            loops.spawn(listening.run(events.clone()));
         }
-        let (tidying, mut sweeping) = (&loops, Vec::new());
-        for (sweep, prepared) in sweeps {
-            let loops = if runs_no_jobs { 0 } else { sweep.loop_count() };
-            for _ in 0..loops {
-                let sweeper = Sweeper {
-                    engine: engine.clone(),
-                    sweep: sweep.clone(),
-                    prepared: prepared.clone(),
-                    events: events.clone(),
-                    poll,
-                    hides_errors,
-                };
-                // Tracked with the handlers: a claimed batch may end within the grace.
-                let task = executor.tasks.spawn(sweeper.run(stopped.clone()));
-                sweeping.push(task.abort_handle());
-            }
-            if housekeeping.is_some() {
-                let (engine, events) = (engine.clone(), events.clone());
-                let watchdog = Watchdog { engine, sweep, prepared, events };
-                tidying.spawn(watchdog.run(stopped.clone()));
-            }
-        }
-        if housekeeping.is_some() {
-            for runtime in mirrors {
-                let checker = Checker { runtime, events: events.clone() };
-                loops.spawn(checker.run(stopped.clone()));
-            }
-        }
+        // Tracked with the handlers: what a service has begun may end within the grace.
+        let run_service = |one| executor.tasks.spawn(service::run(one, context.clone()));
+        let services = services.into_iter().map(|one| run_service(one).abort_handle()).collect();
         if let Some(config) = housekeeping {
-            let keeper = Housekeeper::new(engine, config, schedules, events, bells);
-            loops.spawn(keeper.run(stopped));
+            let keeper = Housekeeper::new(engine, config, schedules, events, notifiers);
+            loops.spawn(keeper.run(stop.clone()));
         }
         loops.close();
         Ok(Self {
             executor,
-            stop,
-            keeper_stop,
+            stop: stop.drop_guard(),
+            keeper_stop: keeper_stop.drop_guard(),
             keeper_ended,
             loops,
-            sweeping,
+            services,
             finisher,
             hooks,
             grace,
@@ -240,7 +217,7 @@ impl Running {
 
     async fn drain(mut self, hurry: impl Future<Output = ()>, at_once: bool) {
         self.executor.stats.draining.store(true, std::sync::atomic::Ordering::Relaxed);
-        let _ = self.stop.send(true);
+        drop(self.stop);
         self.executor.events.send(|| Event::Draining);
         self.executor.tasks.close();
         self.loops.wait().await;
@@ -257,8 +234,7 @@ impl Running {
             attempt.stop(StopReason::Shutdown);
         }
         let _ = tokio::time::timeout(Duration::from_secs(1), self.executor.tasks.wait()).await;
-        // The watchdog resets rows that a sweep still holds.
-        self.sweeping.iter().for_each(AbortHandle::abort);
+        self.services.iter().for_each(AbortHandle::abort);
         for attempt in left {
             if attempt.decide() {
                 if let Some(task) = attempt.task.get() {
@@ -288,7 +264,7 @@ impl Running {
         // If the keeper stopped by itself, its oneshot has already been received; polling it again
         // would panic.
         if !at_once {
-            let _ = self.keeper_stop.send(true);
+            drop(self.keeper_stop);
             let _ = tokio::time::timeout(Duration::from_secs(6), &mut self.keeper_ended).await;
         }
     }
@@ -300,61 +276,49 @@ const FINISH_SESSIONS: usize = 16;
 /// How long a finish waits for a locked row. The rest of its batch waits with it.
 const FINISH_SETTINGS: &str = "set lock_timeout = '1s'";
 
+/// What the finishers of a worker share.
+struct FinisherParts<'a> {
+    lease_table: &'a Arc<lease_table::LeaseTable>,
+    events: &'a Events,
+    process: &'a Arc<Process>,
+    notifiers: &'a Arc<wakes::Notifiers>,
+    hooks: &'a Arc<RunningHooks>,
+}
+
+fn finisher(links: &Arc<Links>, parts: &FinisherParts<'_>) -> finisher::Finisher {
+    finisher::Finisher {
+        link: Stream::new(links),
+        lease_table: Arc::clone(parts.lease_table),
+        events: parts.events.clone(),
+        process: Arc::clone(parts.process),
+        notifiers: Arc::clone(parts.notifiers),
+        hooks: Arc::clone(parts.hooks),
+    }
+}
+
+fn finish_links(engine: &Leasehold, sessions: usize) -> Links {
+    Links::with_settings(engine.database(), sessions, engine.call_timeout(), FINISH_SETTINGS)
+}
+
 /// Builds one finisher per queue, on a few sessions: a session replies in order, so on a single one a
 /// finish that waits for a lock would delay those of every queue.
 fn finishers(
     engine: &Leasehold,
     queues: &[(String, usize)],
-    lease_table: &Arc<lease_table::LeaseTable>,
-    events: &Events,
-    bells: &Arc<wakes::Bells>,
-    hooks: &Arc<RunningHooks>,
+    parts: &FinisherParts<'_>,
 ) -> (Decisions, impl Future<Output = ()> + use<>) {
-    let sessions = (queues.len() + 1).min(FINISH_SESSIONS);
-    let links =
-        Links::with_settings(engine.database(), sessions, engine.call_timeout(), FINISH_SETTINGS);
-    let links = Arc::new(links);
+    let links = Arc::new(finish_links(engine, (queues.len() + 1).min(FINISH_SESSIONS)));
     let mut decisions = Decisions::default();
     let mut running = Vec::new();
     for (queue, slots) in queues {
-        let finisher = finisher::Finisher {
-            link: Stream::new(&links),
-            lease_table: Arc::clone(lease_table),
-            events: events.clone(),
-            process: Arc::clone(engine.process()),
-            bells: Arc::clone(bells),
-            hooks: Arc::clone(hooks),
-        };
-        running.push(finisher.run(decisions.open(&queue.as_str().into(), *slots)));
+        let receiver = decisions.open(&queue.as_str().into(), *slots);
+        running.push(finisher(&links, parts).run(receiver));
     }
     (decisions, async move { drop(join_all(running).await) })
 }
 
-/// Checks every sweep against its table. A table that does not fit stops the start; an unreachable
-/// database does not: the loops retry.
-async fn prepare(
-    engine: &Leasehold,
-    sweeps: Vec<Sweep>,
-) -> Result<Vec<(Sweep, Option<Prepared>)>, WorkerError> {
-    let mut ready = Vec::new();
-    for sweep in sweeps {
-        let prepared = match Prepared::new(&sweep, engine).await {
-            Ok(prepared) => Some(prepared),
-            Err(error @ (SweepError::Declaration(_) | SweepError::Table(_))) => {
-                return Err(WorkerError::Config(error.to_string()));
-            }
-            Err(error) => {
-                tracing::warn!(sweep = sweep.name(), %error, "a sweep could not be checked; trying again");
-                None
-            }
-        };
-        ready.push((sweep, prepared));
-    }
-    Ok(ready)
-}
-
 async fn queue_batch(links: &Links, queue: &str) -> usize {
-    let sql = "select batch from leasehold.queue_settings($1)";
+    let sql = "select claim_size from leasehold_internal.queue_settings($1)";
     let rows = links.query(sql, &[(&queue, tokio_postgres::types::Type::TEXT)]).await;
     let batch: Option<i32> = rows.ok().and_then(|rows| rows.first().map(|row| row.get(0)));
     batch.and_then(|batch| usize::try_from(batch).ok()).unwrap_or(1000)

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::wakes::{Announced, Wakes};
+use crate::backoff::{Backoff, Jitter, Waits, jitter};
 use crate::queue::next_due::{NextDue, Wait};
 
 /// Pauses between the last job and the announcement: in a steady stream the next job follows soon.
@@ -31,10 +32,10 @@ const DENSE_CLAIMS: u32 = 3;
 const SHARE: u32 = 100;
 const QUICK: Duration = Duration::from_millis(5);
 const LONGEST_UNASKED: Duration = Duration::from_secs(60);
-/// The shortest sleep towards a due time. It doubles while other workers claim the due jobs, up to
-/// `SHORTEST_IN_VAIN`: a whole fleet must not wake for every job of a stream.
-const SHORTEST: Duration = Duration::from_millis(1);
-const SHORTEST_IN_VAIN: Duration = Duration::from_millis(100);
+/// The shortest sleep towards a due time. It doubles while other workers claim the due jobs: a whole fleet
+/// must not wake for every job of a stream.
+const SHORTEST: Backoff =
+    Backoff::doubling(Duration::from_millis(1), Duration::from_millis(100)).jitter(Jitter::None);
 
 /// The sleep of one loop.
 pub(super) struct Sleep {
@@ -49,7 +50,7 @@ pub(super) struct Sleep {
     /// Consecutive claims that found jobs.
     dense_claims: u32,
     found_nothing: bool,
-    shortest: Duration,
+    shortest: Waits,
     ask_at: Instant,
 }
 
@@ -65,7 +66,7 @@ impl Sleep {
             last_claim: None,
             dense_claims: 0,
             found_nothing: true,
-            shortest: SHORTEST,
+            shortest: SHORTEST.waits(),
             ask_at: Instant::now(),
         }
     }
@@ -84,7 +85,8 @@ impl Sleep {
 
     /// Records that a claim found jobs.
     pub(super) fn found_jobs(&mut self) {
-        (self.idle_polls, self.shortest) = (0, SHORTEST);
+        self.idle_polls = 0;
+        self.shortest.reset();
         let now = Instant::now();
         let soon = self.last_claim.replace(now).is_some_and(|last| now - last < DENSE);
         let dense = soon || !std::mem::replace(&mut self.found_nothing, false);
@@ -133,11 +135,7 @@ impl Sleep {
             self.ask_at = Instant::now() + took.saturating_mul(SHARE).min(LONGEST_UNASKED);
         }
         match wait {
-            Wait::In(due) => {
-                let shortest = self.shortest;
-                self.shortest = (shortest * 2).min(SHORTEST_IN_VAIN);
-                due.max(shortest).min(pause)
-            }
+            Wait::In(due) => due.max(self.shortest.next_wait()).min(pause),
             Wait::Unknown => pause,
             Wait::Paused => {
                 self.withdraw();
@@ -149,7 +147,7 @@ impl Sleep {
     /// Returns the idle pause. It grows while nothing comes, up to twice the poll interval.
     fn idle_pause(&self) -> Duration {
         let longest = if self.idle_polls > 20 { self.poll * 2 } else { self.poll };
-        longest.mul_f64(rand::random_range(0.8..=1.0))
+        jitter(longest)
     }
 
     fn withdraw(&mut self) {
@@ -209,7 +207,7 @@ mod tests {
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 100, 100]);
         sleep.found_jobs();
         sleep.looks = LINGER.len();
-        assert_eq!(pause(&mut sleep, Wait::In(Duration::ZERO)).await, SHORTEST);
+        assert_eq!(pause(&mut sleep, Wait::In(Duration::ZERO)).await, SHORTEST.first);
     }
 
     #[tokio::test]

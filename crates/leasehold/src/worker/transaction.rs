@@ -36,7 +36,7 @@ pub struct Transactions {
     /// The most connections. `None`: one per slot of the worker, 32 at most. They are opened when
     /// handlers need them.
     pub connections: Option<usize>,
-    /// How long a job waits for a free connection before it is put back. Default: 10 s.
+    /// How long a job waits for a free connection before it is snoozed. Default: 10 s.
     pub wait: Duration,
     /// How long the transaction may be idle. `None`: the job's run limit and 30 s.
     pub idle: Option<Duration>,
@@ -68,7 +68,7 @@ impl Transactions {
         self
     }
 
-    /// How long a job waits for a free connection before it is put back. Default: 10 s.
+    /// How long a job waits for a free connection before it is snoozed. Default: 10 s.
     pub fn wait(mut self, time: Duration) -> Self {
         self.wait = time;
         self
@@ -201,7 +201,7 @@ impl<S: Sync> FromAttempt<S> for JobTx {
         let problem = match begun {
             Ok(Ok(())) => return Ok(transaction),
             Ok(Err(error)) => crate::error::describe(&error),
-            Err(_) => format!("no answer within {} s", CONNECT_LIMIT.as_secs()),
+            Err(_) => format!("no reply within {} s", CONNECT_LIMIT.as_secs()),
         };
         Err(JobError::not_started(format_args!("its transaction could not begin: {problem}")))
     }

@@ -7,41 +7,87 @@
 //! - Nothing here keeps a loop from claiming for longer than [`CALL_LIMIT`].
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
 use tokio_postgres::types::Type;
+use tokio_util::sync::CancellationToken;
 
 use crate::database::{Database, Session};
-use crate::link::ReconnectBackoff;
+use crate::error::ConnectError;
+use crate::events::Events;
 use crate::measure::process::Process;
+use crate::service::{Duty, Service, run_every};
 
 /// How long an announcement may take before the session is dropped.
 const CALL_LIMIT: Duration = Duration::from_secs(2);
+/// The wait before a session that ended is opened again.
+const LISTEN_AGAIN: Duration = Duration::from_millis(50);
 /// How often an announcement is tried while producers check at the same moment.
 const TRIES: usize = 5;
 
 /// The notifiers of the loops, by queue.
-pub(crate) type Bells = HashMap<String, Arc<Notify>>;
+pub(crate) type Notifiers = HashMap<String, Arc<Notify>>;
 
 /// Wakes the loop of one queue.
-pub(crate) fn ring(bells: &Bells, queue: &str) {
-    if let Some(bell) = bells.get(queue) {
-        bell.notify_one();
+pub(crate) fn wake(notifiers: &Notifiers, queue: &str) {
+    if let Some(notifier) = notifiers.get(queue) {
+        notifier.notify_one();
+    }
+}
+
+/// Listens for wake-ups. When the connection breaks, polling continues and this reconnects.
+pub(super) struct Listening {
+    pub(super) wakes: Arc<Wakes>,
+    pub(super) database: Database,
+    pub(super) process: Arc<Process>,
+    pub(super) stop: CancellationToken,
+}
+
+impl Listening {
+    pub(super) async fn run(self, events: Events) {
+        let (duty, stop) = (Duty::new("listen for wake-ups", &events), self.stop.clone());
+        run_every(self, duty, LISTEN_AGAIN, &stop).await;
+    }
+}
+
+impl Service for Listening {
+    type Error = ConnectError;
+
+    /// Listens until the session ends or the worker stops.
+    async fn turn(&mut self) -> Result<(), ConnectError> {
+        let notifiers = Arc::clone(&self.wakes.notifiers);
+        let connecting = self.database.listen(move |queue| wake(&notifiers, queue));
+        let Some(connected) = self.stop.run_until_cancelled(connecting).await else {
+            return Ok(());
+        };
+        let (session, ended) = connected?;
+        let _listening = self.process.listens();
+        self.wakes.open(session);
+        // Jobs enqueued before LISTEN took effect would wait for a poll.
+        self.wakes.notifiers.values().for_each(|notifier| notifier.notify_one());
+        tokio::select! {
+            _ = ended => {}
+            () = self.wakes.broken.notified() => {}
+            () = self.stop.cancelled() => {}
+        }
+        self.wakes.close();
+        Ok(())
     }
 }
 
 /// The wake-ups of one worker.
 pub(crate) struct Wakes {
-    bells: Arc<Bells>,
-    current: Mutex<Current>,
+    notifiers: Arc<Notifiers>,
+    current: Mutex<ListenSession>,
     /// The session did not reply in time.
     broken: Notify,
 }
 
 #[derive(Default)]
-struct Current {
+struct ListenSession {
     session: Option<Arc<Session>>,
     /// Numbers the sessions, so that an announcement on a former one is known to be void.
     number: u64,
@@ -52,48 +98,13 @@ struct Current {
 pub(super) struct Announced(u64);
 
 impl Wakes {
-    pub(super) fn new(bells: Arc<Bells>) -> Self {
-        Self { bells, current: Mutex::default(), broken: Notify::new() }
+    pub(super) fn new(notifiers: Arc<Notifiers>) -> Self {
+        Self { notifiers, current: Mutex::default(), broken: Notify::new() }
     }
 
-    fn current(&self) -> MutexGuard<'_, Current> {
+    fn current(&self) -> MutexGuard<'_, ListenSession> {
         // A panic while it was locked leaves it consistent: every change is one call.
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Listens until the worker stops. When the connection breaks, polling continues and this
-    /// reconnects.
-    pub(super) async fn listen(
-        self: Arc<Self>,
-        database: Database,
-        process: Arc<Process>,
-        mut stop: watch::Receiver<bool>,
-    ) {
-        let mut backoff = ReconnectBackoff::default();
-        loop {
-            let bells = Arc::clone(&self.bells);
-            match database.listen(move |queue| ring(&bells, queue)).await {
-                Ok((session, ended)) => {
-                    backoff.reset();
-                    process.listens(true);
-                    self.open(session);
-                    // Jobs enqueued before LISTEN took effect would wait for a poll.
-                    self.bells.values().for_each(|bell| bell.notify_one());
-                    tokio::select! {
-                        _ = ended => {}
-                        () = self.broken.notified() => {}
-                        _ = stop.wait_for(|stop| *stop) => return self.close(),
-                    }
-                    self.close();
-                    process.listens(false);
-                }
-                Err(error) => tracing::debug!(%error, "cannot listen for wake-ups; polling"),
-            }
-            tokio::select! {
-                () = tokio::time::sleep(backoff.next_wait()) => {}
-                _ = stop.wait_for(|stop| *stop) => return,
-            }
-        }
+        self.current.lock()
     }
 
     fn open(&self, session: Session) {
@@ -122,7 +133,10 @@ impl Wakes {
     pub(super) async fn announce(&self, queue: &str) -> Option<Announced> {
         let (session, number) = self.session()?;
         for _ in 0..TRIES {
-            if self.call(&session, number, "select leasehold.begin_idle($1)", queue).await? {
+            if self
+                .call(&session, number, "select leasehold_internal.begin_idle($1)", queue)
+                .await?
+            {
                 return Some(Announced(number));
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -136,7 +150,7 @@ impl Wakes {
         if number == announced.0 {
             let (wakes, queue) = (Arc::clone(self), Arc::clone(queue));
             tokio::spawn(async move {
-                wakes.call(&session, number, "select leasehold.end_idle($1)", &queue).await
+                wakes.call(&session, number, "select leasehold_internal.end_idle($1)", &queue).await
             });
         }
     }

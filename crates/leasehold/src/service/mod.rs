@@ -1,0 +1,161 @@
+//! Services: the background loops of a process, all of one shape.
+//!
+//! A [`Service`] has turns. [`run_every`] runs one, waits, and runs the next, until it is asked to stop;
+//! [`Duty`] handles the results.
+//!
+//! # What is true
+//! - After a success the next turn comes after the interval, shortened at random; after a failure it comes after
+//!   a back-off of at most 2 s.
+//! - A turn that fails or panics ends neither its own service nor another one.
+//! - A stop ends the wait at once. It does not interrupt a turn: a turn that may be abandoned half-way is wrapped
+//!   in [`CancellationToken::run_until_cancelled`] by its caller.
+
+mod duty;
+
+use std::fmt::Display;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+pub use duty::Duty;
+pub use tokio_util::sync::CancellationToken;
+
+use crate::backoff::{RECONNECT, jitter};
+
+/// Work that is done again and again in the background.
+pub trait Service: Send {
+    /// Why a turn failed.
+    type Error: Display;
+
+    /// Does what is due.
+    fn turn(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send;
+}
+
+/// Runs a turn of the service every `interval` until `stop`, and passes each result to the duty.
+pub async fn run_every(
+    mut service: impl Service,
+    mut duty: Duty,
+    interval: Duration,
+    stop: &CancellationToken,
+) {
+    let mut backoff = RECONNECT.waits();
+    while !stop.is_cancelled() {
+        let failure = match AssertUnwindSafe(service.turn()).catch_unwind().await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(panic) => {
+                let text = format!("panicked: {}", panic_text(&*panic));
+                tracing::error!(duty = duty.name(), "a duty {text}");
+                Some(text)
+            }
+        };
+        let pause = match failure {
+            None => {
+                duty.note_success();
+                backoff.reset();
+                jitter(interval)
+            }
+            Some(error) => {
+                duty.note_failure(&error);
+                backoff.next_wait()
+            }
+        };
+        let _ = stop.run_until_cancelled(tokio::time::sleep(pause)).await;
+    }
+}
+
+/// Returns the message of a panic.
+pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::{Event, Events};
+
+    const NEVER: Duration = Duration::from_secs(1 << 30);
+
+    /// Calls a function per turn, with the number of the turn.
+    struct Counting<F> {
+        turns: u32,
+        turn: F,
+    }
+
+    impl<F: FnMut(u32) -> Result<(), &'static str> + Send> Service for Counting<F> {
+        type Error = &'static str;
+
+        async fn turn(&mut self) -> Result<(), &'static str> {
+            self.turns += 1;
+            tokio::task::yield_now().await;
+            (self.turn)(self.turns)
+        }
+    }
+
+    async fn run(
+        events: &Events,
+        stop: &CancellationToken,
+        turn: impl FnMut(u32) -> Result<(), &'static str> + Send,
+    ) {
+        let duty = Duty::new("count", events);
+        run_every(Counting { turns: 0, turn }, duty, NEVER, stop).await;
+    }
+
+    #[tokio::test]
+    async fn stop_ends_the_wait_between_two_turns() {
+        let (stop, mut turns) = (CancellationToken::new(), 0);
+        let events = Events::default();
+        let running = run(&events, &stop, |turn| {
+            turns = turn;
+            Ok(())
+        });
+        let stopping = async {
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            stop.cancel();
+        };
+        tokio::join!(running, stopping);
+        assert_eq!(turns, 1);
+    }
+
+    #[tokio::test]
+    async fn stop_lets_a_turn_end() {
+        let (stop, mut ended) = (CancellationToken::new(), false);
+        let events = Events::default();
+        let running = run(&events, &stop, |_| {
+            ended = true;
+            Ok(())
+        });
+        // The turn has begun when the stop comes: it yields first.
+        tokio::join!(running, async { stop.cancel() });
+        assert!(ended);
+    }
+
+    #[tokio::test]
+    async fn turn_that_fails_or_panics_is_tried_again_after_a_backoff() {
+        let (stop, events, mut turns) = (CancellationToken::new(), Events::default(), 0);
+        let mut seen = events.subscribe();
+        run(&events, &stop, |turn| {
+            turns = turn;
+            match turn {
+                1..5 => Err("no disk"),
+                5 => panic!("on purpose"),
+                _ => {
+                    stop.cancel();
+                    Ok(())
+                }
+            }
+        })
+        .await;
+        assert_eq!(turns, 6);
+        let event = seen.try_recv().expect("the fifth failure in a row is an event");
+        let Event::DutyFailing { duty, times, error } = event else { panic!("{event:?}") };
+        assert_eq!((&*duty, times, &*error), ("count", 5, "panicked: on purpose"));
+    }
+}
