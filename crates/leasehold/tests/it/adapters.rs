@@ -52,7 +52,7 @@ async fn assert_stored_in_full(client: &Client, id: JobId) {
                j.expires_at - j.enqueued_at between '2 h' and '2 h 10 min',
                k.holds_until - k.created_at = '3 h',
                abs(extract(epoch from j.enqueued_at - clock_timestamp())) < 600
-          from leasehold.job j join leasehold.idempotency_key k on k.queue = j.queue and k.key = 'note:7'
+          from leasehold.job j join leasehold_internal.idempotency_key k on k.queue = j.queue and k.key = 'note:7'
          where j.id = $1";
     let row: Row = client.query_one(sql, &[&id.0]).await.expect("the job and its key");
     let texts: Vec<&str> = [0, 1, 2, 4, 6].into_iter().map(|column| row.get(column)).collect();
@@ -66,13 +66,13 @@ async fn assert_stored_in_full(client: &Client, id: JobId) {
 }
 
 #[tokio::test]
-async fn a_transaction_of_tokio_postgres_carries_the_job() {
+async fn transaction_of_tokio_postgres_stores_the_job_with_its_commit() {
     let database = TestDatabase::new().await;
     let looking = database.connect_directly().await;
     let mut client = database.connect().await;
     let tx = client.transaction().await.expect("a transaction");
     Note { n: 1 }.enqueue(&tx).await.expect("enqueued");
-    assert_eq!(jobs(&looking).await, 0, "nobody sees it before the commit");
+    assert_eq!(jobs(&looking).await, 0, "no other session sees it before the commit");
     tx.rollback().await.expect("rolled back");
     assert_eq!(jobs(&looking).await, 0);
 
@@ -86,7 +86,7 @@ async fn a_transaction_of_tokio_postgres_carries_the_job() {
 }
 
 #[tokio::test]
-async fn a_transaction_of_deadpool_carries_the_job() {
+async fn transaction_of_deadpool_stores_the_job_with_its_commit() {
     let database = TestDatabase::new().await;
     let looking = database.connect_directly().await;
     let engine = engine(&database).await;
@@ -96,7 +96,7 @@ async fn a_transaction_of_deadpool_carries_the_job() {
     drop(tx); // rolls back
     let tx = client.transaction().await.expect("a transaction");
     let id = full_draft().enqueue(&tx).await.expect("enqueued").id();
-    assert_eq!(jobs(&looking).await, 0, "nobody sees it before the commit");
+    assert_eq!(jobs(&looking).await, 0, "no other session sees it before the commit");
     tx.commit().await.expect("committed");
     assert_eq!(jobs(&looking).await, 1);
     assert_stored_in_full(&looking, id).await;
@@ -104,7 +104,7 @@ async fn a_transaction_of_deadpool_carries_the_job() {
 }
 
 #[tokio::test]
-async fn the_engine_itself_enqueues_at_once() {
+async fn handle_enqueues_at_once() {
     let database = TestDatabase::new().await;
     let looking = database.connect_directly().await;
     let engine = engine(&database).await;
@@ -114,7 +114,7 @@ async fn the_engine_itself_enqueues_at_once() {
 }
 
 #[tokio::test]
-async fn a_savepoint_that_is_rolled_back_takes_its_job_with_it() {
+async fn savepoint_that_rolls_back_removes_its_job() {
     let database = TestDatabase::new().await;
     let looking = database.connect_directly().await;
     let mut client = database.connect().await;
@@ -129,7 +129,7 @@ async fn a_savepoint_that_is_rolled_back_takes_its_job_with_it() {
 }
 
 #[tokio::test]
-async fn a_moment_is_stored_as_it_was_given() {
+async fn due_time_is_stored_as_given() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     let at: Timestamp = "2031-02-03T04:05:06.789012Z".parse().expect("a moment");
@@ -156,7 +156,7 @@ struct SendEmail {
 }
 
 #[tokio::test]
-async fn the_policy_of_a_kind_goes_with_each_job_and_a_draft_may_differ() {
+async fn job_gets_the_policy_of_its_type_unless_its_draft_overrides_it() {
     let policy = SendEmail::policy();
     assert_eq!((SendEmail::NAME, SendEmail::QUEUE), ("email.send", "mail"));
     assert_eq!((policy.priority, policy.max_attempts), (-5, Some(8)));

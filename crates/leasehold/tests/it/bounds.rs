@@ -103,7 +103,7 @@ async fn c11_thousand_jobs_cost_a_handful_of_transaction_ids() {
     )
     .await;
     let done = "select count(*) from (select leasehold.complete_many(array_agg(id), lease_generation) \
-                  from leasehold.claim('w', batch => 1000) group by lease_generation) d";
+                  from leasehold.claim('w', claim_size => 1000) group by lease_generation) d";
     assert_eq!(one::<i64>(&sql.client, done, &[]).await, 1000);
     let used = one::<i64>(&sql.client, next, &[]).await - before;
     // The two statements use two; the rest allows for what the server does meanwhile.

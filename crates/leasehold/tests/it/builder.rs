@@ -121,7 +121,10 @@ async fn builder_overrides_the_pooler_of_the_address() {
 async fn schema_is_checked_applied_or_left_alone() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
-    client.batch_execute("drop schema leasehold cascade").await.expect("an empty database");
+    client
+        .batch_execute("drop schema leasehold, leasehold_internal cascade")
+        .await
+        .expect("an empty database");
     let connect =
         async |schema| Leasehold::builder().schema(schema).connect(&database.direct_url()).await;
     let error = connect(SchemaCheck::Check).await.err().expect("no schema");
@@ -151,10 +154,11 @@ async fn settings_that_cannot_work_are_refused_with_their_value() {
 async fn queue_is_worked_while_a_worker_of_it_lives() {
     let database = TestDatabase::new().await;
     let engine = crate::support::engine(&database).await;
-    assert!(!engine.is_worked("default").await.expect("a reply"));
-    let worker = crate::rig::run(engine.worker().queue("default", 1).handle(async |_: Note| {}));
-    until(async || engine.is_worked("default").await.expect("a reply")).await;
-    assert!(!engine.is_worked("mail").await.expect("a reply"));
+    assert!(!engine.queues().is_worked("default").await.expect("a reply"));
+    let worker =
+        crate::fixture::run(engine.worker().queue("default", 1).handle(async |_: Note| {}));
+    until(async || engine.queues().is_worked("default").await.expect("a reply")).await;
+    assert!(!engine.queues().is_worked("mail").await.expect("a reply"));
     worker.stop().await;
-    assert!(!engine.is_worked("default").await.expect("a reply"));
+    assert!(!engine.queues().is_worked("default").await.expect("a reply"));
 }

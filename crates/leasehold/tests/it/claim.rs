@@ -3,7 +3,7 @@
 use crate::sql::{Claim, Sql, all, blocked, claim, joined, one, pid, run, try_claim};
 
 #[tokio::test]
-async fn a_claim_takes_what_is_due_in_order() {
+async fn claim_takes_due_jobs_in_order() {
     let sql = Sql::new().await;
     sql.run(
         "insert into leasehold.job (name, scheduled_at, priority, tag) values \
@@ -17,8 +17,12 @@ async fn a_claim_takes_what_is_due_in_order() {
     let mut order = Vec::new();
     for _ in 0..4 {
         order.extend(
-            all::<String>(&sql.client, "select tag from leasehold.claim('w', batch => 1)", &[])
-                .await,
+            all::<String>(
+                &sql.client,
+                "select tag from leasehold.claim('w', claim_size => 1)",
+                &[],
+            )
+            .await,
         );
     }
     assert_eq!(order, ["1", "2", "3", "4"]);
@@ -26,20 +30,20 @@ async fn a_claim_takes_what_is_due_in_order() {
 }
 
 #[tokio::test]
-async fn a_claim_takes_only_names_it_knows_and_nothing_from_a_paused_queue() {
+async fn claim_takes_known_names_only_and_nothing_from_a_paused_queue() {
     let sql = Sql::new().await;
     sql.run("insert into leasehold.job (name) values ('known'), ('newer release')").await;
     let names = "select name from leasehold.claim('w', names => array['known', 'other'])";
-    sql.run("select leasehold.pause('default', 'someone', 'maintenance')").await;
+    sql.run("select leasehold.pause('default', 'ann', 'maintenance')").await;
     assert_eq!(all::<String>(&sql.client, names, &[]).await, [""; 0]);
-    sql.run("select leasehold.resume('default', 'someone')").await;
+    sql.run("select leasehold.resume('default', 'ann')").await;
     assert_eq!(all::<String>(&sql.client, names, &[]).await, ["known"]);
     assert_eq!(all::<String>(&sql.client, names, &[]).await, [""; 0]);
     assert_eq!(sql.count("audit").await, 2, "both were noted");
 }
 
 #[tokio::test]
-async fn a_job_whose_worker_died_is_claimed_alone() {
+async fn job_whose_worker_died_is_claimed_alone() {
     let sql = Sql::new().await;
     let ids = sql.enqueue(5).await;
     let first = claim(&sql.client, "w", 2).await;
@@ -52,10 +56,10 @@ async fn a_job_whose_worker_died_is_claimed_alone() {
 }
 
 #[tokio::test]
-async fn two_claimers_share_and_neither_waits() {
+async fn two_claimers_share_the_jobs_and_neither_waits() {
     let sql = Sql::new().await;
     let ids = sql.enqueue(4).await;
-    sql.run("select leasehold.queue_settings('default')").await;
+    sql.run("select leasehold_internal.queue_settings('default')").await;
     let (first, second) = (sql.actor().await, sql.actor().await);
     run(&first, "begin").await;
     // The first claimer holds its locks for longer than this timeout.
@@ -83,7 +87,7 @@ const STALL: &str = "
     update leasehold.job set tag = 'stall' where kwargs ->> 'n' = '40'";
 
 #[tokio::test]
-async fn a9_a_claim_that_is_killed_half_way_claims_nothing() {
+async fn a9_claim_killed_before_its_commit_claims_nothing() {
     let sql = Sql::new().await;
     let ids = sql.enqueue(100).await;
     sql.run(STALL).await;
@@ -110,17 +114,17 @@ async fn a9_a_claim_that_is_killed_half_way_claims_nothing() {
 }
 
 #[tokio::test]
-async fn the_generations_of_a_job_grow_even_when_a_claim_was_held_up() {
+async fn generations_of_a_job_grow_when_a_claim_waits_for_a_lock() {
     let sql = Sql::new().await;
     let id = sql.enqueue(1).await[0];
-    sql.run("select leasehold.queue_settings('default')").await;
+    sql.run("select leasehold_internal.queue_settings('default')").await;
     let (slow, quick) = (sql.actor().await, sql.actor().await);
     // The slow claimer has begun and waits for the table, which the quick one has locked.
     run(&quick, "begin; lock table leasehold.job in access exclusive mode").await;
     let slow_pid = pid(&slow).await;
     let slow = tokio::spawn(async move {
-        let sql = "select lease_generation from leasehold.claim_next('slow', 'default', 1, null, null, \
-                   null, null, -2147483648, 2147483647, true, '{}', '{}', '{}')";
+        let sql = "select lease_generation from leasehold_internal.claim_next('slow', 'default', 1, null, null, \
+                   null, null, false, -2147483648, true, 2147483647, true, '{}', '{}', '{}', '{}')";
         all::<i64>(&slow, sql, &[]).await
     });
     blocked(&sql.client, slow_pid).await;
@@ -142,7 +146,7 @@ async fn the_generations_of_a_job_grow_even_when_a_claim_was_held_up() {
 }
 
 #[tokio::test]
-async fn a13_a_claim_never_takes_more_than_asked_whatever_the_planner_likes() {
+async fn a13_claim_takes_no_more_than_asked_under_every_plan() {
     let sql = Sql::new().await;
     let settings = [
         "",
@@ -154,12 +158,12 @@ async fn a13_a_claim_never_takes_more_than_asked_whatever_the_planner_likes() {
         "set enable_seqscan = off; set enable_sort = off; set enable_material = off",
         "set plan_cache_mode = force_generic_plan",
     ];
-    let next = "select array_agg(id) from leasehold.claim_next('w', 'default', 7, null, null, \
-                array['a', 'b', 'c'], null, -2147483648, 2147483647, true, \
-                array[0], array['-infinity']::timestamptz[], array[0]::bigint[])";
+    let next = "select array_agg(id) from leasehold_internal.claim_next('w', 'default', 7, null, null, \
+                array['a', 'b', 'c'], null, false, -2147483648, true, 2147483647, true, \
+                array[false], array[0], array['-infinity']::timestamptz[], array[0]::bigint[])";
     // Statistics from when the table was tiny, and from when it was large.
     for (seen, there) in [(1, 400), (20_000, 400)] {
-        sql.run("truncate leasehold.job, leasehold.lease").await;
+        sql.run("truncate leasehold.job, leasehold_internal.lease").await;
         fill(&sql, seen).await;
         sql.run("analyze leasehold.job; delete from leasehold.job").await;
         fill(&sql, there).await;
@@ -175,7 +179,7 @@ async fn a13_a_claim_never_takes_more_than_asked_whatever_the_planner_likes() {
         }
         let wrong: i64 = sql
             .one(
-                "select count(*) from leasehold.lease l where cardinality(job_ids) <> \
+                "select count(*) from leasehold_internal.lease l where cardinality(job_ids) <> \
                  (select count(*) from leasehold.job j where j.lease_generation = l.lease_generation and held)",
                 &[],
             )
@@ -185,7 +189,7 @@ async fn a13_a_claim_never_takes_more_than_asked_whatever_the_planner_likes() {
 }
 
 #[tokio::test]
-async fn sabotage_a_limit_inside_a_join_takes_the_whole_queue() {
+async fn sabotage_limit_inside_a_join_takes_more_than_asked() {
     let sql = Sql::new().await;
     fill(&sql, 50).await;
     let worker = sql.actor().await;

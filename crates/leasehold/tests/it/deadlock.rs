@@ -2,7 +2,7 @@
 
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use tokio_postgres::Client;
 
 use crate::sql::{Sql, blocked, claim, code, joined, pid, run, text};
@@ -15,7 +15,7 @@ const BATCHES: [&str; 3] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c6_batches_take_rows_in_one_order_however_the_planner_reads_them() {
+async fn c6_batches_lock_rows_in_one_order_under_every_plan() {
     for (one_batch, other_batch) in [(0, 0), (0, 2), (2, 1), (2, 2)] {
         for plan in [
             "set enable_indexscan = off; set enable_seqscan = off",
@@ -28,9 +28,9 @@ async fn c6_batches_take_rows_in_one_order_however_the_planner_reads_them() {
             for id in [ids[1], ids[0]] {
                 sql.run(&format!("update leasehold.job set priority = 1 where id = {id}")).await;
             }
-            let someone = sql.actor().await;
+            let locker = sql.actor().await;
             run(
-                &someone,
+                &locker,
                 &format!("begin; select from leasehold.job where id = {} for update", ids[1]),
             )
             .await;
@@ -48,7 +48,7 @@ async fn c6_batches_take_rows_in_one_order_however_the_planner_reads_them() {
                 }));
                 blocked(&sql.client, pid).await;
             }
-            run(&someone, "commit").await;
+            run(&locker, "commit").await;
             let mut done = Vec::new();
             for batch in batches {
                 done.push(joined(batch).await);
@@ -68,10 +68,10 @@ async fn c6_batches_take_rows_in_one_order_however_the_planner_reads_them() {
 /// Makes one random call of the contract, on leases and jobs that every other connection uses, too.
 async fn random_call(client: &Client, random: &mut StdRng) -> Result<(), tokio_postgres::Error> {
     let picked = client
-        .query_opt("select lease_generation, job_ids from leasehold.lease where ended_at is null order by random() limit 1", &[])
+        .query_opt("select lease_generation, job_ids from leasehold_internal.lease where ended_at is null order by random() limit 1", &[])
         .await?;
     let Some(picked) = picked else {
-        client.query("select id from leasehold.claim('w', batch => 12)", &[]).await?;
+        client.query("select id from leasehold.claim('w', claim_size => 12)", &[]).await?;
         return Ok(());
     };
     let generation: i64 = picked.get(0);
@@ -86,11 +86,11 @@ async fn random_call(client: &Client, random: &mut StdRng) -> Result<(), tokio_p
         2 | 3 => format!("select leasehold.release('{{{}}}', {generation})", list(&ids)),
         4 => format!("select leasehold.renew('{{{generation}}}')"),
         5 => format!(
-            "with late as (update leasehold.lease set lease_expires_at = now() - interval '1 second' where \
-             lease_generation = (select lease_generation from leasehold.lease where lease_generation = {generation} \
-             for update skip locked)) select leasehold.expire_leases()"
+            "with late as (update leasehold_internal.lease set lease_expires_at = now() - interval '1 second' where \
+             lease_generation = (select lease_generation from leasehold_internal.lease where lease_generation = {generation} \
+             for update skip locked)) select leasehold_internal.reclaim_leases()"
         ),
-        6 => "select leasehold.expire_leases()".to_owned(),
+        6 => "select leasehold_internal.reclaim_leases()".to_owned(),
         7 => format!("select leasehold.cancel({some}, 'ann')"),
         8 => format!("select leasehold.fail({some}, {generation}, 'no', '0')"),
         9 => format!("select leasehold.bury({some}, {generation}, 'no')"),
@@ -99,7 +99,7 @@ async fn random_call(client: &Client, random: &mut StdRng) -> Result<(), tokio_p
             list(&ids),
             list(&ids)
         ),
-        _ => "select id from leasehold.claim('w', batch => 12)".to_owned(),
+        _ => "select id from leasehold.claim('w', claim_size => 12)".to_owned(),
     };
     client.query(&sql, &[]).await.map(drop)
 }
@@ -109,9 +109,9 @@ fn list(ids: &[i64]) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c6_eight_connections_at_the_same_jobs_never_deadlock() {
+async fn c6_eight_connections_on_the_same_jobs_do_not_deadlock() {
     let sql = Sql::new().await;
-    sql.run("select leasehold.queue_settings('default')").await;
+    sql.run("select leasehold_internal.queue_settings('default')").await;
     let mut tasks = Vec::new();
     for seed in 0..8_u64 {
         let client = sql.actor().await;
@@ -141,7 +141,7 @@ async fn c6_eight_connections_at_the_same_jobs_never_deadlock() {
     }
     let stuck: i64 = sql
         .one(
-            "select count(*) from leasehold.job j where held and not exists (select from leasehold.lease l \
+            "select count(*) from leasehold.job j where held and not exists (select from leasehold_internal.lease l \
              where l.lease_generation = j.lease_generation and ended_at is null)",
             &[],
         )

@@ -6,7 +6,7 @@ use leasehold::housekeeping::HousekeepingConfig;
 use leasehold::schedule::{Missed, Schedule};
 use leasehold_testing::TestDatabase;
 
-use crate::rig::{back_date_leases, completed, count, jobs, number, run as start, sql, until};
+use crate::fixture::{back_date_leases, completed, count, jobs, number, run as start, sql, until};
 use crate::sql::{Sql, claim, one, pid, run};
 use crate::support::{Note, engine};
 
@@ -14,18 +14,18 @@ use crate::support::{Note, engine};
 const ELECTION: &str = "7305, 2";
 
 fn eager() -> HousekeepingConfig {
-    HousekeepingConfig::default().expire_every(Duration::from_millis(10))
+    HousekeepingConfig::default().reclaim_every(Duration::from_millis(10))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d2_d4_a_stranger_who_holds_the_election_for_ever_stops_no_expiry() {
+async fn d2_d4_lost_jobs_are_reclaimed_while_another_session_holds_the_election() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect_directly().await);
     // The session of a dead housekeeper, or a program that uses the same lock keys.
     let stranger = database.connect_directly().await;
     sql(&stranger, &format!("select pg_advisory_lock({ELECTION})")).await;
     engine.enqueue_many((0..20).map(|n| Note { n })).await.expect("enqueued");
-    sql(&client, "select leasehold.claim('dead', batch => 20)").await;
+    sql(&client, "select leasehold.claim('dead', claim_size => 20)").await;
     back_date_leases(&client).await;
     let worker = start(
         engine.worker().queue("default", 10).housekeeping(eager()).handle(async |_: Note| {}),
@@ -39,7 +39,7 @@ async fn d2_d4_a_stranger_who_holds_the_election_for_ever_stops_no_expiry() {
 }
 
 #[tokio::test]
-async fn d2_where_nobody_keeps_house_the_claim_for_other_languages_does() {
+async fn d2_sql_claim_reclaims_lost_jobs_when_no_housekeeper_runs() {
     let sql = Sql::new().await;
     let ids = sql.enqueue(3).await;
     let dead = claim(&sql.client, "dead", 3).await;
@@ -55,15 +55,15 @@ async fn d2_where_nobody_keeps_house_the_claim_for_other_languages_does() {
 }
 
 #[tokio::test]
-async fn d3_the_election_ends_with_its_statement_and_a_recycled_connection_keeps_nothing() {
+async fn d3_election_lock_ends_with_its_statement_or_its_connection() {
     let sql = Sql::new().await;
     let lent = sql.actor().await;
-    assert!(one::<bool>(&lent, "select elected from leasehold.rescue()", &[]).await);
+    assert!(one::<bool>(&lent, "select elected from leasehold_internal.reclaim()", &[]).await);
     let held = "select count(*) from pg_locks where locktype = 'advisory' and pid = $1";
     let lent_pid = pid(&lent).await;
-    assert_eq!(sql.one::<i64>(held, &[&lent_pid]).await, 0, "whoever gets it next holds no lock");
+    assert_eq!(sql.one::<i64>(held, &[&lent_pid]).await, 0, "its next user holds no lock");
     // A housekeeper loses its connection in the middle of its duty.
-    run(&lent, "begin; select leasehold.rescue()").await;
+    run(&lent, "begin; select leasehold_internal.reclaim()").await;
     assert_eq!(sql.one::<i64>(held, &[&lent_pid]).await, 1);
     sql.run(&format!("select pg_terminate_backend({lent_pid})")).await;
     crate::sql::until(
@@ -72,7 +72,7 @@ async fn d3_the_election_ends_with_its_statement_and_a_recycled_connection_keeps
         &[&lent_pid],
     )
     .await;
-    assert!(sql.one::<bool>("select elected from leasehold.rescue()", &[]).await);
+    assert!(sql.one::<bool>("select elected from leasehold_internal.reclaim()", &[]).await);
 }
 
 /// Terminates every other client session of this database.
@@ -80,7 +80,7 @@ const CUT_OFF: &str = "select pg_terminate_backend(pid) from pg_stat_activity
      where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d3_d10_housekeepers_that_are_cut_off_again_and_again_fire_each_slot_once() {
+async fn d3_d10_housekeepers_that_lose_their_connections_fire_each_slot_once() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect_directly().await);
     let schedule = Schedule::new("report", "* * * * *", "UTC", &Note { n: 1 }).expect("a schedule");
@@ -89,7 +89,7 @@ async fn d3_d10_housekeepers_that_are_cut_off_again_and_again_fire_each_slot_onc
     // due between the declaration and a change of it would fire twice.
     let minute = "(extract(epoch from next_slot) / 60)::bigint";
     let store = format!(
-        "insert into leasehold.schedule (name, cron, job_name, kwargs, missed, next_slot) \
+        "insert into leasehold_internal.schedule (name, cron, job_name, kwargs, missed, next_slot) \
          values ('report', '* * * * *', 'note', '{{\"n\": 1}}', 'all', \
                  date_trunc('minute', now()) - interval '2 hours') returning {minute}"
     );
@@ -100,11 +100,11 @@ async fn d3_d10_housekeepers_that_are_cut_off_again_and_again_fire_each_slot_onc
             start(worker.schedule(schedule.clone()).handle(async |_: Note| {}))
         })
         .collect();
-    let next = format!("select {minute} from leasehold.schedule");
+    let next = format!("select {minute} from leasehold_internal.schedule");
     until("the first slot has fired", async || number(&client, &next).await > began).await;
     let mut cuts = 0;
     until("every slot has fired", async || {
-        let left = "select count(*) from leasehold.schedule where next_slot <= now()";
+        let left = "select count(*) from leasehold_internal.schedule where next_slot <= now()";
         let caught_up = count(&client, left).await == 0;
         if !caught_up && cuts < 20 {
             cuts += 1;

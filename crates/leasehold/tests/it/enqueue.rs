@@ -38,7 +38,7 @@ async fn h2_malformed_jobs_are_refused_with_advice() {
 }
 
 #[tokio::test]
-async fn h2_arguments_end_at_64_kib_and_at_any_depth_the_server_can_take() {
+async fn h2_kwargs_end_at_64_kib_and_at_any_depth_the_server_accepts() {
     let sql = Sql::new().await;
     let largest =
         "select job_id from leasehold.enqueue('note', jsonb_build_object('a', repeat('x', $1)))";
@@ -100,7 +100,7 @@ async fn h1_characters_that_postgres_cannot_store_are_refused() {
 }
 
 #[tokio::test]
-async fn a_bulk_enqueue_is_refused_as_a_whole() {
+async fn bulk_enqueue_with_one_bad_job_stores_none() {
     let sql = Sql::new().await;
     for (arguments, expected) in [
         ("array['a', 'b'], array['{}']::jsonb[]", "LH002"),
@@ -125,7 +125,7 @@ async fn a_bulk_enqueue_is_refused_as_a_whole() {
 }
 
 #[tokio::test]
-async fn a_job_is_seen_when_its_transaction_commits_and_never_otherwise() {
+async fn job_is_visible_only_after_its_transaction_commits() {
     let sql = Sql::new().await;
     let producer = sql.actor().await;
     run(&producer, "begin; select leasehold.enqueue('note')").await;
@@ -137,28 +137,28 @@ async fn a_job_is_seen_when_its_transaction_commits_and_never_otherwise() {
 }
 
 #[tokio::test]
-async fn i4_rows_written_by_hand_meet_constraints() {
+async fn i4_rows_inserted_by_hand_are_checked_by_constraints() {
     let sql = Sql::new().await;
     sql.enqueue(1).await;
-    sql.run("select leasehold.queue_settings('default')").await;
+    sql.run("select leasehold_internal.queue_settings('default')").await;
     for statement in [
         "update leasehold.job set kwargs = '[]'",
         "update leasehold.job set name = ''",
         "update leasehold.job set queue = ''",
         "update leasehold.job set max_attempts = 0",
-        "update leasehold.queue set lease = '0'",
-        "update leasehold.queue set max_attempts = 0",
-        "update leasehold.queue set max_lost = 0",
-        "update leasehold.queue set batch = 0",
-        "update leasehold.queue set paused_at = now()",
-        "update leasehold.queue set name = repeat('n', 65)",
-        "insert into leasehold.dead_job select id, enqueued_at, scheduled_at, expires_at, now(), 0, 0, 0, \
+        "update leasehold_internal.queue set lease = '0'",
+        "update leasehold_internal.queue set max_attempts = 0",
+        "update leasehold_internal.queue set max_lost = 0",
+        "update leasehold_internal.queue set claim_size = 0",
+        "update leasehold_internal.queue set paused_at = now()",
+        "update leasehold_internal.queue set name = repeat('n', 65)",
+        "insert into leasehold_internal.dead_job select id, enqueued_at, scheduled_at, expires_at, now(), 0, 0, 0, \
          null, 0, 'a whim', null, queue, name, tag, kwargs from leasehold.job",
-        "insert into leasehold.history values (now(), 'a whim', 'default', 0, null, '{}', '{}', '{}', '{}', '{}', '{}')",
-        "insert into leasehold.schedule (name, cron, job_name, next_slot) values ('NO', '* * * * *', 'x', now())",
-        "insert into leasehold.schedule (name, cron, job_name, next_slot, missed) values ('x', '', 'x', now(), 'maybe')",
-        "insert into leasehold.idempotency_key values ('default', '', 1, '', now())",
-        "insert into leasehold.once_marker (scope, step, keep_until) values (repeat('s', 301), '', now())",
+        "insert into leasehold_internal.history values (now(), 'a whim', 'default', 0, null, '{}', '{}', '{}', '{}', '{}', '{}')",
+        "insert into leasehold_internal.schedule (name, cron, job_name, next_slot) values ('NO', '* * * * *', 'x', now())",
+        "insert into leasehold_internal.schedule (name, cron, job_name, next_slot, missed) values ('x', '', 'x', now(), 'maybe')",
+        "insert into leasehold_internal.idempotency_key values ('default', '', 1, '', now())",
+        "insert into leasehold_internal.once_marker (scope, step, keep_until) values (repeat('s', 301), '', now())",
     ] {
         let (code, _) = refused(&sql.client, statement, &[]).await;
         assert_eq!(code, "23514", "{statement}");
@@ -179,8 +179,8 @@ async fn c17_c18_no_foreign_key_reaches_a_job_and_keys_do_not_depend_on_a_locale
     let foreign: i64 = sql
         .one(
             "select count(*) from pg_constraint where contype = 'f' and \
-             (connamespace = 'leasehold'::regnamespace or confrelid in \
-              (select oid from pg_class where relnamespace = 'leasehold'::regnamespace))",
+             (connamespace in ('leasehold'::regnamespace, 'leasehold_internal'::regnamespace) or confrelid in \
+              (select oid from pg_class where relnamespace in ('leasehold'::regnamespace, 'leasehold_internal'::regnamespace)))",
             &[],
         )
         .await;
@@ -193,7 +193,7 @@ async fn c17_c18_no_foreign_key_reaches_a_job_and_keys_do_not_depend_on_a_locale
            join pg_class t on t.oid = i.indrelid \
            join pg_attribute a on a.attrelid = t.oid and a.attnum = any (i.indkey) \
            join pg_type y on y.oid = a.atttypid \
-          where t.relnamespace = 'leasehold'::regnamespace and y.typname = 'text' \
+          where t.relnamespace in ('leasehold'::regnamespace, 'leasehold_internal'::regnamespace) and y.typname = 'text' \
             and a.attcollation <> (select oid from pg_collation where collname = 'C') \
             and t.relname <> 'worker'",
         &[],

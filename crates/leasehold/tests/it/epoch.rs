@@ -3,13 +3,14 @@
 use crate::sql::{Sql, all, blocked, claim, joined, one, pid, run};
 
 /// Sets the sequences back to an earlier state, as if the database were on another server.
-const SET_BACK: &str = "select setval('leasehold.generation', 1), setval('leasehold.epoch', 1)";
-const NEXT: &str = "select leasehold.next_generation()";
+const SET_BACK: &str =
+    "select setval('leasehold_internal.generation', 1), setval('leasehold_internal.epoch', 1)";
+const NEXT: &str = "select leasehold_internal.next_generation()";
 
 #[tokio::test]
-async fn b14_first_claim_on_another_server_is_greater_than_all_before() {
+async fn b14_first_generation_on_another_server_is_greater_than_all_before() {
     let sql = Sql::new().await;
-    sql.run("select leasehold.next_generation() from generate_series(1, 10)").await;
+    sql.run("select leasehold_internal.next_generation() from generate_series(1, 10)").await;
     let (id, before) = sql.running().await;
     sql.run(SET_BACK).await;
     sql.expire(before).await;
@@ -26,13 +27,13 @@ async fn b14_generation_grows_when_a_dump_was_loaded_into_the_same_server() {
         // As pg_restore does it: the sequences are created anew and get the values of the dump.
         sql.run(
             "do $$ declare \
-                generations bigint := (select last_value from leasehold.generation) - 1; \
-                epochs bigint := (select last_value from leasehold.epoch); \
+                generations bigint := (select last_value from leasehold_internal.generation) - 1; \
+                epochs bigint := (select last_value from leasehold_internal.epoch); \
              begin \
-                drop sequence leasehold.generation, leasehold.epoch; \
-                create sequence leasehold.generation; create sequence leasehold.epoch; \
-                perform setval('leasehold.generation', generations); \
-                perform setval('leasehold.epoch', epochs); \
+                drop sequence leasehold_internal.generation, leasehold_internal.epoch; \
+                create sequence leasehold_internal.generation; create sequence leasehold_internal.epoch; \
+                perform setval('leasehold_internal.generation', generations); \
+                perform setval('leasehold_internal.epoch', epochs); \
              end $$",
         )
         .await;
@@ -43,10 +44,10 @@ async fn b14_generation_grows_when_a_dump_was_loaded_into_the_same_server() {
 }
 
 #[tokio::test]
-async fn b14_generations_pass_more_than_a_standby_can_lose_and_what_the_clock_says() {
+async fn b14_new_epoch_begins_above_what_a_standby_can_lose_and_above_the_clock() {
     let sql = Sql::new().await;
     // More claims than milliseconds have passed since 2025.
-    sql.run("select setval('leasehold.generation', 1099511627776), setval('leasehold.epoch', 1)")
+    sql.run("select setval('leasehold_internal.generation', 1099511627776), setval('leasehold_internal.epoch', 1)")
         .await;
     let high: i64 = sql.one(NEXT, &[]).await;
     assert!(high >> 20 >= 1_099_511_627_776 + (1 << 26), "{high}");
@@ -69,7 +70,7 @@ async fn b14_long_transaction_that_begins_an_epoch_delays_no_claim() {
     sql.run(SET_BACK).await;
     // Both see the old epoch and wait for the row, the long transaction first.
     let gate = sql.actor().await;
-    run(&gate, "begin; select from leasehold.epoch_guard for update").await;
+    run(&gate, "begin; select from leasehold_internal.epoch_guard for update").await;
     let (long, other) = (sql.actor().await, sql.actor().await);
     run(&long, "begin").await;
     run(&other, "set lock_timeout = '20s'").await;
@@ -95,13 +96,13 @@ async fn b14_claims_at_once_begin_one_epoch_together() {
     sql.run(SET_BACK).await;
     // All claimers see the old epoch and wait for the row.
     let gate = sql.actor().await;
-    run(&gate, "begin; select from leasehold.epoch_guard for update").await;
+    run(&gate, "begin; select from leasehold_internal.epoch_guard for update").await;
     let mut claimers = Vec::new();
     for _ in 0..8 {
         let client = sql.actor().await;
         let claimer = pid(&client).await;
         let drawing = tokio::spawn(async move {
-            let sql = "select leasehold.next_generation() from generate_series(1, 20)";
+            let sql = "select leasehold_internal.next_generation() from generate_series(1, 20)";
             all::<i64>(&client, sql, &[]).await
         });
         blocked(&sql.client, claimer).await;
@@ -146,8 +147,8 @@ async fn b16_calls_in_serializable_transactions_work_or_fail_to_serialise() {
         let renew = "select state from leasehold.renew(array[$1::bigint])";
         assert_eq!(one::<String>(&first, renew, &[&held.generation]).await, "renewed", "{level}");
         let fail = "select leasehold.fail($1::bigint, $2, 'later', interval '0')";
-        let verdict: String = one(&first, fail, &[&id, &held.generation]).await;
-        assert_eq!(verdict, "retry", "{level}");
+        let outcome: String = one(&first, fail, &[&id, &held.generation]).await;
+        assert_eq!(outcome, "retry", "{level}");
         let held = claim(&first, "w", 1).await;
         let complete = "select leasehold.complete($1::bigint, $2)";
         assert!(one::<bool>(&first, complete, &[&id, &held.generation]).await, "{level}");

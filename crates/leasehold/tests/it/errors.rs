@@ -13,7 +13,8 @@ async fn fail(sql: &Sql, error: &str) -> String {
 }
 
 async fn errors(sql: &Sql, table: &str) -> Vec<Value> {
-    let list: Value = sql.one(&format!("select errors from leasehold.{table}"), &[]).await;
+    let list: Value =
+        sql.one(&format!("select errors from {}", crate::sql::qualified(table)), &[]).await;
     list.as_array().expect("a list").clone()
 }
 
@@ -40,7 +41,8 @@ async fn a36_failures_outlive_burial_and_redrive() {
     assert_eq!(fail(&sql, "first").await, "retry");
     assert_eq!(fail(&sql, "second").await, "buried");
     assert_eq!(errors(&sql, "dead_job").await.len(), 2);
-    sql.run("select leasehold.redrive(array(select id from leasehold.dead_job), 'ann')").await;
+    sql.run("select leasehold.redrive(array(select id from leasehold_internal.dead_job), 'ann')")
+        .await;
     assert_eq!(errors(&sql, "job").await.len(), 2);
     assert_eq!(fail(&sql, "third").await, "retry");
     let texts: Vec<Value> =
@@ -49,7 +51,7 @@ async fn a36_failures_outlive_burial_and_redrive() {
 }
 
 #[tokio::test]
-async fn a36_completed_job_tells_of_its_failures_and_of_what_it_was() {
+async fn a36_completed_job_keeps_its_failures_and_settings() {
     let sql = Sql::new().await;
     sql.run("select leasehold.enqueue('note', key => 'k', priority => 7, max_attempts => 9)").await;
     fail(&sql, "smtp down").await;
@@ -59,19 +61,19 @@ async fn a36_completed_job_tells_of_its_failures_and_of_what_it_was() {
         sql.one::<bool>("select leasehold.complete($1, $2)", &[&taken.ids[0], &taken.generation])
             .await
     );
-    let told: bool = sql
+    let kept: bool = sql
         .one(
             "select key = 'k' and priority = 7 and max_attempts = 9 and claimed_at <= finished_at \
                 and errors -> 0 ->> 'error' = 'smtp down' and scheduled_at is not null \
-               from leasehold.finished_job",
+               from leasehold_internal.finished_job",
             &[],
         )
         .await;
-    assert!(told);
+    assert!(kept);
 }
 
 #[tokio::test]
-async fn a36_jobs_without_anything_to_tell_cost_history_nothing() {
+async fn a36_jobs_without_failures_add_no_arrays_to_history() {
     let sql = Sql::new().await;
     sql.run("insert into leasehold.job (name) select 'note' from generate_series(1, 10)").await;
     let taken = claim(&sql.client, "w", 10).await;
@@ -82,7 +84,7 @@ async fn a36_jobs_without_anything_to_tell_cost_history_nothing() {
     let nothing: bool = sql
         .one(
             "select bool_and(num_nulls(priorities, keys, max_attempts, scheduled_at, errors) = 5 \
-                and claimed_at is not null) from leasehold.history",
+                and claimed_at is not null) from leasehold_internal.history",
             &[],
         )
         .await;
@@ -90,7 +92,7 @@ async fn a36_jobs_without_anything_to_tell_cost_history_nothing() {
     let shown: bool = sql
         .one(
             "select bool_and(priority = 0 and key is null and errors is null \
-                and scheduled_at = enqueued_at) and count(*) = 10 from leasehold.finished_job",
+                and scheduled_at = enqueued_at) and count(*) = 10 from leasehold_internal.finished_job",
             &[],
         )
         .await;
@@ -107,7 +109,7 @@ async fn a36_cancelled_job_keeps_its_failures() {
 }
 
 #[tokio::test]
-async fn a36_spoiled_list_of_failures_keeps_no_job_from_failing() {
+async fn a36_invalid_list_of_failures_does_not_stop_a_job_from_failing() {
     let sql = Sql::new().await;
     sql.enqueue(1).await;
     sql.run("update leasehold.job set errors = '\"not a list\"'").await;
@@ -116,9 +118,9 @@ async fn a36_spoiled_list_of_failures_keeps_no_job_from_failing() {
 }
 
 #[tokio::test]
-async fn a_worker_without_a_reply_learns_how_its_generation_ended_a_job() {
+async fn ended_as_returns_how_a_generation_ended_a_job() {
     let sql = Sql::new().await;
-    let ended = "select leasehold.ended_as($1, $2)";
+    let ended = "select leasehold_internal.ended_as($1, $2)";
     for (end, word) in [
         ("select leasehold.complete($1::bigint, $2)::text", "completed"),
         ("select leasehold.fail($1::bigint, $2, 'no')", "waiting"),

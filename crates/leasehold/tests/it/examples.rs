@@ -53,7 +53,7 @@ async fn until_blocked(client: &Client) {
 }
 
 #[tokio::test]
-async fn each_language_consumes_what_the_others_enqueue() {
+async fn each_language_consumes_jobs_of_the_others() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     for (n, consumer) in
@@ -72,7 +72,7 @@ async fn each_language_consumes_what_the_others_enqueue() {
             }
             None => {
                 let worker = engine(&database).await.worker().handle(print_letter);
-                assert_eq!(worker.run_until_idle().await.expect("it ends").done, 12);
+                assert_eq!(worker.run_until_idle().await.expect("it ends").completed, 12);
                 "rust"
             }
         };
@@ -81,7 +81,7 @@ async fn each_language_consumes_what_the_others_enqueue() {
         client.batch_execute("delete from printed").await.expect("cleared");
     }
     assert_eq!(count(&client, "select count(*) from leasehold.job").await, 0);
-    assert_eq!(count(&client, "select count(*) from leasehold.finished_job").await, 36);
+    assert_eq!(count(&client, "select count(*) from leasehold_internal.finished_job").await, 36);
 }
 
 #[tokio::test]
@@ -103,13 +103,12 @@ async fn python_and_node_share_a_queue_and_each_job_runs_once() {
     let client = database.connect_directly().await;
     let letters: Vec<i64> = printed(&client).await.into_iter().map(|(letter, _)| letter).collect();
     assert_eq!(letters, (0..80).collect::<Vec<_>>());
-    let ends =
-        "select count(*) from leasehold.finished_job where outcome = 'completed' and attempts = 1";
+    let ends = "select count(*) from leasehold_internal.finished_job where outcome = 'completed' and attempts = 1";
     assert_eq!(count(&client, ends).await, 80);
 }
 
 #[tokio::test]
-async fn a_producer_that_is_run_again_makes_no_second_job() {
+async fn producer_that_runs_twice_enqueues_one_job() {
     let database = TestDatabase::new().await;
     assert_eq!(produce(Language::Python, &database, 0, 5).await, "5 new jobs, 0 known");
     assert_eq!(produce(Language::Python, &database, 0, 6).await, "1 new jobs, 5 known");
@@ -120,7 +119,7 @@ async fn a_producer_that_is_run_again_makes_no_second_job() {
 }
 
 #[tokio::test]
-async fn a_producer_whose_commit_fails_leaves_neither_letter_nor_job() {
+async fn producer_whose_commit_fails_leaves_neither_letter_nor_job() {
     for language in BOTH {
         let database = TestDatabase::new().await;
         produce(language, &database, 0, 1).await;
@@ -146,7 +145,7 @@ async fn a_producer_whose_commit_fails_leaves_neither_letter_nor_job() {
 }
 
 #[tokio::test]
-async fn long_work_is_renewed_in_the_background() {
+async fn consumer_renews_its_lease_during_long_work() {
     for language in BOTH {
         let database = TestDatabase::new().await;
         produce(language, &database, 0, 1).await;
@@ -157,19 +156,19 @@ async fn long_work_is_renewed_in_the_background() {
         let client = database.connect_directly().await;
         until_blocked(&client).await;
         // Longer than the lease that the claim gave.
-        let renewed = "select count(*) from leasehold.lease where ended_at is null \
+        let renewed = "select count(*) from leasehold_internal.lease where ended_at is null \
                        and lease_expires_at > claimed_at + 2 * lease";
         until(async || count(&client, renewed).await == 1).await;
         lock.rollback().await.expect("unlocked");
         consumer.finishes(1).await;
         consumer.stop().await;
-        let attempts = "select attempts::bigint from leasehold.finished_job";
+        let attempts = "select attempts::bigint from leasehold_internal.finished_job";
         assert_eq!(count(&client, attempts).await, 1, "{language:?}");
     }
 }
 
 #[tokio::test]
-async fn a_consumer_that_lost_its_lease_drops_its_result() {
+async fn consumer_that_lost_its_lease_drops_its_result() {
     for language in BOTH {
         let database = TestDatabase::new().await;
         produce(language, &database, 0, 1).await;
@@ -180,8 +179,8 @@ async fn a_consumer_that_lost_its_lease_drops_its_result() {
         let client = database.connect_directly().await;
         until_blocked(&client).await;
         // In one transaction: a renewal must not slip in between.
-        let expire = "begin; update leasehold.lease set lease_expires_at = now() - interval '1 second'; \
-                      select leasehold.expire_leases(); commit";
+        let expire = "begin; update leasehold_internal.lease set lease_expires_at = now() - interval '1 second'; \
+                      select leasehold_internal.reclaim_leases(); commit";
         client.batch_execute(expire).await.expect("the lease is over");
         let finish = "select count(*) from leasehold.claim('another', 'letters') c \
                       where leasehold.complete(c.id, c.lease_generation)";
@@ -195,15 +194,14 @@ async fn a_consumer_that_lost_its_lease_drops_its_result() {
 }
 
 #[tokio::test]
-async fn a_failed_attempt_is_reported_and_comes_back() {
+async fn failed_attempt_is_recorded_and_retried() {
     for language in BOTH {
         let database = TestDatabase::new().await;
         produce(language, &database, 0, 1).await;
         let client = database.connect_directly().await;
         client.batch_execute("delete from letter").await.expect("no letter to print");
         // The second attempt must not begin before the stop.
-        let patient =
-            "insert into leasehold.queue (name, backoff_base) values ('letters', '1 hour')";
+        let patient = "insert into leasehold_internal.queue (name, backoff_base) values ('letters', '1 hour')";
         client.batch_execute(patient).await.expect("settings");
         let mut consumer = Consumer::start(language, &database, LEASE).await;
         let line = consumer.next_line().await;
@@ -217,7 +215,7 @@ async fn a_failed_attempt_is_reported_and_comes_back() {
 }
 
 #[tokio::test]
-async fn a_consumer_that_is_stopped_hands_back_what_it_has_not_begun() {
+async fn consumer_that_stops_releases_jobs_that_it_has_not_begun() {
     for language in BOTH {
         let database = TestDatabase::new().await;
         produce(language, &database, 0, 10).await;

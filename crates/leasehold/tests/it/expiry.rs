@@ -29,7 +29,7 @@ async fn a34_job_due_in_sixty_days_expires_thirty_days_after_that() {
     )
     .await;
     assert_eq!(
-        sql.one::<i32>("select expired from leasehold.expire_jobs()", &[]).await,
+        sql.one::<i32>("select expired from leasehold_internal.expire_jobs()", &[]).await,
         1,
         "the one that was due at once"
     );
@@ -97,7 +97,7 @@ async fn end(sql: &Sql, statement: &str) {
 }
 
 #[tokio::test]
-async fn a34_snoozed_job_keeps_its_time_to_start() {
+async fn a34_snoozed_job_keeps_its_time_until_expiry() {
     let sql = Sql::new().await;
     sql.run("set timezone = 'UTC'").await;
     sql.enqueue(1).await;
@@ -137,7 +137,7 @@ async fn a34_release_gives_back_the_time_that_a_job_was_held() {
     sql.run("select leasehold.enqueue('note', expires_at => now() + interval '1 hour')").await;
     let taken = claim(&sql.client, "w", 1).await;
     sql.run(
-        "update leasehold.lease set claimed_at = claimed_at - interval '2 hours'; \
+        "update leasehold_internal.lease set claimed_at = claimed_at - interval '2 hours'; \
              update leasehold.job set scheduled_at = scheduled_at - interval '2 hours', \
                                       expires_at = expires_at - interval '2 hours'",
     )
@@ -160,7 +160,7 @@ async fn a34_promoted_job_does_not_expire_sooner() {
 }
 
 #[tokio::test]
-async fn a34_infinite_times_do_not_keep_a_job_from_being_let_go() {
+async fn a34_job_with_an_infinite_expiry_can_be_snoozed_failed_and_released() {
     let sql = Sql::new().await;
     sql.run(
         "insert into leasehold.job (name, scheduled_at, expires_at) \
@@ -171,7 +171,8 @@ async fn a34_infinite_times_do_not_keep_a_job_from_being_let_go() {
         "select leasehold.snooze(ID, GENERATION, '500000 years')",
         "select leasehold.fail(ID, GENERATION, 'no', '500000 years')",
         "select leasehold.release(array[ID::bigint], GENERATION)",
-        "select leasehold.put_off(array[ID::bigint], GENERATION, array[1e300], array['no'], array[true])",
+        "select leasehold.defer(ID, GENERATION, '500000 years')",
+        "select leasehold_internal.defer_many(array[ID::bigint], GENERATION, array[1e300], array['no'], array[true])",
     ] {
         end(&sql, statement).await;
         let waits = "select not held and isfinite(scheduled_at) from leasehold.job";

@@ -4,7 +4,7 @@ use crate::sql::{Sql, all, claim, refused};
 
 /// Every way to end or prolong an attempt, with the result for a holder that lost it.
 /// `$1` is the job, `$2` the generation.
-const VERBS: [(&str, &str, &str); 11] = [
+const VERBS: [(&str, &str, &str); 13] = [
     ("complete", "select leasehold.complete($1::bigint, $2)::text", "false"),
     (
         "complete a batch",
@@ -18,6 +18,12 @@ const VERBS: [(&str, &str, &str); 11] = [
     ),
     ("retry", "select leasehold.fail($1::bigint, $2, 'late')", "lost"),
     ("snooze", "select leasehold.snooze($1::bigint, $2, '1 hour')::text", "false"),
+    ("defer", "select leasehold.defer($1::bigint, $2, '1 hour', 'late')::text", "false"),
+    (
+        "defer a failure",
+        "select count(*)::text from leasehold_internal.defer_many(array[$1::bigint], $2, array[1], array['late'], array[true])",
+        "0",
+    ),
     ("release", "select count(*)::text from leasehold.release(array[$1::bigint], $2)", "0"),
     ("cancel", "select leasehold.finish_cancelled($1::bigint, $2)::text", "false"),
     ("bury", "select leasehold.bury($1::bigint, $2, 'late')::text", "false"),
@@ -31,7 +37,11 @@ const VERBS: [(&str, &str, &str); 11] = [
         "select r.state || left($1::bigint::text, 0) from leasehold.renew(array[$2::bigint]) r",
         "lost",
     ),
-    ("explain", "select e.state from leasehold.explain_finish(array[$1::bigint], $2) e", "lost"),
+    (
+        "explain",
+        "select e.state from leasehold_internal.explain_finish(array[$1::bigint], $2) e",
+        "lost",
+    ),
 ];
 
 /// Returns what a stale verb must not change: the row, the lease of the new holder, all finished and
@@ -40,10 +50,10 @@ async fn picture(sql: &Sql) -> String {
     sql.one(
         "select jsonb_build_object( \
             'job', (select jsonb_agg(to_jsonb(j) order by id) from leasehold.job j), \
-            'live', (select jsonb_agg(to_jsonb(l) order by lease_generation) from leasehold.lease l \
+            'live', (select jsonb_agg(to_jsonb(l) order by lease_generation) from leasehold_internal.lease l \
                       where ended_at is null), \
-            'dead', (select jsonb_agg(to_jsonb(d) order by id) from leasehold.dead_job d), \
-            'done', (select jsonb_agg(to_jsonb(f) order by id) from leasehold.finished_job f))::text",
+            'dead', (select jsonb_agg(to_jsonb(d) order by id) from leasehold_internal.dead_job d), \
+            'done', (select jsonb_agg(to_jsonb(f) order by id) from leasehold_internal.finished_job f))::text",
         &[],
     )
     .await
@@ -55,7 +65,7 @@ async fn a2_every_finish_of_a_former_holder_is_refused() {
     let (id, old) = sql.running().await;
     sql.expire(old).await;
     // Between the expiry and the next claim the job has no holder, and the old one is refused even then.
-    for holders in ["nobody", "a successor"] {
+    for holders in ["no worker", "a successor"] {
         if holders == "a successor" {
             let new = claim(&sql.client, "second", 1).await;
             assert_eq!(new.ids, [id]);
@@ -79,7 +89,7 @@ async fn a2_every_finish_of_a_former_holder_is_refused() {
 }
 
 #[tokio::test]
-async fn a2_a_former_holder_is_refused_after_the_job_is_over() {
+async fn a2_former_holder_is_refused_after_the_job_is_over() {
     let sql = Sql::new().await;
     for over in [
         "select leasehold.complete($1::bigint, $2)::text",
@@ -95,7 +105,7 @@ async fn a2_a_former_holder_is_refused_after_the_job_is_over() {
             assert_eq!(sql.one::<String>(call, &[&id, &old]).await, lost, "{verb}");
         }
         // The second holder too: its attempt is over.
-        for (verb, call, lost) in &VERBS[..9] {
+        for (verb, call, lost) in &VERBS[..11] {
             assert_eq!(
                 sql.one::<String>(call, &[&id, &new.generation]).await,
                 *lost,
@@ -104,13 +114,13 @@ async fn a2_a_former_holder_is_refused_after_the_job_is_over() {
         }
         assert_eq!(picture(&sql).await, before);
         // Only the last holder learns that it finished the job.
-        let explain = VERBS[10].1;
+        let explain = VERBS[12].1;
         assert_eq!(sql.one::<String>(explain, &[&id, &new.generation]).await, "finished");
     }
 }
 
 #[tokio::test]
-async fn a3_a_late_holder_is_accepted_while_nobody_noticed() {
+async fn a3_late_holder_is_accepted_before_its_lease_is_reclaimed() {
     let sql = Sql::new().await;
     let (id, generation) = sql.running().await;
     sql.overdue(generation).await;
@@ -119,7 +129,7 @@ async fn a3_a_late_holder_is_accepted_while_nobody_noticed() {
     assert_eq!(renewed, "renewed");
     let left: bool = sql
         .one(
-            "select lease_expires_at > now() + interval '23 hours' from leasehold.lease \
+            "select lease_expires_at > now() + interval '23 hours' from leasehold_internal.lease \
               where lease_generation = $1",
             &[&generation],
         )
@@ -131,14 +141,15 @@ async fn a3_a_late_holder_is_accepted_while_nobody_noticed() {
     );
     assert_eq!(sql.state(id).await, "completed");
     assert_eq!(
-        sql.one::<i32>("select returned + buried from leasehold.expire_leases()", &[]).await,
+        sql.one::<i32>("select returned + buried from leasehold_internal.reclaim_leases()", &[])
+            .await,
         0
     );
     assert_eq!(sql.state(id).await, "completed");
 }
 
 #[tokio::test]
-async fn a5_a6_a_late_renewal_revives_nothing_and_helps_nobody_else() {
+async fn a5_a6_late_renewal_renews_neither_its_ended_lease_nor_the_next_one() {
     let sql = Sql::new().await;
     let (id, old) = sql.running().await;
     sql.expire(old).await;
@@ -151,7 +162,7 @@ async fn a5_a6_a_late_renewal_revives_nothing_and_helps_nobody_else() {
     assert_eq!(sql.one::<String>(renew, &[&old]).await, "lost");
     let overdue: bool = sql
         .one(
-            "select lease_expires_at < now() from leasehold.lease where lease_generation = $1",
+            "select lease_expires_at < now() from leasehold_internal.lease where lease_generation = $1",
             &[&new.generation],
         )
         .await;
@@ -159,7 +170,7 @@ async fn a5_a6_a_late_renewal_revives_nothing_and_helps_nobody_else() {
 }
 
 #[tokio::test]
-async fn a12_attempts_repeat_and_the_fence_does_not() {
+async fn a12_fence_refuses_an_earlier_generation_with_the_same_attempt_number() {
     let sql = Sql::new().await;
     let (id, first) = sql.running().await;
     // Three ways to get an attempt back: the number of attempts is 1 in every round.
@@ -172,8 +183,10 @@ async fn a12_attempts_repeat_and_the_fence_does_not() {
             .one("select lease_generation from leasehold.job where id = $1 and held", &[&id])
             .await;
         sql.client.query(give_back, &[&id, &current]).await.unwrap();
-        sql.run("select leasehold.redrive(array(select id from leasehold.dead_job), 'someone')")
-            .await;
+        sql.run(
+            "select leasehold.redrive(array(select id from leasehold_internal.dead_job), 'ann')",
+        )
+        .await;
         sql.due().await;
         let next = claim(&sql.client, "next", 1).await;
         assert_eq!(next.ids, [id]);
@@ -182,7 +195,7 @@ async fn a12_attempts_repeat_and_the_fence_does_not() {
         assert_eq!(attempts, 1, "the same number as in the first attempt");
         let before = picture(&sql).await;
         for stale in [first, current] {
-            for (verb, call, lost) in &VERBS[..9] {
+            for (verb, call, lost) in &VERBS[..11] {
                 let answer: String = sql.one(call, &[&id, &stale]).await;
                 assert_eq!(answer, *lost, "{verb} with a generation of an earlier life");
             }
@@ -192,12 +205,12 @@ async fn a12_attempts_repeat_and_the_fence_does_not() {
 }
 
 #[tokio::test]
-async fn a_finish_says_what_it_did_and_a_lease_ends_with_its_last_job() {
+async fn finish_returns_what_it_changed_and_the_lease_ends_with_its_last_job() {
     let sql = Sql::new().await;
     let ids = sql.enqueue(6).await;
     let claimed = claim(&sql.client, "worker", 6).await;
     let generation = claimed.generation;
-    let live = "select count(*) from leasehold.lease where ended_at is null";
+    let live = "select count(*) from leasehold_internal.lease where ended_at is null";
     let some = all::<i64>(
         &sql.client,
         "select leasehold.complete_many($1::bigint[], $2)",
@@ -230,22 +243,22 @@ async fn a_finish_says_what_it_did_and_a_lease_ends_with_its_last_job() {
 }
 
 #[tokio::test]
-async fn a_job_out_of_attempts_is_buried_with_its_error() {
+async fn job_out_of_attempts_is_buried_with_its_error() {
     let sql = Sql::new().await;
     let id: i64 =
         sql.one("select job_id from leasehold.enqueue('note', max_attempts => 2)", &[]).await;
-    for verdict in ["retry", "buried"] {
+    for outcome in ["retry", "buried"] {
         sql.due().await;
         let claimed = claim(&sql.client, "worker", 1).await;
         let answer: String = sql
             .one("select leasehold.fail($1, $2, 'smtp said 451')", &[&id, &claimed.generation])
             .await;
-        assert_eq!(answer, verdict);
+        assert_eq!(answer, outcome);
     }
     let dead: bool = sql
         .one(
             "select cause = 'exhausted' and last_error = 'smtp said 451' and attempts = 2 \
-               from leasehold.dead_job where id = $1",
+               from leasehold_internal.dead_job where id = $1",
             &[&id],
         )
         .await;
@@ -253,7 +266,7 @@ async fn a_job_out_of_attempts_is_buried_with_its_error() {
 }
 
 #[tokio::test]
-async fn g8_jobs_that_fail_in_the_same_moment_do_not_come_back_in_the_same_moment() {
+async fn g8_jobs_that_fail_together_retry_at_different_times() {
     let sql = Sql::new().await;
     sql.run("insert into leasehold.job (name) select 'note' from generate_series(1, 100)").await;
     let held = claim(&sql.client, "w", 100).await;
@@ -262,6 +275,6 @@ async fn g8_jobs_that_fail_in_the_same_moment_do_not_come_back_in_the_same_momen
     // The jitter is a fifth of the backoff to either side.
     let spread = "select count(distinct scheduled_at) > 50 \
                      and max(scheduled_at) - min(scheduled_at) > q.backoff_base * 0.2 \
-                    from leasehold.job join leasehold.queue q on q.name = queue group by q.backoff_base";
+                    from leasehold.job join leasehold_internal.queue q on q.name = queue group by q.backoff_base";
     assert!(sql.one::<bool>(spread, &[]).await);
 }

@@ -10,21 +10,21 @@ async fn partitions(sql: &Sql) -> Vec<String> {
     all(
         &sql.client,
         "select inhrelid::regclass::text from pg_inherits \
-          where inhparent = 'leasehold.history'::regclass and inhrelid::regclass::text ~ '\\d$' order by 1",
+          where inhparent = 'leasehold_internal.history'::regclass and inhrelid::regclass::text ~ '\\d$' order by 1",
         &[],
     )
     .await
 }
 
 #[tokio::test]
-async fn partitions_of_the_coming_days_are_made_once() {
+async fn partitions_of_the_next_days_are_created_once() {
     let sql = Sql::new().await;
     assert_eq!(partitions(&sql).await, [""; 0]);
     // In one statement: between two of them a new day may begin.
     let row = sql
         .client
         .query_one(
-            "select leasehold.extend_history(5), leasehold.extend_history(5), \
+            "select leasehold_internal.extend_history(5), leasehold_internal.extend_history(5), \
                     to_char((statement_timestamp() at time zone 'UTC')::date + 1, 'YYYYMMDD')",
             &[],
         )
@@ -32,10 +32,10 @@ async fn partitions_of_the_coming_days_are_made_once() {
         .unwrap();
     assert_eq!((row.get::<_, i32>(0), row.get::<_, i32>(1)), (5, 0));
     let day: String = row.get(2);
-    let tomorrow = format!("leasehold.history_{day}");
+    let tomorrow = format!("leasehold_internal.history_{day}");
     assert_eq!(partitions(&sql).await[0], tomorrow);
     sql.run(&format!(
-        "insert into leasehold.history values (('{day}'::date + time '12:00') at time zone 'UTC', \
+        "insert into leasehold_internal.history values (('{day}'::date + time '12:00') at time zone 'UTC', \
          'completed', 'default', 1, 'w', \
          '{{7}}', '{{note}}', '{{\"\"}}', '{{1}}', array[now()], array['{{}}'::jsonb])"
     ))
@@ -45,7 +45,7 @@ async fn partitions_of_the_coming_days_are_made_once() {
 }
 
 #[tokio::test]
-async fn a_finish_needs_no_partition() {
+async fn finish_needs_no_partition() {
     let sql = Sql::new().await;
     let ids = sql.enqueue(3).await;
     let held = claim(&sql.client, "w", 3).await;
@@ -60,7 +60,7 @@ async fn a_finish_needs_no_partition() {
     let rows = sql
         .client
         .query(
-            "select id, name, kwargs ->> 'n', attempts, claimed_by from leasehold.finished_job order by id",
+            "select id, name, kwargs ->> 'n', attempts, claimed_by from leasehold_internal.finished_job order by id",
             &[],
         )
         .await
@@ -74,9 +74,9 @@ async fn a_finish_needs_no_partition() {
 }
 
 #[tokio::test]
-async fn a_queue_may_keep_no_history() {
+async fn queue_without_history_stores_no_finished_job() {
     let sql = Sql::new().await;
-    sql.run("select leasehold.queue_settings('default'); update leasehold.queue set keep_history = false")
+    sql.run("select leasehold_internal.queue_settings('default'); update leasehold_internal.queue set keep_history = false")
         .await;
     let (id, generation) = sql.running().await;
     assert!(
@@ -90,7 +90,7 @@ async fn g9_old_days_are_dropped_and_younger_ones_stay() {
     let sql = Sql::new().await;
     for days in [3, 9] {
         sql.run(&format!(
-            "do $$ begin execute format('create table leasehold.%I partition of leasehold.history \
+            "do $$ begin execute format('create table leasehold_internal.%I partition of leasehold_internal.history \
              for values from (%L) to (%L)', 'history_' || to_char((now() at time zone 'UTC')::date - {days}, 'YYYYMMDD'), \
              ((now() at time zone 'UTC')::date - {days})::timestamp at time zone 'UTC', \
              ((now() at time zone 'UTC')::date - {days} + 1)::timestamp at time zone 'UTC'); end $$"
@@ -100,44 +100,44 @@ async fn g9_old_days_are_dropped_and_younger_ones_stay() {
     // Rows that were filed without a partition are deleted too, by their own age.
     for age in ["20 days", "1 day"] {
         sql.run(&format!(
-            "insert into leasehold.history values (now() - interval '{age}', 'completed', 'default', 1, 'w', \
+            "insert into leasehold_internal.history values (now() - interval '{age}', 'completed', 'default', 1, 'w', \
              '{{7}}', '{{note}}', '{{\"\"}}', '{{1}}', array[now()], array['{{}}'::jsonb])"
         ))
         .await;
     }
     let before = partitions(&sql).await.len();
-    assert_eq!(sql.one::<i32>("select leasehold.drop_history('7 days')", &[]).await, 1);
+    assert_eq!(sql.one::<i32>("select leasehold_internal.drop_history('7 days')", &[]).await, 1);
     assert_eq!(partitions(&sql).await.len(), before - 1);
     assert_eq!(sql.count("history").await, 1);
-    assert_eq!(sql.one::<i32>("select leasehold.drop_history('7 days')", &[]).await, 0);
+    assert_eq!(sql.one::<i32>("select leasehold_internal.drop_history('7 days')", &[]).await, 0);
 }
 
 #[tokio::test]
-async fn a_day_that_the_clock_visited_before_does_not_stop_the_others() {
+async fn day_with_rows_in_the_rest_does_not_stop_other_partitions() {
     let sql = Sql::new().await;
     // The clock was two days ahead for a while: rows of that day lie in the rest.
     sql.run(
         "do $$ declare p text; begin for p in select inhrelid::regclass::text from pg_inherits \
-             where inhparent = 'leasehold.history'::regclass and inhrelid::regclass::text ~ '\\d$' \
+             where inhparent = 'leasehold_internal.history'::regclass and inhrelid::regclass::text ~ '\\d$' \
              loop execute 'drop table ' || p; end loop; end $$",
     )
     .await;
     sql.run(
-        "insert into leasehold.history values (now() + interval '2 days', 'completed', 'default', 1, 'w', \
+        "insert into leasehold_internal.history values (now() + interval '2 days', 'completed', 'default', 1, 'w', \
          '{7}', '{note}', '{\"\"}', '{1}', array[now()], array['{}'::jsonb])",
     )
     .await;
-    let made: i32 = sql.one("select leasehold.extend_history(5)", &[]).await;
-    assert_eq!(made, 4, "all but that day, which the rest goes on taking");
+    let made: i32 = sql.one("select leasehold_internal.extend_history(5)", &[]).await;
+    assert_eq!(made, 4, "all but that day, whose rows stay in the rest");
     assert_eq!(sql.count("history").await, 1);
 }
 
 #[tokio::test]
-async fn c14_making_partitions_does_not_stop_finishes() {
+async fn c14_creating_partitions_does_not_stop_finishes() {
     let sql = Sql::new().await;
     sql.run(
         "do $$ declare p text; begin for p in select inhrelid::regclass::text from pg_inherits \
-             where inhparent = 'leasehold.history'::regclass and inhrelid::regclass::text ~ '\\d$' \
+             where inhparent = 'leasehold_internal.history'::regclass and inhrelid::regclass::text ~ '\\d$' \
              loop execute 'drop table ' || p; end loop; end $$",
     )
     .await;
@@ -150,12 +150,12 @@ async fn c14_making_partitions_does_not_stop_finishes() {
     let housekeeper = sql.actor().await;
     let housekeeper_pid = pid(&housekeeper).await;
     let enough = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&enough);
+    let is_enough = Arc::clone(&enough);
     // Repeated, because one try waits for a second at most and the test may be slower to see it blocked.
     let making = tokio::spawn(async move {
-        while !told.load(Ordering::SeqCst) {
-            drop(housekeeper.query("select leasehold.extend_history(2)", &[]).await);
-            drop(housekeeper.query("select leasehold.drop_history('7 days')", &[]).await);
+        while !is_enough.load(Ordering::SeqCst) {
+            drop(housekeeper.query("select leasehold_internal.extend_history(2)", &[]).await);
+            drop(housekeeper.query("select leasehold_internal.drop_history('7 days')", &[]).await);
         }
         housekeeper
     });
@@ -170,7 +170,7 @@ async fn c14_making_partitions_does_not_stop_finishes() {
     let housekeeper = joined(making).await;
     run(&handler, "commit").await;
     assert_eq!(
-        one::<i32>(&housekeeper, "select leasehold.extend_history(2)", &[]).await,
+        one::<i32>(&housekeeper, "select leasehold_internal.extend_history(2)", &[]).await,
         2,
         "next time"
     );

@@ -3,7 +3,7 @@
 use crate::sql::{Sql, blocked, claim, code, joined, one, pid, run};
 
 #[tokio::test]
-async fn c7_a_stale_finish_never_passes_whatever_the_isolation() {
+async fn c7_stale_finish_is_refused_at_every_isolation_level() {
     for level in ["read committed", "repeatable read", "serializable"] {
         let sql = Sql::new().await;
         sql.run("create table public.effect (job bigint)").await;
@@ -45,7 +45,7 @@ async fn c7_a_stale_finish_never_passes_whatever_the_isolation() {
 }
 
 #[tokio::test]
-async fn c7_two_finishes_at_once_end_one_job_whatever_the_isolation() {
+async fn c7_two_concurrent_finishes_end_a_job_once_at_every_isolation_level() {
     for level in ["read committed", "repeatable read", "serializable"] {
         let sql = Sql::new().await;
         let (id, generation) = sql.running().await;
@@ -75,7 +75,7 @@ async fn c7_two_finishes_at_once_end_one_job_whatever_the_isolation() {
 }
 
 #[tokio::test]
-async fn c8_the_finish_of_an_aborted_transaction_is_no_success() {
+async fn c8_finish_in_an_aborted_transaction_does_not_succeed() {
     let sql = Sql::new().await;
     let (id, generation) = sql.running().await;
     let handler = sql.actor().await;
@@ -83,7 +83,7 @@ async fn c8_the_finish_of_an_aborted_transaction_is_no_success() {
     // The handler swallows the error of its own statement.
     assert!(
         handler
-            .batch_execute("insert into leasehold.queue (name) values ('default')")
+            .batch_execute("insert into leasehold_internal.queue (name) values ('default')")
             .await
             .is_err()
     );
@@ -97,7 +97,7 @@ async fn c8_the_finish_of_an_aborted_transaction_is_no_success() {
     run(&handler, "begin; savepoint work").await;
     assert!(
         handler
-            .batch_execute("insert into leasehold.queue (name) values ('default')")
+            .batch_execute("insert into leasehold_internal.queue (name) values ('default')")
             .await
             .is_err()
     );

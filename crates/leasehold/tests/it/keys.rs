@@ -8,7 +8,7 @@ use crate::sql::{Sql, blocked, claim, code, joined, one, pid, refused, run};
 /// Enqueues with the key `k` and a window in seconds. Returns the job and whether it is new.
 async fn keyed(client: &Client, window: f64) -> Result<(i64, bool), Error> {
     let sql = "select job_id, inserted from leasehold.enqueue('note', '{\"n\": 1}', key => 'k', \
-               key_for => make_interval(secs => $1))";
+               key_ttl => make_interval(secs => $1))";
     client.query_one(sql, &[&window]).await.map(|row| (row.get(0), row.get(1)))
 }
 
@@ -25,14 +25,14 @@ const DAY: f64 = 86_400.0;
 
 async fn window_over(sql: &Sql) {
     sql.run(
-        "update leasehold.idempotency_key \
+        "update leasehold_internal.idempotency_key \
             set holds_until = now() - interval '1 second', look_again_at = null",
     )
     .await;
 }
 
 #[tokio::test]
-async fn a_key_names_one_job_until_its_window_and_its_job_are_over() {
+async fn key_names_one_job_until_both_its_window_and_its_job_end() {
     let sql = Sql::new().await;
     let (id, new) = keyed(&sql.client, DAY).await.unwrap();
     assert!(new);
@@ -45,7 +45,8 @@ async fn a_key_names_one_job_until_its_window_and_its_job_are_over() {
     );
     let held = claim(&sql.client, "w", 1).await;
     assert_eq!(keyed(&sql.client, DAY).await.unwrap(), (id, false), "while it runs");
-    sql.run("update leasehold.idempotency_key set holds_until = now() + interval '1 day'").await;
+    sql.run("update leasehold_internal.idempotency_key set holds_until = now() + interval '1 day'")
+        .await;
     sql.run(&format!("select leasehold.complete({id}::bigint, {})", held.generation)).await;
     assert_eq!(
         keyed(&sql.client, DAY).await.unwrap(),
@@ -64,7 +65,7 @@ async fn a_key_names_one_job_until_its_window_and_its_job_are_over() {
 }
 
 #[tokio::test]
-async fn a_key_waits_for_the_transaction_that_has_it() {
+async fn enqueue_waits_for_the_transaction_that_holds_its_key() {
     let sql = Sql::new().await;
     let first = sql.actor().await;
     run(&first, "begin").await;
@@ -76,7 +77,7 @@ async fn a_key_waits_for_the_transaction_that_has_it() {
 }
 
 #[tokio::test]
-async fn a_key_of_a_rolled_back_enqueue_is_free() {
+async fn key_of_a_rolled_back_enqueue_is_free() {
     let sql = Sql::new().await;
     let first = sql.actor().await;
     run(&first, "begin").await;
@@ -89,7 +90,7 @@ async fn a_key_of_a_rolled_back_enqueue_is_free() {
 }
 
 #[tokio::test]
-async fn a_key_without_a_window_still_names_one_living_job() {
+async fn key_without_a_window_still_names_one_living_job() {
     let sql = Sql::new().await;
     let first = sql.actor().await;
     run(&first, "begin").await;
@@ -102,7 +103,7 @@ async fn a_key_without_a_window_still_names_one_living_job() {
 }
 
 #[tokio::test]
-async fn h13_a_key_with_another_payload_is_refused() {
+async fn h13_key_with_other_kwargs_is_refused() {
     let sql = Sql::new().await;
     let (id, _) = keyed(&sql.client, DAY).await.unwrap();
     for other in ["'note', '{\"n\": 2}'", "'letter', '{\"n\": 1}'"] {
@@ -119,7 +120,7 @@ async fn h13_a_key_with_another_payload_is_refused() {
 }
 
 #[tokio::test]
-async fn a_bulk_enqueue_keeps_order_and_keys() {
+async fn bulk_enqueue_keeps_order_and_keys() {
     let sql = Sql::new().await;
     let known: i64 = sql.one("select job_id from leasehold.enqueue('a', key => 'k3')", &[]).await;
     let rows = sql
@@ -179,10 +180,10 @@ async fn c6_bulk_enqueues_in_opposite_orders_do_not_deadlock() {
 }
 
 #[tokio::test]
-async fn g9_prune_takes_keys_whose_window_and_job_are_over() {
+async fn g9_prune_deletes_keys_whose_window_and_job_ended() {
     let sql = Sql::new().await;
     let (id, _) = keyed(&sql.client, DAY).await.unwrap();
-    let prune = "select keys from leasehold.prune()";
+    let prune = "select keys from leasehold_internal.prune()";
     assert_eq!(sql.one::<i32>(prune, &[]).await, 0);
     window_over(&sql).await;
     assert_eq!(sql.one::<i32>(prune, &[]).await, 0, "its job waits");
@@ -195,15 +196,14 @@ async fn g9_prune_takes_keys_whose_window_and_job_are_over() {
 }
 
 #[tokio::test]
-async fn a_dead_job_stays_while_its_key_belongs_to_a_newer_one() {
+async fn redrive_skips_a_dead_job_whose_key_belongs_to_a_newer_job() {
     let sql = Sql::new().await;
     let (old, _) = keyed(&sql.client, DAY).await.unwrap();
     let held = claim(&sql.client, "w", 1).await;
     sql.run(&format!("select leasehold.bury({old}, {}, 'useless')", held.generation)).await;
     window_over(&sql).await;
     let (new, _) = keyed(&sql.client, DAY).await.unwrap();
-    let redrive =
-        format!("select count(*) from leasehold.redrive(array[{old}::bigint], 'someone')");
+    let redrive = format!("select count(*) from leasehold.redrive(array[{old}::bigint], 'ann')");
     assert_eq!(sql.one::<i64>(&redrive, &[]).await, 0, "the newer job waits");
     let held = claim(&sql.client, "w", 1).await;
     sql.run(&format!("select leasehold.complete({new}::bigint, {})", held.generation)).await;
@@ -219,20 +219,20 @@ async fn a_dead_job_stays_while_its_key_belongs_to_a_newer_one() {
 }
 
 #[tokio::test]
-async fn a_redriven_job_takes_its_key_again() {
+async fn redriven_job_takes_its_key_again() {
     let sql = Sql::new().await;
     let (id, _) = keyed(&sql.client, DAY).await.unwrap();
     let held = claim(&sql.client, "w", 1).await;
     sql.run(&format!("select leasehold.bury({id}, {}, 'useless')", held.generation)).await;
     window_over(&sql).await;
-    assert_eq!(sql.one::<i32>("select keys from leasehold.prune()", &[]).await, 1);
-    sql.run(&format!("select leasehold.redrive(array[{id}::bigint], 'someone')")).await;
+    assert_eq!(sql.one::<i32>("select keys from leasehold_internal.prune()", &[]).await, 1);
+    sql.run(&format!("select leasehold.redrive(array[{id}::bigint], 'ann')")).await;
     assert_eq!(keyed(&sql.client, DAY).await.unwrap(), (id, false));
     assert_eq!(sql.count("job").await, 1);
 }
 
 #[tokio::test]
-async fn a_redrive_and_an_enqueue_with_its_key_make_one_job() {
+async fn redrive_and_an_enqueue_with_its_key_make_one_job() {
     for redrive_first in [true, false] {
         let sql = Sql::new().await;
         let (id, _) = keyed(&sql.client, DAY).await.unwrap();
@@ -241,8 +241,7 @@ async fn a_redrive_and_an_enqueue_with_its_key_make_one_job() {
         window_over(&sql).await;
         let first = sql.actor().await;
         run(&first, "begin").await;
-        let redrive =
-            format!("select count(*) from leasehold.redrive(array[{id}::bigint], 'someone')");
+        let redrive = format!("select count(*) from leasehold.redrive(array[{id}::bigint], 'ann')");
         if redrive_first {
             assert_eq!(one::<i64>(&first, &redrive, &[]).await, 1);
             let second = keyed_meanwhile(&sql, DAY).await;

@@ -6,7 +6,7 @@ use leasehold::database::Database;
 use leasehold::link::Links;
 use leasehold_testing::TestDatabase;
 
-use crate::rig::{number, soon, until};
+use crate::fixture::{number, soon, until};
 
 /// Longer than the server's own statement timeout.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -16,7 +16,7 @@ const SLOW: &str = "create function slow() returns void language plpgsql set loc
                     as 'begin perform from held; end'";
 
 #[tokio::test]
-async fn a_statement_does_not_stand_behind_a_slow_one_while_another_session_is_free() {
+async fn statement_does_not_wait_for_a_slow_one_while_a_session_is_free() {
     let database = TestDatabase::new().await;
     // Directly: a pooler shares a few sessions between all tests.
     let client = database.connect_directly().await;

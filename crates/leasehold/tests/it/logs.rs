@@ -1,8 +1,9 @@
 //! What the library logs during one test.
 
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tracing::subscriber::DefaultGuard;
 
 /// The log of the current thread, from DEBUG on. Use it in tests on a single thread: a worker of a
@@ -25,7 +26,7 @@ impl Logs {
     }
 
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.text.lock().expect("no panic")).into_owned()
+        String::from_utf8_lossy(&self.text.lock()).into_owned()
     }
 
     /// Returns true if a line of this level contains these words.
@@ -39,7 +40,7 @@ struct Buffer(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Buffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        self.0.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 

@@ -26,7 +26,7 @@ pub async fn connect(database: &TestDatabase, name: &str) -> Client {
 pub async fn drop_empty(sql: &Sql, name: &str) {
     let statement = format!("drop database if exists \"{name}\" with (force)");
     // The server waits a few seconds for the sessions that it terminates, and then refuses.
-    crate::rig::until("the database is dropped", async || {
+    crate::fixture::until("the database is dropped", async || {
         sql.client.batch_execute(&statement).await.is_ok()
     })
     .await;
@@ -35,7 +35,7 @@ pub async fn drop_empty(sql: &Sql, name: &str) {
 const STANDS: &str = "select to_regclass('leasehold.job') is not null";
 
 #[tokio::test]
-async fn i2_many_migrators_at_once_migrate_once() {
+async fn i2_concurrent_migrators_migrate_once() {
     let sql = Sql::new().await;
     let name = empty(&sql).await;
     let mut migrators = Vec::new();
@@ -58,7 +58,7 @@ async fn i2_many_migrators_at_once_migrate_once() {
 }
 
 #[tokio::test]
-async fn i2_a_killed_migrator_leaves_nothing_and_the_next_one_finishes() {
+async fn i2_killed_migrator_leaves_nothing_and_the_next_one_finishes() {
     let sql = Sql::new().await;
     let name = empty(&sql).await;
     let observer = connect(&sql.database, &name).await;
@@ -81,7 +81,7 @@ async fn i2_a_killed_migrator_leaves_nothing_and_the_next_one_finishes() {
     for at in [
         "leasehold.schema_version",
         "leasehold.job",
-        "leasehold.dead_job",
+        "leasehold_internal.dead_job",
         "leasehold.audit",
         "leasehold.contract()",
         "leasehold.jobs",
@@ -109,7 +109,7 @@ async fn i2_a_killed_migrator_leaves_nothing_and_the_next_one_finishes() {
         let functions: i64 = one(
             &observer,
             // A migration itself creates the function of its trigger.
-            "select count(*) from pg_proc where pronamespace = to_regnamespace('leasehold') \
+            "select count(*) from pg_proc where pronamespace = to_regnamespace('leasehold_internal') \
              and prorettype <> 'trigger'::regtype",
             &[],
         )
@@ -124,7 +124,7 @@ async fn i2_a_killed_migrator_leaves_nothing_and_the_next_one_finishes() {
 }
 
 #[tokio::test]
-async fn i2_a_changed_or_newer_schema_is_refused() {
+async fn i2_changed_or_newer_schema_is_refused() {
     let sql = Sql::new().await;
     let mut client = sql.actor().await;
     assert_eq!(migrate::up(&mut client).await.unwrap(), [0_i32; 0]);
@@ -139,7 +139,7 @@ async fn i2_a_changed_or_newer_schema_is_refused() {
 }
 
 #[tokio::test]
-async fn c14_a_migration_that_cannot_have_its_lock_does_not_stop_the_work() {
+async fn c14_migration_without_its_lock_does_not_stop_workers() {
     let sql = Sql::new().await;
     let (id, generation) = sql.running().await;
     sql.enqueue(3).await;
@@ -179,7 +179,7 @@ async fn c14_a_migration_that_cannot_have_its_lock_does_not_stop_the_work() {
 }
 
 #[tokio::test]
-async fn c14_replacing_the_functions_waits_for_nobody() {
+async fn c14_replacing_functions_does_not_wait_for_open_transactions() {
     let sql = Sql::new().await;
     sql.enqueue(1).await;
     let long = sql.actor().await;
@@ -225,7 +225,7 @@ async fn i10_up_needs_no_right_to_create_on_a_current_schema() {
 }
 
 #[tokio::test]
-async fn i10_up_says_nothing_where_everything_is_there() {
+async fn i10_up_sends_no_notice_on_a_current_schema() {
     let sql = Sql::new().await;
     let (mut client, mut connection) =
         sql.database.direct_config().connect(NoTls).await.expect("a connection");

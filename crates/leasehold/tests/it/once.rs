@@ -5,7 +5,7 @@ use crate::sql::{Sql, blocked, claim, joined, one, pid, run};
 const START: &str = "select state from leasehold.once_start('receipt', $1, 1, 1)";
 
 #[tokio::test]
-async fn b6_a_mark_around_an_effect_tells_the_second_run() {
+async fn b6_marker_returns_the_first_result_to_the_second_run() {
     let sql = Sql::new().await;
     sql.run("create table public.effect (job bigint)").await;
     let (id, first) = sql.running().await;
@@ -44,7 +44,7 @@ async fn b6_a_mark_around_an_effect_tells_the_second_run() {
 }
 
 #[tokio::test]
-async fn b6_an_effect_that_rolled_back_leaves_no_mark() {
+async fn b6_effect_that_rolled_back_leaves_no_marker() {
     let sql = Sql::new().await;
     let handler = sql.actor().await;
     run(&handler, "begin").await;
@@ -54,7 +54,7 @@ async fn b6_an_effect_that_rolled_back_leaves_no_mark() {
 }
 
 #[tokio::test]
-async fn b6_an_effect_outside_is_unfinished_until_somebody_knows() {
+async fn b6_external_effect_is_unfinished_until_its_marker_is_finished_or_forgotten() {
     let sql = Sql::new().await;
     assert_eq!(sql.one::<String>(START, &[&"mail"]).await, "started");
     // The worker dies here: whether the mail was sent is unknown.
@@ -69,12 +69,13 @@ async fn b6_an_effect_outside_is_unfinished_until_somebody_knows() {
         "the first result stays"
     );
     assert!(!sql.one::<bool>(forget, &[]).await, "what took place is not forgotten");
-    let kept: String = sql.one("select result ->> 'id' from leasehold.once_marker", &[]).await;
+    let kept: String =
+        sql.one("select result ->> 'id' from leasehold_internal.once_marker", &[]).await;
     assert_eq!(kept, "1");
 }
 
 #[tokio::test]
-async fn two_runs_that_begin_a_step_at_once_do_not_both_begin() {
+async fn only_one_of_two_concurrent_runs_starts_a_step() {
     for (end, answer) in [("commit", "unfinished"), ("rollback", "started")] {
         let sql = Sql::new().await;
         let (first, second) = (sql.actor().await, sql.actor().await);
@@ -89,20 +90,20 @@ async fn two_runs_that_begin_a_step_at_once_do_not_both_begin() {
 }
 
 #[tokio::test]
-async fn g9_marks_stay_while_their_job_can_run() {
+async fn g9_markers_stay_while_their_job_can_run() {
     let sql = Sql::new().await;
     let (id, generation) = sql.running().await;
     sql.run(&format!("select * from leasehold.once_start('s', 'a', {id}, {generation}, '0')"))
         .await;
     sql.run("select * from leasehold.once_start('s', 'b', 0, 0, '1 day')").await;
-    let over = "update leasehold.once_marker set keep_until = now() - interval '1 second' where step = 'a'";
+    let over = "update leasehold_internal.once_marker set keep_until = now() - interval '1 second' where step = 'a'";
     sql.run(over).await;
-    let prune = "select markers from leasehold.prune()";
+    let prune = "select markers from leasehold_internal.prune()";
     assert_eq!(sql.one::<i32>(prune, &[]).await, 0, "it runs");
     sql.run(&format!("select leasehold.bury({id}, {generation}, 'useless')")).await;
     sql.run(over).await;
     assert_eq!(sql.one::<i32>(prune, &[]).await, 0, "it may be redriven");
-    sql.run("delete from leasehold.dead_job").await;
+    sql.run("delete from leasehold_internal.dead_job").await;
     sql.run(over).await;
     assert_eq!(sql.one::<i32>(prune, &[]).await, 1);
     assert_eq!(sql.count("once_marker").await, 1, "the other one is young");

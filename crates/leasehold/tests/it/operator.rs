@@ -15,14 +15,15 @@ async fn cancel_ends_a_waiting_job_at_once_and_asks_a_running_one() {
         (sql.state(ids[0]).await, sql.state(ids[1]).await),
         ("running".into(), "cancelled".into())
     );
-    let asked: Vec<i64> = all(&sql.client, "select leasehold.cancel_requests($1)", &[&ids]).await;
+    let asked: Vec<i64> =
+        all(&sql.client, "select leasehold_internal.cancel_requests($1)", &[&ids]).await;
     assert_eq!(asked, [ids[0]]);
     let ended = "select leasehold.finish_cancelled($1, $2, 'stopped half-way')";
     assert!(sql.one::<bool>(ended, &[&ids[0], &held.generation]).await);
     assert_eq!(sql.state(ids[0]).await, "cancelled");
     assert_eq!(sql.one::<String>(cancel, &[&ids[0]]).await, "gone");
     let notes: Vec<String> =
-        all(&sql.client, "select note from leasehold.finished_job order by id", &[]).await;
+        all(&sql.client, "select note from leasehold_internal.finished_job order by id", &[]).await;
     assert_eq!(notes, ["stopped half-way", "not wanted"]);
     let audit: Vec<String> =
         all(&sql.client, "select actor || ' ' || detail from leasehold.audit", &[]).await;
@@ -30,7 +31,7 @@ async fn cancel_ends_a_waiting_job_at_once_and_asks_a_running_one() {
 }
 
 #[tokio::test]
-async fn a19_the_owner_of_a_job_decides_how_it_ends() {
+async fn a19_holder_of_a_cancelled_job_decides_how_it_ends() {
     let sql = Sql::new().await;
     for (finish, end) in [
         ("select leasehold.complete($1::bigint, $2)::text", "completed"),
@@ -47,14 +48,15 @@ async fn a19_the_owner_of_a_job_decides_how_it_ends() {
         );
         sql.client.query(finish, &[&id, &generation]).await.unwrap();
         assert_eq!(sql.state(id).await, end, "{finish}");
-        let live: i64 =
-            sql.one("select count(*) from leasehold.lease where ended_at is null", &[]).await;
+        let live: i64 = sql
+            .one("select count(*) from leasehold_internal.lease where ended_at is null", &[])
+            .await;
         assert_eq!(live, 0, "{finish}");
     }
 }
 
 #[tokio::test]
-async fn a19_a_request_that_comes_during_a_snooze_is_not_forgotten() {
+async fn a19_cancel_request_during_a_snooze_or_a_release_cancels_the_job() {
     for finish in
         ["select leasehold.snooze(%, '1 day')::text", "select leasehold.release(array[%])::text"]
     {
@@ -77,7 +79,7 @@ async fn a19_a_request_that_comes_during_a_snooze_is_not_forgotten() {
         assert_eq!(
             sql.state(id).await,
             "cancelled",
-            "told that it was cancelled, it would have run again"
+            "otherwise it would run again after the request"
         );
     }
 }
@@ -110,13 +112,13 @@ async fn a21_redrive_moves_dead_jobs_and_no_others() {
 }
 
 #[tokio::test]
-async fn a22_prune_and_redrive_share_a_dead_job_without_losing_or_doubling_it() {
+async fn a22_concurrent_prune_and_redrive_neither_lose_nor_double_a_dead_job() {
     for prune_first in [true, false] {
         let sql = Sql::new().await;
         let (id, generation) = sql.running().await;
         sql.run(&format!("select leasehold.bury({id}, {generation}, 'useless')")).await;
-        sql.run("update leasehold.dead_job set died_at = now() - interval '9 days'").await;
-        let prune = "select dead from leasehold.prune(dead_for => '7 days')";
+        sql.run("update leasehold_internal.dead_job set died_at = now() - interval '9 days'").await;
+        let prune = "select dead from leasehold_internal.prune(dead_for => '7 days')";
         let redrive = format!("select count(*) from leasehold.redrive(array[{id}::bigint], 'ann')");
         let first = sql.actor().await;
         run(&first, "begin").await;
@@ -127,11 +129,15 @@ async fn a22_prune_and_redrive_share_a_dead_job_without_losing_or_doubling_it() 
             let second = tokio::spawn(async move { one::<i64>(&second, &redrive, &[]).await });
             blocked(&sql.client, pid).await;
             run(&first, "commit").await;
-            assert_eq!(joined(second).await, 0, "gone, and it says so");
+            assert_eq!(joined(second).await, 0, "pruned, so redrive returns no job");
             assert_eq!(sql.state(id).await, "gone");
         } else {
             assert_eq!(one::<i64>(&first, &redrive, &[]).await, 1);
-            assert_eq!(sql.one::<i32>(prune, &[]).await, 0, "prune leaves what someone works on");
+            assert_eq!(
+                sql.one::<i32>(prune, &[]).await,
+                0,
+                "prune skips a job that a redrive has locked"
+            );
             run(&first, "commit").await;
             assert_eq!(sql.state(id).await, "ready");
         }
@@ -143,19 +149,19 @@ async fn a22_prune_and_redrive_share_a_dead_job_without_losing_or_doubling_it() 
 }
 
 #[tokio::test]
-async fn a22_prune_keeps_the_leases_that_are_asked_about() {
+async fn a22_prune_keeps_leases_that_ended_just_now() {
     let sql = Sql::new().await;
     let (id, generation) = sql.running().await;
     let (held, _) = sql.running().await;
     assert!(
         sql.one::<bool>("select leasehold.complete($1::bigint, $2)", &[&id, &generation]).await
     );
-    let prune = "select leases from leasehold.prune()";
-    let explain = "select state from leasehold.explain_finish(array[$1::bigint], $2)";
+    let prune = "select leases from leasehold_internal.prune()";
+    let explain = "select state from leasehold_internal.explain_finish(array[$1::bigint], $2)";
     assert_eq!(sql.one::<i32>(prune, &[]).await, 0, "ended just now");
     assert_eq!(sql.one::<String>(explain, &[&id, &generation]).await, "finished");
     sql.run(
-        "update leasehold.lease set ended_at = ended_at - interval '3 minutes', \
+        "update leasehold_internal.lease set ended_at = ended_at - interval '3 minutes', \
              lease_expires_at = lease_expires_at - interval '3 minutes'",
     )
     .await;
@@ -163,18 +169,18 @@ async fn a22_prune_keeps_the_leases_that_are_asked_about() {
     assert_eq!(
         sql.one::<String>(explain, &[&id, &generation]).await,
         "lost",
-        "nobody knows any more"
+        "the lease is pruned"
     );
     assert_eq!(sql.state(held).await, "running");
 }
 
 #[tokio::test]
-async fn only_the_holder_is_told_that_its_finish_was_written() {
+async fn explain_finish_returns_finished_to_the_holder_only() {
     let sql = Sql::new().await;
     let (id, generation) = sql.running().await;
     let stranger = sql.running().await.1;
     sql.run(&format!("select leasehold.complete({id}::bigint, {generation})")).await;
-    let explain = "select state from leasehold.explain_finish(array[$1::bigint], $2)";
+    let explain = "select state from leasehold_internal.explain_finish(array[$1::bigint], $2)";
     assert_eq!(sql.one::<String>(explain, &[&id, &generation]).await, "finished");
     assert_eq!(
         sql.one::<String>(explain, &[&id, &stranger]).await,

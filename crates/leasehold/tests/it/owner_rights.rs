@@ -36,7 +36,7 @@ const WORDS: [&str; 9] = [
 ];
 
 #[tokio::test]
-async fn h19_owner_functions_run_nothing_that_a_caller_names() {
+async fn h19_owner_functions_run_no_object_that_a_caller_names() {
     let sql = Sql::new().await;
     let rows = sql
         .client
@@ -44,7 +44,7 @@ async fn h19_owner_functions_run_nothing_that_a_caller_names() {
             "select p.oid::regprocedure::text, p.prosrc, l.lanname::text,
                     coalesce(array_to_string(p.proconfig, '; '), '')
                from pg_proc p join pg_language l on l.oid = p.prolang
-              where p.pronamespace = 'leasehold'::regnamespace and p.prosecdef",
+              where p.pronamespace in ('leasehold'::regnamespace, 'leasehold_internal'::regnamespace) and p.prosecdef",
             &[],
         )
         .await
@@ -54,7 +54,7 @@ async fn h19_owner_functions_run_nothing_that_a_caller_names() {
     for row in &rows {
         let (name, source, language): (&str, &str, &str) = (row.get(0), row.get(1), row.get(2));
         let settings: &str = row.get(3);
-        let name = name.trim_start_matches("leasehold.");
+        let name = name.split_once('.').map_or(name, |(_, name)| name);
         assert!(
             settings.split("; ").any(|one| SEARCH_PATHS.contains(&one)),
             "{name} fixes no search_path: {settings:?}"
@@ -126,7 +126,7 @@ impl Mallory {
 
 fn declaration(name: &str, table: &str) -> String {
     format!(
-        "select leasehold.declare_sweep('{name}', '{table}', 'id', 'bigint', 'due', 'status', 'NEW', 'BUSY', \
+        "select leasehold_internal.declare_sweep('{name}', '{table}', 'id', 'bigint', 'due', 'status', 'NEW', 'BUSY', \
          'DONE', 'taken_at', 'claim', 10, 5, '2 hours', '1 minute', 1000, null, null, '1 minute', null)"
     )
 }
@@ -137,7 +137,8 @@ async fn h19_sample_runs_no_code_of_the_role_that_declared_a_sweep() {
     let mallory = Mallory::new(&sql).await;
     mallory.declares("x", &format!("{}.v", mallory.role)).await;
     measure::sample(&mallory.client).await.expect("a sample").expect("a minute has passed");
-    let measured = "select count(*) from leasehold.measure where kind = 'sweep' and subject = 'x'";
+    let measured =
+        "select count(*) from leasehold_internal.measure where kind = 'sweep' and subject = 'x'";
     assert!(one::<i64>(&sql.client, measured, &[]).await > 0, "the sweep was measured");
     let ran: Vec<String> = all(&sql.client, "select who from public.ran_as", &[]).await;
     assert!(ran.is_empty(), "code of {} ran as {ran:?}", mallory.role);
@@ -155,7 +156,7 @@ async fn h19_sweep_of_another_role_keeps_its_table() {
         refused(&mallory.client, &declaration("loans", &format!("{}.v", mallory.role)), &[]).await;
     assert_eq!(code, "LH002");
     assert!(text.contains("belongs to role") && text.contains(&owner.role), "{text}");
-    let stored = "select table_name || ' ' || declared_by from leasehold.sweep";
+    let stored = "select table_name || ' ' || declared_by from leasehold_internal.sweep";
     let kept: String = one(&sql.client, stored, &[]).await;
     assert_eq!(kept, format!("public.loans {}", owner.role));
     // A member of that role acts for it; a role that was dropped owns nothing.
@@ -170,14 +171,14 @@ async fn h19_sweep_of_another_role_keeps_its_table() {
 }
 
 #[tokio::test]
-async fn h19_role_that_set_role_chose_is_the_one_that_declares() {
+async fn h19_sweep_is_declared_by_the_role_of_set_role() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     run(&client, "set role leasehold_worker").await;
     run(&client, &declaration("a", "public.a")).await;
     run(&client, "reset role").await;
     run(&client, &declaration("b", "public.b")).await;
-    let names = "select string_agg(declared_by, ' ' order by name) from leasehold.sweep";
+    let names = "select string_agg(declared_by, ' ' order by name) from leasehold_internal.sweep";
     let login: String = one(&client, "select session_user::text", &[]).await;
     assert_eq!(one::<String>(&client, names, &[]).await, format!("leasehold_worker {login}"));
 }

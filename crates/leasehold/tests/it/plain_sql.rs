@@ -62,7 +62,7 @@ WHERE status = 'processing'
 ];
 
 #[tokio::test]
-async fn a_plain_insert_enqueues_and_a_plain_select_fetches() {
+async fn plain_insert_enqueues_and_plain_select_claims() {
     let sql = Sql::new().await;
     let app = sql.actor().await;
     run(
@@ -103,7 +103,7 @@ async fn a_plain_insert_enqueues_and_a_plain_select_fetches() {
 }
 
 #[tokio::test]
-async fn lease_cleanup_does_what_two_updates_of_an_inbox_do() {
+async fn lease_cleanup_equals_two_updates_of_an_inbox() {
     let sql = Sql::new().await;
     // Running and overdue, with and without attempts left; running in time; waiting.
     let jobs = sql
@@ -144,8 +144,8 @@ async fn lease_cleanup_does_what_two_updates_of_an_inbox_do() {
     for step in CLEANUP {
         run(&by_hand, step).await;
     }
-    assert_eq!(sql.one::<i32>("select leasehold.return_expired()", &[]).await, 2);
-    assert_eq!(sql.one::<i32>("select leasehold.bury_expired()", &[]).await, 1);
+    assert_eq!(sql.one::<i32>("select leasehold_internal.reclaim_waiting()", &[]).await, 2);
+    assert_eq!(sql.one::<i32>("select leasehold_internal.reclaim_dead()", &[]).await, 1);
     let picture = |inbox: &str| {
         format!(
             "select string_agg(concat_ws('|', id, status, attempts, max_attempts, lease_generation, \
@@ -162,7 +162,7 @@ async fn lease_cleanup_does_what_two_updates_of_an_inbox_do() {
 }
 
 #[tokio::test]
-async fn the_inbox_example_shows_every_job_in_its_words() {
+async fn inbox_example_shows_every_job() {
     let sql = Sql::new().await;
     sql.run(INBOX).await;
     let ids = sql.enqueue(4).await;

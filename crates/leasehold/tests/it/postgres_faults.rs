@@ -9,7 +9,7 @@ use tokio::sync::Barrier;
 use tokio::task::block_in_place;
 use tokio_postgres::{Client, NoTls};
 
-use crate::rig::{soon, until};
+use crate::fixture::{soon, until};
 use crate::sql::{Sql, blocked, claim, code, joined, one, pid, run, text, try_claim};
 
 pub async fn connect(postgres: &PrivatePostgres, database: &str) -> Client {
@@ -19,7 +19,7 @@ pub async fn connect(postgres: &PrivatePostgres, database: &str) -> Client {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a9_a_crash_in_the_middle_of_a_claim_claims_nothing() {
+async fn a9_crash_during_a_claim_claims_nothing() {
     let mut postgres = block_in_place(|| PrivatePostgres::throwaway().start().unwrap());
     let database = TestDatabase::on(&postgres).await.unwrap();
     let client = database.connect_directly().await;
@@ -47,7 +47,7 @@ async fn a9_a_crash_in_the_middle_of_a_claim_claims_nothing() {
     let client = connect(&postgres, database.name()).await;
     let untouched = "select count(*) from leasehold.job where not held and attempts = 0";
     assert_eq!(one::<i64>(&client, untouched, &[]).await, 100);
-    assert_eq!(one::<i64>(&client, "select count(*) from leasehold.lease", &[]).await, 0);
+    assert_eq!(one::<i64>(&client, "select count(*) from leasehold_internal.lease", &[]).await, 0);
     run(&client, "drop trigger stall on leasehold.job").await;
     assert_eq!(claim(&client, "next", 100).await.ids.len(), 100);
 }
@@ -64,8 +64,8 @@ async fn lossy_failover(predictable: bool) -> (i64, i64, bool) {
     if predictable {
         run(
             &client,
-            "create or replace function leasehold.next_generation() returns bigint language sql volatile \
-             security definer as $$ select nextval('leasehold.generation') << 20 $$",
+            "create or replace function leasehold_internal.next_generation() returns bigint language sql volatile \
+             security definer as $$ select nextval('leasehold_internal.generation') << 20 $$",
         )
         .await;
     }
@@ -99,7 +99,7 @@ async fn lossy_failover(predictable: bool) -> (i64, i64, bool) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a14_a_generation_from_before_a_lossy_failover_finishes_nothing() {
+async fn a14_generation_from_before_a_lossy_failover_finishes_nothing() {
     let (lost, held, passed) = lossy_failover(false).await;
     assert_ne!(lost, held);
     assert!(!passed, "the old worker finished the new worker's attempt");
@@ -118,14 +118,14 @@ async fn sabotage_without_random_bits_a_lossy_failover_repeats_a_generation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c20_restored_backup_runs_again_what_was_finished_since_and_nothing_else() {
+async fn c20_restored_backup_repeats_only_jobs_finished_since() {
     let home = std::env::temp_dir().join(format!("lh-restore-{:016x}", rand::random::<u64>()));
     let (live_dir, backup_dir) = (home.join("live"), home.join("backup"));
     let mut live = block_in_place(|| PrivatePostgres::kept_in(&live_dir).start().unwrap());
     let database = TestDatabase::on(&live).await.unwrap();
     let client = connect(&live, database.name()).await;
     let enqueue = async |client: &Client, key: &str| {
-        let sql = "select job_id from leasehold.enqueue('note', key => $1, key_for => '1 day')";
+        let sql = "select job_id from leasehold.enqueue('note', key => $1, key_ttl => '1 day')";
         one::<i64>(client, sql, &[&key]).await
     };
     let finish = "select leasehold.complete($1::bigint, $2)";
@@ -157,8 +157,8 @@ async fn c20_restored_backup_runs_again_what_was_finished_since_and_nothing_else
     assert!(!one::<bool>(&client, finish, &[&waiting, &later.generation]).await);
     run(
         &client,
-        "update leasehold.lease set lease_expires_at = now() - interval '1 hour';
-         select * from leasehold.expire_leases();
+        "update leasehold_internal.lease set lease_expires_at = now() - interval '1 hour';
+         select * from leasehold_internal.reclaim_leases();
          update leasehold.job set scheduled_at = now() - interval '1 second' where not held",
     )
     .await;
@@ -192,7 +192,7 @@ async fn c20_restored_backup_runs_again_what_was_finished_since_and_nothing_else
 }
 
 #[tokio::test]
-async fn b2_a_caller_whose_commit_had_no_answer_can_find_out() {
+async fn b2_caller_without_a_reply_to_its_commit_learns_the_outcome() {
     let sql = Sql::new().await;
     let enqueue = "select job_id from leasehold.enqueue('note', key => 'order 1')";
     let status = "select pg_xact_status($1::text::xid8)";
@@ -272,7 +272,7 @@ async fn work_through_locks(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c16_exclusive_locks_on_the_job_table_lose_nothing() {
+async fn c16_exclusive_locks_on_the_job_table_lose_no_job() {
     const WORKERS: usize = 4;
     let sql = Sql::new().await;
     let jobs = 1200;
@@ -309,7 +309,7 @@ async fn c16_exclusive_locks_on_the_job_table_lose_nothing() {
     for maintenance in [
         "vacuum full leasehold.job",
         "reindex table leasehold.job",
-        "vacuum full leasehold.lease",
+        "vacuum full leasehold_internal.lease",
         "cluster leasehold.job using job_pkey",
     ] {
         sql.run(maintenance).await;
@@ -319,7 +319,7 @@ async fn c16_exclusive_locks_on_the_job_table_lose_nothing() {
     }
     assert_eq!(sql.count("finished_job").await, i64::from(jobs));
     assert_eq!(
-        sql.one::<i64>("select count(distinct id) from leasehold.finished_job", &[]).await,
+        sql.one::<i64>("select count(distinct id) from leasehold_internal.finished_job", &[]).await,
         i64::from(jobs)
     );
     assert_eq!(sql.count("job").await, 0);

@@ -6,8 +6,8 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use crate::fixture::{completed, run as run_worker, until};
 use crate::migrate::{connect, drop_empty, empty};
-use crate::rig::{completed, run as run_worker, until};
 use crate::sql::{Sql, all, one, refused, run};
 use crate::support::Note;
 
@@ -78,23 +78,16 @@ impl FormerWorker<'_> {
             (&86_400_f64, Type::FLOAT8),
             (&text, Type::TEXT),
         ];
-        let alone = include_str!("former_release/queries/enqueue.sql");
-        let waking = include_str!("former_release/queries/enqueue_and_wake.sql");
-        let sql = if n % 2 == 0 { alone } else { waking };
+        let sql = include_str!("former_release/queries/enqueue.sql");
         self.client.query_typed(sql, &params).await.expect("enqueued")[0].get(0)
     }
 
-    /// Finds lanes, and claims from their starts.
+    /// Claims from the start of the order.
     async fn claim(&self, up_to: i32, claim_id: Uuid) -> Option<Claimed> {
         let names = ["note".to_owned()];
-        let lanes = "select name, priority, first_at, first_id from leasehold.lanes($1, $2)";
-        let params = [(&"default" as _, Type::TEXT), (&&names[..] as _, Type::TEXT_ARRAY)];
-        let lanes = self.client.query_typed(lanes, &params).await.expect("lanes");
-        let lane_names: Vec<String> = lanes.iter().map(|lane| lane.get(0)).collect();
-        let priorities: Vec<i32> = lanes.iter().map(|lane| lane.get(1)).collect();
-        let after_at: Vec<std::time::SystemTime> = lanes.iter().map(|lane| lane.get(2)).collect();
-        let after_id: Vec<i64> = lanes.iter().map(|lane| lane.get::<_, i64>(3) - 1).collect();
-        let sql = include_str!("former_release/queries/claim_lanes.sql");
+        let (priorities, times, ids): (Vec<i32>, Vec<std::time::SystemTime>, Vec<i64>) =
+            Default::default();
+        let sql = include_str!("former_release/queries/claim_next.sql");
         let rows = self
             .client
             .query_typed(
@@ -104,10 +97,14 @@ impl FormerWorker<'_> {
                     (&"default", Type::TEXT),
                     (&up_to, Type::INT4),
                     (&claim_id, Type::UUID),
-                    (&lane_names, Type::TEXT_ARRAY),
+                    (&&names[..], Type::TEXT_ARRAY),
+                    (&false, Type::BOOL),
+                    (&true, Type::BOOL),
+                    (&vec![false; priorities.len()], Type::BOOL_ARRAY),
                     (&priorities, Type::INT4_ARRAY),
-                    (&after_at, Type::TIMESTAMPTZ_ARRAY),
-                    (&after_id, Type::INT8_ARRAY),
+                    (&times, Type::TIMESTAMPTZ_ARRAY),
+                    (&ids, Type::INT8_ARRAY),
+                    (&true, Type::BOOL),
                 ],
             )
             .await
@@ -115,7 +112,8 @@ impl FormerWorker<'_> {
         Self::read(&rows)
     }
 
-    async fn claim_lost(&self, last_chance: bool) -> Option<Claimed> {
+    /// Claims one job on its last chance.
+    async fn claim_lost(&self) -> Option<Claimed> {
         let sql = include_str!("former_release/queries/claim_lost.sql");
         let (names, claim_id) = (["note".to_owned()], Uuid::new_v4());
         let rows = self
@@ -127,7 +125,6 @@ impl FormerWorker<'_> {
                     (&"default", Type::TEXT),
                     (&claim_id, Type::UUID),
                     (&&names[..], Type::TEXT_ARRAY),
-                    (&last_chance, Type::BOOL),
                 ],
             )
             .await
@@ -142,8 +139,9 @@ impl FormerWorker<'_> {
     }
 
     fn read(rows: &[tokio_postgres::Row]) -> Option<Claimed> {
-        let generation = rows.first()?.get(8);
-        Some(Claimed { ids: rows.iter().map(|row| row.get(0)).collect(), generation })
+        // An empty claim returns one row without a job.
+        let ids: Vec<i64> = rows.iter().filter_map(|row| row.get(2)).collect();
+        (!ids.is_empty()).then(|| Claimed { ids, generation: rows[0].get(10) })
     }
 
     async fn complete(&self, ids: &[i64], generation: i64) -> usize {
@@ -157,7 +155,8 @@ impl FormerWorker<'_> {
         let (ids, generation) = (&claimed.ids, claimed.generation);
         let state = "select state from leasehold.renew(array[$1::bigint])";
         assert_eq!(one::<String>(self.client, state, &[&generation]).await, "renewed");
-        let none: Vec<i64> = all(self.client, "select leasehold.cancel_requests($1)", &[ids]).await;
+        let none: Vec<i64> =
+            all(self.client, "select leasehold_internal.cancel_requests($1)", &[ids]).await;
         assert_eq!(none, [0_i64; 0]);
         let fail = "select leasehold.fail($1, $2, $3, make_interval(secs => $4))";
         let word: String =
@@ -166,27 +165,27 @@ impl FormerWorker<'_> {
         let snooze = "select leasehold.snooze($1, $2, make_interval(secs => $3))";
         assert!(one::<bool>(self.client, snooze, &[&ids[1], &generation, &0_f64]).await);
         let bury = "select leasehold.bury($1, $2, $3, $4)";
-        assert!(one::<bool>(self.client, bury, &[&ids[2], &generation, &"why", &"refused"]).await);
+        assert!(one::<bool>(self.client, bury, &[&ids[2], &generation, &"why", &"rejected"]).await);
         let release = "select * from leasehold.release($1, $2)";
         let released: Vec<i64> = all(self.client, release, &[&&ids[3..4], &generation]).await;
         assert_eq!(released, ids[3..4]);
         let cancel = "select leasehold.finish_cancelled($1, $2, $3)";
         assert!(one::<bool>(self.client, cancel, &[&ids[4], &generation, &"why"]).await);
-        let put_off = "select * from leasehold.put_off($1, $2, $3, $4, $5)";
-        let off: Vec<i64> = all(
+        let defer = "select job_id from leasehold_internal.defer_many($1, $2, $3, $4, $5)";
+        let deferred: Vec<i64> = all(
             self.client,
-            put_off,
+            defer,
             &[&&ids[5..6], &generation, &&[0_f64][..], &&["later"][..], &&[false][..]],
         )
         .await;
-        assert_eq!(off, ids[5..6]);
+        assert_eq!(deferred, ids[5..6]);
         run(self.client, "begin").await;
         let complete = "select * from leasehold.complete_many($1, $2, false)";
         let done: Vec<i64> = all(self.client, complete, &[&&ids[6..7], &generation]).await;
         assert_eq!(done, ids[6..7]);
         run(self.client, "commit").await;
-        run(self.client, &format!("select leasehold.settle({generation})")).await;
-        let explain = "select state from leasehold.explain_finish($1, $2)";
+        run(self.client, &format!("select leasehold_internal.settle({generation})")).await;
+        let explain = "select state from leasehold_internal.explain_finish($1, $2)";
         assert_eq!(
             one::<String>(self.client, explain, &[&&ids[6..7], &generation]).await,
             "finished"
@@ -195,27 +194,30 @@ impl FormerWorker<'_> {
     }
 
     /// Runs the duties of its housekeeper, and the other statements that it sends.
-    async fn keep_house(&self) {
+    async fn run_housekeeping(&self) {
         for statement in [
-            "select leasehold.clamp_leases()",
-            "select elected, queue, returned, buried from leasehold.rescue(100, true)",
-            "select expired, strays from leasehold.walk_jobs()",
-            "select leases, keys, markers, workers, dead from leasehold.prune(dead_for => make_interval(secs => 86400))",
-            "select leasehold.extend_history()",
-            "select leasehold.drop_history(make_interval(secs => 604800))",
-            "select leasehold.sample_due()",
-            "select leasehold.take_sample()",
-            "select leasehold.register_worker('w', 'w', 'host', 1, '0.1.0', array['default'], array['note'], 4, 0, false)",
-            "select leasehold.unregister_worker('w')",
-            "select leasehold.last_chance_waits('default', array['note'])",
-            "select batch from leasehold.queue_settings('default')",
+            "select leasehold_internal.clamp_leases()",
+            "select elected, queue, returned, buried from leasehold_internal.reclaim(100, true)",
+            "select expired, strays from leasehold_internal.walk_jobs()",
+            "select leases, keys, markers, workers, dead from leasehold_internal.prune(dead_for => make_interval(secs => 86400))",
+            "select leasehold_internal.extend_history()",
+            "select leasehold_internal.drop_history(make_interval(secs => 604800))",
+            "select leasehold_internal.sample_due()",
+            "select leasehold_internal.take_sample()",
+            "select leasehold_internal.register_worker('w', 'w', 'host', 1, '0.1.0', array['default'], array['note'], 4, 0, false)",
+            "select leasehold_internal.unregister_worker('w')",
+            "select leasehold_internal.lost_priority('default', array['note'])",
+            "select claim_size from leasehold_internal.queue_settings('default')",
             "select leasehold.wake('default')",
-            "select leasehold.next_claim()",
+            "select leasehold_internal.next_claim()",
             "select leasehold.complete_waiting(array[0::bigint])",
-            include_str!("former_release/queries/due_schedules.sql"),
         ] {
             run(self.client, statement).await;
         }
+        let due = include_str!("former_release/queries/due_schedules.sql");
+        let params =
+            [(&None::<std::time::SystemTime> as _, Type::TIMESTAMPTZ), (&"" as _, Type::TEXT)];
+        self.client.query_typed(due, &params).await.expect("schedules");
     }
 }
 
@@ -234,7 +236,7 @@ async fn i1_i9_calls_of_a_former_worker_work_after_the_migration() {
     let again = former.recover(before_id).await.expect("its claim is still there");
     assert_eq!((again.ids.len(), again.generation), (10, before.generation));
     former.end_in_every_way(&before).await;
-    former.keep_house().await;
+    former.run_housekeeping().await;
 
     // It continues to claim, under generations of the new kind.
     let first = former.enqueue(0, Some("key 0")).await;
@@ -247,12 +249,13 @@ async fn i1_i9_calls_of_a_former_worker_work_after_the_migration() {
     let lost = former.claim(1, Uuid::new_v4()).await.expect("one job");
     run(
         &upgrade.client,
-        "update leasehold.lease set lease_expires_at = now() - interval '1 hour' where ended_at is null; \
-         select leasehold.expire_leases(); update leasehold.job set scheduled_at = now() where not held",
+        "update leasehold_internal.lease set lease_expires_at = now() - interval '1 hour' where ended_at is null; \
+         select leasehold_internal.reclaim_leases(); update leasehold.job set scheduled_at = now() where not held",
     )
     .await;
     assert_eq!(former.complete(&lost.ids, lost.generation).await, 0, "the fence holds");
-    let alone = former.claim_lost(false).await.expect("the lost job");
+    run(&upgrade.client, "update leasehold.job set lost_count = 2 where lost_count = 1").await;
+    let alone = former.claim_lost().await.expect("the lost job");
     assert_eq!(alone.ids, lost.ids);
     assert_eq!(former.complete(&alone.ids, alone.generation).await, 1);
     upgrade.end().await;
@@ -274,12 +277,12 @@ async fn i1_i9_workers_of_both_releases_share_one_queue() {
     while let Some(claimed) = former.claim(10, Uuid::new_v4()).await {
         by_former += former.complete(&claimed.ids, claimed.generation).await;
     }
-    until("all done", async || crate::rig::jobs(&watching).await == 0).await;
+    until("all done", async || crate::fixture::jobs(&watching).await == 0).await;
     worker.stop().await;
     drop(engine);
     assert!(by_former >= 20);
     assert_eq!(completed(&watching).await, 200, "each job once");
-    let ids = "select count(distinct id) from leasehold.history, unnest(job_ids) as id";
+    let ids = "select count(distinct id) from leasehold_internal.history, unnest(job_ids) as id";
     assert_eq!(one::<i64>(&watching, ids, &[]).await, 200);
     drop(watching);
     upgrade.end().await;
@@ -382,7 +385,7 @@ async fn i9_program_refuses_a_later_schema_that_does_not_admit_it() {
 }
 
 #[tokio::test]
-async fn i9_migrator_that_comes_second_leaves_newer_functions_alone() {
+async fn i9_second_migrator_keeps_newer_functions() {
     let sql = Sql::new().await;
     // An older migrator has looked and found something to do; a newer one finishes before it gets
     // the lock.
@@ -405,37 +408,25 @@ async fn i9_migrator_that_comes_second_leaves_newer_functions_alone() {
 const OFFERED: &str = "
     select format('function %s(%s) returns %s', p.proname, pg_get_function_arguments(p.oid),
                   pg_get_function_result(p.oid))
-      from pg_proc p where p.pronamespace = 'leasehold'::regnamespace and p.prokind = 'f'
+      from pg_proc p where p.pronamespace in ('leasehold'::regnamespace, 'leasehold_internal'::regnamespace) and p.prokind = 'f'
     union all
     select format('%s %s.%s %s', case c.relkind when 'v' then 'view' when 'c' then 'type' else 'table' end,
                   c.relname, a.attname, format_type(a.atttypid, a.atttypmod))
       from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
-     where c.relnamespace = 'leasehold'::regnamespace and c.relkind in ('r', 'p', 'v', 'c')
+     where c.relnamespace in ('leasehold'::regnamespace, 'leasehold_internal'::regnamespace) and c.relkind in ('r', 'p', 'v', 'c')
        and not c.relispartition
     union all
     select format('role %s: %s', a.grantee::regrole, p.proname)
       from pg_proc p cross join lateral aclexplode(p.proacl) a
-     where p.pronamespace = 'leasehold'::regnamespace and a.grantee <> 0 and a.grantee <> p.proowner
+     where p.pronamespace in ('leasehold'::regnamespace, 'leasehold_internal'::regnamespace) and a.grantee <> 0 and a.grantee <> p.proowner
     order by 1";
 
 /// What the former release offered and this one does not, each with the reason why no former program
 /// misses it. Do not list a name that former programs call: raise `OLDEST_READER` instead.
-const RETIRED: &[(&str, &str)] = &[
-    ("view inbox.", "no program read it; examples/inbox creates it over leasehold.jobs"),
-    ("function bury(", "a call finds it: only the default of the cause has another word"),
-    ("function pause(", "calls are by position: only the name of a parameter has changed"),
-    ("function promote(", "a call with two arguments finds it: the third has a default"),
-    ("function redrive(", "a call with two arguments finds it: the third has a default"),
-    ("function resume(", "a call with two arguments finds it: the third has a default"),
-    ("function apply_alarms(", "a call with two arguments finds it: the third has a default"),
-    ("function expired_queues(", "only functions of the schema called it"),
-    ("function measure_database(", "only functions of the schema called it"),
-    ("function mirror_pending(", "only functions of the schema called it"),
-    ("function quoted_table(", "only functions of the schema called it"),
-];
+const RETIRED: &[(&str, &str)] = &[];
 
 #[tokio::test]
-async fn i9_everything_that_the_former_release_offered_is_still_there() {
+async fn i9_release_still_offers_every_object_of_the_former_one() {
     let upgrade = Upgrade::start().await;
     let former: Vec<String> = all(&upgrade.client, OFFERED, &[]).await;
     let now: Vec<String> = all(&upgrade.sql.client, OFFERED, &[]).await;

@@ -34,14 +34,14 @@ const OPERATOR: [&str; 13] = [
 ];
 
 const INSIDE: [&str; 4] = [
-    "select leasehold.bury_rows(array[1::bigint], 1, 'lost', '', '')",
-    "select leasehold.cancel_rows(array[1::bigint], false, null, '')",
-    "select leasehold.end_lease(1, '{}')",
-    "select leasehold.next_generation()",
+    "select leasehold_internal.bury_rows(array[1::bigint], 1, 'lost', '', '')",
+    "select leasehold_internal.cancel_rows(array[1::bigint], false, null, '')",
+    "select leasehold_internal.end_lease(1, '{}')",
+    "select leasehold_internal.next_generation()",
 ];
 
 #[tokio::test]
-async fn a_producer_enqueues_and_sees_nothing() {
+async fn producer_enqueues_and_reads_nothing() {
     let sql = Sql::new().await;
     let producer = with_role(&sql, "producer").await;
     run(&producer, "select leasehold.enqueue('note', key => 'k'); select leasehold.wake()").await;
@@ -71,20 +71,20 @@ async fn a_producer_enqueues_and_sees_nothing() {
             "update leasehold.job set priority = 0",
             "delete from leasehold.job",
             "select * from leasehold.jobs",
-            "select * from leasehold.idempotency_key",
+            "select * from leasehold_internal.idempotency_key",
             "select leasehold.claim('me')",
             "select leasehold.complete(1, 1)",
-            "select leasehold.prune()",
+            "select leasehold_internal.prune()",
             "truncate leasehold.job",
             "create table leasehold.mine (i int)",
-            "select setval('leasehold.generation', 1)",
+            "select setval('leasehold_internal.generation', 1)",
         ],
     )
     .await;
 }
 
 #[tokio::test]
-async fn a_producer_cannot_make_the_owner_run_its_code() {
+async fn producer_cannot_make_the_owner_run_its_code() {
     let sql = Sql::new().await;
     let producer = with_role(&sql, "producer").await;
     // A caller may have created, in its own session, whatever the functions look up by name.
@@ -119,7 +119,7 @@ async fn a_producer_cannot_make_the_owner_run_its_code() {
 }
 
 #[tokio::test]
-async fn a_worker_finishes_under_the_fence_and_touches_no_row_otherwise() {
+async fn worker_changes_rows_only_under_the_fence() {
     let sql = Sql::new().await;
     let worker = with_role(&sql, "worker").await;
     run(&worker, "select leasehold.enqueue('note')").await;
@@ -139,12 +139,12 @@ async fn a_worker_finishes_under_the_fence_and_touches_no_row_otherwise() {
             "update leasehold.job set attempts = 0",
             "delete from leasehold.job",
             "select kwargs from leasehold.job",
-            "update leasehold.lease set lease_expires_at = now()",
+            "update leasehold_internal.lease set lease_expires_at = now()",
             "insert into leasehold.job (name) values ('x')",
-            "insert into leasehold.history (outcome) values ('completed')",
-            "delete from leasehold.once_marker",
-            "select leasehold.prune()",
-            "select leasehold.drop_history('0')",
+            "insert into leasehold_internal.history (outcome) values ('completed')",
+            "delete from leasehold_internal.once_marker",
+            "select leasehold_internal.prune()",
+            "select leasehold_internal.drop_history('0')",
         ],
     )
     .await;
@@ -156,13 +156,13 @@ async fn a_worker_finishes_under_the_fence_and_touches_no_row_otherwise() {
     );
     run(
         &worker,
-        "select * from leasehold.once_start('s', 'a', 1, 1); select leasehold.expire_leases()",
+        "select * from leasehold.once_start('s', 'a', 1, 1); select leasehold_internal.reclaim_leases()",
     )
     .await;
 }
 
 #[tokio::test]
-async fn a_viewer_sees_no_arguments_and_no_error_texts() {
+async fn viewer_reads_neither_kwargs_nor_error_texts() {
     let sql = Sql::new().await;
     let viewer = with_role(&sql, "viewer").await;
     let (id, generation) = sql.running().await;
@@ -171,7 +171,7 @@ async fn a_viewer_sees_no_arguments_and_no_error_texts() {
     let seen: i64 =
         one(&viewer, "select count(id) from leasehold.jobs where state <> 'gone'", &[]).await;
     assert_eq!(seen, 2);
-    run(&viewer, "select * from leasehold.queue_state; select * from leasehold.worker_state").await;
+    run(&viewer, "select * from leasehold.queues; select * from leasehold.workers").await;
     forbidden(
         &viewer,
         &[
@@ -182,13 +182,13 @@ async fn a_viewer_sees_no_arguments_and_no_error_texts() {
             "select * from leasehold.jobs",
             "select kwargs from leasehold.job",
             "select last_error from leasehold.job",
-            "select * from leasehold.dead_job",
-            "select * from leasehold.history",
-            "select * from leasehold.finished_job",
-            "select * from leasehold.once_marker",
+            "select * from leasehold_internal.dead_job",
+            "select * from leasehold_internal.history",
+            "select * from leasehold_internal.finished_job",
+            "select * from leasehold_internal.once_marker",
             "select leasehold.enqueue('x')",
             "select leasehold.claim('x')",
-            "update leasehold.queue set paused_at = now(), paused_by = 'x'",
+            "update leasehold_internal.queue set paused_at = now(), paused_by = 'x'",
         ],
     )
     .await;
@@ -196,18 +196,18 @@ async fn a_viewer_sees_no_arguments_and_no_error_texts() {
 }
 
 #[tokio::test]
-async fn a_housekeeper_tidies_and_finishes_nothing() {
+async fn housekeeper_runs_duties_and_finishes_no_job() {
     let sql = Sql::new().await;
     let housekeeper = with_role(&sql, "housekeeper").await;
     for duty in [
-        "select leasehold.rescue()",
-        "select leasehold.clamp_leases()",
-        "select leasehold.expire_jobs()",
-        "select leasehold.prune()",
-        "select leasehold.extend_history()",
-        "select leasehold.drop_history('1 day')",
-        "insert into leasehold.schedule (name, cron, job_name, next_slot) values ('s', '* * * * *', 'x', now())",
-        "select leasehold.fire_schedule('s', next_slot, next_slot + interval '1 minute') from leasehold.schedule",
+        "select leasehold_internal.reclaim()",
+        "select leasehold_internal.clamp_leases()",
+        "select leasehold_internal.expire_jobs()",
+        "select leasehold_internal.prune()",
+        "select leasehold_internal.extend_history()",
+        "select leasehold_internal.drop_history('1 day')",
+        "insert into leasehold_internal.schedule (name, cron, job_name, next_slot) values ('s', '* * * * *', 'x', now())",
+        "select leasehold_internal.fire_schedule('s', next_slot, next_slot + interval '1 minute') from leasehold_internal.schedule",
     ] {
         run(&housekeeper, duty).await;
     }

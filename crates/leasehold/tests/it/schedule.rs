@@ -3,18 +3,18 @@
 use crate::sql::{Sql, blocked, joined, one, pid, run};
 
 const FIRE: &str =
-    "select leasehold.fire_schedule('tick', '2026-01-01 00:00Z', '2026-01-01 00:01Z')";
+    "select leasehold_internal.fire_schedule('tick', '2026-01-01 00:00Z', '2026-01-01 00:01Z')";
 
 async fn declared(sql: &Sql) {
     sql.run(
-        "insert into leasehold.schedule (name, cron, job_name, next_slot) \
+        "insert into leasehold_internal.schedule (name, cron, job_name, next_slot) \
          values ('tick', '* * * * *', 'tidy', '2026-01-01 00:00Z')",
     )
     .await;
 }
 
 #[tokio::test]
-async fn d10_two_firers_fire_a_slot_once() {
+async fn d10_two_workers_fire_a_slot_once() {
     for (end, second_fires) in [("commit", false), ("rollback", true)] {
         let sql = Sql::new().await;
         declared(&sql).await;
@@ -29,7 +29,7 @@ async fn d10_two_firers_fire_a_slot_once() {
         assert_eq!(sql.count("job").await, 1, "after {end}: the slot and its job, both or neither");
         let moved: bool = sql
             .one(
-                "select next_slot = '2026-01-01 00:01Z' and last_job_id is not null from leasehold.schedule",
+                "select next_slot = '2026-01-01 00:01Z' and last_job_id is not null from leasehold_internal.schedule",
                 &[],
             )
             .await;
@@ -38,7 +38,7 @@ async fn d10_two_firers_fire_a_slot_once() {
 }
 
 #[tokio::test]
-async fn d10_eight_firers_fire_each_of_fifty_slots_once() {
+async fn d10_eight_workers_fire_each_of_fifty_slots_once() {
     let sql = Sql::new().await;
     declared(&sql).await;
     let mut firers = Vec::new();
@@ -48,7 +48,7 @@ async fn d10_eight_firers_fire_each_of_fifty_slots_once() {
             let mut fired = 0;
             for slot in 0..50 {
                 let call = format!(
-                    "select leasehold.fire_schedule('tick', '2026-01-01 00:00Z'::timestamptz + {slot} * interval '1 minute', \
+                    "select leasehold_internal.fire_schedule('tick', '2026-01-01 00:00Z'::timestamptz + {slot} * interval '1 minute', \
                      '2026-01-01 00:00Z'::timestamptz + {} * interval '1 minute')",
                     slot + 1
                 );
@@ -65,14 +65,17 @@ async fn d10_eight_firers_fire_each_of_fifty_slots_once() {
 }
 
 #[tokio::test]
-async fn a_paused_schedule_does_not_fire_and_a_skipped_slot_makes_no_job() {
+async fn paused_schedule_does_not_fire_and_a_skipped_slot_makes_no_job() {
     let sql = Sql::new().await;
     declared(&sql).await;
-    sql.run("update leasehold.schedule set paused_at = now()").await;
+    sql.run("update leasehold_internal.schedule set paused_at = now()").await;
     assert_eq!(sql.one::<Option<i64>>(FIRE, &[]).await, None);
-    sql.run("update leasehold.schedule set paused_at = null").await;
-    let skip = "select leasehold.fire_schedule('tick', '2026-01-01 00:00Z', '2026-01-01 00:05Z', 4, false)";
+    sql.run("update leasehold_internal.schedule set paused_at = null").await;
+    let skip = "select leasehold_internal.fire_schedule('tick', '2026-01-01 00:00Z', '2026-01-01 00:05Z', 4, false)";
     assert_eq!(sql.one::<Option<i64>>(skip, &[]).await, Some(0));
     assert_eq!(sql.count("job").await, 0);
-    assert_eq!(sql.one::<i64>("select missed_slots from leasehold.schedule", &[]).await, 4);
+    assert_eq!(
+        sql.one::<i64>("select missed_slots from leasehold_internal.schedule", &[]).await,
+        4
+    );
 }

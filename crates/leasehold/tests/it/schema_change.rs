@@ -10,9 +10,9 @@ use leasehold::sweep::When;
 use leasehold_testing::TestDatabase;
 use tokio_postgres::Client;
 
-use crate::rig::{completed, count, jobs, run, sql, until};
+use crate::fixture::{completed, count, jobs, run, sql, until};
 use crate::support::{self, Note};
-use crate::sweep::shelf::{Shelf, loans};
+use crate::sweep::fixture::{Shelf, loans};
 
 /// Changes a busy table: tries with a short lock timeout until it succeeds.
 async fn change(client: &Client, text: &str) {
@@ -37,7 +37,7 @@ async fn c21_statement_that_a_migration_made_stale_is_prepared_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c21_worker_goes_on_while_a_migration_changes_tables_and_functions() {
+async fn c21_worker_keeps_working_while_a_migration_changes_tables_and_functions() {
     let database = TestDatabase::new().await;
     let mut client = database.connect_directly().await;
     let engine = support::engine(&database).await;
@@ -49,8 +49,11 @@ async fn c21_worker_goes_on_while_a_migration_changes_tables_and_functions() {
             &format!("alter table leasehold.job add column new_{round} text default 'x'"),
         )
         .await;
-        change(&client, &format!("alter table leasehold.lease add column new_{round} bigint"))
-            .await;
+        change(
+            &client,
+            &format!("alter table leasehold_internal.lease add column new_{round} bigint"),
+        )
+        .await;
         // Every function is replaced, as by a release that has no migration.
         sql(&client, "delete from leasehold.schema_version where version = 0").await;
         migrate::up(&mut client).await.expect("migrated");
@@ -58,13 +61,13 @@ async fn c21_worker_goes_on_while_a_migration_changes_tables_and_functions() {
         until("all are done", async || completed(&client).await == 51 * (round + 1)).await;
     }
     assert_eq!(jobs(&client).await, 0);
-    let dead = "select count(*) from leasehold.dead_job";
+    let dead = "select count(*) from leasehold_internal.dead_job";
     assert_eq!(count(&client, dead).await, 0, "none was counted as failed");
     worker.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c21_sweep_goes_on_when_columns_of_its_table_change_their_type() {
+async fn c21_sweep_keeps_working_when_columns_change_their_type() {
     let shelf = Shelf::with(20).await;
     shelf.sql("drop trigger note_state on library.loans").await;
     let sweep = loans()

@@ -127,7 +127,7 @@ impl Consumer {
 
     pub async fn next_line(&mut self) -> String {
         let line = timeout(LIMIT, self.lines.next_line()).await.expect("a line in time");
-        line.expect("readable").expect("the consumer goes on")
+        line.expect("readable").expect("the consumer runs")
     }
 
     /// Waits until `jobs` jobs are done.

@@ -29,7 +29,7 @@ impl Sql {
         let database = TestDatabase::new().await;
         let client = database.connect_directly().await;
         // Long enough that a lease ends when a test expires it, and not because the machine is slow.
-        let long = "select leasehold.queue_settings('default'); update leasehold.queue set lease = '1 day'";
+        let long = "select leasehold_internal.queue_settings('default'); update leasehold_internal.queue set lease = '1 day'";
         run(&client, long).await;
         Self { database, client }
     }
@@ -67,7 +67,7 @@ impl Sql {
 
     /// Lets a lease run out, without returning its jobs yet.
     pub async fn overdue(&self, generation: i64) {
-        let sql = "update leasehold.lease set lease_expires_at = now() - interval '1 second' \
+        let sql = "update leasehold_internal.lease set lease_expires_at = now() - interval '1 second' \
                     where lease_generation = $1";
         assert_eq!(self.client.execute(sql, &[&generation]).await.unwrap(), 1);
     }
@@ -75,7 +75,7 @@ impl Sql {
     /// Lets a lease run out and returns its jobs; waiting jobs are due at once.
     pub async fn expire(&self, generation: i64) {
         self.overdue(generation).await;
-        self.run("select * from leasehold.expire_leases()").await;
+        self.run("select * from leasehold_internal.reclaim_leases()").await;
         self.due().await;
     }
 
@@ -95,7 +95,7 @@ impl Sql {
     }
 
     pub async fn count(&self, table: &str) -> i64 {
-        self.one(&format!("select count(*) from leasehold.{table}"), &[]).await
+        self.one(&format!("select count(*) from {}", qualified(table)), &[]).await
     }
 }
 
@@ -127,7 +127,7 @@ pub async fn claim(client: &Client, worker: &str, batch: i32) -> Claim {
 }
 
 pub async fn try_claim(client: &Client, worker: &str, batch: i32) -> Result<Claim, Error> {
-    let sql = "select id, lease_generation from leasehold.claim($1, batch => $2)";
+    let sql = "select id, lease_generation from leasehold.claim($1, claim_size => $2)";
     let rows = client.query(sql, &[&worker, &batch]).await?;
     let mut ids: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
     ids.sort_unstable();
@@ -182,4 +182,12 @@ pub async fn until(observer: &Client, sql: &str, params: Params<'_>) {
 /// Returns the result of a task that must end.
 pub async fn joined<T>(task: JoinHandle<T>) -> T {
     tokio::time::timeout(TIMEOUT, task).await.expect("an end in time").expect("no panic")
+}
+
+/// Names a table or view of the engine with its schema.
+pub fn qualified(table: &str) -> String {
+    let public =
+        ["job", "jobs", "audit", "queues", "workers", "schedules", "sweeps", "mirrors", "alarms"];
+    let schema = if public.contains(&table) { "leasehold" } else { "leasehold_internal" };
+    format!("{schema}.{table}")
 }

@@ -30,7 +30,7 @@ async fn assert_stored(client: &Client, count: i64) {
 }
 
 #[tokio::test]
-async fn a_copy_is_part_of_the_transaction() {
+async fn copy_is_part_of_the_transaction() {
     let database = TestDatabase::new().await;
     // Directly to the server: COPY needs a prepared statement, and a pooler does not keep it.
     let mut client = database.connect_directly().await;
@@ -45,7 +45,7 @@ async fn a_copy_is_part_of_the_transaction() {
 }
 
 #[tokio::test]
-async fn arrays_do_the_same_where_copy_cannot() {
+async fn arrays_store_the_same_jobs_as_copy() {
     let database = TestDatabase::new().await;
     let looking = database.connect_directly().await;
     let mut client = database.connect().await;
@@ -60,7 +60,7 @@ async fn arrays_do_the_same_where_copy_cannot() {
 }
 
 #[tokio::test]
-async fn b11_the_engine_takes_the_way_that_its_connection_allows() {
+async fn b11_enqueue_many_uses_copy_or_arrays_as_its_connection_allows() {
     let database = TestDatabase::new().await;
     let engine = engine(&database).await;
     let pooled = std::env::var("LEASEHOLD_TEST_POOLER").is_ok_and(|pooler| !pooler.is_empty());
@@ -71,7 +71,7 @@ async fn b11_the_engine_takes_the_way_that_its_connection_allows() {
 }
 
 #[tokio::test]
-async fn one_job_that_is_refused_refuses_them_all() {
+async fn refused_job_fails_the_whole_bulk_enqueue() {
     let database = TestDatabase::new().await;
     let engine = engine(&database).await;
     let mut client = database.connect_directly().await;
@@ -91,7 +91,7 @@ async fn one_job_that_is_refused_refuses_them_all() {
 }
 
 #[tokio::test]
-async fn jobs_that_do_not_become_json_leave_nothing_behind() {
+async fn job_that_serde_cannot_encode_stores_nothing() {
     #[derive(Job, Serialize, Deserialize)]
     #[job(name = "odd")]
     struct Odd {

@@ -9,7 +9,7 @@ use leasehold_testing::TestDatabase;
 use serde_json::json;
 
 use super::{assert_stored_in_full, full_draft, jobs};
-use crate::rig::queue_settings;
+use crate::fixture::queue_settings;
 use crate::support::{Note, engine};
 
 pub trait Driver: Sized {
@@ -144,9 +144,9 @@ where
     assert!(error.to_string().starts_with("the job was not stored: permission denied"), "{error}");
 
     for missing in [
-        "drop schema leasehold cascade".to_owned(),
+        "drop schema leasehold, leasehold_internal cascade".to_owned(),
         format!("drop function {FUNCTION}"),
-        "drop function leasehold.check_options(text, int, timestamptz, text)".to_owned(),
+        "drop function leasehold_internal.check_options(text, int, timestamptz, text)".to_owned(),
     ] {
         let error = same_error(&database, &mut driver, &missing, keyed(3)).await;
         assert!(matches!(error, EnqueueError::NoSchema(_)), "{missing}: {error:?}");
@@ -183,7 +183,7 @@ pub async fn completed_job_ends_with_its_effect<D: Driver + Send + Sync + 'stati
     let worker = || worker(&engine, Arc::clone(&driver));
     assert_eq!(worker().run_until_idle().await.expect("it ends").retried, 1);
     client.batch_execute("update leasehold.job set scheduled_at = now()").await.expect("due again");
-    assert_eq!(worker().run_until_idle().await.expect("it ends").done, 1);
+    assert_eq!(worker().run_until_idle().await.expect("it ends").completed, 1);
     let effects = client.query("select n from effects", &[]).await.expect("effects");
     assert_eq!(effects.iter().map(|row| row.get(0)).collect::<Vec<i64>>(), [7]);
 }

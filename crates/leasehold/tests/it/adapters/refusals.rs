@@ -36,20 +36,16 @@ fn refused_here() -> Vec<(Draft, &'static str, &'static str)> {
         (draft().key("k".repeat(201)), "key", "this one has 201"),
         (draft().tag("t".repeat(201)), "tag", "0 to 200 bytes"),
         (Draft::untyped("", &json!({})).expect("JSON"), "name", "1 to 200 bytes"),
-        (draft().max_attempts(0), "never runs", "at least 1"),
-        (draft().run_after(Duration::from_secs(u64::MAX / 4)), "out of range", "100,000 years"),
+        (draft().max_attempts(0), "max_attempts is 0", "at least 1"),
+        (draft().run_after(Duration::from_secs(u64::MAX / 4)), "run_after is", "100,000 years"),
         (draft().expire_after(Duration::MAX), "expire_after is 18446744073709551615 s", "at most"),
         (draft().key("k").key_ttl(Duration::MAX), "key_ttl is 18446744073709551615 s", "at most"),
-        (
-            draft().run_at(jiff::Timestamp::MIN),
-            "cannot be scheduled at -009999",
-            "after the year 0",
-        ),
+        (draft().run_at(jiff::Timestamp::MIN), "run_at is -009999", "after the year 0"),
     ]
 }
 
 #[tokio::test]
-async fn h1_h2_a_job_that_cannot_be_stored_is_refused_and_the_transaction_goes_on() {
+async fn h1_h2_job_that_cannot_be_stored_is_refused_and_the_transaction_continues() {
     let database = TestDatabase::new().await;
     let mut client = database.connect().await;
     let tx = client.transaction().await.expect("a transaction");
@@ -85,12 +81,12 @@ async fn h2_what_only_the_server_can_measure_is_refused_by_the_server() {
 }
 
 #[tokio::test]
-async fn h13_a_key_that_belongs_to_another_payload_is_an_error_of_its_own() {
+async fn h13_key_that_belongs_to_a_job_with_other_kwargs_is_a_conflict() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     let keyed = |n| Note { n }.draft().expect("a draft").key("order:7");
     keyed(1).enqueue(&client).await.expect("enqueued");
-    let error = keyed(2).enqueue(&client).await.expect_err("another payload");
+    let error = keyed(2).enqueue(&client).await.expect_err("other kwargs");
     assert!(matches!(error, EnqueueError::KeyConflict(_)), "{error:?}");
     let text = error.to_string();
     assert!(text.contains("order:7") && text.contains("Use a new key"), "{text}");
@@ -99,7 +95,7 @@ async fn h13_a_key_that_belongs_to_another_payload_is_an_error_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_server_that_says_no_is_not_called_an_unknown_fate() {
+async fn refusal_of_the_server_is_reported_as_not_stored() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     client.batch_execute("set role leasehold_viewer").await.expect("a role that may not enqueue");
@@ -108,14 +104,14 @@ async fn a_server_that_says_no_is_not_called_an_unknown_fate() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_is_called_an_unknown_fate() {
+async fn lost_reply_is_reported_as_an_unknown_outcome() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     let pid: i32 = client.query_one("select pg_backend_pid()", &[]).await.expect("a pid").get(0);
     let killer = database.connect_directly().await;
     // The server ends the session; the statement gets no reply of its own.
     let killed = killer.query_one("select pg_terminate_backend($1, 60000)", &[&pid]).await;
-    assert!(killed.expect("an answer").get::<_, bool>(0));
+    assert!(killed.expect("a reply").get::<_, bool>(0));
     let error = loop {
         match draft().enqueue(&client).await {
             // The first statement may still receive the server's FATAL message.

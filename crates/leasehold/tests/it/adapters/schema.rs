@@ -13,10 +13,13 @@ async fn connect_error(database: &TestDatabase) -> ConnectError {
 }
 
 #[tokio::test]
-async fn a_missing_schema_is_named_and_so_is_the_command_that_makes_it() {
+async fn missing_schema_is_reported_with_the_command_that_creates_it() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
-    client.batch_execute("drop schema leasehold cascade").await.expect("dropped");
+    client
+        .batch_execute("drop schema leasehold, leasehold_internal cascade")
+        .await
+        .expect("dropped");
     let error = connect_error(&database).await;
     assert!(matches!(error, ConnectError::Schema(SchemaError::Missing)), "{error:?}");
     assert!(error.to_string().contains("leasehold migrate up"), "{error}");
@@ -30,7 +33,7 @@ async fn a_missing_schema_is_named_and_so_is_the_command_that_makes_it() {
 }
 
 #[tokio::test]
-async fn a_schema_without_its_functions_is_too_old_for_an_enqueue() {
+async fn schema_without_its_functions_is_too_old_for_an_enqueue() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     let drop = "drop function leasehold.enqueue(text, jsonb, text, int, timestamptz, timestamptz, text, int, text, interval, text)";
@@ -40,7 +43,7 @@ async fn a_schema_without_its_functions_is_too_old_for_an_enqueue() {
 }
 
 #[tokio::test]
-async fn a_schema_newer_than_the_program_is_refused() {
+async fn schema_newer_than_the_program_is_refused() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     let newer =
@@ -54,7 +57,7 @@ async fn a_schema_newer_than_the_program_is_refused() {
 }
 
 #[tokio::test]
-async fn a_migration_that_was_changed_after_it_ran_is_refused() {
+async fn migration_that_was_changed_after_it_ran_is_refused() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     let change = "update leasehold.schema_version set checksum = '' where version = 1";
@@ -66,7 +69,7 @@ async fn a_migration_that_was_changed_after_it_ran_is_refused() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_not_there_is_named_with_advice() {
+async fn missing_database_is_reported_with_advice() {
     let database = TestDatabase::new().await;
     let url = database.direct_url().replace(database.name(), "no_such_database");
     let error = Leasehold::connect(&url).await.err().expect("no such database").to_string();

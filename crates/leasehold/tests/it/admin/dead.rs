@@ -25,7 +25,7 @@ async fn groups_join_errors_that_differ_in_numbers_and_ids() {
 async fn redrive_by_filter_moves_what_matches_in_steps() {
     let office = Office::new().await;
     let other = office.dead("no route").await;
-    let many = "insert into leasehold.dead_job (id, enqueued_at, scheduled_at, expires_at, lease_generation, \
+    let many = "insert into leasehold_internal.dead_job (id, enqueued_at, scheduled_at, expires_at, lease_generation, \
                 priority, attempts, lost_count, cause, queue, name, tag, kwargs, last_error) \
                 select 1000000 + n, now(), now(), now(), 1, 0, 3, 0, 'exhausted', 'mail', 'a', '', '{}', 'smtp' \
                   from generate_series(1, 1201) n";
@@ -41,7 +41,7 @@ async fn redrive_by_filter_moves_what_matches_in_steps() {
 }
 
 #[tokio::test]
-async fn a_filter_for_another_state_matches_no_dead_job() {
+async fn filter_for_another_state_matches_no_dead_job() {
     let office = Office::new().await;
     office.dead("x").await;
     let ready = JobFilter::any().states([JobState::Ready]);

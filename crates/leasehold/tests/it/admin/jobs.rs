@@ -17,7 +17,7 @@ async fn one_in_each_state(office: &Office) -> Vec<(JobState, JobId)> {
 }
 
 #[tokio::test]
-async fn view_has_one_row_per_job_in_the_words_of_the_engine() {
+async fn view_has_one_row_per_job_with_its_state() {
     let office = Office::new().await;
     let jobs = one_in_each_state(&office).await;
     assert_eq!(jobs.len(), JobState::ALL.len());
@@ -47,20 +47,9 @@ async fn causes_of_the_table_and_of_rust_are_the_same() {
         let job = office.engine.jobs().get(id).await.unwrap().unwrap();
         assert_eq!((job.state, job.cause), (JobState::Dead, Some(*cause)));
     }
-    // A worker of the former release writes the former word, and rows from before keep it.
-    for former in ["call", "row"] {
-        let id = office.running().await;
-        let sql = "select leasehold.bury($1, lease_generation, 'x', 'refused') from leasehold.job where id = $1";
-        assert!(office.sql.one::<bool>(sql, &[&id.0]).await);
-        if former == "row" {
-            office
-                .sql
-                .run("update leasehold.dead_job set cause = 'refused' where cause = 'rejected'")
-                .await;
-        }
-        let job = office.engine.jobs().get(id).await.unwrap().unwrap();
-        assert_eq!(job.cause, Some(Cause::Rejected), "{former}");
-    }
+    let id = office.running().await;
+    let sql = "select leasehold.bury($1, lease_generation, 'x', 'a whim') from leasehold.job where id = $1";
+    assert_eq!(crate::sql::refused(&office.sql.client, sql, &[&id.0]).await.0, "23514");
 }
 
 #[tokio::test]
@@ -83,7 +72,7 @@ async fn get_returns_times_worker_and_failures() {
 }
 
 #[tokio::test]
-async fn cancel_ends_a_waiting_job_and_asks_a_running_one() {
+async fn cancel_ends_a_waiting_job_and_asks_a_running_one_to_stop() {
     let office = Office::new().await;
     let jobs = one_in_each_state(&office).await;
     for (state, id) in &jobs {
@@ -123,7 +112,7 @@ async fn redrive_moves_a_dead_job_and_no_other() {
 #[tokio::test]
 async fn redrive_leaves_a_job_whose_key_belongs_to_a_newer_one() {
     let office = Office::new().await;
-    let keyed = "select job_id from leasehold.enqueue('note', key => 'k', key_for => interval '0')";
+    let keyed = "select job_id from leasehold.enqueue('note', key => 'k', key_ttl => interval '0')";
     let old = JobId(office.sql.one(keyed, &[]).await);
     let generation = crate::sql::claim(&office.sql.client, "w", 1).await.generation;
     office.sql.run(&format!("select leasehold.bury({old}, {generation}, 'x')")).await;

@@ -41,7 +41,7 @@ async fn pages_are_in_order_of_time_and_not_of_ids() {
 }
 
 #[tokio::test]
-async fn a_job_that_ends_moves_to_the_front() {
+async fn job_that_ends_moves_to_the_front_of_the_list() {
     let office = Office::new().await;
     let first = office.completed().await;
     let second = office.ready().await;
@@ -56,9 +56,12 @@ async fn a_job_that_ends_moves_to_the_front() {
 async fn finished_jobs_of_any_age_are_found_after_newer_ones() {
     let office = Office::new().await;
     let old = office.completed().await;
-    office.sql.run("update leasehold.history set finished_at = now() - interval '3 days'").await;
+    office
+        .sql
+        .run("update leasehold_internal.history set finished_at = now() - interval '3 days'")
+        .await;
     let middle = office.completed().await;
-    let back = "update leasehold.history set finished_at = now() - interval '5 hours' where job_ids @> array[$1::bigint]";
+    let back = "update leasehold_internal.history set finished_at = now() - interval '5 hours' where job_ids @> array[$1::bigint]";
     office.sql.client.execute(back, &[&middle.0]).await.unwrap();
     let new = office.completed().await;
     let waits = office.ready().await;
@@ -119,7 +122,7 @@ async fn each_term_of_a_filter_selects() {
 }
 
 #[tokio::test]
-async fn a_page_is_bounded_in_bytes() {
+async fn page_is_bounded_in_bytes() {
     let office = Office::new().await;
     let large = "insert into leasehold.job (name, kwargs) \
                  select 'large', jsonb_build_object('text', repeat('x', 60000)) from generate_series(1, 300)";

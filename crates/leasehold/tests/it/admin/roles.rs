@@ -29,7 +29,7 @@ fn nightly() -> Schedule {
 }
 
 #[tokio::test]
-async fn an_operator_reads_everything_and_calls_every_verb() {
+async fn operator_reads_everything_and_calls_every_verb() {
     let office = Office::new().await;
     let (done, dead) = (office.completed().await, office.dead("no route").await);
     let (retrying, ready) = (office.retrying().await, office.ready().await);
@@ -61,7 +61,7 @@ async fn an_operator_reads_everything_and_calls_every_verb() {
 }
 
 #[tokio::test]
-async fn a_viewer_reads_all_but_kwargs_and_errors_and_changes_nothing() {
+async fn viewer_reads_all_but_kwargs_and_errors_and_changes_nothing() {
     let office = Office::new().await;
     let (done, dead) = (office.completed().await, office.dead("the password is 1234").await);
     let ready = office.ready().await;
@@ -102,7 +102,7 @@ async fn a_viewer_reads_all_but_kwargs_and_errors_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_producer_reads_nothing() {
+async fn producer_reads_nothing() {
     let office = Office::new().await;
     let id = office.ready().await;
     let client = as_role(&office, "producer").await;

@@ -10,7 +10,7 @@ fn nightly() -> Schedule {
 }
 
 #[tokio::test]
-async fn a_schedule_is_added_paused_resumed_and_removed_once() {
+async fn schedule_is_added_paused_resumed_and_removed_once() {
     let office = Office::new().await;
     let (schedules, by) = (office.engine.schedules(), &office.by);
     for missing in [
@@ -52,7 +52,7 @@ async fn run_now_enqueues_the_job_and_moves_no_slot() {
 }
 
 #[tokio::test]
-async fn a_schedule_that_cannot_fire_is_not_stored() {
+async fn schedule_that_cannot_fire_is_not_stored() {
     let office = Office::new().await;
     let mut bad = nightly();
     bad.cron = "nonsense".to_owned();

@@ -8,11 +8,11 @@ async fn workers_are_listed_by_state_and_found_by_id() {
     office
         .sql
         .run(
-            "select leasehold.register_worker(n || '/1', n, 'h', 1, '0', array['default'], array['note'], 4, 1, false)
+            "select leasehold_internal.register_worker(n || '/1', n, 'h', 1, '0', array['default'], array['note'], 4, 1, false)
                from unnest(array['live', 'over', 'gone']) as u (n);
-             select leasehold.unregister_worker('over/1');
-             update leasehold.worker set last_seen_at = now() + interval '1 hour';
-             update leasehold.worker set last_seen_at = now() - interval '1 hour' where name = 'gone'",
+             select leasehold_internal.unregister_worker('over/1');
+             update leasehold_internal.worker set last_seen_at = now() + interval '1 hour';
+             update leasehold_internal.worker set last_seen_at = now() - interval '1 hour' where name = 'gone'",
         )
         .await;
     let workers = office.engine.workers();

@@ -4,11 +4,11 @@ use leasehold::{Draft, Enqueue, Leasehold};
 use leasehold_testing::cancel::for_each_poll;
 
 use super::Setup;
-use crate::rig::{jobs, until};
+use crate::fixture::{jobs, until};
 use crate::support::Note;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b7_a_dropped_enqueue_stored_its_job_or_did_not() {
+async fn b7_dropped_enqueue_stores_its_job_or_nothing() {
     let setup = Setup::new().await;
     let points = for_each_poll(
         async |n| {
@@ -22,7 +22,7 @@ async fn b7_a_dropped_enqueue_stored_its_job_or_did_not() {
                 .count(&format!("select count(*) from leasehold.job where kwargs->>'n' = '{n}'"))
                 .await;
             match ended {
-                Some(answer) => assert!(answer.is_ok() && stored == 1),
+                Some(result) => assert!(result.is_ok() && stored == 1),
                 None => assert!(stored <= 1),
             }
         },
@@ -32,7 +32,7 @@ async fn b7_a_dropped_enqueue_stored_its_job_or_did_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b7_a_dropped_enqueue_with_a_key_can_be_repeated() {
+async fn b7_dropped_enqueue_with_a_key_can_be_repeated() {
     let setup = Setup::new().await;
     let draft = |n: u64| Draft::of(&Note { n: n as i64 }).expect("a draft").key(format!("{n}"));
     for_each_poll(
@@ -55,7 +55,7 @@ async fn b7_a_dropped_enqueue_with_a_key_can_be_repeated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b7_a_dropped_bulk_enqueue_stores_all_or_nothing() {
+async fn b7_dropped_bulk_enqueue_stores_all_or_nothing() {
     let setup = Setup::new().await;
     for_each_poll(
         async |n| {
@@ -71,7 +71,7 @@ async fn b7_a_dropped_bulk_enqueue_stores_all_or_nothing() {
             until("the server is at rest", async || setup.count(running).await == 0).await;
             let stored = setup.count(&format!("select count(*) from leasehold.job where kwargs->>'n' = '{n}'")).await;
             match ended {
-                Some(answer) => assert_eq!((answer.expect("stored"), stored), (500, 500)),
+                Some(result) => assert_eq!((result.expect("stored"), stored), (500, 500)),
                 None => assert!(stored == 0 || stored == 500, "{stored} of 500"),
             }
         },
@@ -80,7 +80,7 @@ async fn b7_a_dropped_bulk_enqueue_stores_all_or_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b7_an_enqueue_in_a_dropped_transaction_is_not_stored() {
+async fn b7_enqueue_in_a_dropped_transaction_is_not_stored() {
     let setup = Setup::new().await;
     let work = async |engine: Leasehold, n: u64| -> Result<(), leasehold::JobError> {
         let mut client = engine.pool().get().await?;
@@ -99,7 +99,7 @@ async fn b7_an_enqueue_in_a_dropped_transaction_is_not_stored() {
                 .count(&format!("select count(*) from leasehold.job where kwargs->>'n' = '{n}'"))
                 .await;
             match ended {
-                Some(answer) => assert!(answer.is_ok() && stored == 2),
+                Some(result) => assert!(result.is_ok() && stored == 2),
                 None => assert!(stored == 0 || stored == 2, "{stored} of 2"),
             }
         },

@@ -10,7 +10,7 @@ use leasehold_testing::cancel::drop_after;
 use tokio_postgres::types::Type;
 
 use super::Setup;
-use crate::rig::{completed, jobs, queue_settings, run, until};
+use crate::fixture::{completed, jobs, queue_settings, run, until};
 use crate::support::Note;
 
 /// What the handler does, and after how many waits it is dropped.
@@ -133,18 +133,18 @@ async fn drill(part: Part) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b7_a_handler_dropped_while_it_completes_in_its_transaction_leaves_nothing() {
+async fn b7_handler_dropped_while_it_completes_in_its_transaction_leaves_nothing() {
     drill(Part::CompleteIn).await;
     drill(Part::CheckLease).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b7_a_handler_dropped_in_a_job_transaction_leaves_nothing() {
+async fn b7_handler_dropped_in_a_job_transaction_leaves_nothing() {
     drill(Part::JobTxComplete).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b7_a_handler_dropped_at_a_once_marker_leaves_nothing() {
+async fn b7_handler_dropped_at_a_once_marker_leaves_nothing() {
     drill(Part::OnceDo).await;
     drill(Part::MarkIn).await;
 }

@@ -7,7 +7,7 @@ use leasehold::Leasehold;
 use leasehold_testing::TestDatabase;
 use tokio_postgres::Client;
 
-use crate::rig::{count, sql};
+use crate::fixture::{count, sql};
 
 /// A database with one pooled connection in use at a time, so that the next user gets what was left.
 struct Setup {

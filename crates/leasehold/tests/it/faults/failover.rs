@@ -7,7 +7,7 @@ use tokio::task::block_in_place;
 use tokio_postgres::{Client, NoTls};
 
 use super::load::Load;
-use crate::rig::{completed, count, sql, until};
+use crate::fixture::{completed, count, sql, until};
 
 /// Two servers, of which the second follows the first, and a database on both.
 struct Pair {
@@ -104,7 +104,7 @@ async fn c3_b13_failover_to_a_synchronous_standby_loses_and_repeats_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c3_b14_failover_to_an_asynchronous_standby_loses_the_tail_only_and_tokens_grow() {
+async fn c3_b14_failover_to_an_asynchronous_standby_loses_only_the_tail_and_generations_grow() {
     let mut pair = Pair::start().await;
     let client = pair.connect(&pair.first).await;
     let mut load = Load::start(&client, &pair.url()).await;
@@ -143,11 +143,11 @@ async fn c3_b14_failover_to_an_asynchronous_standby_loses_the_tail_only_and_toke
     assert_eq!(count(&client, "select count(distinct n) from ledger").await, entries);
     assert_eq!(completed(&client).await, entries);
     assert!(entries < stored, "the failover did lose something");
-    assert_eq!(count(&client, "select count(*) from leasehold.dead_job").await, 0);
+    assert_eq!(count(&client, "select count(*) from leasehold_internal.dead_job").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b13_worker_leaves_an_old_primary_that_came_back_as_a_standby() {
+async fn b13_worker_leaves_a_former_primary_that_returned_as_a_standby() {
     let mut pair = Pair::start().await;
     pair.synchronous(&pair.first).await;
     let client = pair.connect(&pair.first).await;

@@ -23,7 +23,7 @@ fn url(database: &TestDatabase, port: u16) -> String {
 }
 
 #[tokio::test]
-async fn b13_host_that_takes_connections_and_says_nothing_does_not_hide_the_next() {
+async fn b13_host_that_accepts_connections_and_never_replies_does_not_hide_the_next() {
     let database = TestDatabase::new().await;
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = silent.local_addr().expect("an address").port();

@@ -10,7 +10,7 @@ use leasehold::{Ctx, Enqueue, JobResult, Leasehold, State};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use crate::rig::{Running, completed, count, jobs, queue_settings, run, sql, until};
+use crate::fixture::{Running, completed, count, jobs, queue_settings, run, sql, until};
 use crate::support::Note;
 
 /// A store outside of the database that refuses a token which is not greater than the last one that
@@ -120,6 +120,6 @@ impl Load {
         assert_eq!(completed(client).await, stored);
         assert_eq!(count(client, "select count(*) from ledger").await, stored);
         assert_eq!(count(client, "select count(distinct n) from ledger").await, stored);
-        assert_eq!(count(client, "select count(*) from leasehold.dead_job").await, 0);
+        assert_eq!(count(client, "select count(*) from leasehold_internal.dead_job").await, 0);
     }
 }

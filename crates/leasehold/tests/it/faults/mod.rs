@@ -17,7 +17,7 @@ use leasehold_testing::TestDatabase;
 use leasehold_testing::proxy::FaultProxy;
 use tokio_postgres::Client;
 
-use crate::rig::sql;
+use crate::fixture::sql;
 
 /// Short leases, so that jobs return soon; high limits, so that a slow machine buries none.
 const SHORT_LEASES: &str =
@@ -47,15 +47,15 @@ impl Setup {
     }
 
     async fn count(&self, sql: &str) -> i64 {
-        crate::rig::count(&self.client, sql).await
+        crate::fixture::count(&self.client, sql).await
     }
 
     /// Asserts that each note is in the ledger once, each job completed once, and nothing is left.
     async fn assert_each_once(&self, jobs: i64) {
         assert_eq!(self.count("select count(*) from ledger").await, jobs);
         assert_eq!(self.count("select count(distinct n) from ledger").await, jobs);
-        assert_eq!(crate::rig::completed(&self.client).await, jobs);
-        let left = "select (select count(*) from leasehold.job) + (select count(*) from leasehold.dead_job)";
+        assert_eq!(crate::fixture::completed(&self.client).await, jobs);
+        let left = "select (select count(*) from leasehold.job) + (select count(*) from leasehold_internal.dead_job)";
         assert_eq!(self.count(left).await, 0);
     }
 }

@@ -7,7 +7,7 @@ use leasehold::{Ctx, Enqueue, JobResult, Leasehold, Outcome, State};
 use leasehold_testing::TestDatabase;
 use tokio::sync::Semaphore;
 
-use crate::rig::{completed, count, queue_settings, run, until};
+use crate::fixture::{completed, count, queue_settings, run, until};
 use crate::support::Note;
 
 type Shared = (Arc<Semaphore>, Arc<AtomicUsize>);
@@ -48,12 +48,19 @@ async fn b10_handlers_that_hold_every_connection_keep_no_lease_from_being_renewe
     worker.stop().await;
     assert_eq!(completed(&client).await, 51);
     assert_eq!(
-        count(&client, "select coalesce(sum(cardinality(lost_ids)), 0) from leasehold.lease").await,
+        count(
+            &client,
+            "select coalesce(sum(cardinality(lost_ids)), 0) from leasehold_internal.lease"
+        )
+        .await,
         0
     );
     assert_eq!(
-        count(&client, "select count(*) from leasehold.history, unnest(attempts) a where a > 1")
-            .await,
+        count(
+            &client,
+            "select count(*) from leasehold_internal.history, unnest(attempts) a where a > 1"
+        )
+        .await,
         0
     );
 }

@@ -9,7 +9,7 @@ use leasehold_testing::{PgBouncer, PrivatePostgres, TestDatabase};
 use tokio::sync::Notify;
 use tokio_postgres::types::Type;
 
-use crate::rig::{completed, count, queue_settings, run, sql, until};
+use crate::fixture::{completed, count, queue_settings, run, sql, until};
 use crate::support::Note;
 
 async fn into_ledger(job: Note, tx: JobTx, ctx: Ctx) -> JobResult {

@@ -5,7 +5,7 @@ use leasehold_testing::{PrivatePostgres, TestDatabase};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::load::Load;
-use crate::rig::{number, run, soon, until};
+use crate::fixture::{number, run, soon, until};
 use crate::support::Note;
 
 /// A private server with a producer and a worker.
@@ -31,7 +31,7 @@ impl Crashing {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c1_a9_a_server_that_crashes_again_and_again_loses_and_repeats_nothing() {
+async fn c1_a9_server_that_crashes_again_and_again_loses_and_repeats_nothing() {
     let mut server = Crashing::start().await;
     for _ in 0..4 {
         server.load.progress().await;
@@ -58,7 +58,7 @@ async fn c2_one_backend_killed_with_9_costs_nothing_but_a_restart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c13_a_worker_that_gets_no_connection_comes_back_when_there_is_room() {
+async fn c13_worker_without_a_connection_continues_when_one_is_free() {
     let options = PrivatePostgres::throwaway().set("max_connections", "16");
     let postgres = options.start().expect("a server");
     let database = TestDatabase::on(&postgres).await.expect("a database");

@@ -8,7 +8,7 @@ use leasehold::{Enqueue, Finished, Leasehold};
 use leasehold_testing::{PgBouncer, PrivatePostgres, TestDatabase};
 use tokio_postgres::types::Type;
 
-use crate::rig::{count, run, sql, until};
+use crate::fixture::{count, run, sql, until};
 use crate::support::Note;
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -19,7 +19,7 @@ async fn backend(link: &Link) -> i32 {
 }
 
 #[tokio::test]
-async fn b13_session_that_accepts_no_writes_is_forgotten() {
+async fn b13_session_that_accepts_no_writes_is_dropped() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     sql(&client, "create table written ()").await;
@@ -32,7 +32,7 @@ async fn b13_session_that_accepts_no_writes_is_forgotten() {
 }
 
 #[tokio::test]
-async fn b13_errors_that_end_a_session_are_told_from_those_of_a_statement() {
+async fn b13_errors_that_end_a_session_differ_from_those_of_a_statement() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     sql(
@@ -100,11 +100,11 @@ async fn b13_pool_lends_no_connection_that_accepts_no_writes() {
         draft.enqueue(&engine).await.expect("repeated on another connection");
     }
     let client = database.connect_directly().await;
-    assert_eq!(crate::rig::jobs(&client).await, 40);
+    assert_eq!(crate::fixture::jobs(&client).await, 40);
 }
 
 #[tokio::test]
-async fn b15_session_whose_statements_vanish_is_dropped_and_prepares_none_from_then_on() {
+async fn b15_session_that_lost_its_statements_is_dropped_and_no_more_are_prepared() {
     let database = TestDatabase::new().await;
     let shared = Database::new(&database.direct_url()).unwrap();
     let link = Link::new(shared.clone(), LIMIT);
@@ -120,7 +120,7 @@ async fn b15_session_whose_statements_vanish_is_dropped_and_prepares_none_from_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b15_pooler_that_lends_backends_by_turns_is_found() {
+async fn b15_pooler_that_lends_backends_in_turn_is_detected() {
     let postgres = PrivatePostgres::throwaway().start().expect("a server");
     let database = TestDatabase::on(&postgres).await.expect("a database");
     let settings = ["server_round_robin = 1", "min_pool_size = 5"];
@@ -141,7 +141,7 @@ async fn b15_pooler_that_lends_backends_by_turns_is_found() {
 }
 
 #[tokio::test]
-async fn b15_pooler_that_was_named_is_not_guessed() {
+async fn b15_pooler_that_is_declared_is_not_probed() {
     let database = TestDatabase::new().await;
     let named = format!("{}&pooler=transaction", database.direct_url());
     let engine = Leasehold::connect(&named).await.expect("an engine");

@@ -8,7 +8,7 @@ use leasehold_testing::proxy::Rule;
 use tokio_postgres::types::Type;
 
 use super::Setup;
-use crate::rig::{completed, queue_settings, run, until};
+use crate::fixture::{completed, queue_settings, run, until};
 use crate::support::Note;
 
 async fn into_ledger(job: Note, tx: JobTx) -> JobResult {
@@ -17,7 +17,7 @@ async fn into_ledger(job: Note, tx: JobTx) -> JobResult {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b9_a_slow_network_loses_and_repeats_nothing() {
+async fn b9_slow_network_loses_and_repeats_nothing() {
     let setup = Setup::new().await;
     setup.proxy.add(Rule::throttle(100_000));
     setup.proxy.add(Rule::delay(Duration::from_millis(5)));
@@ -30,13 +30,17 @@ async fn b9_a_slow_network_loses_and_repeats_nothing() {
     worker.stop().await;
     setup.assert_each_once(30).await;
     assert_eq!(
-        setup.count("select count(*) from leasehold.history, unnest(attempts) a where a > 1").await,
+        setup
+            .count(
+                "select count(*) from leasehold_internal.history, unnest(attempts) a where a > 1"
+            )
+            .await,
         0
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b9_connections_that_end_inside_an_answer_lose_and_repeat_nothing() {
+async fn b9_connections_that_end_inside_a_reply_lose_and_repeat_nothing() {
     let setup = Setup::new().await;
     queue_settings(&setup.client, super::SHORT_LEASES).await;
     let worker = run(setup.engine.worker().queue("default", 8).handle(into_ledger));
@@ -70,11 +74,13 @@ async fn b9_resets_at_any_time_lose_and_repeat_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b9_a_look_that_was_slow_once_puts_off_nothing_that_comes_due() {
+async fn b9_claim_that_was_slow_once_delays_no_job_that_falls_due() {
     let setup = Setup::new().await;
     // Without wake-ups, only its own timer makes the worker poll.
     setup.proxy.add(Rule::cut_before("listen leasehold_wake").times(u64::MAX));
-    setup.proxy.add(Rule::delay_statement("leasehold.claim_next(", Duration::from_secs(3)));
+    setup
+        .proxy
+        .add(Rule::delay_statement("leasehold_internal.claim_next(", Duration::from_secs(3)));
     for (n, due) in [(0, Duration::ZERO), (1, Duration::from_secs(4))] {
         let draft = Note { n }.draft().expect("a draft").run_after(due);
         draft.enqueue(&setup.engine).await.expect("enqueued");

@@ -5,7 +5,7 @@ use leasehold_testing::TestDatabase;
 use leasehold_testing::proxy::Rule;
 
 use super::Setup;
-use crate::rig::{jobs, number, run, sql, until};
+use crate::fixture::{jobs, number, run, sql, until};
 use crate::support::Note;
 
 const LISTENERS: &str = "select count(*) from pg_stat_activity where datname = current_database() \
@@ -13,7 +13,7 @@ const LISTENERS: &str = "select count(*) from pg_stat_activity where datname = c
                          and query ~ 'listen leasehold_wake|(begin|end)_idle'";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c15_work_goes_on_when_the_listener_is_killed_and_it_listens_again() {
+async fn c15_worker_polls_when_its_listening_session_is_killed_and_listens_again() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
@@ -32,7 +32,7 @@ async fn c15_work_goes_on_when_the_listener_is_killed_and_it_listens_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c15_a_worker_that_can_never_listen_polls() {
+async fn c15_worker_that_can_never_listen_polls() {
     let setup = Setup::new().await;
     let deaf = setup.proxy.add(Rule::cut_before("listen leasehold_wake").times(u64::MAX));
     let mut worker = run(setup.engine.worker().queue("default", 2).handle(async |_: Note| {}));
@@ -46,7 +46,7 @@ async fn c15_a_worker_that_can_never_listen_polls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c15_a_listener_that_sleeps_in_a_transaction_stops_no_enqueue() {
+async fn c15_listener_that_is_idle_in_a_transaction_blocks_no_enqueue() {
     let database = TestDatabase::new().await;
     let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
     let (sleeper, client) = (database.connect_directly().await, database.connect_directly().await);

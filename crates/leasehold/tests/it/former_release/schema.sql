@@ -2,50 +2,99 @@ begin;
 set local lock_timeout = '2s';
 set local statement_timeout = '10min';
 select pg_advisory_xact_lock(7305, 1);
--- Which migrations ran here. Version 0 stands for the functions and views.
-create schema if not exists leasehold;
-create table if not exists leasehold.schema_version (
-    version int primary key,
-    name text not null,
-    checksum bytea not null,
-    applied_at timestamptz not null default statement_timestamp()
-);
+-- Which migrations ran here. Version 0 stands for the functions and views. It checks before it creates:
+-- a role without the right to create succeeds if everything exists, and Postgres sends no notice about
+-- that.
+do $$ begin
+    if to_regnamespace('leasehold') is null then
+        create schema leasehold;
+    end if;
+    if to_regclass('leasehold.schema_version') is null then
+        create table leasehold.schema_version (
+            version int primary key,
+            name text not null,
+            checksum bytea not null,
+            applied_at timestamptz not null default statement_timestamp()
+        );
+    end if;
+    if not exists (select from pg_attribute a
+                    where a.attrelid = 'leasehold.schema_version'::regclass
+                      and a.attname = 'oldest_reader' and not a.attisdropped) then
+        -- The number of the release that wrote the row, and of the oldest release whose programs can
+        -- work with it. Null: a release from before these numbers.
+        alter table leasehold.schema_version add column release int, add column oldest_reader int;
+    end if;
+end $$;
 
 -- The tables of the queue.
 --
--- Why: one hot table of waiting and running jobs (`job`), one row a claim batch (`lease`), and
--- everything that is over somewhere else (`dead_job`, `history`), so that the claim scan never
--- meets a job that is finished.
+-- Why: one hot table of waiting and running jobs (`leasehold.job`), one row per claim (`lease`), and
+-- finished jobs in tables of their own (`dead_job`, `history`), so that a claim never reads a job that is
+-- finished.
 -- Locks: none that matter; every object here is new.
--- An old binary sees: nothing of this; it refuses a schema newer than it knows.
+-- An older program sees: nothing of this; it refuses a schema newer than it knows.
 
-create sequence leasehold.generation;
+-- Everything that is not for callers. What callers may use is in `leasehold`.
+do $$ begin
+    if to_regclass('leasehold_internal.queue') is not null then
+        raise exception 'schema leasehold_internal belongs to a schema leasehold that was dropped'
+            using hint = 'To start anew, drop it too: drop schema leasehold_internal cascade.';
+    end if;
+    if to_regnamespace('leasehold_internal') is null then
+        create schema leasehold_internal;
+    end if;
+end $$;
 
--- What holds for every job of a queue. Enqueueing needs no row here; the first claim of a queue
--- makes one with these defaults.
-create table leasehold.queue (
+create sequence leasehold_internal.generation;
+
+-- Identifies the server, and this very sequence, that drew the last generation. A generation never
+-- decreases, even after a failover or a restore that sets its sequence back: the next claim compares this
+-- value and moves the generations forward. A sequence and not a table: every transaction sees its value at
+-- once, and the value survives a rollback.
+create sequence leasehold_internal.epoch;
+
+-- The row that a claim locks while it moves the generations forward.
+create table leasehold_internal.epoch_guard (
+    only_row boolean primary key default true check (only_row)
+);
+insert into leasehold_internal.epoch_guard default values;
+
+-- One row: since when this server has been up without a break. Unlogged on purpose: a crash and a
+-- promotion empty the table, and the next reclaim records that the server is back. A lease that could
+-- not be renewed because the server was down must not count as the death of its worker.
+create unlogged table leasehold_internal.server_start (
+    only_row boolean primary key default true constraint server_start_is_one_row check (only_row),
+    since timestamptz not null default statement_timestamp(),
+    -- The server start that the row belongs to: a clean restart keeps the row.
+    started timestamptz not null default pg_postmaster_start_time()
+);
+insert into leasehold_internal.server_start default values;
+
+-- Settings of a queue. Enqueueing needs no row here; the first claim of a queue inserts one with these
+-- defaults.
+create table leasehold_internal.queue (
     name text collate "C" primary key
         constraint queue_name_form check (name <> '' and octet_length(name) <= 64),
     -- How long a claim lasts without renewal.
     lease interval not null default interval '30 seconds'
         constraint lease_at_least_a_second check (lease >= interval '1 second'),
-    -- How often a job may start before it is buried, where the job itself does not say.
+    -- How often a job may start before it is buried, unless the job has its own limit.
     max_attempts int not null default 25
         constraint max_attempts_positive check (max_attempts > 0),
-    -- How many workers may die under a job before it is buried.
+    -- How many workers may die in a row while they run a job before it is buried.
     max_lost int not null default 3
         constraint max_lost_positive check (max_lost > 0),
     -- The most jobs that one claim takes.
-    batch int not null default 1000
-        constraint batch_positive check (batch > 0),
-    -- A handler that is still running after this is given up.
+    claim_size int not null default 1000
+        constraint claim_size_positive check (claim_size > 0),
+    -- The worker stops a handler that runs for longer than this, and the attempt fails.
     run_limit interval not null default interval '1 hour',
     -- Back-off between attempts: base * 2^(attempts - 1), never above the cap, with jitter.
     backoff_base interval not null default interval '1 second',
     backoff_cap interval not null default interval '1 hour',
-    -- Whether finished jobs are filed in `history`.
+    -- Whether finished jobs are recorded in `history`.
     keep_history boolean not null default true,
-    -- What people call it, and whose it is: for dashboards, and for whoever is woken.
+    -- A title and an owner, for dashboards and notifications.
     display_name text constraint queue_display_name_form check (octet_length(display_name) between 1 and 200),
     owner text constraint queue_owner_form check (octet_length(owner) between 1 and 200),
     paused_at timestamptz,
@@ -57,40 +106,48 @@ create table leasehold.queue (
 
 -- Jobs that wait or run. Finished jobs leave at once.
 --
--- A claim changes only `held`, `lease_generation` and `attempts`: no index mentions them and the
--- pages keep room, so a claim is a heap-only update and leaves no dead index entry behind.
+-- A claim changes only `held`, `lease_generation` and `attempts`: no index mentions them and the pages
+-- keep room, so a claim is a heap-only update and leaves no dead index entry behind.
 create table leasehold.job (
     id bigint generated always as identity (cache 50) primary key,
     enqueued_at timestamptz not null default now(),
     scheduled_at timestamptz not null default now(),
-    expires_at timestamptz not null default now() + interval '30 days',
+    -- Null means: 30 days after the due time. The trigger `default_expiry` sets that, so no reader meets a
+    -- null. The default counts from now; the trigger corrects it for a job that is due later.
+    expires_at timestamptz default now() + interval '30 days',
     -- Lower runs first.
     priority int not null default 0,
-    -- Null: what the queue says.
+    -- Null: the limit of the queue.
     max_attempts int constraint job_max_attempts_positive check (max_attempts > 0),
-    -- How many workers died under this job.
+    -- How many workers died in a row while they ran this job.
     lost_count smallint not null default 0,
     cancel_requested boolean not null default false,
-    -- What a claim changes stands together: the log holds the bytes from the first change to the last.
+    -- The columns that a claim changes are together: the log holds the bytes from the first change to the
+    -- last.
     -- True while the lease `lease_generation` owns the job.
     held boolean not null default false,
     -- The generation of the last claim; with `id` it is the fence. 0: never claimed.
     lease_generation bigint not null default 0,
     -- Charged when a job is claimed.
     attempts int not null default 0,
+    -- True: the last attempt deferred the job. It runs after all jobs of its queue that are not deferred. A
+    -- claim leaves it as it is, because the order of the queue begins with it; the end of the attempt does not.
+    deferred boolean not null default false,
     queue text collate "C" not null default 'default'
         constraint job_queue_form check (queue <> '' and octet_length(queue) <= 64),
     name text collate "C" not null
         constraint job_name_form check (name <> '' and octet_length(name) <= 200),
-    -- Where the job came from, for people and for measurement.
+    -- Where the job came from, for operators and for measurement.
     tag text not null default '' constraint job_tag_form check (octet_length(tag) <= 200),
     kwargs jsonb not null default '{}'::jsonb
         constraint job_kwargs_object check (jsonb_typeof(kwargs) = 'object')
         constraint job_kwargs_size check (pg_column_size(kwargs) <= 65536),
     idempotency_key text collate "C",
     last_error text,
-    -- W3C traceparent of whoever enqueued the job.
-    trace_context text
+    -- W3C traceparent of the producer.
+    trace_context text,
+    -- The last ten failures, oldest first: {"at", "attempt", "worker", "ms", "error"}. Null: none.
+    errors jsonb
 ) with (
     fillfactor = 45,
     autovacuum_vacuum_scale_factor = 0.02,
@@ -100,41 +157,65 @@ create table leasehold.job (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- A worker asks for a queue, the names it knows and a priority, and reads what is due in order.
--- Jobs due later and names it does not know are outside the range it reads.
-create index job_claim_idx on leasehold.job (queue, name, priority, scheduled_at, id);
+-- A queue in the order in which its jobs run: a claim reads and locks only what it takes. Names are
+-- compared on the row: an index that begins with the name would make a claim visit every name. Deferred
+-- jobs are behind all others, whatever their priority; the column takes a byte that is padding before an
+-- int4 in seven of eight queue names.
+--
+-- `+id`, not `id`: a search for ids must find no index but the primary key. Where vacuum saw an empty
+-- table, as it often does in a queue that keeps up, the planner estimates that reading a whole index is
+-- cheap, keeps that plan, and every finish reads every job once the queue has grown.
+create index job_order_idx on leasehold.job (queue, deferred, priority, scheduled_at, (+id));
 
--- The few jobs whose worker died: they are claimed one at a time.
-create index job_lost_idx on leasehold.job (queue, name, priority, scheduled_at, id)
-    where lost_count > 0;
+-- Jobs whose worker died. None of them is deferred: a reclaim ends that.
+create index job_lost_idx on leasehold.job (queue, priority, scheduled_at, (+id)) where lost_count > 0;
 
--- One row a claim: who holds the jobs of one generation, and until when.
+-- Replaced by the text in functions/queue/wake.sql; a trigger cannot be created without its function.
+create function leasehold_internal.wake_idle() returns trigger
+language plpgsql set search_path = pg_catalog, pg_temp as $$ begin return null; end $$;
+
+-- Wakes idle workers however the job was stored: by `enqueue` in a transaction of the caller, by INSERT, by
+-- COPY. The event is deferred to the commit, so that the check for an idle worker runs as late as possible;
+-- a worker that becomes idle after that check looks again for a while.
+--
+-- One event per transaction and queue, not one per row: a deferred event per row would double the cost
+-- of COPY and keep 100,000 of them in memory. The setting is local to the transaction, and the rollback
+-- of a savepoint undoes both the event and the setting. Idle workers look again within a second; a
+-- wake-up is needed only for jobs that are due before.
+create constraint trigger job_wakes_idle after insert on leasehold.job
+    deferrable initially deferred for each row
+    when (new.scheduled_at <= clock_timestamp() + interval '1 second'
+          and case when current_setting('leasehold.woken_queue', true) = new.queue then false
+                   else set_config('leasehold.woken_queue', new.queue, true) is not null end)
+    execute function leasehold_internal.wake_idle();
+
+-- One row per claim: which worker holds the jobs of one generation, and until when.
 -- A row outlives its end by a minute or more, so that a worker whose COMMIT reply was lost can ask
 -- what became of it.
-create table leasehold.lease (
+create table leasehold_internal.lease (
     lease_generation bigint primary key,
     claimed_at timestamptz not null default statement_timestamp(),
     lease_expires_at timestamptz not null,
     lease interval not null,
-    -- Null while any job is held. Set in the statement that lets go of the last one.
+    -- Null while any job is held. Set in the statement that ends the last one.
     ended_at timestamptz,
     keep_history boolean not null,
     queue text collate "C" not null,
-    -- For people and for finding a worker's leases; never a fence.
+    -- For operators, and to find the leases of a worker; never a fence.
     claimed_by text not null,
-    -- Made by the claimer, so that a claim whose reply was lost can be found again.
+    -- The claimer creates it, so that a claim whose reply was lost can be found again.
     claim_id uuid,
     job_ids bigint[] not null,
-    -- Jobs that an expiry took away from this lease.
+    -- Jobs that were reclaimed from this lease.
     lost_ids bigint[] not null default '{}'
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
         autovacuum_vacuum_cost_delay = 0);
 
-create index lease_expiry_idx on leasehold.lease (lease_expires_at) where ended_at is null;
+create index lease_expiry_idx on leasehold_internal.lease (lease_expires_at) where ended_at is null;
 
--- Jobs that will not run again unless someone redrives them. Nothing removes them but a person or
--- a retention that a person set.
-create table leasehold.dead_job (
+-- Jobs that do not run again unless an operator redrives them. They stay until an operator deletes them or
+-- sets a retention.
+create table leasehold_internal.dead_job (
     id bigint primary key,
     enqueued_at timestamptz not null,
     scheduled_at timestamptz not null,
@@ -146,10 +227,10 @@ create table leasehold.dead_job (
     max_attempts int,
     lost_count smallint not null,
     cause text not null constraint dead_job_cause check (cause in (
-        'exhausted',   -- every attempt failed
-        'lost',        -- too many workers died under it
-        'refused',     -- the handler said that another attempt is useless
-        'undecodable', -- the arguments do not fit what the handler expects
+        'exhausted',   -- every attempt failed, or the last one lost its worker
+        'lost',        -- too many workers died in a row while they ran it
+        'rejected',    -- the handler reported that another attempt is useless
+        'undecodable', -- the kwargs do not fit what the handler expects
         'expired'      -- not started before `expires_at`
     )),
     claimed_by text,
@@ -159,12 +240,15 @@ create table leasehold.dead_job (
     kwargs jsonb not null,
     idempotency_key text collate "C",
     last_error text,
-    trace_context text
+    trace_context text,
+    errors jsonb
 );
-create index dead_job_queue_idx on leasehold.dead_job (queue, died_at);
+create index dead_job_queue_idx on leasehold_internal.dead_job (queue, died_at);
+-- Expired jobs are few, and each of them is an alarm.
+create index dead_job_expired_idx on leasehold_internal.dead_job (queue) where cause = 'expired';
 
--- Finished jobs, one row a batch, in partitions of a day that are dropped, never vacuumed.
-create table leasehold.history (
+-- Finished jobs, one row per batch, in partitions of one day that are dropped, never vacuumed.
+create table leasehold_internal.history (
     finished_at timestamptz not null default statement_timestamp(),
     outcome text not null constraint history_outcome check (outcome in ('completed', 'cancelled')),
     queue text collate "C" not null,
@@ -176,13 +260,27 @@ create table leasehold.history (
     attempts int[] not null,
     enqueued_at timestamptz[] not null,
     kwargs jsonb[] not null,
-    note text
+    note text,
+    -- When the last attempt was claimed, by the one lease that all jobs of the row had.
+    claimed_at timestamptz,
+    -- One entry per job, as `job_ids`. Null as a whole where no job of the row differs from the default:
+    -- priority 0, no key, the queue's attempts, due within a second of the enqueue, no failure.
+    priorities int[],
+    keys text[],
+    max_attempts int[],
+    scheduled_at timestamptz[],
+    errors jsonb[]
 ) partition by range (finished_at);
--- Finishing a job must not fail because nobody made tomorrow's partition.
-create table leasehold.history_rest partition of leasehold.history default;
+-- A finish must not fail because the partition of its day does not exist yet.
+create table leasehold_internal.history_rest partition of leasehold_internal.history default;
 
--- Idempotency keys outlive the jobs that they made.
-create table leasehold.idempotency_key (
+-- A sample of one minute must not read a day. Rows are stored in the order of their time, so a few bytes
+-- per range of pages are enough, and the insert of a batch costs no more.
+create index history_finished_idx on leasehold_internal.history using brin (finished_at)
+    with (pages_per_range = 32, autosummarize = on);
+
+-- Idempotency keys outlive the jobs that they created.
+create table leasehold_internal.idempotency_key (
     queue text collate "C" not null,
     key text collate "C" not null
         constraint key_form check (key <> '' and octet_length(key) <= 200),
@@ -191,29 +289,33 @@ create table leasehold.idempotency_key (
     -- The key is taken until then, and for as long as its job waits or runs.
     holds_until timestamptz not null,
     created_at timestamptz not null default statement_timestamp(),
+    -- An expired key stays while its job waits. Pruning looks at it again at this time, and not before.
+    -- `holds_until` cannot express that: it decides whether an enqueue creates a job.
+    look_again_at timestamptz,
     primary key (queue, key)
 );
-create index idempotency_key_age_idx on leasehold.idempotency_key (holds_until);
+create index idempotency_key_prune_idx
+    on leasehold_internal.idempotency_key (greatest(holds_until, look_again_at));
 
--- "Already done" marks that handlers set before and after an effect.
-create table leasehold.once_marker (
+-- Marks that handlers set before and after an effect that must not repeat.
+create table leasehold_internal.once_marker (
     scope text collate "C" not null constraint once_scope_form check (octet_length(scope) <= 300),
     step text collate "C" not null constraint once_step_form check (octet_length(step) <= 200),
     started_at timestamptz not null default statement_timestamp(),
-    -- Null: started, and nobody knows whether the effect took place.
+    -- Null: started, and it is unknown whether the effect took place.
     finished_at timestamptz,
     result jsonb,
     job_id bigint,
     lease_generation bigint,
-    -- Marks are kept at least this long.
+    -- Marks are kept at least until then.
     keep_until timestamptz not null,
     primary key (scope, step)
 );
-create index once_marker_age_idx on leasehold.once_marker (keep_until);
+create index once_marker_age_idx on leasehold_internal.once_marker (keep_until);
 
--- Worker processes, for people: no transition asks this table.
-create table leasehold.worker (
-    -- The name that people gave plus an id of this one process.
+-- Worker processes, for operators: no transition reads this table.
+create table leasehold_internal.worker (
+    -- The name from the configuration plus an id of this one process.
     id text primary key,
     name text not null,
     host text not null,
@@ -230,16 +332,20 @@ create table leasehold.worker (
 );
 
 -- Jobs that the clock enqueues. `next_slot` is compared and moved in the statement that inserts
--- the job, so a slot fires once however many workers look at it.
-create table leasehold.schedule (
+-- the job, so a slot fires once however many workers see that it is due.
+create table leasehold_internal.schedule (
     name text collate "C" primary key
         constraint schedule_name_form check (name ~ '^[a-z0-9][a-z0-9_.-]{0,63}$'),
     cron text not null constraint schedule_cron_length check (octet_length(cron) <= 200),
     zone text not null default 'UTC',
-    queue text collate "C" not null default 'default',
-    job_name text collate "C" not null,
-    kwargs jsonb not null default '{}'::jsonb,
-    tag text not null default 'schedule',
+    queue text collate "C" not null default 'default'
+        constraint schedule_queue_form check (queue <> '' and octet_length(queue) <= 64),
+    job_name text collate "C" not null
+        constraint schedule_job_name_form check (job_name <> '' and octet_length(job_name) <= 200),
+    kwargs jsonb not null default '{}'::jsonb
+        constraint schedule_kwargs_object check (jsonb_typeof(kwargs) = 'object')
+        constraint schedule_kwargs_size check (pg_column_size(kwargs) <= 65536),
+    tag text not null default 'schedule' constraint schedule_tag_form check (octet_length(tag) <= 200),
     priority int not null default 0,
     -- What to do with slots that passed while no worker ran.
     missed text not null default 'once'
@@ -250,10 +356,18 @@ create table leasehold.schedule (
     missed_slots bigint not null default 0,
     paused_at timestamptz,
     paused_by text,
-    created_at timestamptz not null default now()
+    paused_why text,
+    created_at timestamptz not null default now(),
+    -- The name of the worker whose code declares it. Null: an operator added it.
+    declared_by text
+        constraint schedule_declared_by_form check (octet_length(declared_by) between 1 and 200),
+    -- Workers that declare it repeat that every hour.
+    last_declared_at timestamptz,
+    -- When `next_slot` was last moved. Later than now: the clock was set back.
+    moved_at timestamptz
 );
 
--- What people did.
+-- What operators did.
 create table leasehold.audit (
     at timestamptz not null default statement_timestamp(),
     actor text not null,
@@ -263,29 +377,70 @@ create table leasehold.audit (
 );
 create index audit_at_idx on leasehold.audit (at);
 
--- Where a walk over all jobs has got to, shared by every housekeeper: one of them takes the next
--- piece, the others find that it was just done.
-create table leasehold.duty (
+-- How far a shared duty is, for every housekeeper: one of them does the next piece, the others find that
+-- it was just done. `ran_at` is when it ran; it runs again `cooldown` later. A time in the future then
+-- always means that the clock was set back.
+create table leasehold_internal.duty (
     name text collate "C" primary key,
     after_id bigint not null default 0,
-    ran_at timestamptz not null default '-infinity'
+    ran_at timestamptz not null default '-infinity',
+    cooldown interval not null default interval '0'
 );
-insert into leasehold.duty (name) values ('walk_jobs');
+insert into leasehold_internal.duty (name) values ('walk_jobs');
 
-insert into leasehold.schema_version (version, name, checksum) values (1, 'tables', '\x6a1a491936ef45fe2837b60efbb155551270822e1334f61fb852f8ed322b60d9') on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp();
+comment on table leasehold.job is
+    'Jobs that wait or run. INSERT and COPY into it enqueue; every other change goes through the functions. To read jobs use leasehold.jobs.';
+comment on column leasehold.job.id is 'The job. With lease_generation it is the fence.';
+comment on column leasehold.job.enqueued_at is 'When it was enqueued.';
+comment on column leasehold.job.scheduled_at is 'When it is due. Default: now.';
+comment on column leasehold.job.expires_at is
+    'A job that has not started by then is dead. Default: 30 days after the due time.';
+comment on column leasehold.job.priority is 'Lower runs first. Default: 0.';
+comment on column leasehold.job.deferred is 'Whether the job waits behind all jobs of its queue that are not deferred, because its last attempt deferred it.';
+comment on column leasehold.job.max_attempts is
+    'How often it may be claimed before it is dead. Null: the limit of its queue, 25 by default.';
+comment on column leasehold.job.lost_count is 'How many workers died in a row while they ran it.';
+comment on column leasehold.job.cancel_requested is 'True if an operator asked its worker to stop it.';
+comment on column leasehold.job.held is 'True while a lease owns the job.';
+comment on column leasehold.job.lease_generation is 'The generation of its last claim; 0: never claimed.';
+comment on column leasehold.job.attempts is 'How often it was claimed.';
+comment on column leasehold.job.queue is 'Its queue. Default: default.';
+comment on column leasehold.job.name is 'Which handler runs it, such as email.send.';
+comment on column leasehold.job.tag is 'Where the job came from.';
+comment on column leasehold.job.kwargs is 'Its arguments, a JSON object of at most 64 KiB.';
+comment on column leasehold.job.idempotency_key is 'The key it was enqueued with. Only the functions set it.';
+comment on column leasehold.job.last_error is 'The error of its last failed attempt.';
+comment on column leasehold.job.trace_context is 'W3C traceparent of the producer.';
+comment on column leasehold.job.errors is 'Its last ten failures, oldest first: at, attempt, worker, ms, error.';
+comment on table leasehold.audit is 'What operators did, and why.';
+comment on column leasehold.audit.at is 'When.';
+comment on column leasehold.audit.actor is 'Who.';
+comment on column leasehold.audit.action is 'What: cancel, redrive, pause and so on.';
+comment on column leasehold.audit.subject is 'To which job, queue, schedule, sweep, mirror or alarm.';
+comment on column leasehold.audit.detail is 'Why, and with which values.';
+comment on table leasehold.schema_version is
+    'Which migrations have run. Version 0 is the functions and views.';
+comment on column leasehold.schema_version.version is 'The number of the migration; 0: functions and views.';
+comment on column leasehold.schema_version.name is 'Its name.';
+comment on column leasehold.schema_version.checksum is 'SHA-256 of its text.';
+comment on column leasehold.schema_version.applied_at is 'When it ran.';
+comment on column leasehold.schema_version.release is 'The release that ran it.';
+comment on column leasehold.schema_version.oldest_reader is
+    'The oldest release whose programs work with it.';
+
+insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (1, 'jobs', '\xe732dd3653739dcf7de234008e3695686b831ef08d9cd14b9dfbd2d5e8fb7be7', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
 -- The tables of the sweeps.
 --
--- Why: a sweep works on rows of somebody else's table; what it needs to know beside them stands
--- here: one row a sweep (`sweep`: when it runs, what it did) and one a row that failed
--- (`sweep_failure`).
+-- Why: a sweep works on rows of a user's table. What it needs to know besides them is here: one row per
+-- sweep (`sweep`: when it runs, what it did) and one per row that failed (`sweep_failure`).
 -- Locks: none that matter; every object here is new.
--- An old binary sees: nothing of this; it refuses a schema newer than it knows.
+-- An older program sees: nothing of this; it refuses a schema newer than it knows.
 
--- One row a sweep, written by whoever declares it.
-create table leasehold.sweep (
+-- One row per sweep, written by the worker that declares it.
+create table leasehold_internal.sweep (
     name text collate "C" primary key
         constraint sweep_name_form check (name ~ '^[a-z0-9][a-z0-9_.-]{0,63}$'),
-    -- The swept table and its columns, so that people can watch and redrive without the program.
+    -- The swept table and its columns, so that operators can watch and redrive without the program.
     table_name text not null,
     key_column text not null,
     key_type text not null,
@@ -301,14 +456,14 @@ create table leasehold.sweep (
     -- Rows claimed for longer than this belong to a worker that is gone.
     watchdog_after interval not null,
     watchdog_every interval not null,
-    -- At most so many rows come back in one run of the watchdog.
+    -- The most rows that one run of the watchdog resets.
     watchdog_most bigint not null,
     -- Either a cron pattern in a zone, or a pause between runs.
     cron text constraint sweep_cron_length check (octet_length(cron) <= 200),
     zone text,
     every interval,
-    -- A sweep is due when the database's clock has passed this. Moved on by whoever finds nothing
-    -- left; compared there, so that a request that came meanwhile is not lost.
+    -- A sweep is due when the database's clock has passed this. The worker that finds nothing left moves it
+    -- on, and compares it there, so that a request that came meanwhile is not lost.
     next_run_at timestamptz not null,
     run_started_at timestamptz,
     -- Null while a run is under way.
@@ -317,26 +472,36 @@ create table leasehold.sweep (
     paused_at timestamptz,
     paused_by text,
     paused_why text,
-    -- What all runs did. Written now and then, so a worker that dies takes a second of it along.
+    -- What all runs did. A worker writes it about once per second, so the counts of a dead worker lack its
+    -- last second.
     rows_claimed bigint not null default 0,
     rows_finished bigint not null default 0,
     rows_failed bigint not null default 0,
-    -- Finished too late: the claim had been taken back.
+    -- Finished too late: the watchdog had reset the row.
     rows_lost bigint not null default 0,
-    -- Brought back by the watchdog.
+    -- Reset by the watchdog.
     rows_reset bigint not null default 0,
-    -- Rows that waited and were due when a watchdog last counted them, at most ten thousand. Whoever counts
-    -- has the sweep's own predicate and its own rights; nobody else runs the predicate.
+    -- Rows that waited and were due when a watchdog last counted them, at most ten thousand. The worker
+    -- counts with its own rights; the owner of the schema never runs the predicate of a sweep.
     rows_due bigint,
     due_counted_at timestamptz,
     created_at timestamptz not null default now(),
+    -- The role that declared it.
+    declared_by text,
+    -- What a watchdog counted last, each up to ten thousand: claimed rows, those of them that have no
+    -- failure, and those that should have been reset.
+    claimed_now bigint,
+    unfailed_now bigint,
+    stuck_now bigint,
+    oldest_claim_at timestamptz,
+    claims_counted_at timestamptz,
     constraint sweep_pause_is_signed check (paused_at is null or paused_by is not null),
     constraint sweep_has_a_clock check ((cron is null) = (zone is null) and (cron is null) <> (every is null))
 ) with (fillfactor = 50, autovacuum_vacuum_threshold = 1000);
 
 -- Rows whose handling failed. The row itself stays claimed under `claim` until `retry_at`; with
--- `dead_at` it stays so until someone redrives it.
-create table leasehold.sweep_failure (
+-- `dead_at` it stays so until an operator redrives it.
+create table leasehold_internal.sweep_failure (
     sweep text collate "C" not null,
     key text collate "C" not null,
     -- The claim that failed. With the key it is the fence: a row claimed anew is not this failure's.
@@ -350,23 +515,22 @@ create table leasehold.sweep_failure (
     constraint sweep_failure_waits_or_is_dead check (retry_at is null or dead_at is null),
     primary key (sweep, key)
 );
-create index sweep_failure_retry_idx on leasehold.sweep_failure (sweep, retry_at)
+create index sweep_failure_retry_idx on leasehold_internal.sweep_failure (sweep, retry_at)
     where retry_at is not null;
-create index sweep_failure_dead_idx on leasehold.sweep_failure (sweep, dead_at)
+create index sweep_failure_dead_idx on leasehold_internal.sweep_failure (sweep, dead_at)
     where dead_at is not null;
 
-insert into leasehold.schema_version (version, name, checksum) values (2, 'sweep', '\xb08719ed2c79150b4ae56c72588de1497c4b31325d1ce11575b72e0953a1b327') on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp();
+insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (2, 'sweep', '\xb035c0a017a9824249599466209aafd5b06ecacd6a71fd74bb21c9404b7783b0', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
 -- The tables of the mirrors.
 --
--- Why: a mirror keeps a second store equal to rows of somebody else's table. What it has to remember
--- beside them stands here: one row a mirror (`mirror`: how far its check and its rebuild are, what
--- they found), one a row that was deleted (`mirror_gone`) and one a difference that was found
--- (`mirror_difference`).
+-- Why: a mirror keeps a second store equal to rows of a user's table. What it has to remember besides them
+-- is here: one row per mirror (`mirror`: how far its check and its rebuild are, what they found), one per
+-- row that was deleted (`mirror_gone`) and one per difference that was found (`mirror_difference`).
 -- Locks: none that matter; every object here is new.
--- An old binary sees: nothing of this; it refuses a schema newer than it knows.
+-- An older program sees: nothing of this; it refuses a schema newer than it knows.
 
--- One row a mirror, written by whoever declares it.
-create table leasehold.mirror (
+-- One row per mirror, written by the worker that declares it.
+create table leasehold_internal.mirror (
     name text collate "C" primary key
         constraint mirror_name_form check (name ~ '^[a-z0-9][a-z0-9_.-]{0,63}$'),
     -- The mirrored table and its columns.
@@ -375,11 +539,11 @@ create table leasehold.mirror (
     key_kind text not null
         constraint mirror_key_kind check (key_kind in ('text', 'uuid', 'integer')),
     version_column text not null,
-    -- Where the jobs of its changes go, and what they look like.
+    -- The queue, the name and the field of the jobs of its changes.
     queue text collate "C" not null,
     job_name text collate "C" not null,
     job_field text not null,
-    -- A change is looked at this long after it was made.
+    -- A job checks a change this long after its commit.
     verify_after interval not null,
     -- Deletions are remembered this long.
     tombstones interval not null,
@@ -401,7 +565,7 @@ create table leasehold.mirror (
     rebuild_started_at timestamptz,
     rebuild_ended_at timestamptz,
 
-    -- Where the check is: the last key that it has compared, and who is at it until when.
+    -- Where the check is: the last key that it has compared, and until when a worker has the next range.
     check_after text collate "C",
     check_token bigint not null default 0,
     check_due_at timestamptz not null default '-infinity',
@@ -422,22 +586,25 @@ create table leasehold.mirror (
     equal_as_of timestamptz,
 
     created_at timestamptz not null default now(),
+    -- When the store was last found to search another set than the recorded one. A check must not publish
+    -- a comparison with a set that the store has lost since.
+    adopted_at timestamptz,
     constraint mirror_phase_has_a_second check ((phase = 'none') = (second is null))
 ) with (fillfactor = 50, autovacuum_vacuum_threshold = 1000);
 
 -- Rows that were deleted, with a version above every one that they had. A document that comes late
 -- finds its tombstone; a row that comes back starts above it.
-create table leasehold.mirror_gone (
+create table leasehold_internal.mirror_gone (
     mirror text collate "C" not null,
     key text collate "C" not null,
     version bigint not null,
     gone_at timestamptz not null default statement_timestamp(),
     primary key (mirror, key)
 );
-create index mirror_gone_age_idx on leasehold.mirror_gone (mirror, gone_at);
+create index mirror_gone_age_idx on leasehold_internal.mirror_gone (mirror, gone_at);
 
--- What a check found unequal, and nobody has seen equal since.
-create table leasehold.mirror_difference (
+-- What a check found unequal, and no later comparison found equal.
+create table leasehold_internal.mirror_difference (
     mirror text collate "C" not null,
     key text collate "C" not null,
     kind text not null constraint mirror_difference_kind check (kind in (
@@ -449,25 +616,24 @@ create table leasehold.mirror_difference (
     held_version bigint,
     first_seen timestamptz not null default statement_timestamp(),
     last_seen timestamptz not null default statement_timestamp(),
-    -- How many jobs were made to mend it, and when the last one was.
+    -- How many jobs were enqueued to repair it, and when the last one was.
     repairs int not null default 0,
     repaired_at timestamptz,
     primary key (mirror, key)
 );
-create index mirror_difference_age_idx on leasehold.mirror_difference (mirror, first_seen);
+create index mirror_difference_age_idx on leasehold_internal.mirror_difference (mirror, first_seen);
 
-insert into leasehold.schema_version (version, name, checksum) values (3, 'mirror', '\x07ee801e4fd0b573290a9d85bcca74aa16fbc9577385c3a5ddddfe5d7b2fd449') on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp();
+insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (3, 'mirror', '\xd623079dff3f2c6501908a3e15a166c729fea163e6a4545032b2f62620733c57', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
 -- What the engine measures of itself, and the alarms that follow from it.
 --
--- Why: a queue that nobody looks at fails in silence. Once a minute one worker of the fleet writes
--- down what it sees (`measure`), compares it with what people expect (`watch`), and keeps what is
+-- Why: a queue that no operator watches fails in silence. Once per minute one worker of the fleet records
+-- a sample (`measure`), compares it with the thresholds of the operators (`watch`), and records what is
 -- wrong (`alarm`).
--- Locks: the tables are new. `dead_job` and `history` get an index each, and finishing waits while
--- they are built: one read over the rows that are kept, without their arguments.
--- An old binary sees: nothing of this; it refuses a schema newer than it knows.
+-- Locks: none that matter; every object here is new.
+-- An older program sees: nothing of this; it refuses a schema newer than it knows.
 
--- One value a minute, metric and subject; minutes are kept for a day.
-create table leasehold.measure (
+-- One value per minute, metric and subject; minutes are kept for a day.
+create table leasehold_internal.measure (
     -- The minute, by its beginning.
     at timestamptz not null,
     kind text collate "C" not null constraint measure_kind check (kind in (
@@ -475,17 +641,17 @@ create table leasehold.measure (
     -- A queue, `queue/tag`, a sweep, a mirror, `mirror/tag`, a table, or empty: the database as a whole.
     subject text collate "C" not null,
     metric text collate "C" not null,
-    -- True: so many in this minute. False: as it stood at the end of it.
+    -- True: a count over this minute. False: the value at its end.
     flow boolean not null,
     value double precision not null,
     primary key (at, kind, subject, metric)
 ) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05);
 
 -- For a chart: one metric over a day, without the others of each minute.
-create index measure_series_idx on leasehold.measure (kind, metric, at);
+create index measure_series_idx on leasehold_internal.measure (kind, metric, at);
 
--- The same an hour: flows are sums, the others the mean. Hours are kept for ninety days.
-create table leasehold.measure_hour (
+-- The same per hour: flows are sums, the others means. Hours are kept for ninety days.
+create table leasehold_internal.measure_hour (
     at timestamptz not null,
     kind text collate "C" not null,
     subject text collate "C" not null,
@@ -493,35 +659,28 @@ create table leasehold.measure_hour (
     flow boolean not null,
     value double precision not null,
     highest double precision not null,
-    -- Of how many minutes.
+    -- How many minutes the row summarises.
     minutes int not null,
     primary key (at, kind, subject, metric)
 );
 
-create index measure_hour_series_idx on leasehold.measure_hour (kind, metric, at);
+create index measure_hour_series_idx on leasehold_internal.measure_hour (kind, metric, at);
 
--- What happened and left no other trace: retries, losses, burials, what a mirror did. Appended by the
--- statement that did it, read once by the sampler, thrown away after two hours.
-create table leasehold.tally (
+-- Events that leave no other trace: retries, losses, burials, what a mirror did. The statement that does it
+-- appends a row, the sampler reads it once, and it is deleted after two hours.
+create table leasehold_internal.tally (
     at timestamptz not null default statement_timestamp(),
     queue text not null default '',
     tag text not null default '',
     what text not null,
     n bigint not null,
-    -- Whom it concerns when that is no queue: the name of a mirror.
+    -- The name of the mirror, when the event concerns no queue.
     subject text not null default ''
 ) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
-create index tally_at_idx on leasehold.tally (at);
+create index tally_at_idx on leasehold_internal.tally (at);
 
--- A minute's reading must not read a day. Rows come in the order of their time, so that a few bytes
--- for each range of pages are enough, and filing a batch costs nothing more.
-create index history_finished_idx on leasehold.history using brin (finished_at)
-    with (pages_per_range = 32, autosummarize = on);
--- Expired jobs are few, and each of them is an alarm.
-create index dead_job_expired_idx on leasehold.dead_job (queue) where cause = 'expired';
-
--- What people expect of a queue.
-create table leasehold.watch (
+-- The thresholds of a queue.
+create table leasehold_internal.watch (
     queue text collate "C" primary key
         constraint watch_queue_form check (queue <> '' and octet_length(queue) <= 64),
     -- Fewer jobs completed than this within `over`: an alarm. 0: off.
@@ -536,25 +695,25 @@ create table leasehold.watch (
     bulk_tags text[] not null default '{reindex_*}',
     -- The oldest job that could run has waited longer than this: an alarm. Null: off.
     max_age interval default interval '1 hour' constraint watch_max_age_positive check (max_age > interval '0'),
-    -- So many jobs died, or lost their worker, within a quarter of an hour: an alarm. 0: off.
+    -- This number of jobs died, or lost their worker, within 15 minutes: an alarm. 0: off.
     max_dead bigint not null default 10 constraint watch_max_dead_counted check (max_dead >= 0),
     max_lost bigint not null default 10 constraint watch_max_lost_counted check (max_lost >= 0),
-    -- Somebody said that this queue is not to be watched: services that declare a watch leave it so.
+    -- An operator turned the watch of this queue off: services that declare a watch leave it off.
     off boolean not null default false,
-    -- Nothing is too little before it has been looked at for `over`.
+    -- `min_completed` is compared only after the queue has been watched for `over`.
     since timestamptz not null default statement_timestamp(),
     changed_by text not null
 );
 
--- What is wrong, and what was. One open row for a rule and what it is about.
-create table leasehold.alarm (
+-- Alarms, open and cleared. One open row per rule and subject.
+create table leasehold_internal.alarm (
     id bigint generated always as identity primary key,
     rule text collate "C" not null,
     subject text collate "C" not null,
     raised_at timestamptz not null default statement_timestamp(),
-    -- Null: it still holds.
+    -- Null: it is still raised.
     cleared_at timestamptz,
-    -- As of the last look.
+    -- When a sample last found it violated; `value` is of that sample.
     seen_at timestamptz not null default statement_timestamp(),
     value double precision not null,
     threshold double precision not null,
@@ -562,75 +721,127 @@ create table leasehold.alarm (
     acknowledged_at timestamptz,
     acknowledged_by text,
     acknowledged_why text,
-    -- Nobody is told before then.
+    -- No notification is sent before then.
     silenced_until timestamptz,
     silenced_by text,
     silenced_why text,
-    -- When the word went out. Null: nobody was told, so nobody needs to hear that it is over.
+    -- When its notifications were enqueued. Null: none was, so none is sent when it clears.
     notified_at timestamptz,
-    constraint alarm_acknowledged_by_someone
+    -- When a receiver first delivered one, and the job name of that receiver.
+    delivered_at timestamptz,
+    delivered_by text,
+    constraint alarm_acknowledgement_is_signed
         check ((acknowledged_at is null) = (acknowledged_by is null)
                and (acknowledged_at is null) = (acknowledged_why is null)),
     constraint alarm_silence_is_signed
         check (silenced_until is null or (silenced_by is not null and silenced_why is not null))
 );
-create unique index alarm_open_idx on leasehold.alarm (rule, subject) where cleared_at is null;
-create index alarm_raised_idx on leasehold.alarm (raised_at);
+create unique index alarm_open_idx on leasehold_internal.alarm (rule, subject) where cleared_at is null;
+create index alarm_raised_idx on leasehold_internal.alarm (raised_at);
 
--- Who is told: the names of the jobs that carry the word. Whoever can carry it says so now and then.
-create table leasehold.alarm_receiver (
+-- The receivers of notifications: the names of the jobs that deliver them. A process that can deliver them
+-- registers itself again from time to time.
+create table leasehold_internal.alarm_receiver (
     job_name text collate "C" primary key
         constraint alarm_receiver_form check (job_name ~ '^leasehold\.alarm\.[a-z0-9_.-]{1,64}$'),
     seen_at timestamptz not null default statement_timestamp()
 );
 
-insert into leasehold.duty (name) values ('measure');
+insert into leasehold_internal.duty (name) values ('measure');
 
-insert into leasehold.schema_version (version, name, checksum) values (4, 'watch', '\x7b22bc4dd0c9226cc9509f1b4e382d48712bc94acf2a254e80a0298e19a907c0') on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp();
+insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (4, 'measure', '\x038670998d498e6a2e3d901c670342fe8a17cb75390d7bc320d50c8d39ecb02c', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
+do $guard$ begin if exists (select from leasehold.schema_version where version = 0 and release > 999) then raise exception 'the functions and views of schema leasehold are of a newer release' using errcode = 'LH010', hint = 'Use that release or a newer one; it works with this schema.'; end if; end $guard$;
 -- Functions that read jobs or leases turn off the plans that read a whole table. A session keeps the
--- plan that it made when the table was empty, and would go on reading all of it, for each job that
--- fails, until somebody counts the rows again. The hot ones also keep one plan for all arguments:
--- planning anew for each call costs more than the call. And none is compiled: over a large table the
--- estimate is high, but a claim reads a few rows.
+-- plan that it made when the table was empty, and would read all of it, for each job that fails, until
+-- the next ANALYZE. The hot ones also keep one plan for all arguments: planning anew for each call
+-- costs more than the call. And none is compiled: over a large table the estimate is high, but a claim
+-- reads a few rows.
 
--- The settings of a queue. The first worker that asks makes the row.
-create or replace function leasehold.queue_settings(of_queue text)
-returns leasehold.queue
+-- Returns the settings of a queue. The first call creates the row.
+create or replace function leasehold_internal.queue_settings(queue text)
+returns leasehold_internal.queue
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 declare
-    settings leasehold.queue;
+    settings leasehold_internal.queue;
 begin
-    select * into settings from leasehold.queue where name = of_queue;
+    select * into settings from leasehold_internal.queue where name = queue_settings.queue;
     if not found then
-        insert into leasehold.queue (name) values (of_queue) on conflict (name) do nothing;
-        select * into settings from leasehold.queue where name = of_queue;
+        insert into leasehold_internal.queue (name) values (queue_settings.queue) on conflict (name) do nothing;
+        select * into settings from leasehold_internal.queue where name = queue_settings.queue;
     end if;
     return settings;
 exception when check_violation then
-    raise exception 'queue name % is not allowed', quote_literal(of_queue)
-        using errcode = 'LH001',
+    raise exception 'queue name % is not allowed', quote_literal(queue_settings.queue)
+        using errcode = 'LH001', constraint = 'LH001',
               hint = 'A queue name has 1 to 64 bytes.';
 end $$;
 
--- A generation no claim ever had. The sequence makes it grow; the random low bits keep a
--- generation from being issued twice when a failover or a restore sets the sequence back.
-create or replace function leasehold.next_generation()
+-- Returns a generation that no claim ever had, greater than every one before. The sequence makes it
+-- grow; the random low bits keep a generation from being issued twice even if a sequence number
+-- repeats.
+--
+-- A failover to a standby that lagged behind, or a restore, sets the sequence back. Both bring another
+-- server process or another sequence, which `epoch` detects: the first claim there moves the sequence
+-- forward.
+create or replace function leasehold_internal.next_generation()
 returns bigint
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 begin
-    return (nextval('leasehold.generation') << 20) | floor(random() * 1048576)::bigint;
+    if (select e.last_value <> leasehold_internal.epoch_here(e.tableoid) from leasehold_internal.epoch e) then
+        perform leasehold_internal.begin_epoch();
+    end if;
+    return (nextval('leasehold_internal.generation') << 20) | floor(random() * 1048576)::bigint;
 end $$;
 
--- How long a job waits after its nth attempt failed: doubling, capped, with a fifth of jitter
--- either way so that what failed together does not come back together.
-create or replace function leasehold.backoff(attempts int, base interval, cap interval)
+-- Returns a number for this server process and a relation in it. A promoted standby, a server started
+-- on a copy or a backup, and a restored dump each have another one. It has no `search_path` setting,
+-- which would keep the planner from inlining it.
+create or replace function leasehold_internal.epoch_here(relation oid)
+returns bigint
+language sql stable as $$
+    select greatest(1, 9223372036854775807 & hashint8extended(
+        (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint, relation::bigint))
+$$;
+
+-- Moves the generations past everything that was drawn before: by 2^26 claims, more than a standby can
+-- have lost, and at least to the milliseconds since 2025, for a restore that lost more than that or a
+-- second standby that was promoted from the same state. The upper bound keeps a clock far in the future
+-- from using the numbers up.
+--
+-- One claim does it and the others wait for it. The error that ends the block releases the lock: the
+-- caller's transaction may be long, and no claim should wait for that. Sequences keep what was set.
+create or replace function leasehold_internal.begin_epoch()
+returns void
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    milliseconds bigint := extract(epoch from clock_timestamp() - timestamptz '2025-01-01 00:00Z') * 1000;
+    here bigint;
+begin
+    perform from leasehold_internal.epoch_guard for update;
+    select leasehold_internal.epoch_here(e.tableoid) into here from leasehold_internal.epoch e
+     where e.last_value <> leasehold_internal.epoch_here(e.tableoid);
+    if found then
+        perform setval('leasehold_internal.generation', greatest(
+            (select g.last_value from leasehold_internal.generation g) + 67108864,
+            least(milliseconds, 4398046511104)));
+        perform setval('leasehold_internal.epoch', here);
+    end if;
+    raise exception 'the lock has served its purpose' using errcode = 'LH900';
+exception when sqlstate 'LH900' then
+    null;
+end $$;
+
+-- Returns how long a job waits after its nth attempt failed: doubling, capped, with 20 % of jitter
+-- either way so that jobs that failed together do not retry together.
+create or replace function leasehold_internal.backoff(attempts int, base interval, cap interval)
 returns interval
 language sql volatile set search_path = leasehold, pg_temp as $$
     select least(base * power(2, least(greatest(attempts, 1) - 1, 30)), cap)
            * (0.8 + 0.4 * random())
 $$;
 
--- The number of the SQL contract. Functions of one contract keep their names, arguments and
+-- Returns the version of the SQL contract. Functions of one contract keep their names, arguments and
 -- results; an incompatible change gets a new name beside the old one.
 create or replace function leasehold.contract()
 returns int
@@ -638,9 +849,11 @@ language sql immutable as 'select 1';
 
 -- Enqueues one job in the caller's transaction.
 --
--- Without a key every call makes a job. With a key, the first call makes the job and later ones
--- get its id: the key is taken while the job waits or runs, and for `key_for` after the enqueue.
--- The same key with another name or other arguments is refused.
+-- Without a key every call creates a job. With a key, the first call creates the job and later ones
+-- return its id: the key is taken while the job waits or runs, and for `key_ttl` after the enqueue. The
+-- same key with another name or other kwargs is refused.
+--
+-- An error carries its code as the name of a constraint too: some drivers do not pass on SQLSTATE.
 create or replace function leasehold.enqueue(
     name text,
     kwargs jsonb default '{}'::jsonb,
@@ -651,7 +864,7 @@ create or replace function leasehold.enqueue(
     tag text default '',
     max_attempts int default null,
     key text default null,
-    key_for interval default interval '24 hours',
+    key_ttl interval default interval '24 hours',
     trace_context text default null
 )
 returns table (job_id bigint, inserted boolean)
@@ -660,35 +873,46 @@ set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $
 #variable_conflict use_variable
 declare
     due timestamptz := coalesce(scheduled_at, statement_timestamp());
-    dead_line timestamptz := coalesce(
+    expiry timestamptz := coalesce(
         expires_at, greatest(due, statement_timestamp()) + interval '30 days');
     digest bytea;
-    known leasehold.idempotency_key;
+    known leasehold_internal.idempotency_key;
 begin
-    perform leasehold.check_enqueue(name, kwargs, queue);
-    perform leasehold.check_options(tag, max_attempts, due, key);
+    perform leasehold_internal.check_enqueue(name, kwargs, queue);
+    perform leasehold_internal.check_options(tag, max_attempts, due, key);
+    perform leasehold_internal.check_expiry(due, expires_at);
+    priority := coalesce(priority, 0);
+    key_ttl := coalesce(key_ttl, interval '24 hours');
+    if key_ttl > interval '10 years' then
+        raise exception 'key_ttl is %; it must be at most 10 years', key_ttl
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Leave it out for 24 hours.';
+    end if;
+    if octet_length(trace_context) > 1024 then
+        raise exception 'this trace context has % bytes', octet_length(trace_context)
+            using errcode = 'LH002', constraint = 'LH002', hint = 'A trace context has at most 1,024 bytes.';
+    end if;
     if key is null then
         insert into leasehold.job as j
             (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts, trace_context)
-        values (name, kwargs, queue, priority, due, dead_line, tag, max_attempts, trace_context)
+        values (name, kwargs, queue, priority, due, expiry, tag, max_attempts, trace_context)
         returning j.id into job_id;
         inserted := true;
         return next;
         return;
     end if;
 
-    digest := leasehold.payload_hash(name, kwargs);
+    digest := leasehold_internal.payload_hash(name, kwargs);
     loop
         job_id := nextval('leasehold.job_id_seq');
         -- Waits for a transaction that is inserting the same key.
-        insert into leasehold.idempotency_key (queue, key, job_id, payload_hash, holds_until)
-        values (queue, key, job_id, digest, statement_timestamp() + key_for)
+        insert into leasehold_internal.idempotency_key (queue, key, job_id, payload_hash, holds_until)
+        values (queue, key, job_id, digest, statement_timestamp() + key_ttl)
         on conflict on constraint idempotency_key_pkey do nothing;
         if not found then
-            -- Lock first and look afterwards, each in a statement of its own: a statement that
-            -- waits here does not see the job that the other transaction made, takes the key for
-            -- free and makes a second one.
-            select * into known from leasehold.idempotency_key k
+            -- Lock first and look afterwards, in two statements: a statement that waits here does not
+            -- see the job that the other transaction created, considers the key free and creates a
+            -- second one.
+            select * into known from leasehold_internal.idempotency_key k
              where k.queue = queue and k.key = key
                for update;
             if not found then
@@ -697,27 +921,27 @@ begin
             if known.holds_until > statement_timestamp()
                or exists (select from leasehold.job j where j.id = known.job_id) then
                 if known.payload_hash <> digest then
-                    raise exception 'key % of queue % belongs to job % with another payload',
+                    raise exception 'key % of queue % belongs to job %, which has another name or other kwargs',
                         quote_literal(key), quote_literal(queue), known.job_id
-                        using errcode = 'LH003',
-                              hint = 'Use a new key for a new request; repeat a request with the same name and arguments.';
+                        using errcode = 'LH003', constraint = 'LH003',
+                              hint = 'Use a new key for a new request; repeat a request with the same name and kwargs.';
                 end if;
                 job_id := known.job_id;
                 inserted := false;
                 return next;
                 return;
             end if;
-            -- Its time is up and its job is over.
-            update leasehold.idempotency_key k
+            -- The key has expired and its job has finished.
+            update leasehold_internal.idempotency_key k
                set job_id = job_id, payload_hash = digest,
-                   holds_until = statement_timestamp() + key_for, created_at = statement_timestamp()
+                   holds_until = statement_timestamp() + key_ttl, created_at = statement_timestamp()
              where k.queue = queue and k.key = key;
         end if;
         insert into leasehold.job
             (id, name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts,
              idempotency_key, trace_context)
         overriding system value
-        values (job_id, name, kwargs, queue, priority, due, dead_line, tag, max_attempts,
+        values (job_id, name, kwargs, queue, priority, due, expiry, tag, max_attempts,
                 key, trace_context);
         inserted := true;
         return next;
@@ -725,8 +949,8 @@ begin
     end loop;
 end $$;
 
--- Enqueues many jobs of one queue in the caller's transaction; `keys` may hold nulls.
--- The answer is in the order of the arguments.
+-- Enqueues many jobs of one queue in the caller's transaction; `keys` may hold nulls. The result is in
+-- the order of the arguments.
 create or replace function leasehold.enqueue_many(
     names text[],
     kwargs jsonb[],
@@ -737,45 +961,53 @@ create or replace function leasehold.enqueue_many(
     tag text default '',
     max_attempts int default null,
     keys text[] default null,
-    key_for interval default interval '24 hours'
+    key_ttl interval default interval '24 hours'
 )
 returns table (job_id bigint, inserted boolean)
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_variable
 declare
     due timestamptz := coalesce(scheduled_at, statement_timestamp());
-    dead_line timestamptz := coalesce(
+    expiry timestamptz := coalesce(
         expires_at, greatest(due, statement_timestamp()) + interval '30 days');
-    job_ids bigint[] := array_fill(null::bigint, array[cardinality(names)]);
-    new_ones boolean[] := array_fill(null::boolean, array[cardinality(names)]);
+    job_ids bigint[] := array_fill(null::bigint, array[coalesce(cardinality(names), 0)]);
+    new_ones boolean[] := array_fill(null::boolean, array[coalesce(cardinality(names), 0)]);
     i int;
 begin
-    if cardinality(names) <> cardinality(kwargs)
+    if names is null or kwargs is null or cardinality(names) <> cardinality(kwargs)
        or (keys is not null and cardinality(keys) <> cardinality(names)) then
         raise exception 'names, kwargs and keys must have the same length'
-            using errcode = 'LH002', hint = 'Pass one entry a job in each array.';
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Pass one entry per job in each array.';
     end if;
-    perform leasehold.check_options(tag, max_attempts, due, null);
+    -- Anything else would give a job the key of another, or none.
+    if array_ndims(names) > 1 or array_ndims(kwargs) > 1 or array_ndims(keys) > 1
+       or array_lower(names, 1) <> 1 or array_lower(kwargs, 1) <> 1 or array_lower(keys, 1) <> 1 then
+        raise exception 'names, kwargs and keys must be arrays of one dimension that begin at 1'
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Pass one entry per job in each array.';
+    end if;
+    perform leasehold_internal.check_options(tag, max_attempts, due, null);
+    perform leasehold_internal.check_expiry(due, expires_at);
+    priority := coalesce(priority, 0);
     for i in 1 .. cardinality(names) loop
-        perform leasehold.check_enqueue(names[i], kwargs[i], queue);
+        perform leasehold_internal.check_enqueue(names[i], kwargs[i], queue);
     end loop;
     if keys is null then
         return query
         insert into leasehold.job as j
             (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts)
-        select u.name, u.kwargs, queue, priority, due, dead_line, tag, max_attempts
+        select u.name, u.kwargs, queue, priority, due, expiry, tag, max_attempts
           from unnest(names, kwargs) as u (name, kwargs)
         returning j.id, true;
         return;
     end if;
-    -- Keys are taken in one order by everybody, so that two batches cannot wait for each other.
-    -- The answers are kept in arrays: a temporary table of the same name that the caller made
-    -- before, with a trigger on it, would run the caller's code with the owner's rights.
+    -- Every batch takes its keys in the same order, so that two batches cannot deadlock. The results
+    -- are kept in arrays: a temporary table of the same name that the caller created before, with a
+    -- trigger on it, would run the caller's code with the owner's rights.
     for i in select s.i from generate_subscripts(names, 1) as s (i)
              order by keys[s.i] collate "C" nulls last, s.i loop
         select e.job_id, e.inserted into job_id, inserted
-          from leasehold.enqueue(names[i], kwargs[i], queue, priority, due, dead_line, tag,
-                                 max_attempts, keys[i], key_for) e;
+          from leasehold.enqueue(names[i], kwargs[i], queue, priority, due, expiry, tag,
+                                 max_attempts, keys[i], key_ttl) e;
         job_ids[i] := job_id;
         new_ones[i] := inserted;
     end loop;
@@ -785,33 +1017,64 @@ begin
      order by u.place;
 end $$;
 
--- Says what is wrong with a job before it is stored.
-create or replace function leasehold.check_enqueue(name text, kwargs jsonb, queue text)
+-- Raises an error if the name, the kwargs or the queue of a job is invalid.
+create or replace function leasehold_internal.check_enqueue(name text, kwargs jsonb, queue text)
 returns void
 language plpgsql immutable set search_path = leasehold, pg_temp as $$
 begin
     if queue is null or queue !~ '^[a-z0-9][a-z0-9_.-]{0,63}$' then
         raise exception 'queue name % is not allowed', coalesce(quote_literal(queue), 'null')
-            using errcode = 'LH001',
+            using errcode = 'LH001', constraint = 'LH001',
                   hint = 'Use 1 to 64 of a-z, 0-9, dot, dash and underscore, starting with a letter or digit.';
     end if;
     if name is null or name = '' or octet_length(name) > 200 then
         raise exception 'a job name has 1 to 200 bytes'
-            using errcode = 'LH002', hint = 'Name the job after what it does, such as email.send.';
+            using errcode = 'LH002', constraint = 'LH002',
+                  hint = 'Name the job after what it does, such as email.send.';
     end if;
     if kwargs is null or jsonb_typeof(kwargs) <> 'object' then
         raise exception 'the arguments of a job are a JSON object'
-            using errcode = 'LH002', hint = 'Wrap the value: {"value": ...}.';
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Wrap the value: {"value": ...}.';
     end if;
-    if pg_column_size(kwargs) > 65536 then
+    perform leasehold_internal.check_kwargs_size(kwargs);
+end $$;
+
+-- Refuses kwargs of more than 64 KiB. The concatenation is a copy that is not compressed: a value that
+-- comes from a table may be, and would then count a hundredth of its length.
+create or replace function leasehold_internal.check_kwargs_size(kwargs jsonb)
+returns void
+language plpgsql immutable set search_path = leasehold, pg_temp as $$
+begin
+    if pg_column_size(kwargs || '{}') > 65536 then
         raise exception 'the arguments of a job take at most 64 KiB, these take % bytes',
-            pg_column_size(kwargs)
-            using errcode = 'LH002', hint = 'Store the bulk elsewhere and enqueue a reference to it.';
+            pg_column_size(kwargs || '{}')
+            using errcode = 'LH002', constraint = 'LH002',
+                  hint = 'Store the bulk elsewhere and enqueue a reference to it.';
     end if;
 end $$;
 
--- The same for what a job may do without. The table checks it too; this says it in words.
-create or replace function leasehold.check_options(
+-- The same for jobs stored by a plain INSERT or COPY. The table's own check counts compressed bytes, so
+-- compressed kwargs come here.
+create or replace function leasehold_internal.check_stored_kwargs()
+returns trigger
+language plpgsql set search_path = leasehold, pg_temp as $$
+begin
+    perform leasehold_internal.check_kwargs_size(new.kwargs);
+    return null;
+end $$;
+
+-- After the row, as `default_expiry`.
+do $$ begin
+    if not exists (select from pg_trigger t
+                    where t.tgrelid = 'leasehold.job'::regclass and t.tgname = 'job_stored_kwargs') then
+        create trigger job_stored_kwargs after insert on leasehold.job
+            for each row when (pg_column_compression(new.kwargs) is not null)
+            execute function leasehold_internal.check_stored_kwargs();
+    end if;
+end $$;
+
+-- The same for optional values. The table checks them too; this raises clearer errors.
+create or replace function leasehold_internal.check_options(
     tag text, max_attempts int, scheduled_at timestamptz, key text
 )
 returns void
@@ -819,80 +1082,263 @@ language plpgsql immutable set search_path = leasehold, pg_temp as $$
 begin
     if key = '' or octet_length(key) > 200 then
         raise exception 'this idempotency key has % bytes', octet_length(key)
-            using errcode = 'LH002',
+            using errcode = 'LH002', constraint = 'LH002',
                   hint = 'A key has 1 to 200 bytes; leave it out to enqueue without one, hash what is longer.';
     end if;
     if tag is null or octet_length(tag) > 200 then
         raise exception 'this tag has % bytes', coalesce(octet_length(tag)::text, 'no')
-            using errcode = 'LH002', hint = 'A tag has at most 200 bytes; it may be empty.';
+            using errcode = 'LH002', constraint = 'LH002', hint = 'A tag has at most 200 bytes; it may be empty.';
     end if;
     if max_attempts < 1 then
         raise exception 'a job cannot have % attempts', max_attempts
-            using errcode = 'LH002',
+            using errcode = 'LH002', constraint = 'LH002',
                   hint = 'Give it at least one attempt, or null for what its queue says.';
     end if;
     if scheduled_at not between timestamptz '0001-01-01 00:00Z' and timestamptz '9999-01-01 00:00Z' then
         raise exception 'a job cannot be scheduled at %', scheduled_at
-            using errcode = 'LH002', hint = 'Give it a date before the year 9999.';
+            using errcode = 'LH002', constraint = 'LH002', hint = 'Give it a date before the year 9999.';
     end if;
 end $$;
 
--- What two enqueues with one key must agree on. `jsonb` has one text for one value.
-create or replace function leasehold.payload_hash(name text, kwargs jsonb)
+-- Refuses an expiry that is not after the due time: the job could never start. Null is allowed: 30 days
+-- after the due time.
+create or replace function leasehold_internal.check_expiry(scheduled_at timestamptz, expires_at timestamptz)
+returns void
+language plpgsql stable set search_path = leasehold, pg_temp as $$
+begin
+    if expires_at <= scheduled_at then
+        raise exception 'expires_at is %; it must be later than scheduled_at, which is %',
+            expires_at, scheduled_at
+            using errcode = 'LH002', constraint = 'LH002',
+                  hint = 'Leave expires_at out and the job expires 30 days after its due time.';
+    end if;
+end $$;
+
+-- The same for jobs stored by a plain INSERT or COPY. Called for rows whose `expires_at` is null or not
+-- after the due time, and for later jobs with the column's own default, which counts from the insert: a
+-- job that is due in 29 days would have one day to start.
+create or replace function leasehold_internal.default_expiry()
+returns trigger
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+begin
+    if new.expires_at <> now() + interval '30 days' then
+        perform leasehold_internal.check_expiry(new.scheduled_at, new.expires_at);
+    end if;
+    update leasehold.job j set expires_at = new.scheduled_at + interval '30 days' where j.id = new.id;
+    return null;
+end $$;
+
+-- After the row, with a condition: COPY still writes whole pages, and a row with an expiry costs one
+-- comparison. A trigger before the row would make COPY insert row by row. Created only once, because
+-- CREATE TRIGGER waits for every writer. A new condition needs a migration that drops the trigger.
+do $$ begin
+    if not exists (select from pg_trigger t
+                    where t.tgrelid = 'leasehold.job'::regclass and t.tgname = 'default_expiry') then
+        create trigger default_expiry after insert on leasehold.job
+            for each row when (new.expires_at is null or new.expires_at <= new.scheduled_at
+                               or (new.scheduled_at > now()
+                                   and new.expires_at = now() + interval '30 days'))
+            execute function leasehold_internal.default_expiry();
+    end if;
+end $$;
+
+-- Returns when a job expires whose due time moves to `due`: as long after it as before, and never sooner
+-- than the old expiry. Otherwise a job that polls by snoozing would end 30 days after its enqueue.
+create or replace function leasehold_internal.moved_expiry(
+    expires_at timestamptz, scheduled_at timestamptz, due timestamptz
+)
+returns timestamptz
+language sql stable as $$
+    select case when isfinite(expires_at) and isfinite(scheduled_at)
+                then greatest(expires_at, due + case
+                         when expires_at <= scheduled_at then interval '30 days'
+                         -- Compared before they are subtracted: the years between 4713 BC and 294276 AD
+                         -- do not fit an interval.
+                         when expires_at > greatest(scheduled_at, '0001-01-01 00:00Z') + interval '10 years'
+                             then interval '10 years'
+                         else expires_at - scheduled_at end)
+                else expires_at end
+$$;
+
+-- Returns what two enqueues with one key must agree on. `jsonb` has one text for one value.
+create or replace function leasehold_internal.payload_hash(name text, kwargs jsonb)
 returns bytea
 language sql immutable set search_path = leasehold, pg_temp as $$
     select sha256(convert_to(name || E'\n' || kwargs::text, 'UTF8'))
 $$;
 
--- Tells idle workers that a queue has work. A hint: a worker that misses it polls. Call it after
--- the commit, or let the poll find the job: NOTIFY inside busy transactions serialises commits.
+-- Refuses a job whose name is reserved: an order to a mirror, or a job of the engine itself. Only a
+-- role that may call the function that creates such a job may enqueue it.
+--
+-- The caller is the role that inserts. Inside a function that runs as the owner, such as `enqueue`, it
+-- is the role of the session: the owner's own rights prove nothing about the caller. Producers enqueue
+-- canaries, and no worker handles the self-test of `leasehold doctor`: the trigger leaves both out.
+create or replace function leasehold_internal.check_reserved_name()
+returns trigger
+language plpgsql set search_path = leasehold, pg_temp as $$
+declare
+    owner name := (select pg_get_userbyid(c.relowner) from pg_class c where c.oid = tg_relid);
+    caller name := current_user;
+    -- A schedule has its own name, and enqueues jobs of another.
+    wanted text := coalesce(to_jsonb(new) ->> 'job_name', new.name);
+    is_order boolean := wanted like 'mirror.%.order';
+begin
+    if pg_has_role(current_user, owner, 'usage') then
+        caller := case current_setting('role') when 'none' then session_user
+                       else current_setting('role')::name end;
+    end if;
+    if exists (select from pg_proc p
+                where p.pronamespace in ('leasehold'::regnamespace, 'leasehold_internal'::regnamespace)
+                  and p.proname = any (case when is_order then array['order_mirror']
+                                            else array['apply_alarms', 'test_alarm'] end)
+                  and has_function_privilege(caller, p.oid, 'execute')) then
+        return null;
+    end if;
+    raise exception 'job name % is reserved, and role % may not enqueue it', quote_literal(wanted), caller
+        using errcode = 'insufficient_privilege',
+              hint = case when is_order
+                  then 'Call leasehold.order_mirror as a member of leasehold_operator.'
+                  else 'Choose a name that does not begin with leasehold.' end;
+end $$;
+
+-- After the row and not before it: a trigger before would make COPY store its rows one by one. Created
+-- only once: CREATE TRIGGER locks the table.
+do $$ begin
+    if not exists (select from pg_trigger t
+                    where t.tgrelid = 'leasehold.job'::regclass and t.tgname = 'job_reserved_name') then
+        create trigger job_reserved_name after insert on leasehold.job
+            for each row
+            when ((new.name like 'leasehold.%'
+                   and new.name not in ('leasehold.canary', 'leasehold.self_test'))
+                  or new.name like 'mirror.%.order')
+            execute function leasehold_internal.check_reserved_name();
+    end if;
+    -- Check the writer too, of the name and of the kwargs: the role that fires the schedule may have more
+    -- rights. That role is checked like every other one that enqueues.
+    if not exists (select from pg_trigger t
+                    where t.tgrelid = 'leasehold_internal.schedule'::regclass
+                      and t.tgname = 'schedule_reserved_name') then
+        create trigger schedule_reserved_name
+            after insert or update of job_name, kwargs on leasehold_internal.schedule
+            for each row
+            when (new.job_name like 'leasehold.%' or new.job_name like 'mirror.%.order')
+            execute function leasehold_internal.check_reserved_name();
+    end if;
+end $$;
+
+-- Wake-ups: NOTIFY makes an idle worker look for jobs at once. It is a hint: a worker that misses it
+-- polls.
+--
+-- NOTIFY takes a server-wide lock at commit, so producers that send one in every transaction wait for
+-- each other's disk writes. They send it only while a worker is idle. An idle worker holds a shared
+-- advisory lock per queue, on the session that listens: that writes no row, a transaction with an old
+-- snapshot sees it, and it ends with the worker.
+
+-- Sends the wake-up. Not when half of the server's notification queue is full: some listener does not
+-- read, and a commit with NOTIFY fails once the queue is full. Not in PREPARE TRANSACTION, which
+-- refuses a transaction with a NOTIFY.
 create or replace function leasehold.wake(queue text default 'default')
 returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
     select pg_notify('leasehold_wake', queue)
+     where pg_notification_queue_usage() < 0.5
+       -- Null at a commit that ends an extended query.
+       and coalesce(current_query(), '') !~* 'prepare\s+transaction'
 $$;
 
--- Where a queue has work for these names: one row a (name, priority) that has any job at all, with
--- the place of its first. Hops from one pair to the next in the index; never reads the jobs between,
--- nor names that were not asked for.
-create or replace function leasehold.lanes(of_queue text, known_names text[] default null)
-returns table (name text, priority int, first_at timestamptz, first_id bigint)
-language plpgsql stable security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan as $$
+-- Runs at the commit of a transaction that stored jobs. Lock and unlock are one expression, because an
+-- interrupt between two statements would leave the lock with the producer's session. Producers that run
+-- this at the same moment mistake each other for an idle worker and send a needless wake-up. Runs as
+-- owner: a producer needs no right on what it calls.
+create or replace function leasehold_internal.wake_idle()
+returns trigger
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    key int := hashtext(new.queue collate "C");
 begin
-    if known_names is null then
-        return query
-        with recursive hop (name, priority, first_at, first_id) as (
-            (select j.name, j.priority, j.scheduled_at, j.id from leasehold.job j
-              where j.queue = of_queue
-              order by j.name, j.priority, j.scheduled_at, j.id limit 1)
-            union all
-            select next.name, next.priority, next.scheduled_at, next.id
-              from hop cross join lateral (
-                select j.name, j.priority, j.scheduled_at, j.id from leasehold.job j
-                 where j.queue = of_queue and (j.name, j.priority) > (hop.name, hop.priority)
-                 order by j.name, j.priority, j.scheduled_at, j.id limit 1) next
-        )
-        select hop.name, hop.priority, hop.first_at, hop.first_id from hop;
-    else
-        return query
-        with recursive hop (name, priority, first_at, first_id) as (
-            select first.name, first.priority, first.scheduled_at, first.id
-              from (select distinct u.name from unnest(known_names) as u (name)) known
-             cross join lateral (
-                select j.name, j.priority, j.scheduled_at, j.id from leasehold.job j
-                 where j.queue = of_queue and j.name = known.name
-                 order by j.priority, j.scheduled_at, j.id limit 1) first
-            union all
-            select hop.name, next.priority, next.scheduled_at, next.id
-              from hop cross join lateral (
-                select j.priority, j.scheduled_at, j.id from leasehold.job j
-                 where j.queue = of_queue and j.name = hop.name and j.priority > hop.priority
-                 order by j.priority, j.scheduled_at, j.id limit 1) next
-        )
-        select hop.name, hop.priority, hop.first_at, hop.first_id from hop;
+    if not (case when pg_try_advisory_lock(7306, key) then pg_advisory_unlock(7306, key)
+                 else false end) then
+        perform leasehold.wake(new.queue);
     end if;
+    return null;
+end $$;
+
+-- A worker calls this on the session that listens, before its last look: jobs of the queue that are
+-- stored from now on wake it. It holds until `end_idle` or the end of the session. Returns false if a
+-- producer checked at the same moment (call again), null if the queue is paused (`resume` wakes every
+-- listening worker).
+create or replace function leasehold_internal.begin_idle(queue text)
+returns boolean
+language sql volatile security definer set search_path = pg_catalog, pg_temp as $$
+    select pg_try_advisory_lock_shared(7306, hashtext(begin_idle.queue collate "C"))
+     where not exists (select from leasehold_internal.queue q
+                        where q.name = begin_idle.queue and q.paused_at is not null)
+$$;
+
+-- Ends the announcement of `begin_idle`: producers need not wake a busy worker.
+create or replace function leasehold_internal.end_idle(queue text)
+returns boolean
+language sql volatile security definer set search_path = pg_catalog, pg_temp as $$
+    select pg_advisory_unlock_shared(7306, hashtext(queue collate "C"))
+$$;
+
+-- Returns the seconds until the next job of these names is due, at most `within` from now; null: none.
+-- Infinity: the queue is paused. Reads up to 100 rows per priority: the given ones, `(at_deferred,
+-- at_priority)` in the order of claims, and those between them. Where 100 jobs of other names come first, returns the time of the last of them: the
+-- caller asks again then.
+create or replace function leasehold_internal.next_due(
+    queue text, names text[], at_deferred boolean[], at_priority int[], within interval
+)
+returns float8
+language plpgsql stable security definer
+set search_path = leasehold, pg_temp
+set enable_indexscan = on set enable_nestloop = on
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set enable_sort = off set jit = off
+set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_column
+declare
+    found_at timestamptz;
+begin
+    if exists (select from leasehold_internal.queue q
+                where q.name = next_due.queue and q.paused_at is not null) then
+        return 'Infinity';
+    end if;
+    -- As in `claim_next`.
+    with recursive hop (deferred, priority, next) as (
+        select false, null::bigint, 1
+        union all
+        select h.deferred or (gap.priority is null and not cursor.here),
+               case when gap.priority is not null then gap.priority
+                    when cursor.here then next_due.at_priority[h.next] end,
+               case when gap.priority is null and cursor.here then h.next + 1 else h.next end
+          from hop h
+         cross join lateral (
+            select coalesce(next_due.at_deferred[h.next] = h.deferred, false) as here) cursor
+          left join lateral (
+            select j.priority from leasehold.job j
+             where j.queue = next_due.queue and j.deferred = h.deferred
+               and j.priority > coalesce(h.priority, -2147483649)
+               and j.priority < case when cursor.here then next_due.at_priority[h.next]::bigint
+                                     else 2147483648 end
+             order by j.queue, j.deferred, j.priority, j.scheduled_at limit 1) gap on true
+         where gap.priority is not null or cursor.here or not h.deferred
+    )
+    select min(due.scheduled_at) into found_at
+      from hop h
+     cross join lateral (
+        select n.scheduled_at
+          from (select j.scheduled_at, j.name, row_number() over () as position
+                  from leasehold.job j
+                 where j.queue = next_due.queue and j.deferred = h.deferred and j.priority = h.priority
+                   and j.scheduled_at > statement_timestamp()
+                   and j.scheduled_at <= statement_timestamp() + next_due.within
+                   and not j.held
+                 order by j.queue, j.deferred, j.priority, j.scheduled_at, +j.id limit 100) n
+         where next_due.names is null or n.name = any (next_due.names) or n.position = 100
+         limit 1) due;
+    return extract(epoch from found_at - clock_timestamp());
 end $$;
 
 do $$ begin
@@ -900,158 +1346,293 @@ do $$ begin
         id bigint, name text, kwargs jsonb, priority int, scheduled_at timestamptz,
         attempts int, max_attempts int, lost_count smallint, lease_generation bigint,
         tag text, enqueued_at timestamptz, idempotency_key text, trace_context text,
-        run_limit interval, lease interval, max_lost int
+        run_limit interval, lease interval, max_lost int, deferred boolean
     );
 exception when duplicate_object then null;
 end $$;
 
--- Claims up to `up_to` jobs of one queue from the given lanes, each from just after a place in the
--- order, and gives them one lease.
+-- Returns the length of a lease, from a second to a week. By dates: an interval of months and days with
+-- different signs has no length of its own.
+create or replace function leasehold_internal.check_lease_length(lease interval)
+returns interval
+language plpgsql stable set search_path = leasehold, pg_temp as $$
+begin
+    if lease > interval '7 days'
+       or statement_timestamp() + lease not between statement_timestamp() + interval '1 second'
+                                                and statement_timestamp() + interval '7 days' then
+        raise exception 'lease is %; it must be between 1 second and 7 days', lease
+            using errcode = 'LH002', hint = 'Leave it out for the lease of the queue.';
+    end if;
+    return lease;
+end $$;
+
+-- Claims up to `up_to` jobs of one queue in the order in which they run: those that are not deferred first,
+-- then by priority, due time, id.
 --
--- One statement does it: rows that another claimer is looking at are skipped, and the write checks
--- again that they are free. The write goes by row address because a join on ids under a LIMIT
--- tempts the planner into reading the whole table. Jobs whose worker died are left to `claim_lost`.
+-- `names` null: every name. `after_at` and `after_id` are cursors: where to read on in the priorities
+-- `(at_deferred, at_priority)`, which ascend and lie between `(first_deferred, first_priority)` and
+-- `(last_deferred, last_priority)`. With `gaps`, the priorities between them are found and read from their
+-- start; without, they are left out.
+-- Jobs that lost their worker `most_lost` times or more are left out; null: those on their last chance.
+--
+-- One statement does it. The recursive part hops from one priority to the next in the index, and the
+-- outer LIMIT pulls rows one by one: nothing is hopped to, read or locked beyond what is taken. That
+-- is how the executor works, not what SQL promises; tests look at the plan and at the order.
+-- Rows that another claimer has locked are skipped, and the write checks again that they are free. It
+-- goes by row address: a join on ids under a LIMIT tempts the planner into reading the whole table.
+--
 -- The generation is drawn after the rows are locked: drawn before, a claim that was held up could
--- give a job a lower one than a claim that overtook it, and whoever compares generations would
--- trust the former holder.
-create or replace function leasehold.claim_lanes(
-    worker text, from_queue text, up_to int, lease_for interval, with_claim_id uuid,
-    lane_names text[], lane_priorities int[], after_at timestamptz[], after_id bigint[]
+-- give a job a lower one than a claim that overtook it, and a system that compares generations would
+-- trust the former holder. Jobs that never lost a worker share one lease, the others a second one: a
+-- fresh job is never under one lease with a job that may have killed its worker.
+create or replace function leasehold_internal.claim_next(
+    worker text, queue text, up_to int, lease interval, claim_id uuid, names text[],
+    most_lost int, first_deferred boolean, first_priority int, last_deferred boolean, last_priority int,
+    gaps boolean, at_deferred boolean[], at_priority int[], after_at timestamptz[], after_id bigint[]
 )
 returns setof leasehold.claimed_job
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp
-set enable_indexscan = on set enable_tidscan = on
-set enable_seqscan = off set jit = off set enable_bitmapscan = off
+set enable_indexscan = on set enable_tidscan = on set enable_nestloop = on
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set enable_sort = off set enable_material = off set jit = off
 set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_variable
 declare
-    settings leasehold.queue := leasehold.queue_settings(from_queue);
-    length interval := coalesce(lease_for, settings.lease);
+    settings leasehold_internal.queue := leasehold_internal.queue_settings(queue);
+    length interval := coalesce(leasehold_internal.check_lease_length(lease), settings.lease);
+    chances int := coalesce(most_lost, greatest(settings.max_lost - 1, 1));
 begin
-    if settings.paused_at is not null or up_to <= 0 then
+    if settings.paused_at is not null or coalesce(up_to, 0) <= 0 then
         return;
     end if;
     return query
-    with picked as materialized (
-        select due.place
-          from (select u.name, u.priority, coalesce(u.after_at, '-infinity') as after_at, u.after_id
-                  from unnest(lane_names, lane_priorities, after_at, after_id)
-                       as u (name, priority, after_at, after_id)) lane
+    with recursive hop (deferred, priority, next, known) as (
+        select first_deferred, null::bigint, 1, 0
+        union all
+        -- To the next priority without a cursor, else to the next cursor, else to the deferred jobs.
+        select h.deferred or (gap.priority is null and not cursor.here),
+               case when gap.priority is not null then gap.priority
+                    when cursor.here then at_priority[h.next] end,
+               case when gap.priority is null and cursor.here then h.next + 1 else h.next end,
+               case when gap.priority is null and cursor.here then h.next else 0 end
+          from hop h
+         cross join lateral (select coalesce(at_deferred[h.next] = h.deferred, false) as here) cursor
+          left join lateral (
+            -- Bounds on the priority alone: an index scan does not stop where the second column of a row
+            -- comparison fails.
+            select j.priority from leasehold.job j
+             where j.queue = claim_next.queue and j.deferred = h.deferred
+               and j.priority > coalesce(h.priority, case when h.deferred = first_deferred
+                                                          then first_priority::bigint - 1
+                                                          else -2147483649 end)
+               and j.priority < case when not gaps then -2147483649
+                                     when cursor.here then at_priority[h.next]::bigint
+                                     when h.deferred = last_deferred then last_priority::bigint + 1
+                                     else 2147483648 end
+             order by j.queue, j.deferred, j.priority, j.scheduled_at
+             limit 1) gap on true
+         where gap.priority is not null or cursor.here or (last_deferred and not h.deferred)
+    ), picked as materialized (
+        select due.row_at, due.lost
+          from hop h
          cross join lateral (
-            select j.ctid as place, j.priority, j.scheduled_at, j.id
+            select j.ctid as row_at, j.lost_count > 0 as lost
               from leasehold.job j
-             where j.queue = from_queue and j.name = lane.name and j.priority = lane.priority
-               and (j.scheduled_at, j.id) > (lane.after_at, lane.after_id)
+             where j.queue = claim_next.queue and j.deferred = h.deferred and j.priority = h.priority
+               and (j.scheduled_at, +j.id)
+                   > (coalesce(after_at[h.known], '-infinity'), coalesce(after_id[h.known], 0))
                and j.scheduled_at <= statement_timestamp()
                and j.expires_at > statement_timestamp()
-               and not j.held and j.lost_count = 0
-             order by j.scheduled_at, j.id
-             limit up_to
+               and not j.held and j.lost_count < chances
+               -- The OR keeps this a hashed subplan; `= any (names)` compares with each name in turn.
+               and (names is null or j.name in (select u.name from unnest(names) as u (name)))
+             order by j.queue, j.deferred, j.priority, j.scheduled_at, +j.id
                for update skip locked) due
-         order by due.priority, due.scheduled_at, due.id
-         limit up_to
-    ), numbered as materialized (
-        select leasehold.next_generation() as generation
-          from (select count(*) as jobs from picked) p where p.jobs > 0
+         limit least(up_to, 10000)
+    ), fresh as materialized (
+        select leasehold_internal.next_generation() as generation
+          from (select count(*) as jobs from picked p where not p.lost) n where n.jobs > 0
+    ), lost as materialized (
+        select leasehold_internal.next_generation() as generation
+          from (select count(*) as jobs from picked p where p.lost) n where n.jobs > 0
     ), claimed as (
         update leasehold.job j
-           set held = true, lease_generation = (select n.generation from numbered n),
-               attempts = j.attempts + 1
-         where j.ctid = any (array(select place from picked)) and not j.held
+           set held = true, attempts = j.attempts + 1,
+               lease_generation = case when j.lost_count > 0 then (select l.generation from lost l)
+                                       else (select f.generation from fresh f) end
+         where j.ctid = any (array(select p.row_at from picked p)) and not j.held
         returning j.*
     ), leased as (
-        insert into leasehold.lease
+        insert into leasehold_internal.lease
             (lease_generation, lease_expires_at, lease, keep_history, queue, claimed_by, claim_id, job_ids)
-        select min(c.lease_generation), statement_timestamp() + length, length,
-               settings.keep_history, from_queue, worker, with_claim_id, array_agg(c.id)
-          from claimed c having count(*) > 0
+        select c.lease_generation, statement_timestamp() + length, length, settings.keep_history,
+               claim_next.queue, worker, claim_next.claim_id, array_agg(c.id)
+          from claimed c group by c.lease_generation
     )
     select c.id, c.name, c.kwargs, c.priority, c.scheduled_at, c.attempts,
            coalesce(c.max_attempts, settings.max_attempts), c.lost_count, c.lease_generation,
            c.tag, c.enqueued_at, c.idempotency_key, c.trace_context, settings.run_limit, length,
-           settings.max_lost
-      from claimed c;
+           settings.max_lost, c.deferred
+      from claimed c order by c.deferred, c.priority, c.scheduled_at, c.id;
 end $$;
 
--- Claims one job whose worker died, alone under its own lease, so that a job that kills its worker
--- again takes no neighbour's lease with it. `last_chance` picks which: jobs that one more loss
--- would bury, or the others.
-create or replace function leasehold.claim_lost(
-    worker text, from_queue text, lease_for interval, with_claim_id uuid,
-    known_names text[], last_chance boolean
+-- Claims one job whose worker died, alone under its own lease: one that `least_lost` workers or more
+-- died under; null: one on its last chance, which one more loss would bury.
+create or replace function leasehold_internal.claim_alone(
+    worker text, queue text, lease interval, claim_id uuid, names text[], least_lost int
 )
 returns setof leasehold.claimed_job
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp
-set enable_indexscan = on set enable_tidscan = on
-set enable_seqscan = off set jit = off set enable_bitmapscan = off
+set enable_indexscan = on set enable_tidscan = on set enable_nestloop = on
+set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+set enable_mergejoin = off set enable_sort = off set enable_material = off set jit = off
 set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_variable
 declare
-    settings leasehold.queue := leasehold.queue_settings(from_queue);
-    length interval := coalesce(lease_for, settings.lease);
+    settings leasehold_internal.queue := leasehold_internal.queue_settings(queue);
+    length interval := coalesce(leasehold_internal.check_lease_length(lease), settings.lease);
+    losses int := coalesce(least_lost, settings.max_lost - 1);
 begin
-    if settings.paused_at is not null
-       or not exists (select from leasehold.job j where j.queue = from_queue and j.lost_count > 0) then
+    if settings.paused_at is not null then
         return;
     end if;
     return query
     with picked as materialized (
-        select j.ctid as place
+        select j.ctid as row_at
           from leasehold.job j
-         where j.queue = from_queue and j.lost_count > 0
-           and (known_names is null or j.name = any (known_names))
-           and (last_chance is null
-                or (j.lost_count >= settings.max_lost - 1) = last_chance)
+         where j.queue = claim_alone.queue and j.lost_count > 0 and j.lost_count >= losses
+           and (names is null or j.name in (select u.name from unnest(names) as u (name)))
            and j.scheduled_at <= statement_timestamp()
            and j.expires_at > statement_timestamp()
            and not j.held
-         order by j.priority, j.scheduled_at, j.id
+         order by j.queue, j.priority, j.scheduled_at, +j.id
          limit 1
            for update skip locked
     ), numbered as materialized (
-        select leasehold.next_generation() as generation
-          from (select count(*) as jobs from picked) p where p.jobs > 0
+        select p.row_at, leasehold_internal.next_generation() as generation from picked p
     ), claimed as (
         update leasehold.job j
-           set held = true, lease_generation = (select n.generation from numbered n),
-               attempts = j.attempts + 1
-         where j.ctid = any (array(select place from picked)) and not j.held
+           set held = true, lease_generation = n.generation, attempts = j.attempts + 1
+          from numbered n
+         where j.ctid = n.row_at and not j.held
         returning j.*
     ), leased as (
-        insert into leasehold.lease
+        insert into leasehold_internal.lease
             (lease_generation, lease_expires_at, lease, keep_history, queue, claimed_by, claim_id, job_ids)
-        select min(c.lease_generation), statement_timestamp() + length, length,
-               settings.keep_history, from_queue, worker, with_claim_id, array_agg(c.id)
-          from claimed c having count(*) > 0
+        select c.lease_generation, statement_timestamp() + length, length, settings.keep_history,
+               claim_alone.queue, worker, claim_alone.claim_id, array[c.id]
+          from claimed c
     )
     select c.id, c.name, c.kwargs, c.priority, c.scheduled_at, c.attempts,
            coalesce(c.max_attempts, settings.max_attempts), c.lost_count, c.lease_generation,
            c.tag, c.enqueued_at, c.idempotency_key, c.trace_context, settings.run_limit, length,
-           settings.max_lost
+           settings.max_lost, c.deferred
       from claimed c;
 end $$;
 
--- Whether a due job waits that one more loss would bury. A worker asks before it clears the way for
--- such a job: nothing else should run in the process that claims it.
-create or replace function leasehold.last_chance_waits(from_queue text, known_names text[])
-returns boolean
-language sql stable security definer set search_path = leasehold, pg_temp as $$
-    select exists (
-        select from leasehold.job j join leasehold.queue q on q.name = j.queue
-         where j.queue = from_queue and j.lost_count > 0
-           and (known_names is null or j.name = any (known_names))
-           and j.lost_count >= q.max_lost - 1 and q.paused_at is null
+-- Claims up to `up_to` jobs one by one, each under its own lease, in the order of `claim_next`. For a
+-- queue in which a claim was refused: a job that a trigger or a constraint does not let be claimed is
+-- left out, with a warning of the server, and does not block the jobs behind it. `first_deferred`: only
+-- deferred jobs. Stops after 5 s.
+create or replace function leasehold_internal.claim_around(
+    worker text, queue text, up_to int, lease interval, claim_id uuid, names text[],
+    first_deferred boolean default false
+)
+returns setof leasehold.claimed_job
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp
+set enable_indexscan = on set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set jit = off set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_variable
+declare
+    settings leasehold_internal.queue := leasehold_internal.queue_settings(queue);
+    candidate record;
+    taken int := 0;
+    now_taken int;
+begin
+    if settings.paused_at is not null then
+        return;
+    end if;
+    for candidate in
+        select j.id, j.deferred, j.priority, j.scheduled_at
+          from leasehold.job j
+         where j.queue = claim_around.queue and j.deferred >= first_deferred
            and j.scheduled_at <= statement_timestamp()
            and j.expires_at > statement_timestamp()
-           and not j.held)
-$$;
+           and not j.held and j.lost_count < greatest(settings.max_lost - 1, 1)
+           and (names is null or j.name in (select u.name from unnest(names) as u (name)))
+         order by j.queue, j.deferred, j.priority, j.scheduled_at, +j.id
+    loop
+        exit when taken >= up_to or clock_timestamp() > statement_timestamp() + interval '5 seconds';
+        begin
+            return query
+            select * from leasehold_internal.claim_next(
+                worker, queue, 1, lease, claim_id, names, null, candidate.deferred, candidate.priority,
+                candidate.deferred, candidate.priority, false, array[candidate.deferred],
+                array[candidate.priority], array[candidate.scheduled_at], array[candidate.id - 1]);
+            get diagnostics now_taken = row_count;
+            taken := taken + now_taken;
+        exception when others then
+            raise warning 'job % of queue % could not be claimed: %', candidate.id, queue, sqlerrm;
+        end;
+    end loop;
+end $$;
 
--- The claim for consumers in any language: returns expired leases first, then claims, from the
--- start of the order. `names` null: every name. A job whose worker died comes alone.
+-- Returns the priority of the first due job that lost its worker `least_lost` times or more;
+-- `least_lost` null: that is on its last chance. Null: there is none. A worker calls it before it stops
+-- claiming and waits for its running jobs to end: nothing else must run in the process that claims such
+-- a job.
+create or replace function leasehold_internal.lost_priority(queue text, names text[], least_lost int default null)
+returns int
+language plpgsql stable security definer
+set search_path = leasehold, pg_temp
+set enable_indexscan = on set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off
+set jit = off set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_variable
+declare
+    settings leasehold_internal.queue;
+    losses int;
+begin
+    select * into settings from leasehold_internal.queue q where q.name = queue;
+    if settings.paused_at is not null then
+        return null;
+    end if;
+    -- A queue without a row has the defaults: three losses bury.
+    losses := coalesce(least_lost, settings.max_lost - 1, 2);
+    return (
+        select j.priority from leasehold.job j
+         where j.queue = lost_priority.queue and j.lost_count > 0 and j.lost_count >= losses
+           and (names is null or j.name in (select u.name from unnest(names) as u (name)))
+           and j.scheduled_at <= statement_timestamp()
+           and j.expires_at > statement_timestamp()
+           and not j.held
+         order by j.queue, j.priority, j.scheduled_at, +j.id
+         limit 1);
+end $$;
+
+-- Returns whether a queue has deferred jobs, due or not. A worker keeps a share of its slots for them.
+create or replace function leasehold_internal.has_deferred(queue text)
+returns boolean
+language plpgsql stable security definer
+set search_path = leasehold, pg_temp
+set enable_indexscan = on set enable_seqscan = off set enable_bitmapscan = off set jit = off
+set plan_cache_mode = force_generic_plan as $$
+#variable_conflict use_variable
+begin
+    return exists (select from leasehold.job j
+                    where j.queue = has_deferred.queue and j.deferred
+                    order by j.queue, j.deferred, j.priority limit 1);
+end $$;
+
+-- Claims jobs for consumers in any language: reclaims expired leases first, then claims from the start
+-- of the order. `names` null: every name. One call returns one lease: a job whose worker died comes
+-- alone, after every more urgent job and before the others of its priority.
 create or replace function leasehold.claim(
     worker text,
     queue text default 'default',
-    batch int default 25,
+    claim_size int default 25,
     lease interval default null,
     names text[] default null,
     claim_id uuid default null
@@ -1059,42 +1640,66 @@ create or replace function leasehold.claim(
 returns setof leasehold.claimed_job
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 #variable_conflict use_variable
+declare
+    lost_at int;
 begin
-    perform leasehold.expire_leases(100);
-    return query select * from leasehold.claim_lost(worker, queue, lease, claim_id, names, null);
-    if found then
-        return;
-    end if;
-    return query
-    select c.* from (
-        select array_agg(l.name) as names, array_agg(l.priority) as priorities,
-               array_agg(null::timestamptz) as after_at, array_agg(0::bigint) as after_id
-          from leasehold.lanes(queue, names) l) lane
-     cross join lateral leasehold.claim_lanes(
-        worker, queue, batch, lease, claim_id,
-        lane.names, lane.priorities, lane.after_at, lane.after_id) c
-     where lane.names is not null;
+    -- The most jobs that one claim takes, as the queue says: one lost worker loses them all.
+    claim_size := least(coalesce(claim_size, 2147483647), (leasehold_internal.queue_settings(queue)).claim_size);
+    perform leasehold_internal.reclaim_leases(100);
+    begin
+        lost_at := leasehold_internal.lost_priority(queue, names, 1);
+        if lost_at is not null then
+            if lost_at > -2147483648 then
+                return query select * from leasehold_internal.claim_next(
+                    worker, queue, claim_size, lease, claim_id, names, 1, false, -2147483648, false,
+                    lost_at - 1, true, '{}', '{}', '{}', '{}');
+                if found then
+                    return;
+                end if;
+            end if;
+            return query select * from leasehold_internal.claim_alone(worker, queue, lease, claim_id, names, 1);
+            if found then
+                return;
+            end if;
+        end if;
+        return query select * from leasehold_internal.claim_next(
+            worker, queue, claim_size, lease, claim_id, names, 1, false, -2147483648, true, 2147483647, true,
+            '{}', '{}', '{}', '{}');
+    exception when others then
+        -- Bad arguments, conflicts and a server in need are the caller's to know. What is left is a job
+        -- that a trigger or a constraint refuses: it must not block the jobs behind it.
+        if sqlstate ~ '^(LH|08|25|40|42|53|54|55|57|58|XX)' then
+            raise;
+        end if;
+        return query select * from leasehold_internal.claim_around(worker, queue, least(claim_size, 1), lease, claim_id, names);
+    end;
 end $$;
 
--- The jobs of a claim whose reply was lost, if it took place.
-create or replace function leasehold.recover_claim(worker text, lost_claim_id uuid)
+-- Returns the jobs of a claim whose reply was lost, if it took place: those of each lease together.
+create or replace function leasehold.recover_claim(worker text, claim_id uuid)
 returns setof leasehold.claimed_job
-language sql stable security definer set search_path = leasehold, pg_temp as $$
+language sql stable security definer
+set search_path = leasehold, pg_temp
+set enable_nestloop = on set enable_seqscan = off set enable_bitmapscan = off
+set enable_hashjoin = off set enable_mergejoin = off as $$
     select j.id, j.name, j.kwargs, j.priority, j.scheduled_at, j.attempts,
            coalesce(j.max_attempts, q.max_attempts), j.lost_count, j.lease_generation,
            j.tag, j.enqueued_at, j.idempotency_key, j.trace_context, q.run_limit, l.lease,
-           q.max_lost
-      from leasehold.lease l
-      join leasehold.queue q on q.name = l.queue
-     cross join lateral unnest(l.job_ids) with ordinality as held (id, place)
-      join leasehold.job j on j.id = held.id and j.held and j.lease_generation = l.lease_generation
-     where l.claimed_by = worker and l.claim_id = lost_claim_id and l.ended_at is null
-     order by held.place
+           q.max_lost, j.deferred
+      from leasehold_internal.lease l
+      join leasehold_internal.queue q on q.name = l.queue
+     -- `offset 0` keeps this a look-up per lease.
+     cross join lateral (
+        select held.* from leasehold.job held
+         where held.id = any (l.job_ids) and held.held and held.lease_generation = l.lease_generation
+        offset 0) j
+     where l.claimed_by = worker and l.claim_id = recover_claim.claim_id and l.ended_at is null
+     order by l.lease_generation, j.deferred, j.priority, j.scheduled_at, j.id
 $$;
 
--- Renews the leases of one worker. Each generation asked for gets one answer:
+-- Renews the leases of one worker. Returns one state per given generation:
 --   renewed   held for another lease length
---   busy      another transaction is at work on the lease; ask again soon
+--   busy      another transaction has locked the lease; ask again soon
 --   ended     every job of it is finished
 --   lost      it expired; nothing done under it will be accepted
 -- Never waits for a lock: one busy lease must not delay the others.
@@ -1106,30 +1711,32 @@ set plan_cache_mode = force_generic_plan as $$
 begin
     return query
     with mine as (
-        select l.lease_generation from leasehold.lease l
-         where l.lease_generation = any (generations) and l.ended_at is null
+        select l.lease_generation from leasehold_internal.lease l
+         -- `coalesce`: see `settle_after`.
+         where l.lease_generation = any (generations) and coalesce(l.ended_at, 'infinity') = 'infinity'
          order by l.lease_generation
            for update skip locked
     ), renewed as (
-        update leasehold.lease l
+        update leasehold_internal.lease l
            set lease_expires_at = statement_timestamp() + l.lease
-         where l.lease_generation in (select lease_generation from mine) and l.ended_at is null
+         where l.lease_generation = any (array(select m.lease_generation from mine m))
+           and coalesce(l.ended_at, 'infinity') = 'infinity'
         returning l.lease_generation
     )
     select asked.generation,
-           case when exists (select from renewed r where r.lease_generation = asked.generation)
-                then 'renewed'
+           case when r.lease_generation is not null then 'renewed'
                 when l.lease_generation is null or l.lost_ids <> '{}' then 'lost'
                 when l.ended_at is not null then 'ended'
                 else 'busy' end
       from unnest(generations) as asked (generation)
-      left join leasehold.lease l on l.lease_generation = asked.generation;
+      left join renewed r on r.lease_generation = asked.generation
+      left join leasehold_internal.lease l on l.lease_generation = asked.generation;
 end $$;
 
--- Which of these jobs someone asked to cancel while they run.
-create or replace function leasehold.cancel_requests(ids bigint[])
+-- Returns which of these running jobs have a cancel request.
+create or replace function leasehold_internal.cancel_requests(ids bigint[])
 returns setof bigint
-language sql stable security definer set search_path = leasehold, pg_temp as $$
+language sql stable security definer set search_path = leasehold, pg_temp set enable_seqscan = off as $$
     select j.id from leasehold.job j where j.id = any (ids) and j.held and j.cancel_requested
 $$;
 
@@ -1150,27 +1757,37 @@ begin
     end if;
 end $$;
 
--- Ends a lease when none of its jobs is held any more. Skips a lease that someone else is at work
--- on: whoever that is ends it, or the next expiry does.
--- `just_finished`: the ids the caller let go of; when they are all of the lease's, nothing needs
--- to be looked up.
-create or replace function leasehold.settle(generation bigint, just_finished bigint[] default null)
+-- Ends a lease when none of its jobs is held any more. Skips a lease that another transaction has
+-- locked: that transaction ends it, or the next expiry does. `completed`: how many of its jobs the caller
+-- has just completed. When those are all of them, nothing is looked up. Internal: a caller's word must
+-- not end a lease whose jobs run.
+create or replace function leasehold_internal.settle_after(generation bigint, completed bigint)
 returns void
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off
 set plan_cache_mode = force_generic_plan as $$
 begin
-    update leasehold.lease
+    update leasehold_internal.lease
        set ended_at = statement_timestamp()
      where lease_generation = (
-        select l.lease_generation from leasehold.lease l
-         where l.lease_generation = generation and l.ended_at is null
-           and (l.job_ids = just_finished
+        select l.lease_generation from leasehold_internal.lease l
+         where l.lease_generation = generation
+           -- Not `is null`: that would offer the index of all open leases, in place of the primary key.
+           and coalesce(l.ended_at, 'infinity') = 'infinity'
+           and (cardinality(l.job_ids) = completed
                 or not exists (select from leasehold.job j
                                 where j.id = any (l.job_ids)
                                   and j.lease_generation = generation and j.held))
            for update skip locked);
 end $$;
+
+-- The same for callers that have completed none. `just_finished` is not read; it stays because functions
+-- of one contract keep their arguments.
+create or replace function leasehold_internal.settle(generation bigint, just_finished bigint[] default null)
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    select leasehold_internal.settle_after(generation, 0)
+$$;
 
 -- Completes jobs of one lease. The generation is the fence: once a lease has expired, the old
 -- worker matches no row and cannot touch the newer attempt. Returns the ids it completed; an id
@@ -1188,40 +1805,56 @@ set plan_cache_mode = force_generic_plan as $$
 declare
     keeping boolean;
     holder text;
+    since timestamptz;
+    completed bigint := 0;
 begin
-    select l.keep_history, l.claimed_by into keeping, holder
-      from leasehold.lease l where l.lease_generation = generation;
+    select l.keep_history, l.claimed_by, l.claimed_at into keeping, holder, since
+      from leasehold_internal.lease l where l.lease_generation = generation;
     if keeping then
         return query
         with finished as (
             delete from leasehold.job j
              where j.id = any (ids) and j.lease_generation = generation and j.held
-            returning j.id, j.queue, j.name, j.tag, j.attempts, j.enqueued_at, j.kwargs
+            returning j.id, j.queue, j.name, j.tag, j.attempts, j.enqueued_at, j.kwargs, j.priority,
+                      j.idempotency_key, j.max_attempts, j.scheduled_at, j.errors
         ), filed as (
-            insert into leasehold.history
-                (outcome, queue, lease_generation, claimed_by, job_ids, names, tags, attempts,
-                 enqueued_at, kwargs)
-            select 'completed', min(f.queue), generation, holder, array_agg(f.id), array_agg(f.name),
-                   array_agg(f.tag), array_agg(f.attempts), array_agg(f.enqueued_at),
-                   array_agg(f.kwargs)
+            insert into leasehold_internal.history
+                (outcome, queue, lease_generation, claimed_by, claimed_at, job_ids, names, tags,
+                 attempts, enqueued_at, kwargs, priorities, keys, max_attempts, scheduled_at, errors)
+            select 'completed', min(f.queue), generation, holder, since, array_agg(f.id),
+                   array_agg(f.name), array_agg(f.tag), array_agg(f.attempts),
+                   array_agg(f.enqueued_at), array_agg(f.kwargs),
+                   -- An array in which every job has the default is not worth its bytes. The inner
+                   -- queries run only when their condition is true: most jobs do not pay for them.
+                   case when bool_or(f.priority <> 0)
+                        then (select array_agg(g.priority) from finished g) end,
+                   case when count(f.idempotency_key) > 0
+                        then (select array_agg(g.idempotency_key) from finished g) end,
+                   case when count(f.max_attempts) > 0
+                        then (select array_agg(g.max_attempts) from finished g) end,
+                   case when bool_or(greatest(f.scheduled_at, '0001-01-01 00:00Z') - interval '1 second' > f.enqueued_at)
+                        then (select array_agg(g.scheduled_at) from finished g) end,
+                   case when count(f.errors) > 0
+                        then (select array_agg(g.errors) from finished g) end
               from finished f having count(*) > 0
         )
         select f.id from finished f;
     else
-        -- Without history nothing else would tell that the queue is alive.
+        -- Without history, only this count shows that the queue is alive.
         return query
         with finished as (
             delete from leasehold.job j
              where j.id = any (ids) and j.lease_generation = generation and j.held
             returning j.id, j.queue, j.tag
         ), counted as (
-            insert into leasehold.tally (queue, tag, what, n)
+            insert into leasehold_internal.tally (queue, tag, what, n)
             select f.queue, f.tag, 'completed', count(*) from finished f group by f.queue, f.tag
         )
         select f.id from finished f;
     end if;
+    get diagnostics completed = row_count;
     if settling then
-        perform leasehold.settle(generation, ids);
+        perform leasehold_internal.settle_after(generation, completed);
     end if;
 end $$;
 
@@ -1232,43 +1865,8 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
     select exists (select from leasehold.complete_many(array[job_id], generation, true))
 $$;
 
--- Moves jobs out of the hot table for good. `cause` is one of `dead_job.cause`.
--- Only for the functions here: the caller has checked the fence and holds the row lock.
-create or replace function leasehold.bury_rows(ids bigint[], generation bigint, why text, error text, worker text)
-returns int
-language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off
-set plan_cache_mode = force_generic_plan as $$
-declare
-    buried int;
-begin
-    with dead as (
-        delete from leasehold.job j
-         where j.id = any (ids) and j.lease_generation = generation and j.held
-        returning j.*
-    ), counted as (
-        insert into leasehold.tally (queue, tag, what, n)
-        select d.queue, d.tag, w.what, count(*)
-          from dead d cross join unnest(case when why = 'lost' then '{buried,lost}'::text[]
-                                             else '{buried}' end) as w (what)
-         group by d.queue, d.tag, w.what
-    )
-    insert into leasehold.dead_job
-        (id, enqueued_at, scheduled_at, expires_at, lease_generation, priority, attempts,
-         max_attempts, lost_count, cause, claimed_by, queue, name, tag, kwargs, idempotency_key,
-         last_error, trace_context)
-    select d.id, d.enqueued_at, d.scheduled_at, d.expires_at, d.lease_generation, d.priority,
-           d.attempts, d.max_attempts,
-           d.lost_count + (case when why = 'lost' then 1 else 0 end), why, worker, d.queue,
-           d.name, d.tag, d.kwargs, d.idempotency_key, left(coalesce(error, d.last_error), 4096),
-           d.trace_context
-      from dead d;
-    get diagnostics buried = row_count;
-    return buried;
-end $$;
-
--- Files jobs that were cancelled and removes them.
-create or replace function leasehold.cancel_rows(ids bigint[], only_held boolean, generation bigint, why text)
+-- Moves cancelled jobs to the history.
+create or replace function leasehold_internal.cancel_rows(ids bigint[], only_held boolean, generation bigint, why text)
 returns int
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
@@ -1281,75 +1879,30 @@ begin
            and (not only_held or j.lease_generation = generation)
         returning j.*
     )
-    insert into leasehold.history
-        (outcome, queue, lease_generation, job_ids, names, tags, attempts, enqueued_at, kwargs, note)
-    select 'cancelled', g.queue, g.lease_generation, array[g.id], array[g.name], array[g.tag],
-           array[g.attempts], array[g.enqueued_at], array[g.kwargs], left(why, 4096)
-      from gone g;
+    insert into leasehold_internal.history
+        (outcome, queue, lease_generation, claimed_by, claimed_at, job_ids, names, tags, attempts,
+         enqueued_at, kwargs, note, priorities, keys, max_attempts, scheduled_at, errors)
+    select 'cancelled', g.queue, g.lease_generation, l.claimed_by, l.claimed_at, array[g.id],
+           array[g.name], array[g.tag], array[g.attempts], array[g.enqueued_at], array[g.kwargs],
+           left(why, 4096), array[g.priority],
+           case when g.idempotency_key is not null then array[g.idempotency_key] end,
+           case when g.max_attempts is not null then array[g.max_attempts] end,
+           array[g.scheduled_at], case when g.errors is not null then array[g.errors] end
+      from gone g
+      left join leasehold_internal.lease l on only_held and l.lease_generation = g.lease_generation;
     get diagnostics cancelled = row_count;
     return cancelled;
 end $$;
 
--- An attempt failed. The job comes back after `after` (default: the queue's back-off), or is
--- buried when it has no attempt left. Answers 'retry', 'buried', 'cancelled' or 'lost'.
-create or replace function leasehold.fail(
-    job_id bigint, generation bigint, error text, after interval default null
-)
-returns text
-language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off
-set plan_cache_mode = force_generic_plan as $$
-declare
-    mine leasehold.job;
-    settings leasehold.queue;
-    holder text;
-    verdict text;
-begin
-    select * into mine from leasehold.job j
-     where j.id = job_id and j.lease_generation = generation and j.held
-       for update;
-    if not found then
-        return 'lost';
-    end if;
-    settings := leasehold.queue_settings(mine.queue);
-    select l.claimed_by into holder from leasehold.lease l where l.lease_generation = generation;
-    if mine.cancel_requested then
-        perform leasehold.cancel_rows(array[job_id], true, generation, error);
-        verdict := 'cancelled';
-    elsif mine.attempts >= coalesce(mine.max_attempts, settings.max_attempts) then
-        perform leasehold.bury_rows(array[job_id], generation, 'exhausted', error, holder);
-        verdict := 'buried';
-    else
-        update leasehold.job j
-           set held = false, last_error = left(error, 4096),
-               scheduled_at = statement_timestamp() + coalesce(
-                   after, leasehold.backoff(j.attempts, settings.backoff_base, settings.backoff_cap))
-         where j.id = job_id and j.lease_generation = generation and j.held;
-        insert into leasehold.tally (queue, tag, what, n) values (mine.queue, mine.tag, 'retried', 1);
-        verdict := 'retry';
-    end if;
-    perform leasehold.settle(generation);
-    return verdict;
-end $$;
+-- Returns a wait that a due time can hold: from none to ten years. With a date beyond the calendar the
+-- statement would fail each time, and the job could never be let go.
+create or replace function leasehold_internal.clamp_wait(wait interval)
+returns interval
+language sql immutable as $$
+    select least(greatest(wait, interval '0'), interval '10 years')
+$$;
 
--- Gives a job up for good: another attempt would not help. False: the lease was lost.
-create or replace function leasehold.bury(
-    job_id bigint, generation bigint, error text, cause text default 'refused'
-)
-returns boolean
-language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
-declare
-    holder text;
-    buried int;
-begin
-    select l.claimed_by into holder from leasehold.lease l where l.lease_generation = generation;
-    buried := leasehold.bury_rows(array[job_id], generation, cause, error, holder);
-    perform leasehold.settle(generation);
-    return buried > 0;
-end $$;
-
--- Puts a job off. Not a failure: the attempt is given back. False: the lease was lost.
+-- Snoozes a job. Not a failure: the attempt does not count. Returns false if the lease was lost.
 create or replace function leasehold.snooze(job_id bigint, generation bigint, wait interval)
 returns boolean
 language plpgsql volatile security definer
@@ -1357,8 +1910,9 @@ set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off
 set plan_cache_mode = force_generic_plan as $$
 declare
     unwanted boolean;
+    due timestamptz := statement_timestamp() + leasehold_internal.clamp_wait(wait);
 begin
-    -- Lock first: a cancel that was asked for a moment ago must not be put off with the job.
+    -- Lock first: a job with a fresh cancel request must not be snoozed.
     select j.cancel_requested into unwanted from leasehold.job j
      where j.id = job_id and j.lease_generation = generation and j.held
        for update;
@@ -1366,18 +1920,92 @@ begin
         return false;
     end if;
     if unwanted then
-        perform leasehold.cancel_rows(array[job_id], true, generation, 'cancelled while it snoozed');
+        perform leasehold_internal.cancel_rows(array[job_id], true, generation, 'cancelled while it snoozed');
     else
         update leasehold.job j
-           set held = false, attempts = j.attempts - 1, scheduled_at = statement_timestamp() + wait
+           set held = false, lost_count = 0, attempts = j.attempts - 1, deferred = false, scheduled_at = due,
+               expires_at = leasehold_internal.moved_expiry(j.expires_at, j.scheduled_at, due)
          where j.id = job_id and j.lease_generation = generation and j.held;
     end if;
-    perform leasehold.settle(generation);
+    perform leasehold_internal.settle(generation);
     return true;
 end $$;
 
--- Hands jobs back that were not run: the attempt is given back and nothing else changes.
--- Returns the ids it released.
+-- Defers jobs of one lease, many at once. They return behind all jobs of their queue that are not deferred:
+-- however many of them are due, a claim has room for the others. Priority and limits stay as they are.
+-- `counted`: the attempt was a failure; it stays counted, and the last one buries the job. Otherwise it does
+-- not count, and such jobs end when an attempt succeeds, or when they expire. Returns each job that the lease
+-- still held, with 'deferred', 'buried' or 'cancelled'. Internal.
+create or replace function leasehold_internal.defer_many(
+    ids bigint[], generation bigint, waits float8[], whys text[], counted boolean[]
+)
+returns table (job_id bigint, outcome text)
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp
+set enable_indexscan = on set enable_nestloop = on set enable_bitmapscan = off set enable_seqscan = off
+set enable_hashjoin = off set enable_mergejoin = off set jit = off
+set plan_cache_mode = force_generic_plan as $$
+declare
+    unwanted bigint[];
+    spent bigint[];
+    holder text;
+    since timestamptz;
+    most int;
+begin
+    select l.claimed_by, l.claimed_at, (leasehold_internal.queue_settings(l.queue)).max_attempts
+      into holder, since, most
+      from leasehold_internal.lease l where l.lease_generation = generation;
+    -- Lock first, in the order of the ids: see `snooze`.
+    select coalesce(array_agg(mine.id) filter (where mine.cancel_requested), '{}'),
+           coalesce(array_agg(mine.id) filter (where not mine.cancel_requested
+                                                 and mine.attempts >= coalesce(mine.max_attempts, most)), '{}')
+      into unwanted, spent
+      from (select j.id, j.cancel_requested, j.attempts, j.max_attempts from leasehold.job j
+             where j.id = any (ids) and j.lease_generation = generation and j.held
+             order by j.id for update) mine;
+    if unwanted <> '{}' then
+        perform leasehold_internal.cancel_rows(unwanted, true, generation, 'cancelled while it was deferred');
+        return query select u.id, 'cancelled' from unnest(unwanted) as u (id);
+    end if;
+    if spent <> '{}' then
+        for job_id, outcome in
+            select o.id, o.why from unnest(ids, whys, counted) as o (id, why, counted)
+             where o.counted and o.id = any (spent)
+        loop
+            perform leasehold_internal.bury_rows(array[job_id], generation, 'exhausted', outcome, holder);
+            outcome := 'buried';
+            return next;
+        end loop;
+    end if;
+    return query
+    update leasehold.job j
+       set held = false, lost_count = 0, deferred = true,
+           attempts = j.attempts - (case when o.counted then 0 else 1 end),
+           scheduled_at = statement_timestamp()
+               + make_interval(secs => least(greatest(o.wait, 0), 315360000)),
+           last_error = coalesce(left(o.why, 4096), j.last_error),
+           errors = case when o.counted
+                         then leasehold_internal.add_error(j.errors, j.attempts, holder, since, o.why)
+                         else j.errors end
+      from unnest(ids, waits, whys, counted) as o (id, wait, why, counted)
+     -- An array of one, not `=`: for a plain join the planner may read every job in the order of ids.
+     where j.id = any (array[o.id]) and j.lease_generation = generation and j.held
+    returning j.id, 'deferred';
+    perform leasehold_internal.settle(generation);
+end $$;
+
+-- Defers one job. Not a failure: the attempt does not count. Returns false if the lease was lost.
+create or replace function leasehold.defer(job_id bigint, generation bigint, wait interval, why text default null)
+returns boolean
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    select exists (select from leasehold_internal.defer_many(
+        array[job_id], generation,
+        array[extract(epoch from leasehold_internal.clamp_wait(wait))::float8], array[why], array[false]))
+$$;
+
+-- Releases jobs that were not run: the attempt does not count, and the time that they were held does
+-- not count towards their expiry. A deferred job stays deferred: nothing was learned about it. Returns the
+-- ids it released.
 create or replace function leasehold.release(ids bigint[], generation bigint)
 returns setof bigint
 language plpgsql volatile security definer
@@ -1385,51 +2013,93 @@ set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off
 set plan_cache_mode = force_generic_plan as $$
 declare
     unwanted bigint[];
+    since timestamptz;
 begin
     -- Lock first, in the order of the ids: see `snooze`.
     select coalesce(array_agg(mine.id) filter (where mine.cancel_requested), '{}') into unwanted
       from (select j.id, j.cancel_requested from leasehold.job j
              where j.id = any (ids) and j.lease_generation = generation and j.held
              order by j.id for update) mine;
-    perform leasehold.cancel_rows(unwanted, true, generation, 'cancelled before it ran');
+    perform leasehold_internal.cancel_rows(unwanted, true, generation, 'cancelled before it ran');
+    select l.claimed_at into since from leasehold_internal.lease l where l.lease_generation = generation;
     return query
     update leasehold.job j
-       set held = false, attempts = j.attempts - 1
+       set held = false, attempts = j.attempts - 1,
+           expires_at = case when j.expires_at < timestamptz '9999-01-01 00:00Z'
+                             -- `greatest` ignores a null.
+                             then greatest(j.expires_at, j.expires_at + (statement_timestamp() - since))
+                             else j.expires_at end
      where j.id = any (ids) and j.lease_generation = generation and j.held
     returning j.id;
-    perform leasehold.settle(generation);
+    -- The jobs are ready, and this worker is stopping.
+    perform leasehold.wake(l.queue) from leasehold_internal.lease l where l.lease_generation = generation;
+    perform leasehold_internal.settle(generation);
 end $$;
 
--- The owner of a job ends it as cancelled. False: the lease was lost.
+-- Ends a job of the caller's lease as cancelled. Returns false if the lease was lost.
 create or replace function leasehold.finish_cancelled(job_id bigint, generation bigint, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 declare
-    cancelled int := leasehold.cancel_rows(array[job_id], true, generation, why);
+    cancelled int := leasehold_internal.cancel_rows(array[job_id], true, generation, why);
 begin
-    perform leasehold.settle(generation);
+    perform leasehold_internal.settle(generation);
     return cancelled > 0;
 end $$;
 
--- What became of jobs whose finish had no answer:
+-- Returns what became of jobs whose finish had no reply:
 --   held       not written; finish again
 --   finished   written by this generation
 --   lost       an expiry took the job away before, or the lease is too old to know
-create or replace function leasehold.explain_finish(ids bigint[], generation bigint)
+create or replace function leasehold_internal.explain_finish(ids bigint[], generation bigint)
 returns table (job_id bigint, state text)
-language sql stable security definer set search_path = leasehold, pg_temp as $$
+language sql stable security definer
+set search_path = leasehold, pg_temp set enable_nestloop = on set enable_seqscan = off
+set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+set enable_material = off as $$
     select asked.id,
            case when j.held and j.lease_generation = generation then 'held'
                 when asked.id = any (l.job_ids) and not asked.id = any (l.lost_ids) then 'finished'
                 else 'lost' end
       from unnest(ids) as asked (id)
       left join leasehold.job j on j.id = asked.id
-      left join leasehold.lease l on l.lease_generation = generation
+      left join leasehold_internal.lease l on l.lease_generation = generation
 $$;
 
--- Completes jobs that nobody has claimed yet: their work was done elsewhere, in the caller's
--- transaction. A job that a worker holds is left to it; its handler finds nothing to do. Answers
--- how many were completed.
+-- Returns how this generation ended a job, for a worker whose finish had no reply and for which
+-- `explain_finish` returned 'finished': 'completed', 'cancelled', 'buried', or 'waiting' for a job that
+-- was put back.
+create or replace function leasehold_internal.ended_as(job_id bigint, generation bigint)
+returns text
+language plpgsql stable security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    since timestamptz;
+    keeping boolean;
+    filed text;
+begin
+    select l.claimed_at, l.keep_history into since, keeping
+      from leasehold_internal.lease l where l.lease_generation = generation;
+    select h.outcome into filed from leasehold_internal.history h
+     where h.finished_at >= since and h.lease_generation = generation and h.job_ids @> array[job_id]
+     limit 1;
+    if filed is not null then
+        return filed;
+    end if;
+    if exists (select from leasehold_internal.dead_job d where d.id = job_id and d.lease_generation = generation) then
+        return 'buried';
+    end if;
+    -- Without history a completion leaves no trace; a job that was put back and has finished since
+    -- looks the same.
+    if keeping or exists (select from leasehold.job j where j.id = job_id) then
+        return 'waiting';
+    end if;
+    return 'completed';
+end $$;
+
+-- Completes jobs that are not claimed yet: their work was done elsewhere, in the caller's transaction.
+-- A job that a worker holds is left to it; its handler finds nothing to do. Returns how many were
+-- completed.
 create or replace function leasehold.complete_waiting(ids bigint[])
 returns int
 language plpgsql volatile security definer
@@ -1439,135 +2109,395 @@ set plan_cache_mode = force_generic_plan as $$
 declare
     completed int;
 begin
-    -- Nothing waits for a lock here: a row that someone is at work on is theirs.
+    -- Never wait for a lock here: a locked row belongs to the transaction that locked it.
     with picked as materialized (
         select j.id from leasehold.job j
          where j.id = any (ids) and not j.held order by j.id for update skip locked
     ), finished as (
         delete from leasehold.job j
          where j.id = any (array(select p.id from picked p)) and not j.held
-        returning j.id, j.queue, j.name, j.tag, j.attempts, j.enqueued_at, j.kwargs
+        returning j.id, j.queue, j.name, j.tag, j.attempts, j.enqueued_at, j.kwargs, j.priority,
+                  j.idempotency_key, j.max_attempts, j.scheduled_at, j.errors
     ), filed as (
-        insert into leasehold.history
-            (outcome, queue, lease_generation, job_ids, names, tags, attempts, enqueued_at, kwargs)
+        insert into leasehold_internal.history
+            (outcome, queue, lease_generation, job_ids, names, tags, attempts, enqueued_at, kwargs,
+             priorities, keys, max_attempts, scheduled_at, errors)
         select 'completed', f.queue, 0, array_agg(f.id), array_agg(f.name), array_agg(f.tag),
-               array_agg(f.attempts), array_agg(f.enqueued_at), array_agg(f.kwargs)
+               array_agg(f.attempts), array_agg(f.enqueued_at), array_agg(f.kwargs),
+               case when bool_or(f.priority <> 0) then array_agg(f.priority) end,
+               case when count(f.idempotency_key) > 0 then array_agg(f.idempotency_key) end,
+               case when count(f.max_attempts) > 0 then array_agg(f.max_attempts) end,
+               case when bool_or(greatest(f.scheduled_at, '0001-01-01 00:00Z') - interval '1 second' > f.enqueued_at)
+                    then array_agg(f.scheduled_at) end,
+               case when count(f.errors) > 0 then array_agg(f.errors) end
           from finished f group by f.queue
-        having coalesce((select q.keep_history from leasehold.queue q where q.name = f.queue), true)
+        having coalesce((select q.keep_history from leasehold_internal.queue q where q.name = f.queue), true)
     ), counted as (
-        insert into leasehold.tally (queue, tag, what, n)
+        insert into leasehold_internal.tally (queue, tag, what, n)
         select f.queue, f.tag, 'completed', count(*) from finished f group by f.queue, f.tag
-        having not coalesce((select q.keep_history from leasehold.queue q where q.name = f.queue), true)
+        having not coalesce((select q.keep_history from leasehold_internal.queue q where q.name = f.queue), true)
     )
     select count(*) into completed from finished;
     return completed;
 end $$;
 
--- Lease cleanup, first step: jobs of expired leases that have an attempt left go back to the
--- queue at once, their loss counted. A job that was lost before waits a little longer each time.
--- `one_lease`: that one; null: every expired one. Answers with the number of jobs.
-create or replace function leasehold.return_expired(one_lease bigint default null, up_to int default 100)
+-- Adds the failure of one attempt to those of earlier ones and keeps the last ten. Each text is cut to
+-- 1,000 characters; `last_error` holds up to 4,096 of the last one.
+create or replace function leasehold_internal.add_error(
+    errors jsonb, attempt int, worker text, claimed_at timestamptz, error text
+)
+returns jsonb
+language sql stable set search_path = leasehold, pg_temp as $$
+    select case when jsonb_array_length(earlier.list) >= 10 then earlier.list - 0 else earlier.list end
+           || jsonb_build_array(jsonb_build_object(
+                'at', statement_timestamp(), 'attempt', attempt, 'worker', worker,
+                'ms', round(extract(epoch from statement_timestamp() - claimed_at) * 1000),
+                'error', left(error, 1000)))
+      -- A list that was damaged by hand must not keep a job from being let go.
+      from (select case when jsonb_typeof(errors) = 'array' then errors else '[]' end) as earlier (list)
+$$;
+
+-- Moves jobs out of the hot table for good. `why` is one of `dead_job.cause`. Internal: the caller
+-- has checked the fence and holds the row lock. Columns move by name: those that only one of the two
+-- tables has are named here.
+create or replace function leasehold_internal.bury_rows(ids bigint[], generation bigint, why text, error text, worker text)
 returns int
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan as $$
+declare
+    buried int;
+    since timestamptz;
+begin
+    select l.claimed_at into since from leasehold_internal.lease l where l.lease_generation = generation;
+    with dead as (
+        delete from leasehold.job j
+         where j.id = any (ids) and j.lease_generation = generation and j.held
+        returning j.*
+    ), counted as (
+        insert into leasehold_internal.tally (queue, tag, what, n)
+        select d.queue, d.tag, w.what, count(*)
+          from dead d cross join unnest(case when why = 'lost' then '{buried,lost}'::text[]
+                                             else '{buried}' end) as w (what)
+         group by d.queue, d.tag, w.what
+    )
+    insert into leasehold_internal.dead_job
+    select x.* from dead d cross join lateral jsonb_populate_record(
+        null::leasehold_internal.dead_job, to_jsonb(d) || jsonb_build_object(
+            'died_at', statement_timestamp(), 'cause', why, 'claimed_by', worker,
+            'lost_count', d.lost_count + (case when why = 'lost' then 1 else 0 end),
+            'last_error', left(coalesce(error, d.last_error), 4096),
+            'errors', case when error is null then d.errors
+                else leasehold_internal.add_error(d.errors, d.attempts, worker, since, error) end)) x;
+    get diagnostics buried = row_count;
+    return buried;
+end $$;
+
+-- Records that an attempt failed. The job is retried after `after` (default: the queue's backoff), or
+-- buried when it has no attempt left. Returns 'retry' with the wait, 'buried', 'cancelled' or 'lost'.
+-- `blocking` false: a job that another transaction has locked is left alone, and the outcome is 'busy'.
+create or replace function leasehold_internal.record_failure(
+    job_id bigint, generation bigint, error text, after interval default null,
+    blocking boolean default true
+)
+returns table (outcome text, next_in interval)
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off
+set plan_cache_mode = force_generic_plan as $$
+declare
+    mine leasehold.job;
+    settings leasehold_internal.queue;
+    holder text;
+    since timestamptz;
+    due timestamptz;
+    expiry timestamptz;
+begin
+    if blocking then
+        select * into mine from leasehold.job j
+         where j.id = job_id and j.lease_generation = generation and j.held
+           for update;
+    else
+        select * into mine from leasehold.job j
+         where j.id = job_id and j.lease_generation = generation and j.held
+           for update skip locked;
+    end if;
+    if not found then
+        outcome := case when not blocking and exists (
+                            select from leasehold.job j
+                             where j.id = job_id and j.lease_generation = generation and j.held)
+                        then 'busy' else 'lost' end;
+        return next;
+        return;
+    end if;
+    settings := leasehold_internal.queue_settings(mine.queue);
+    select l.claimed_by, l.claimed_at into holder, since
+      from leasehold_internal.lease l where l.lease_generation = generation;
+    if mine.cancel_requested then
+        perform leasehold_internal.cancel_rows(array[job_id], true, generation, error);
+        outcome := 'cancelled';
+    elsif mine.attempts >= coalesce(mine.max_attempts, settings.max_attempts) then
+        perform leasehold_internal.bury_rows(array[job_id], generation, 'exhausted', error, holder);
+        outcome := 'buried';
+    else
+        next_in := leasehold_internal.clamp_wait(coalesce(
+            after, leasehold_internal.backoff(mine.attempts, settings.backoff_base, settings.backoff_cap)));
+        due := statement_timestamp() + next_in;
+        expiry := mine.expires_at;
+        -- A job that fails again and again ends at its expiry. But a wait longer than the whole time
+        -- from its enqueue to its expiry is deliberate: without moving the expiry the job would never
+        -- run.
+        if after is not null and isfinite(expiry) and isfinite(mine.enqueued_at) then
+            if mine.enqueued_at + next_in >= expiry then
+                expiry := leasehold_internal.moved_expiry(expiry, mine.scheduled_at, due);
+            end if;
+        end if;
+        update leasehold.job j
+           -- Its worker is alive: only consecutive losses count.
+           set held = false, lost_count = 0, deferred = false, last_error = left(error, 4096),
+               scheduled_at = due, expires_at = expiry,
+               errors = leasehold_internal.add_error(j.errors, j.attempts, holder, since, error)
+         where j.id = job_id and j.lease_generation = generation and j.held;
+        insert into leasehold_internal.tally (queue, tag, what, n) values (mine.queue, mine.tag, 'retried', 1);
+        outcome := 'retry';
+    end if;
+    perform leasehold_internal.settle(generation);
+    return next;
+end $$;
+
+-- The same for callers that do not need the wait. Returns 'retry', 'buried', 'cancelled' or 'lost'.
+create or replace function leasehold.fail(
+    job_id bigint, generation bigint, error text, after interval default null
+)
+returns text
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    select f.outcome from leasehold_internal.record_failure(job_id, generation, error, after) f
+$$;
+
+-- Buries a job: another attempt would not help. Returns false if the lease was lost.
+create or replace function leasehold.bury(
+    job_id bigint, generation bigint, error text, cause text default 'rejected'
+)
+returns boolean
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-    gone record;
-    taken bigint[];
-    total int := 0;
+    holder text;
+    buried int;
 begin
-    -- A lease that is being renewed, settled or expired by someone else is theirs.
-    for gone in
-        select l.lease_generation, l.job_ids, q.max_attempts, q.max_lost
-          from leasehold.lease l join leasehold.queue q on q.name = l.queue
-         where l.ended_at is null and l.lease_expires_at < statement_timestamp()
-           and (one_lease is null or l.lease_generation = one_lease)
-         order by l.lease_expires_at limit up_to
-           for update of l skip locked
-    loop
-        -- A row that a transaction still works on is left for the next round: never wait here.
-        with free as (
-            select j.id from leasehold.job j
-             where j.id = any (gone.job_ids) and j.lease_generation = gone.lease_generation and j.held
-               and not j.cancel_requested
-               and j.attempts < coalesce(j.max_attempts, gone.max_attempts)
-               and j.lost_count + 1 < gone.max_lost
-             order by j.id for update skip locked
-        ), returned as (
-            update leasehold.job j
-               set held = false, lost_count = j.lost_count + 1,
-                   scheduled_at = statement_timestamp()
-                       + case when j.lost_count = 0 then interval '0'
-                              else interval '5 seconds' * power(2, least(j.lost_count, 10)) end,
-                   last_error = 'the worker was lost: its lease ran out'
-             where j.id in (select id from free)
-               and j.lease_generation = gone.lease_generation and j.held
-            returning j.id, j.queue, j.tag
-        ), counted as (
-            insert into leasehold.tally (queue, tag, what, n)
-            select r.queue, r.tag, 'lost', count(*) from returned r group by r.queue, r.tag
-        )
-        select coalesce(array_agg(r.id), '{}') into taken from returned r;
-        total := total + cardinality(taken);
-        perform leasehold.end_lease(gone.lease_generation, taken);
-    end loop;
-    return total;
+    select l.claimed_by into holder from leasehold_internal.lease l where l.lease_generation = generation;
+    buried := leasehold_internal.bury_rows(array[job_id], generation, cause, error, holder);
+    perform leasehold_internal.settle(generation);
+    return buried > 0;
 end $$;
 
--- Lease cleanup, second step: jobs of expired leases that have no attempt left, or that too many
--- workers died under, are buried; those that someone asked to cancel are cancelled.
-create or replace function leasehold.bury_expired(one_lease bigint default null, up_to int default 100)
-returns int
+-- Returns since when the server has been up without a break: since its start, or since it recovered
+-- from a crash or was promoted. Those two empty `server_start`; the first call after either, or after a
+-- start, records the time.
+create or replace function leasehold_internal.server_up_since()
+returns timestamptz
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    noted timestamptz;
+begin
+    select s.since into noted from leasehold_internal.server_start s where s.started = pg_postmaster_start_time();
+    if noted > statement_timestamp() + interval '1 minute' then
+        -- The clock was set back. Without this no loss would count until it catches up.
+        update leasehold_internal.server_start s set since = statement_timestamp()
+         where s.since > statement_timestamp();
+        noted := statement_timestamp();
+    elsif noted is null then
+        insert into leasehold_internal.server_start as s default values
+        on conflict (only_row) do update set since = excluded.since, started = excluded.started
+         where s.started <> excluded.started;
+        noted := statement_timestamp();
+    end if;
+    return noted;
+end $$;
+
+-- Reclaims the jobs of one expired lease, or of them only `only_jobs`. `burying`: jobs that have no
+-- attempt left, or under which too many workers died, are buried; those with a cancel request are
+-- cancelled. `returning_jobs`: the others go back to the queue at once, with their loss counted. A job
+-- that was lost before waits longer each time. Returns one row if any job could be taken or none is
+-- left. Internal.
+create or replace function leasehold_internal.reclaim_lease(
+    overdue bigint, answering timestamptz, only_jobs bigint[], burying boolean, returning_jobs boolean
+)
+returns table (queue text, returned int, buried int)
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
 declare
     gone record;
     cancelling bigint[];
     losing bigint[];
     failing bigint[];
-    total int := 0;
+    going_back bigint[];
 begin
-    for gone in
-        select l.lease_generation, l.job_ids, l.claimed_by, q.max_attempts, q.max_lost
-          from leasehold.lease l join leasehold.queue q on q.name = l.queue
-         where l.ended_at is null and l.lease_expires_at < statement_timestamp()
-           and (one_lease is null or l.lease_generation = one_lease)
-         order by l.lease_expires_at limit up_to
-           for update of l skip locked
-    loop
-        select coalesce(array_agg(f.id) filter (where f.cancel_requested), '{}'),
-               coalesce(array_agg(f.id) filter (where not f.cancel_requested
-                   and f.lost_count + 1 >= gone.max_lost), '{}'),
-               coalesce(array_agg(f.id) filter (where not f.cancel_requested
-                   and f.lost_count + 1 < gone.max_lost), '{}')
-          into cancelling, losing, failing
-          from (
-            select j.id, j.cancel_requested, j.lost_count from leasehold.job j
-             where j.id = any (gone.job_ids) and j.lease_generation = gone.lease_generation and j.held
-               and (j.cancel_requested
-                    or j.attempts >= coalesce(j.max_attempts, gone.max_attempts)
-                    or j.lost_count + 1 >= gone.max_lost)
-             order by j.id for update skip locked) f;
-        continue when cardinality(cancelling || losing || failing) = 0;
-        perform leasehold.cancel_rows(cancelling, true, gone.lease_generation,
-                                      'cancelled; its worker was lost');
-        total := total
-            + leasehold.bury_rows(losing, gone.lease_generation, 'lost',
-                                  'workers kept dying under this job', gone.claimed_by)
-            + leasehold.bury_rows(failing, gone.lease_generation, 'exhausted',
-                                  'the worker of the last attempt was lost: its lease ran out',
-                                  gone.claimed_by);
-        perform leasehold.end_lease(gone.lease_generation, cancelling || losing || failing);
-    end loop;
-    return total;
+    -- A lease that another transaction renews, settles or expires is skipped.
+    select l.lease_generation, l.job_ids, l.claimed_by, l.claimed_at, l.queue,
+           -- A queue without a row has the defaults.
+           coalesce(q.max_attempts, 25) as max_attempts, coalesce(q.max_lost, 3) as max_lost,
+           -- A lease that was last renewed before the server came back proves nothing about its
+           -- worker.
+           lost.n as loss,
+           case when lost.n = 0 then 'the server was away: its lease could not be renewed'
+                else 'the worker was lost: its lease ran out' end as why
+      into gone
+      from leasehold_internal.lease l left join leasehold_internal.queue q on q.name = l.queue
+     cross join lateral (select case when answering > greatest(l.claimed_at, l.lease_expires_at - l.lease)
+                                     then 0 else 1 end as n) lost
+     where l.lease_generation = overdue
+       and l.ended_at is null and l.lease_expires_at < statement_timestamp()
+       for update of l skip locked;
+    if not found then
+        return;
+    end if;
+    -- A row that another transaction has locked is left for the next round: never wait here.
+    select coalesce(array_agg(f.id) filter (where f.cancel_requested), '{}'),
+           coalesce(array_agg(f.id) filter (where not f.cancel_requested and f.worn), '{}'),
+           coalesce(array_agg(f.id) filter (where not f.cancel_requested and not f.worn
+                                              and f.spent), '{}'),
+           coalesce(array_agg(f.id) filter (where not f.cancel_requested and not f.worn
+                                              and not f.spent), '{}')
+      into cancelling, losing, failing, going_back
+      from (
+        select j.id, j.cancel_requested,
+               gone.loss > 0 and j.lost_count + gone.loss >= gone.max_lost as worn,
+               j.attempts >= coalesce(j.max_attempts, gone.max_attempts) as spent
+          from leasehold.job j
+         where j.id = any (coalesce(only_jobs, gone.job_ids)) and j.id = any (gone.job_ids)
+           and j.lease_generation = gone.lease_generation and j.held
+         order by j.id for update skip locked) f;
+    if not burying then
+        cancelling := '{}';
+        losing := '{}';
+        failing := '{}';
+    end if;
+    if not returning_jobs then
+        going_back := '{}';
+    end if;
+    if cardinality(cancelling || losing || failing || going_back) = 0
+       and exists (select from leasehold.job j
+                    where j.id = any (gone.job_ids) and j.lease_generation = gone.lease_generation
+                      and j.held) then
+        return;
+    end if;
+    queue := gone.queue;
+    if cancelling <> '{}' then
+        perform leasehold_internal.cancel_rows(cancelling, true, gone.lease_generation,
+                                      'cancelled; ' || gone.why);
+    end if;
+    buried := 0;
+    if losing <> '{}' then
+        buried := leasehold_internal.bury_rows(losing, gone.lease_generation, 'lost',
+                                      'workers kept dying under this job', gone.claimed_by);
+    end if;
+    if failing <> '{}' then
+        buried := buried + leasehold_internal.bury_rows(failing, gone.lease_generation, 'exhausted',
+                                               'at the last attempt ' || gone.why, gone.claimed_by);
+    end if;
+    with back as (
+        update leasehold.job j
+           set held = false, deferred = false, lost_count = j.lost_count + gone.loss,
+               scheduled_at = statement_timestamp()
+                   + case when gone.loss = 0 or j.lost_count = 0 then interval '0'
+                          else interval '5 seconds' * power(2, least(j.lost_count, 10)) end,
+               last_error = gone.why,
+               errors = leasehold_internal.add_error(j.errors, j.attempts, gone.claimed_by, gone.claimed_at, gone.why)
+         where j.id = any (going_back)
+           and j.lease_generation = gone.lease_generation and j.held
+        returning j.queue, j.tag
+    ), counted as (
+        -- An outage of the server is not a loss of the worker, here and for the alarm about losses.
+        insert into leasehold_internal.tally (queue, tag, what, n)
+        select b.queue, b.tag, 'lost', count(*) from back b where gone.loss > 0 group by b.queue, b.tag
+    )
+    select count(*) into returned from back;
+    if returned > 0 then
+        perform leasehold.wake(gone.queue);
+    end if;
+    perform leasehold_internal.end_lease(gone.lease_generation, cancelling || losing || failing || going_back);
+    return next;
 end $$;
 
--- Notes which jobs an expiry took, and ends the lease when none is left.
--- Only for the functions here: the caller holds the lock on the lease.
-create or replace function leasehold.end_lease(generation bigint, taken bigint[])
+-- Lease cleanup: reclaims the jobs of expired leases, the oldest lease first. `one_lease`: that one;
+-- null: up to `up_to` leases of which some job could be taken. Leases whose jobs are all locked do not
+-- count, or a few hundred of them would block all others. Returns one row per lease, or per job of a
+-- lease with a job that a trigger or a constraint refuses. Internal.
+create or replace function leasehold_internal.reclaim_jobs(
+    one_lease bigint, up_to int, burying boolean, returning_jobs boolean
+)
+returns table (queue text, returned int, buried int)
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+declare
+    answering timestamptz := leasehold_internal.server_up_since();
+    latest timestamptz := statement_timestamp() + interval '10 seconds';
+    overdue bigint;
+    each bigint;
+    leases int := 0;
+begin
+    for overdue in
+        select l.lease_generation from leasehold_internal.lease l
+         where l.ended_at is null and l.lease_expires_at < statement_timestamp()
+           and (one_lease is null or l.lease_generation = one_lease)
+         order by l.lease_expires_at
+    loop
+        -- The time limit bounds the scan when very many leases are locked.
+        exit when leases >= up_to or clock_timestamp() > latest;
+        -- One block per lease: a job that is refused must not block other leases.
+        begin
+            return query
+            select * from leasehold_internal.reclaim_lease(overdue, answering, null, burying, returning_jobs);
+            if found then
+                leases := leases + 1;
+            end if;
+        exception when others then
+            -- One block per job: it must not block the other jobs of its lease either.
+            leases := leases + 1;
+            for each in
+                select j.id from leasehold_internal.lease l
+                  join leasehold.job j on j.id = any (l.job_ids)
+                   and j.lease_generation = l.lease_generation and j.held
+                 where l.lease_generation = overdue
+            loop
+                exit when clock_timestamp() > latest;
+                begin
+                    return query
+                    select * from leasehold_internal.reclaim_lease(overdue, answering, array[each], burying,
+                                                               returning_jobs);
+                exception when others then
+                    raise warning 'job % of lease % could not be reclaimed: %', each, overdue, sqlerrm;
+                end;
+            end loop;
+        end;
+    end loop;
+end $$;
+
+-- Lease cleanup, first step: jobs of expired leases that have an attempt left go back to the queue.
+-- Returns the number of jobs.
+create or replace function leasehold_internal.reclaim_waiting(one_lease bigint default null, up_to int default 100)
+returns int
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    select coalesce(sum(t.returned), 0)::int from leasehold_internal.reclaim_jobs(one_lease, up_to, false, true) t
+$$;
+
+-- Lease cleanup, second step: buries the others, or cancels those with a cancel request. Returns the
+-- number of jobs that it buried.
+create or replace function leasehold_internal.reclaim_dead(one_lease bigint default null, up_to int default 100)
+returns int
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    select coalesce(sum(t.buried), 0)::int from leasehold_internal.reclaim_jobs(one_lease, up_to, true, false) t
+$$;
+
+-- Records which jobs an expiry took, and ends the lease when none is left. Internal: the caller holds
+-- the lock on the lease.
+create or replace function leasehold_internal.end_lease(generation bigint, taken bigint[])
 returns void
 language sql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
-    update leasehold.lease l
+    update leasehold_internal.lease l
        set lost_ids = l.lost_ids || taken,
            ended_at = case when not exists (
                select from leasehold.job j
@@ -1576,86 +2506,62 @@ set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $
      where l.lease_generation = generation and l.ended_at is null
 $$;
 
--- Both steps of lease cleanup.
-create or replace function leasehold.expire_leases(up_to int default 100)
+-- Runs both steps of lease cleanup.
+create or replace function leasehold_internal.reclaim_leases(up_to int default 100)
 returns table (returned int, buried int)
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
-begin
-    buried := leasehold.bury_expired(null, up_to);
-    returned := leasehold.return_expired(null, up_to);
-    return next;
-end $$;
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    select coalesce(sum(t.returned), 0)::int, coalesce(sum(t.buried), 0)::int
+      from leasehold_internal.reclaim_jobs(null, up_to, true, true) t
+$$;
 
--- Lease cleanup by one of many: does nothing when another housekeeper is at it. The lock ends with
--- the statement, so it cannot be stranded in a pooled session; it saves work and guards nothing.
--- `anyway`: without the election, in case that the elected one is a ghost. Says whose jobs they were: one row
--- a queue, or a single one without.
-create or replace function leasehold.rescue(up_to int default 100, anyway boolean default false)
+-- Runs lease cleanup unless another housekeeper does. The lock ends with the statement, so it cannot be
+-- left in a pooled session; it saves work, and correctness does not depend on it. `anyway`: without the
+-- election, in case the elected session hangs. Returns one row per queue whose jobs were returned or
+-- buried, or a single row without a queue.
+create or replace function leasehold_internal.reclaim(up_to int default 100, anyway boolean default false)
 returns table (elected boolean, queue text, returned int, buried int)
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
-declare
-    lost_before jsonb;
 begin
     elected := anyway or pg_try_advisory_xact_lock(7305, 2);
+    if elected then
+        return query
+        select true, t.queue, sum(t.returned)::int, sum(t.buried)::int
+          from leasehold_internal.reclaim_jobs(null, up_to, true, true) t
+         group by t.queue having sum(t.returned) + sum(t.buried) > 0;
+        if found then
+            return;
+        end if;
+    end if;
     returned := 0;
     buried := 0;
-    if not elected then
-        return next;
-        return;
-    end if;
-    buried := leasehold.bury_expired(null, up_to);
-    -- What was just written down: by this transaction, at this moment. Some of the buried were lost as well.
-    select coalesce(jsonb_object_agg(t.queue, t.n), '{}') into lost_before
-      from (select t.queue, sum(t.n) as n from leasehold.tally t
-             where t.at = statement_timestamp() and t.xmin = pg_current_xact_id()::xid
-               and t.what = 'lost' group by t.queue) t
-     where buried > 0;
-    returned := leasehold.return_expired(null, up_to);
-    if returned + buried = 0 then
-        return next;
-        return;
-    end if;
-    return query
-    select true, t.queue,
-           (coalesce(sum(t.n) filter (where t.what = 'lost'), 0)
-               - coalesce((lost_before ->> t.queue)::bigint, 0))::int,
-           coalesce(sum(t.n) filter (where t.what = 'buried'), 0)::int
-      from leasehold.tally t
-     where t.at = statement_timestamp() and t.xmin = pg_current_xact_id()::xid
-       and t.what in ('lost', 'buried')
-     group by t.queue;
+    return next;
 end $$;
 
--- A lease that ends later than its length allows was written by a clock that has since gone back:
--- shorten it, or a dead worker's jobs would wait for the clock to catch up.
-create or replace function leasehold.clamp_leases()
+-- Shortens leases that end later than their length allows: a clock that has been set back since wrote
+-- them. Otherwise a dead worker's jobs would wait for the clock to catch up.
+create or replace function leasehold_internal.clamp_leases()
 returns int
-language sql volatile security definer set search_path = leasehold, pg_temp as $$
+language sql volatile security definer set search_path = leasehold, pg_temp set enable_seqscan = off as $$
     with shortened as (
-        update leasehold.lease l set lease_expires_at = statement_timestamp() + l.lease
+        update leasehold_internal.lease l set lease_expires_at = statement_timestamp() + l.lease
          where l.ended_at is null
            and l.lease_expires_at > statement_timestamp() + l.lease + interval '60 seconds'
         returning 1)
     select count(*)::int from shortened
 $$;
 
--- Looks at up to `up_to` waiting jobs after the id `after_id` and sets aside those that were not
--- started in time. Answers how many, and where to go on (null: the end was reached).
-create or replace function leasehold.expire_jobs(after_id bigint default 0, up_to int default 5000)
-returns table (expired int, next_id bigint)
+-- Jobs that were not started in time, and jobs that are held by no lease: a walk over all jobs finds them.
+
+-- Buries those of `late` that wait and have expired. Returns how many. Internal.
+create or replace function leasehold_internal.bury_late(late bigint[])
+returns int
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-    late bigint[];
-    seen int;
+    expired int;
 begin
-    select count(*), max(j.id),
-           coalesce(array_agg(j.id) filter (where not j.held and j.expires_at <= statement_timestamp()), '{}')
-      into seen, next_id, late
-      from (select id, held, expires_at from leasehold.job
-             where id > after_id order by id limit up_to) j;
     with gone as (
         delete from leasehold.job j
          where j.id = any (array(
@@ -1665,64 +2571,117 @@ begin
            and not j.held and j.expires_at <= statement_timestamp()
         returning j.*
     ), counted as (
-        insert into leasehold.tally (queue, tag, what, n)
+        insert into leasehold_internal.tally (queue, tag, what, n)
         select g.queue, g.tag, 'expired', count(*) from gone g group by g.queue, g.tag
     )
-    insert into leasehold.dead_job
-        (id, enqueued_at, scheduled_at, expires_at, lease_generation, priority, attempts,
-         max_attempts, lost_count, cause, queue, name, tag, kwargs, idempotency_key, last_error,
-         trace_context)
-    select g.id, g.enqueued_at, g.scheduled_at, g.expires_at, g.lease_generation, g.priority,
-           g.attempts, g.max_attempts, g.lost_count, 'expired', g.queue, g.name, g.tag, g.kwargs,
-           g.idempotency_key, coalesce(g.last_error, 'not started before it expired'),
-           g.trace_context
-      from gone g;
+    -- By name, as in `bury_rows`.
+    insert into leasehold_internal.dead_job
+    select x.* from gone g cross join lateral jsonb_populate_record(
+        null::leasehold_internal.dead_job, to_jsonb(g) || jsonb_build_object(
+            'died_at', statement_timestamp(), 'cause', 'expired',
+            'last_error', coalesce(g.last_error, 'not started before it expired'))) x;
     get diagnostics expired = row_count;
+    return expired;
+end $$;
+
+-- Reads up to `up_to` jobs after the id `after_id` and buries waiting ones that have expired. Returns
+-- how many, and the id to read on from (null: the end was reached).
+create or replace function leasehold_internal.expire_jobs(after_id bigint default 0, up_to int default 5000)
+returns table (expired int, next_id bigint)
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    late bigint[];
+    each bigint;
+    seen int;
+begin
+    select count(*), max(j.id),
+           coalesce(array_agg(j.id) filter (where not j.held and j.expires_at <= statement_timestamp()), '{}')
+      into seen, next_id, late
+      from (select id, held, expires_at from leasehold.job
+             where id > after_id order by id limit up_to) j;
+    begin
+        expired := leasehold_internal.bury_late(late);
+    exception when others then
+        -- One block per job: a job that a trigger or a constraint refuses must not stop the walk.
+        expired := 0;
+        foreach each in array late loop
+            begin
+                expired := expired + leasehold_internal.bury_late(array[each]);
+            exception when others then
+                raise warning 'job % has expired and could not be buried: %', each, sqlerrm;
+            end;
+        end loop;
+    end;
     if seen < up_to then
         next_id := null;
     end if;
     return next;
 end $$;
 
--- Gives back jobs that are held by a lease which is not there, among those after `after_id` and up
--- to `last_id`. No transition makes such a job, but a hand can, and nothing else would free it.
-create or replace function leasehold.return_strays(after_id bigint, last_id bigint)
+-- Reclaims those of `strays` that are held by a lease that does not exist. Returns how many. Internal.
+create or replace function leasehold_internal.return_stray_rows(strays bigint[])
 returns int
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+set search_path = leasehold, pg_temp set enable_nestloop = on set enable_seqscan = off
+set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
-    strays bigint[];
-    seen bigint[];
     returned int;
 begin
-    select array_agg(j.id), array_agg(j.lease_generation) into strays, seen
-      from leasehold.job j
-     where j.id > after_id and j.id <= last_id and j.held
-       and not exists (select from leasehold.lease l
-                        where l.lease_generation = j.lease_generation and l.ended_at is null);
-    if strays is null then
-        return 0;
-    end if;
-    -- The generation that was seen: a job that was claimed meanwhile has another one, and a lease
-    -- that this statement may not see yet.
-    with free as (
-        select j.id from unnest(strays, seen) as s (id, generation)
-          join leasehold.job j on j.id = s.id and j.lease_generation = s.generation and j.held
-         order by j.id for update of j skip locked
-    )
     update leasehold.job j
-       set held = false, lost_count = j.lost_count + 1, scheduled_at = statement_timestamp(),
+       set held = false, deferred = false, lost_count = j.lost_count + 1, scheduled_at = statement_timestamp(),
            last_error = 'it was held by a lease that does not exist'
-     where j.id in (select id from free) and j.held
-       and not exists (select from leasehold.lease l
-                        where l.lease_generation = j.lease_generation and l.ended_at is null);
+     where j.id = any (strays) and j.held
+       and coalesce((select false from leasehold_internal.lease l
+                      where l.lease_generation = j.lease_generation
+                        and coalesce(l.ended_at, 'infinity') = 'infinity'), true);
     get diagnostics returned = row_count;
     return returned;
 end $$;
 
--- The next piece of the walk over all jobs: sets late ones aside and gives strays back. The pieces
--- are shared by all housekeepers, one every `every`.
-create or replace function leasehold.walk_jobs(every interval default interval '1 second', up_to int default 5000)
+-- Reclaims jobs that are held by a lease that does not exist, among those after `after_id` and up to
+-- `last_id`. No transition creates such a job, but a manual change can, and nothing else would free it.
+create or replace function leasehold_internal.return_strays(after_id bigint, last_id bigint)
+returns int
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_nestloop = on set enable_seqscan = off
+set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+declare
+    strays bigint[];
+    each bigint;
+    returned int := 0;
+begin
+    -- Lock first and check again, in two statements: a job that was claimed meanwhile has a lease that
+    -- the first one may not see. A look-up per job, not a join: a session that planned it while there
+    -- was no lease would compare every job with every lease. Inner `coalesce`: see `settle_after`.
+    select coalesce(array_agg(s.id), '{}') into strays
+      from (select j.id from leasehold.job j
+             where j.id > after_id and j.id <= last_id and j.held
+               and coalesce((select false from leasehold_internal.lease l
+                              where l.lease_generation = j.lease_generation
+                                and coalesce(l.ended_at, 'infinity') = 'infinity'), true)
+             order by j.id for update of j skip locked) s;
+    if strays = '{}' then
+        return 0;
+    end if;
+    begin
+        returned := leasehold_internal.return_stray_rows(strays);
+    exception when others then
+        -- One block per job, as in `expire_jobs`.
+        foreach each in array strays loop
+            begin
+                returned := returned + leasehold_internal.return_stray_rows(array[each]);
+            exception when others then
+                raise warning 'job % is held by no lease and could not be reclaimed: %', each, sqlerrm;
+            end;
+        end loop;
+    end;
+    return returned;
+end $$;
+
+-- Walks the next piece of all jobs: buries expired ones and reclaims strays. All housekeepers share the
+-- pieces, one per `every`.
+create or replace function leasehold_internal.walk_jobs(every interval default interval '1 second', up_to int default 5000)
 returns table (expired int, strays int)
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
@@ -1732,26 +2691,76 @@ declare
 begin
     expired := 0;
     strays := 0;
-    select d.after_id into place from leasehold.duty d
-     where d.name = 'walk_jobs' and d.ran_at <= statement_timestamp() - every
+    select d.after_id into place from leasehold_internal.duty d
+     where d.name = 'walk_jobs'
+       and (d.ran_at + d.cooldown <= statement_timestamp() - every
+            -- The clock was set back.
+            or d.ran_at > statement_timestamp() + interval '1 minute')
        for update skip locked;
     if found then
-        select e.expired, e.next_id into expired, following from leasehold.expire_jobs(place, up_to) e;
-        strays := leasehold.return_strays(place, coalesce(following, 9223372036854775807));
-        -- A walk past the remains of many finished jobs is slow: the next one waits fifty times as
+        select e.expired, e.next_id into expired, following from leasehold_internal.expire_jobs(place, up_to) e;
+        strays := leasehold_internal.return_strays(place, coalesce(following, 9223372036854775807));
+        -- A walk past the dead tuples of many finished jobs is slow: the next one waits 50 times as
         -- long as this one took.
-        update leasehold.duty d
-           set after_id = coalesce(following, 0),
-               ran_at = clock_timestamp() + 50 * (clock_timestamp() - statement_timestamp())
+        update leasehold_internal.duty d
+           set after_id = coalesce(following, 0), ran_at = clock_timestamp(),
+               cooldown = least(50 * (clock_timestamp() - statement_timestamp()), interval '30 minutes')
          where d.name = 'walk_jobs';
     end if;
     return next;
 end $$;
 
--- What operators do. Every one of these names who did it.
+-- Durable once-markers for handlers.
 
--- Cancels a job: a waiting one at once; a running one is asked to stop and ends as cancelled when
--- its handler gives up. Answers 'cancelled', 'requested' or 'gone'.
+-- Begins a step. Returns 'started' to the first caller; 'unfinished' when an earlier attempt began and
+-- it is unknown whether its effect took place; 'finished' with the stored result.
+create or replace function leasehold.once_start(
+    scope text, step text, job_id bigint, generation bigint, keep interval default interval '30 days'
+)
+returns table (state text, result jsonb)
+language plpgsql volatile security definer set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+#variable_conflict use_column
+begin
+    insert into leasehold_internal.once_marker as m (scope, step, job_id, lease_generation, keep_until)
+    values (once_start.scope, once_start.step, once_start.job_id, generation, statement_timestamp() + keep)
+    on conflict (scope, step) do nothing;
+    if found then
+        state := 'started';
+        return next;
+        return;
+    end if;
+    select case when m.finished_at is null then 'unfinished' else 'finished' end, m.result
+      into state, result
+      from leasehold_internal.once_marker m where m.scope = once_start.scope and m.step = once_start.step;
+    return next;
+end $$;
+
+-- Finishes a step with its result; the first result stays. Returns false if it was finished before.
+create or replace function leasehold.once_finish(scope text, step text, result jsonb)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+#variable_conflict use_column
+begin
+    update leasehold_internal.once_marker m set finished_at = statement_timestamp(), result = once_finish.result
+     where m.scope = once_finish.scope and m.step = once_finish.step and m.finished_at is null;
+    return found;
+end $$;
+
+-- Forgets a step whose effect is known not to have taken place. Finished steps stay.
+create or replace function leasehold.once_forget(scope text, step text)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+#variable_conflict use_column
+begin
+    delete from leasehold_internal.once_marker m
+     where m.scope = once_forget.scope and m.step = once_forget.step and m.finished_at is null;
+    return found;
+end $$;
+
+-- Actions of operators. Each one records its actor.
+
+-- Cancels a job: a waiting one at once; a running one gets a cancel request and ends as cancelled when
+-- its handler stops. Returns 'cancelled', 'requested' or 'gone'.
 create or replace function leasehold.cancel(job_id bigint, actor text, why text default null)
 returns text
 language plpgsql volatile security definer
@@ -1760,7 +2769,7 @@ declare
     answer text;
 begin
     loop
-        if leasehold.cancel_rows(array[job_id], false, null, coalesce(why, 'cancelled by ' || actor)) > 0 then
+        if leasehold_internal.cancel_rows(array[job_id], false, null, coalesce(why, 'cancelled by ' || actor)) > 0 then
             answer := 'cancelled';
         else
             update leasehold.job j set cancel_requested = true where j.id = job_id and j.held;
@@ -1778,8 +2787,9 @@ begin
     end loop;
 end $$;
 
--- Lets waiting jobs run now, whatever their back-off. Returns the ids it moved.
-create or replace function leasehold.promote(ids bigint[], actor text)
+-- Makes waiting jobs due now, whatever their backoff; a deferred one runs by its priority again. Returns the
+-- ids it moved.
+create or replace function leasehold.promote(ids bigint[], actor text, why text default null)
 returns setof bigint
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
@@ -1787,212 +2797,339 @@ declare
     moved bigint[];
 begin
     with due as (
-        update leasehold.job j set scheduled_at = statement_timestamp()
+        update leasehold.job j set scheduled_at = statement_timestamp(), deferred = false
          where j.id = any (array(
                 select w.id from leasehold.job w
-                 where w.id = any (ids) and not w.held and w.scheduled_at > statement_timestamp()
+                 where w.id = any (ids) and not w.held
+                   -- `is true` keeps the planner from reading the whole index of due times.
+                   and (w.scheduled_at > statement_timestamp()) is true
                  order by w.id for update))
-           and not j.held and j.scheduled_at > statement_timestamp()
+           and not j.held and (j.scheduled_at > statement_timestamp()) is true
         returning j.id)
     select coalesce(array_agg(id), '{}') into moved from due;
     if moved <> '{}' then
+        perform leasehold.wake(q.queue)
+           from (select distinct j.queue from leasehold.job j where j.id = any (moved)) q;
         insert into leasehold.audit (actor, action, subject, detail)
-        values (actor, 'promote', cardinality(moved) || ' jobs', left(moved::text, 1000));
+        values (actor, 'promote', cardinality(moved) || ' jobs', concat_ws(': ', left(moved::text, 1000), why));
     end if;
     return query select unnest(moved);
 end $$;
 
--- Brings dead jobs back for a new life: attempts and losses start again, the generation goes on
--- growing. A job takes its idempotency key again, and stays where it is while the key belongs to a
--- newer job. Returns the ids it moved.
-create or replace function leasehold.redrive(ids bigint[], actor text)
+-- Redrives dead jobs: attempts and losses start again, the generation keeps growing. A job takes its
+-- idempotency key again, and stays dead while the key belongs to a newer job. Returns the ids it moved.
+create or replace function leasehold.redrive(ids bigint[], actor text, why text default null)
 returns setof bigint
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     moved bigint[];
 begin
-    perform from leasehold.dead_job d where d.id = any (ids) order by d.id for update;
-    -- Their keys, in everybody's order: made where they were pruned, locked where they stand, so
-    -- that no enqueue takes a key while its old job comes back.
-    insert into leasehold.idempotency_key as k (queue, key, job_id, payload_hash, holds_until)
+    perform from leasehold_internal.dead_job d where d.id = any (ids) order by d.id for update;
+    -- Take their keys in the same order as every enqueue: insert the pruned ones and lock the others,
+    -- so that no enqueue takes a key while its old job comes back.
+    insert into leasehold_internal.idempotency_key as k (queue, key, job_id, payload_hash, holds_until)
     select distinct on (d.queue, d.idempotency_key) d.queue, d.idempotency_key, d.id,
-           leasehold.payload_hash(d.name, d.kwargs), statement_timestamp()
-      from leasehold.dead_job d
+           leasehold_internal.payload_hash(d.name, d.kwargs), statement_timestamp()
+      from leasehold_internal.dead_job d
      where d.id = any (ids) and d.idempotency_key is not null
      order by d.queue, d.idempotency_key, d.id desc
     on conflict on constraint idempotency_key_pkey do update set job_id = k.job_id;
-    -- A statement later the jobs of these keys can be seen. A key whose time is up and whose job is
-    -- over goes back to the last of its dead jobs.
-    update leasehold.idempotency_key k
-       set job_id = d.id, payload_hash = leasehold.payload_hash(d.name, d.kwargs)
+    -- Only a later statement sees the jobs of these keys. An expired key whose job has finished goes
+    -- back to the last of its dead jobs.
+    update leasehold_internal.idempotency_key k
+       set job_id = d.id, payload_hash = leasehold_internal.payload_hash(d.name, d.kwargs)
       from (select distinct on (e.queue, e.idempotency_key) e.*
-              from leasehold.dead_job e
+              from leasehold_internal.dead_job e
              where e.id = any (ids) and e.idempotency_key is not null
              order by e.queue, e.idempotency_key, e.id desc) d
      where k.queue = d.queue and k.key = d.idempotency_key and k.job_id <> d.id
        and k.holds_until <= statement_timestamp()
        and not exists (select from leasehold.job j where j.id = k.job_id);
     with back as (
-        delete from leasehold.dead_job d
+        delete from leasehold_internal.dead_job d
          where d.id = any (ids)
            and (d.idempotency_key is null
-                or exists (select from leasehold.idempotency_key k
+                or exists (select from leasehold_internal.idempotency_key k
                             where k.queue = d.queue and k.key = d.idempotency_key and k.job_id = d.id))
         returning d.*
     ), alive as (
-        insert into leasehold.job
-            (id, enqueued_at, scheduled_at, expires_at, lease_generation, priority, max_attempts,
-             queue, name, tag, kwargs, idempotency_key, last_error, trace_context)
-        overriding system value
-        select b.id, b.enqueued_at, statement_timestamp(),
-               greatest(b.expires_at, statement_timestamp() + interval '30 days'),
-               b.lease_generation, b.priority, b.max_attempts, b.queue, b.name, b.tag, b.kwargs,
-               b.idempotency_key, b.last_error, b.trace_context
-          from back b
+        -- By name, as in `bury_rows`.
+        insert into leasehold.job overriding system value
+        select x.* from back b cross join lateral jsonb_populate_record(
+            null::leasehold.job, to_jsonb(b) || jsonb_build_object(
+                'scheduled_at', statement_timestamp(),
+                'expires_at', greatest(b.expires_at, statement_timestamp() + interval '30 days'),
+                'attempts', 0, 'lost_count', 0, 'held', false, 'cancel_requested', false,
+                'deferred', false)) x
         returning id
     )
     select coalesce(array_agg(id), '{}') into moved from alive;
     if moved <> '{}' then
         insert into leasehold.audit (actor, action, subject, detail)
-        values (actor, 'redrive', cardinality(moved) || ' jobs', left(moved::text, 1000));
+        values (actor, 'redrive', cardinality(moved) || ' jobs', concat_ws(': ', left(moved::text, 1000), why));
     end if;
     return query select unnest(moved);
 end $$;
 
--- Stops claims from a queue; running jobs go on. False: it was paused already.
-create or replace function leasehold.pause(of_queue text, actor text, why text default null)
+-- Deletes waiting and dead jobs without running them; no history is kept of them. A running job stays. An
+-- idempotency key stays taken for its own time. Returns the ids it deleted.
+create or replace function leasehold.delete_jobs(ids bigint[], actor text, why text default null)
+returns setof bigint
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    deleted bigint[];
+begin
+    with waiting as (
+        delete from leasehold.job j
+         where j.id = any (array(
+                select w.id from leasehold.job w
+                 where w.id = any (ids) and not w.held order by w.id for update))
+           and not j.held
+        returning j.id
+    ), dead as (
+        delete from leasehold_internal.dead_job d
+         where d.id = any (array(
+                select e.id from leasehold_internal.dead_job e where e.id = any (ids) order by e.id for update))
+        returning d.id
+    )
+    select coalesce(array_agg(g.id), '{}') into deleted
+      from (select w.id from waiting w union all select d.id from dead d) g;
+    if deleted <> '{}' then
+        insert into leasehold.audit (actor, action, subject, detail)
+        values (actor, 'delete', cardinality(deleted) || ' jobs', concat_ws(': ', left(deleted::text, 1000), why));
+    end if;
+    return query select unnest(deleted);
+end $$;
+
+-- Changes a waiting job. Null leaves a value as it is. A new due time moves the expiry along, unless a new
+-- expiry is given too. With a new priority or due time, a deferred job runs by its priority again. Returns
+-- false if the job does not wait.
+create or replace function leasehold.update_job(
+    job_id bigint, actor text, why text default null, priority int default null,
+    scheduled_at timestamptz default null, expires_at timestamptz default null, tag text default null,
+    max_attempts int default null
+)
+returns boolean
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+#variable_conflict use_variable
+declare
+    mine leasehold.job;
+    due timestamptz;
+    expiry timestamptz;
+begin
+    perform leasehold_internal.check_options(coalesce(tag, ''), max_attempts, scheduled_at, null);
+    select j.* into mine from leasehold.job j where j.id = job_id and not j.held for update;
+    if not found then
+        return false;
+    end if;
+    due := coalesce(scheduled_at, mine.scheduled_at);
+    expiry := coalesce(expires_at, leasehold_internal.moved_expiry(mine.expires_at, mine.scheduled_at, due));
+    perform leasehold_internal.check_expiry(due, expiry);
+    update leasehold.job j
+       set priority = coalesce(priority, j.priority), scheduled_at = due, expires_at = expiry,
+           deferred = j.deferred and priority is null and scheduled_at is null,
+           tag = coalesce(tag, j.tag), max_attempts = coalesce(max_attempts, j.max_attempts)
+     where j.id = job_id and not j.held;
+    if due <= statement_timestamp() then
+        perform leasehold.wake(mine.queue);
+    end if;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'update', 'job ' || job_id, concat_ws(', ',
+        'priority ' || priority, 'scheduled_at ' || scheduled_at, 'expires_at ' || expires_at, 'tag ' || tag,
+        'max_attempts ' || max_attempts, why));
+    return true;
+end $$;
+
+-- Actions of operators on queues. Each one records its actor.
+
+-- Stops claims from a queue; running jobs continue. Returns false if it was paused already.
+create or replace function leasehold.pause(queue text, actor text, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_variable
 begin
-    perform leasehold.queue_settings(of_queue);
-    update leasehold.queue set paused_at = statement_timestamp(), paused_by = actor, paused_why = why
-     where name = of_queue and paused_at is null;
+    perform leasehold_internal.queue_settings(queue);
+    update leasehold_internal.queue q set paused_at = statement_timestamp(), paused_by = actor, paused_why = why
+     where q.name = queue and q.paused_at is null;
     if not found then
         return false;
     end if;
     insert into leasehold.audit (actor, action, subject, detail)
-    values (actor, 'pause', 'queue ' || of_queue, why);
+    values (actor, 'pause', 'queue ' || queue, why);
     return true;
 end $$;
 
--- Lets claims go on. False: it was not paused.
-create or replace function leasehold.resume(of_queue text, actor text)
+-- Resumes claims. Returns false if the queue was not paused.
+create or replace function leasehold.resume(queue text, actor text, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_variable
 begin
-    update leasehold.queue set paused_at = null, paused_by = null, paused_why = null
-     where name = of_queue and paused_at is not null;
+    update leasehold_internal.queue q set paused_at = null, paused_by = null, paused_why = null
+     where q.name = queue and q.paused_at is not null;
     if not found then
         return false;
     end if;
-    insert into leasehold.audit (actor, action, subject) values (actor, 'resume', 'queue ' || of_queue);
-    perform leasehold.wake(of_queue);
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'resume', 'queue ' || queue, why);
+    perform leasehold.wake(queue);
     return true;
 end $$;
 
--- Durable "already done" marks for handlers.
-
--- Begins a step. Answers 'started' to the first caller; 'unfinished' when an earlier attempt began
--- and nobody knows whether its effect took place; 'finished' with the stored result.
-create or replace function leasehold.once_start(
-    in_scope text, of_step text, by_job bigint, generation bigint, keep interval default interval '30 days'
+-- Changes the settings of a queue and inserts its row if there is none. Null leaves a setting as it is; an
+-- empty text removes a name. Returns the settings.
+create or replace function leasehold.set_queue(
+    queue text, actor text, why text default null, lease interval default null,
+    max_attempts int default null, max_lost int default null, claim_size int default null,
+    run_limit interval default null, backoff_base interval default null,
+    backoff_cap interval default null, keep_history boolean default null,
+    display_name text default null, owner text default null
 )
-returns table (state text, result jsonb)
+returns leasehold_internal.queue
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
-begin
-    insert into leasehold.once_marker as m (scope, step, job_id, lease_generation, keep_until)
-    values (in_scope, of_step, by_job, generation, statement_timestamp() + keep)
-    on conflict (scope, step) do nothing;
-    if found then
-        state := 'started';
-        return next;
-        return;
-    end if;
-    select case when m.finished_at is null then 'unfinished' else 'finished' end, m.result
-      into state, result
-      from leasehold.once_marker m where m.scope = in_scope and m.step = of_step;
-    return next;
-end $$;
-
--- Finishes a step with its result; the first result stays. False: it was finished before.
-create or replace function leasehold.once_finish(in_scope text, of_step text, with_result jsonb)
-returns boolean
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
-begin
-    update leasehold.once_marker m set finished_at = statement_timestamp(), result = with_result
-     where m.scope = in_scope and m.step = of_step and m.finished_at is null;
-    return found;
-end $$;
-
--- Forgets a step whose effect is known not to have taken place. Finished steps stay.
-create or replace function leasehold.once_forget(in_scope text, of_step text)
-returns boolean
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
-begin
-    delete from leasehold.once_marker m
-     where m.scope = in_scope and m.step = of_step and m.finished_at is null;
-    return found;
-end $$;
-
--- Removes what nobody needs any more, a bounded number of rows a call.
--- Finished jobs go by dropping partitions: see `drop_history`.
-create or replace function leasehold.prune(
-    up_to int default 5000,
-    dead_for interval default null,
-    ended_leases_for interval default interval '2 minutes'
-)
-returns table (leases int, keys int, markers int, workers int, dead int)
-language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+#variable_conflict use_variable
 declare
-    old_queues text[];
-    old_keys text[];
+    settings leasehold_internal.queue;
 begin
-    delete from leasehold.lease l where l.lease_generation = any (array(
-        select e.lease_generation from leasehold.lease e
-         where e.ended_at < statement_timestamp() - ended_leases_for
-         limit up_to for update skip locked));
-    get diagnostics leases = row_count;
-    -- A key stays while its job waits or runs. Its job is looked for when the key is locked, in a
-    -- statement of its own: one that looked before would miss a job that was made meanwhile.
-    select array_agg(e.queue), array_agg(e.key) into old_queues, old_keys
-      from (select k.queue, k.key from leasehold.idempotency_key k
-             where k.holds_until < statement_timestamp()
-               and not exists (select from leasehold.job j where j.id = k.job_id)
-             order by k.holds_until limit up_to for update skip locked) e;
-    delete from leasehold.idempotency_key k
-     using unnest(old_queues, old_keys) as old (queue, key)
-     where k.queue = old.queue and k.key = old.key
-       and not exists (select from leasehold.job j where j.id = k.job_id);
-    get diagnostics keys = row_count;
-    -- A mark stays while its job can still run.
-    delete from leasehold.once_marker m where (m.scope, m.step) in (
-        select e.scope, e.step from leasehold.once_marker e
-         where e.keep_until < statement_timestamp()
-           and not exists (select from leasehold.job j where j.id = e.job_id)
-           and not exists (select from leasehold.dead_job d where d.id = e.job_id)
-         order by e.keep_until limit up_to for update skip locked);
-    get diagnostics markers = row_count;
-    delete from leasehold.worker w
-     where w.last_seen_at < statement_timestamp() - interval '1 day';
-    get diagnostics workers = row_count;
-    dead := 0;
-    if dead_for is not null then
-        delete from leasehold.dead_job d where d.id = any (array(
-            select e.id from leasehold.dead_job e
-             where e.died_at < statement_timestamp() - dead_for
-             limit up_to for update skip locked));
-        get diagnostics dead = row_count;
-    end if;
-    return next;
+    perform leasehold_internal.queue_settings(queue);
+    update leasehold_internal.queue q
+       set lease = coalesce(lease, q.lease),
+           max_attempts = coalesce(max_attempts, q.max_attempts),
+           max_lost = coalesce(max_lost, q.max_lost),
+           claim_size = coalesce(set_queue.claim_size, q.claim_size),
+           run_limit = coalesce(run_limit, q.run_limit),
+           backoff_base = coalesce(backoff_base, q.backoff_base),
+           backoff_cap = coalesce(backoff_cap, q.backoff_cap),
+           keep_history = coalesce(keep_history, q.keep_history),
+           display_name = nullif(coalesce(display_name, q.display_name), ''),
+           owner = nullif(coalesce(owner, q.owner), '')
+     where q.name = queue
+    returning q.* into settings;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'set', 'queue ' || queue, concat_ws(', ',
+        'lease ' || lease, 'max_attempts ' || max_attempts, 'max_lost ' || max_lost,
+        'claim_size ' || claim_size, 'run_limit ' || run_limit, 'backoff_base ' || backoff_base,
+        'backoff_cap ' || backoff_cap, 'keep_history ' || keep_history, 'display_name ' || display_name,
+        'owner ' || owner, why));
+    return settings;
 end $$;
 
--- Makes the history partitions of the coming days. Answers with the number made.
+-- Actions of operators on schedules. Each one records its actor.
+
+-- Adds a schedule; replaces one of the same name only if `replace` is true. A paused schedule stays paused.
+-- Returns false if there is one already.
+create or replace function leasehold.add_schedule(
+    name text, cron text, zone text, queue text, job_name text, kwargs jsonb, priority int, missed text,
+    next_slot timestamptz, actor text, why text default null, replace boolean default false
+)
+returns boolean
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
+#variable_conflict use_variable
+begin
+    insert into leasehold_internal.schedule as s
+        (name, cron, zone, queue, job_name, kwargs, priority, missed, next_slot)
+    values (name, cron, zone, queue, job_name, kwargs, priority, missed, next_slot)
+    on conflict on constraint schedule_pkey do update
+        set cron = excluded.cron, zone = excluded.zone, queue = excluded.queue,
+            job_name = excluded.job_name, kwargs = excluded.kwargs, priority = excluded.priority,
+            missed = excluded.missed, next_slot = excluded.next_slot,
+            -- It belongs to the operator until a worker that declares it starts again.
+            declared_by = null, last_declared_at = null
+        where replace;
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'add', 'schedule ' || name, concat_ws(' ', cron, zone, job_name, why));
+    return true;
+end $$;
+
+-- Pauses a schedule. Returns false if there is none, or it is paused already.
+create or replace function leasehold.pause_schedule(name text, actor text, why text default null)
+returns boolean
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
+#variable_conflict use_variable
+begin
+    update leasehold_internal.schedule s set paused_at = statement_timestamp(), paused_by = actor, paused_why = why
+     where s.name = name and s.paused_at is null;
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'pause', 'schedule ' || name, why);
+    return true;
+end $$;
+
+-- Resumes a schedule. Returns false if there is none, or it is not paused.
+create or replace function leasehold.resume_schedule(name text, actor text, why text default null)
+returns boolean
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
+#variable_conflict use_variable
+begin
+    update leasehold_internal.schedule s set paused_at = null, paused_by = null, paused_why = null
+     where s.name = name and s.paused_at is not null;
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'resume', 'schedule ' || name, why);
+    return true;
+end $$;
+
+-- Removes a schedule; jobs that it made stay. Returns false if there is none.
+create or replace function leasehold.remove_schedule(name text, actor text, why text default null)
+returns boolean
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
+#variable_conflict use_variable
+declare
+    removed leasehold_internal.schedule;
+begin
+    delete from leasehold_internal.schedule s where s.name = name returning s.* into removed;
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'remove', 'schedule ' || name,
+            concat_ws(' ', removed.cron, removed.zone, removed.job_name, why));
+    return true;
+end $$;
+
+-- Enqueues the job of a schedule now, paused or not; its slots stay as they are. Returns the id of the job,
+-- or null if there is no such schedule.
+create or replace function leasehold.run_schedule(name text, actor text, why text default null)
+returns bigint
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
+#variable_conflict use_variable
+declare
+    entry leasehold_internal.schedule;
+    made bigint;
+begin
+    select s.* into entry from leasehold_internal.schedule s where s.name = name for update;
+    if not found then
+        return null;
+    end if;
+    insert into leasehold.job as j (name, kwargs, queue, priority, tag)
+    values (entry.job_name, entry.kwargs, entry.queue, entry.priority, entry.tag)
+    returning j.id into made;
+    update leasehold_internal.schedule s set last_job_id = made where s.name = entry.name;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'run', 'schedule ' || name, concat_ws(': ', 'job ' || made, why));
+    return made;
+end $$;
+
+-- Creates the history partitions of the coming days. Returns the number created.
 --
--- Attaching asks for a lock that finishes do not mind, except on the partition that takes the rest.
--- It waits a second at most, and leaves the work for next time: every finish queues up behind it.
-create or replace function leasehold.extend_history(days int default 7)
+-- ATTACH takes a lock that does not block finishes, except on the default partition. It waits one
+-- second at most, and leaves the work for next time: every finish queues behind it.
+create or replace function leasehold_internal.extend_history(days int default 7)
 returns int
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
@@ -2005,15 +3142,16 @@ begin
             (statement_timestamp() at time zone 'UTC')::date + 1,
             (statement_timestamp() at time zone 'UTC')::date + days, interval '1 day') d loop
         part := 'history_' || to_char(day, 'YYYYMMDD');
-        continue when to_regclass('leasehold.' || part) is not null;
+        continue when to_regclass('leasehold_internal.' || part) is not null;
         begin
-            execute format('create table leasehold.%I (like leasehold.history including all)', part);
+            execute format('create table leasehold_internal.%I (like leasehold_internal.history including all)', part);
             execute format(
-                'alter table leasehold.history attach partition leasehold.%I for values from (%L) to (%L)',
+                'alter table leasehold_internal.history attach partition leasehold_internal.%I for values from (%L) to (%L)',
                 part, day::timestamp at time zone 'UTC', (day + 1)::timestamp at time zone 'UTC');
             made := made + 1;
         exception
-            -- The clock was ahead once and rows of that day are in the rest: it goes on taking them.
+            -- The clock was ahead once and rows of that day are in the default partition, which keeps
+            -- taking them.
             when check_violation then null;
             when duplicate_table or unique_violation then null; -- made by another housekeeper meanwhile
             when lock_not_available then return made;
@@ -2022,9 +3160,21 @@ begin
     return made;
 end $$;
 
--- Drops history partitions whose last day is older than `keep`. Answers with the number dropped.
--- Every finish queues up behind a drop, so it waits a second at most: see `extend_history`.
-create or replace function leasehold.drop_history(keep interval)
+-- Refuses a negative time. By dates: an interval of months and days with different signs has no length
+-- of its own.
+create or replace function leasehold_internal.check_time(what text, given interval)
+returns void
+language plpgsql stable set search_path = leasehold, pg_temp as $$
+begin
+    if statement_timestamp() - given > statement_timestamp() then
+        raise exception '% is %, which is negative', what, given
+            using errcode = 'LH002', hint = 'Give a time such as interval ''7 days''.';
+    end if;
+end $$;
+
+-- Drops history partitions whose last day is older than `keep`. Returns the number dropped. Every
+-- finish queues behind a drop, so it waits one second at most: see `extend_history`.
+create or replace function leasehold_internal.drop_history(keep interval)
 returns int
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
@@ -2032,16 +3182,24 @@ declare
     part record;
     dropped int := 0;
 begin
-    delete from leasehold.history_rest where finished_at < statement_timestamp() - keep;
+    perform leasehold_internal.check_time('keep', keep);
+    -- The default partition takes what no other does. Its rows must not keep the partitions from being
+    -- dropped.
+    begin
+        delete from leasehold_internal.history_rest where ctid = any (array(
+            select h.ctid from leasehold_internal.history_rest h
+             where h.finished_at < statement_timestamp() - keep limit 20000));
+    exception when lock_not_available then null;
+    end;
     for part in
         select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
-         where i.inhparent = 'leasehold.history'::regclass and c.relname ~ '^history_\d{8}$'
+         where i.inhparent = 'leasehold_internal.history'::regclass and c.relname ~ '^history_\d{8}$'
            and (to_date(substr(c.relname, 9), 'YYYYMMDD') + 1)::timestamp at time zone 'UTC'
                < statement_timestamp() - keep
          order by c.relname
     loop
         begin
-            execute format('drop table if exists leasehold.%I', part.relname);
+            execute format('drop table if exists leasehold_internal.%I', part.relname);
             dropped := dropped + 1;
         exception when lock_not_available then return dropped;
         end;
@@ -2049,21 +3207,25 @@ begin
     return dropped;
 end $$;
 
--- Fires one slot of a schedule: moves `next_slot` from the value the caller saw and inserts the
--- job, both or neither. Null: somebody else fired it, or the schedule was paused or removed.
-create or replace function leasehold.fire_schedule(
-    of_name text, slot timestamptz, following timestamptz, passed bigint default 0, with_job boolean default true
+-- Fires one slot of a schedule: moves `next_slot` from the value the caller saw and inserts the job,
+-- both or neither. Returns null if another worker fired it, or the schedule was paused or removed. A
+-- schedule that a transaction has locked is left for the next look: the others must not wait for it.
+create or replace function leasehold_internal.fire_schedule(
+    name text, slot timestamptz, following timestamptz, passed bigint default 0, with_job boolean default true
 )
 returns bigint
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
+#variable_conflict use_column
 declare
-    entry leasehold.schedule;
+    entry leasehold_internal.schedule;
     made bigint;
 begin
-    update leasehold.schedule s
-       set next_slot = following, missed_slots = s.missed_slots + passed,
+    update leasehold_internal.schedule s
+       set next_slot = following, moved_at = statement_timestamp(),
+           missed_slots = s.missed_slots + passed,
            last_slot = case when with_job then slot else s.last_slot end
-     where s.name = of_name and s.next_slot = slot and s.paused_at is null
+     where s.name = fire_schedule.name and s.next_slot = slot and s.paused_at is null
     returning * into entry;
     if not found then
         return null;
@@ -2074,62 +3236,469 @@ begin
     insert into leasehold.job as j (name, kwargs, queue, priority, tag)
     values (entry.job_name, entry.kwargs, entry.queue, entry.priority, entry.tag)
     returning j.id into made;
-    update leasehold.schedule s set last_job_id = made where s.name = of_name;
+    update leasehold_internal.schedule s set last_job_id = made where s.name = fire_schedule.name;
     return made;
 end $$;
 
--- A worker says that it is alive.
-create or replace function leasehold.register_worker(
-    of_id text, of_name text, of_host text, of_pid int, of_version text, of_queues text[],
-    of_names text[], of_slots int, is_busy int, is_draining boolean
+-- Returns schedules that code declared and no running worker declares any more. They still fire.
+create or replace function leasehold_internal.undeclared_schedules()
+returns table (name text, declared_by text, last_declared_at timestamptz)
+language sql stable security definer set search_path = leasehold, pg_temp as $$
+    select s.name, s.declared_by, s.last_declared_at from leasehold_internal.schedule s
+     where s.declared_by is not null and s.paused_at is null
+       and s.last_declared_at < statement_timestamp() - interval '1 day'
+     order by s.name limit 1000
+$$;
+
+-- Removes a schedule that code declared and declares no longer. Returns false if there is none, or an
+-- operator added it.
+create or replace function leasehold_internal.retire_schedule(name text, actor text)
+returns boolean
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
+#variable_conflict use_variable
+declare
+    gone leasehold_internal.schedule;
+begin
+    delete from leasehold_internal.schedule s where s.name = name and s.declared_by is not null
+    returning * into gone;
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject, detail)
+    values (actor, 'retire', 'schedule ' || gone.name, concat_ws(' ', gone.cron, gone.zone, gone.job_name));
+    return true;
+end $$;
+
+-- Records that a worker is alive.
+create or replace function leasehold_internal.register_worker(
+    id text, name text, host text, pid int, version text, queues text[],
+    names text[], slots int, busy int, draining boolean
 )
 returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    insert into leasehold.worker as w
+    insert into leasehold_internal.worker as w
         (id, name, host, pid, version, queues, names, slots, busy, draining_since)
-    values (of_id, of_name, of_host, of_pid, of_version, of_queues, of_names, of_slots, is_busy,
-            case when is_draining then statement_timestamp() end)
+    values (left(register_worker.id, 200), left(register_worker.name, 200), left(register_worker.host, 200), register_worker.pid, left(register_worker.version, 200),
+            -- Readers expect names: a null among them would break every list of workers.
+            array_remove(register_worker.queues, null), array_remove(register_worker.names, null), greatest(register_worker.slots, 0),
+            greatest(register_worker.busy, 0),
+            case when register_worker.draining then statement_timestamp() end)
     on conflict (id) do update
         set last_seen_at = statement_timestamp(), busy = excluded.busy,
             draining_since = coalesce(w.draining_since, excluded.draining_since),
             stopped_at = null
 $$;
 
-create or replace function leasehold.unregister_worker(of_id text)
+create or replace function leasehold_internal.unregister_worker(id text)
 returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    update leasehold.worker set stopped_at = statement_timestamp(), busy = 0,
+    update leasehold_internal.worker set stopped_at = statement_timestamp(), busy = 0,
            last_seen_at = statement_timestamp()
-     where id = of_id
+     where id = unregister_worker.id
 $$;
 
--- What a sweep knows beside the rows of its table. The statements on those rows are made by the
--- library for each table; these functions keep the run, the failures and the counts.
+-- Prunes what is past its retention, a bounded number of rows per call and one kind per call: a kind
+-- that fails, or that has millions of rows to remove, does not delay the other kinds.
+--
+-- Each kind has a function that returns how many rows it removed, whether it may have left some
+-- (`more`), and where to read on (`reached`): while an old snapshot is open, the index entries of
+-- removed rows stay, and a read from the start would pass all of them with every call.
 
--- The number of a claim. Workers may draw one here; everything else about generations is not theirs.
-create or replace function leasehold.next_claim()
+-- Prunes ended leases. Only for `prune_kind`.
+create or replace function leasehold_internal.prune_leases(
+    up_to int, keep interval, after text, out removed int, out more boolean, out reached text
+)
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+begin
+    -- In the order of their generations, which is roughly the order of their ends.
+    with old as materialized (
+        select l.lease_generation from leasehold_internal.lease l
+         where l.lease_generation > coalesce(after::bigint, 0)
+           and l.ended_at < statement_timestamp() - coalesce(keep, interval '2 minutes')
+         order by l.lease_generation limit up_to for update skip locked
+    ), gone as (
+        delete from leasehold_internal.lease l
+         where l.lease_generation = any (array(select o.lease_generation from old o))
+        returning l.lease_generation
+    )
+    select count(*), max(g.lease_generation)::text into removed, reached from gone g;
+    more := removed = up_to;
+end $$;
+
+-- Prunes expired keys whose job has finished. Only for `prune_kind`.
+create or replace function leasehold_internal.prune_keys(
+    up_to int, keep interval, after text, out removed int, out more boolean, out reached text
+)
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off as $$
+declare
+    queues text[];
+    keys text[];
+begin
+    -- A key stays while its job waits or runs. Look for its job after the key is locked, in another
+    -- statement: one that looked before would miss a job that was created meanwhile.
+    select array_agg(e.queue), array_agg(e.key), to_json(max(e.due)) #>> '{}' into queues, keys, reached
+      from (select k.queue, k.key, greatest(k.holds_until, k.look_again_at) as due
+              from leasehold_internal.idempotency_key k
+             where greatest(k.holds_until, k.look_again_at) < statement_timestamp()
+               and greatest(k.holds_until, k.look_again_at)
+                   >= coalesce(after::timestamptz, timestamptz '-infinity')
+             order by greatest(k.holds_until, k.look_again_at)
+             limit up_to for update skip locked) e;
+    delete from leasehold_internal.idempotency_key k
+     using unnest(queues, keys) as old (queue, key)
+     where k.queue = old.queue and k.key = old.key
+       and not exists (select from leasehold.job j where j.id = k.job_id);
+    get diagnostics removed = row_count;
+    more := coalesce(cardinality(keys), 0) = up_to;
+    -- Look at the others again when their job may have finished, later each time. Otherwise every call
+    -- would read a million keyed jobs that wait for next week.
+    if removed < coalesce(cardinality(keys), 0) then
+        update leasehold_internal.idempotency_key k
+           set look_again_at = least(
+                greatest(j.scheduled_at, statement_timestamp() + least(greatest(
+                    (statement_timestamp() - k.created_at) / 2, interval '1 minute'), interval '6 hours')),
+                statement_timestamp() + interval '1 day')
+          from unnest(queues, keys) as old (queue, key), leasehold.job j
+         where k.queue = old.queue and k.key = old.key and j.id = k.job_id;
+    end if;
+end $$;
+
+-- Prunes expired once-markers whose job cannot run again. Only for `prune_kind`.
+create or replace function leasehold_internal.prune_marks(
+    up_to int, keep interval, after text, out removed int, out more boolean, out reached text
+)
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set enable_hashjoin = off
+set enable_mergejoin = off set jit = off as $$
+declare
+    scopes text[];
+    steps text[];
+begin
+    -- As for keys: lock, then look.
+    select array_agg(e.scope), array_agg(e.step), to_json(max(e.keep_until)) #>> '{}' into scopes, steps, reached
+      from (select m.scope, m.step, m.keep_until from leasehold_internal.once_marker m
+             where m.keep_until < statement_timestamp()
+               and m.keep_until >= coalesce(after::timestamptz, timestamptz '-infinity')
+             order by m.keep_until limit up_to for update skip locked) e;
+    delete from leasehold_internal.once_marker m
+     using unnest(scopes, steps) as old (scope, step)
+     where m.scope = old.scope and m.step = old.step
+       and not exists (select from leasehold.job j where j.id = m.job_id)
+       and not exists (select from leasehold_internal.dead_job d where d.id = m.job_id);
+    get diagnostics removed = row_count;
+    more := coalesce(cardinality(steps), 0) = up_to;
+    -- The job of the others waits, runs or may be redriven. They are kept, longer each time.
+    if removed < coalesce(cardinality(steps), 0) then
+        update leasehold_internal.once_marker m
+           set keep_until = statement_timestamp() + least(greatest(
+                (statement_timestamp() - m.started_at) / 2, interval '1 minute'), interval '1 day')
+          from unnest(scopes, steps) as old (scope, step)
+         where m.scope = old.scope and m.step = old.step;
+    end if;
+end $$;
+
+-- Prunes workers that were last seen a day ago. Only for `prune_kind`.
+create or replace function leasehold_internal.prune_workers(
+    up_to int, keep interval, after text, out removed int, out more boolean, out reached text
+)
+language plpgsql volatile security definer set search_path = leasehold, pg_temp set jit = off as $$
+begin
+    delete from leasehold_internal.worker w where w.id = any (array(
+        select e.id from leasehold_internal.worker e
+         where e.last_seen_at < statement_timestamp() - coalesce(keep, interval '1 day')
+         limit up_to for update skip locked));
+    get diagnostics removed = row_count;
+    more := removed = up_to;
+end $$;
+
+-- Prunes dead jobs, where a retention was set. By queue, because the index begins with it: otherwise
+-- every call would read all of them. Only for `prune_kind`.
+create or replace function leasehold_internal.prune_dead(
+    up_to int, keep interval, after text, out removed int, out more boolean, out reached text
+)
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+declare
+    one_queue text := (select d.queue from leasehold_internal.dead_job d order by d.queue limit 1);
+    gone int;
+begin
+    removed := 0;
+    while keep is not null and one_queue is not null and removed < up_to loop
+        delete from leasehold_internal.dead_job d where d.id = any (array(
+            select e.id from leasehold_internal.dead_job e
+             where e.queue = one_queue and e.died_at < statement_timestamp() - keep
+             order by e.died_at limit up_to - removed for update skip locked));
+        get diagnostics gone = row_count;
+        removed := removed + gone;
+        one_queue := (select d.queue from leasehold_internal.dead_job d where d.queue > one_queue
+                       order by d.queue limit 1);
+    end loop;
+    more := removed >= up_to;
+end $$;
+
+-- Prunes default settings: rows that a claim created, of queues without jobs, schedules, a watch or a
+-- living worker. The next claim creates the row again. Only for `prune_kind`.
+create or replace function leasehold_internal.prune_queues(
+    up_to int, keep interval, after text, out removed int, out more boolean, out reached text
+)
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+declare
+    -- Every column but these two has its default, whatever columns there are.
+    untouched text := (
+        select string_agg(format('q.%I is not distinct from %s', a.attname,
+                                 coalesce(pg_get_expr(d.adbin, d.adrelid), 'null')), ' and ')
+          from pg_attribute a
+          left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+         where a.attrelid = 'leasehold_internal.queue'::regclass and a.attnum > 0 and not a.attisdropped
+           and a.attgenerated = '' and a.attname not in ('name', 'created_at'));
+begin
+    execute 'delete from leasehold_internal.queue g where g.name = any (array('
+        'select q.name from leasehold_internal.queue q'
+        ' where q.created_at < statement_timestamp() - $1 and ' || untouched ||
+        ' and not exists (select from leasehold.job j where j.queue = q.name)'
+        ' and not exists (select from leasehold_internal.dead_job d where d.queue = q.name)'
+        ' and not exists (select from leasehold_internal.watch w where w.queue = q.name)'
+        ' and not exists (select from leasehold_internal.schedule s where s.queue = q.name)'
+        ' and not exists (select from leasehold.workers w'
+        '                  where w.state in (''alive'', ''draining'') and q.name = any (w.queues))'
+        -- Expiry reads the settings of the queues of open leases.
+        ' and q.name <> all (array(select l.queue from leasehold_internal.lease l where l.ended_at is null))'
+        ' order by q.name limit $2 for update of q skip locked))'
+      using coalesce(keep, interval '1 day'), up_to;
+    get diagnostics removed = row_count;
+    more := removed = up_to;
+end $$;
+
+-- Prunes one kind: leases, keys, marks, workers, dead or queues. `keep` null: the default retention;
+-- dead jobs then stay. One housekeeper is elected per kind, for the statement; `anyway`: without the
+-- election, in case the elected one hangs. `after`: what the last call reached.
+create or replace function leasehold_internal.prune_kind(
+    kind text, up_to int default 5000, keep interval default null, anyway boolean default false,
+    after text default null
+)
+returns table (elected boolean, removed int, more boolean, reached text)
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
+#variable_conflict use_variable
+declare
+    kinds text[] := array['leases', 'keys', 'marks', 'workers', 'dead', 'queues'];
+begin
+    if coalesce(kind <> all (kinds), true) then
+        raise exception 'there is no kind % to prune', coalesce(quote_literal(kind), 'null')
+            using errcode = 'LH002', hint = 'Use one of ' || array_to_string(kinds, ', ') || '.';
+    end if;
+    perform leasehold_internal.check_time('keep', keep);
+    elected := anyway or pg_try_advisory_xact_lock(7305, 10 + array_position(kinds, kind));
+    removed := 0;
+    more := false;
+    if elected then
+        case kind
+            when 'leases' then select p.* into removed, more, reached from leasehold_internal.prune_leases(up_to, keep, after) p;
+            when 'keys' then select p.* into removed, more, reached from leasehold_internal.prune_keys(up_to, keep, after) p;
+            when 'marks' then select p.* into removed, more, reached from leasehold_internal.prune_marks(up_to, keep, after) p;
+            when 'workers' then select p.* into removed, more, reached from leasehold_internal.prune_workers(up_to, keep, after) p;
+            when 'dead' then select p.* into removed, more, reached from leasehold_internal.prune_dead(up_to, keep, after) p;
+            when 'queues' then select p.* into removed, more, reached from leasehold_internal.prune_queues(up_to, keep, after) p;
+        end case;
+    end if;
+    return next;
+end $$;
+
+-- Prunes every kind but queues, once each and in one transaction. `prune_kind` keeps them apart.
+-- Finished jobs are removed by dropping partitions: see `drop_history`.
+create or replace function leasehold_internal.prune(
+    up_to int default 5000,
+    dead_for interval default null,
+    ended_leases_for interval default interval '2 minutes'
+)
+returns table (leases int, keys int, markers int, workers int, dead int)
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    leases := (select p.removed from leasehold_internal.prune_kind('leases', up_to, ended_leases_for, true) p);
+    keys := (select p.removed from leasehold_internal.prune_kind('keys', up_to, null, true) p);
+    markers := (select p.removed from leasehold_internal.prune_kind('marks', up_to, null, true) p);
+    workers := (select p.removed from leasehold_internal.prune_kind('workers', up_to, null, true) p);
+    dead := (select p.removed from leasehold_internal.prune_kind('dead', up_to, dead_for, true) p);
+    return next;
+end $$;
+
+-- Runs one bounded round of housekeeping in plain SQL, for consumers in other languages that run no
+-- worker of the library. Call it every minute, from cron or pg_cron, as a member of
+-- leasehold_housekeeper; several callers at once share the work.
+--
+-- Returns one row per duty: how much it did, and the error if it failed. A duty that fails stops no
+-- other. `budget`: no duty begins another piece after that time. Schedules, samples and alarms need a
+-- worker of the library or `leasehold console`: cron patterns and alarm rules are not SQL.
+create or replace function leasehold.housekeep(
+    budget interval default interval '5 seconds',
+    keep_history interval default interval '7 days',
+    keep_dead interval default null
+)
+returns table (duty text, done bigint, error text)
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set lock_timeout = '1s' as $$
+#variable_conflict use_variable
+declare
+    began timestamptz := clock_timestamp();
+    deadline timestamptz := began + budget;
+    piece bigint;
+    more boolean;
+    place text;
+begin
+    perform leasehold_internal.check_time('budget', budget), leasehold_internal.check_time('keep_history', keep_history),
+            leasehold_internal.check_time('keep_dead', keep_dead);
+    foreach duty in array array['reclaim', 'clamp_leases', 'walk_jobs', 'prune_leases', 'prune_keys',
+                                'prune_marks', 'prune_workers', 'prune_dead', 'prune_queues',
+                                'prune_measures', 'extend_history', 'drop_history'] loop
+        done := 0;
+        error := null;
+        place := null;
+        begin
+            loop
+                more := false;
+                case
+                    when duty = 'reclaim' then
+                        select e.returned + e.buried, e.returned + e.buried > 0 into piece, more
+                          from leasehold_internal.reclaim_leases(200) e;
+                    when duty = 'clamp_leases' then
+                        piece := leasehold_internal.clamp_leases();
+                    when duty = 'walk_jobs' then
+                        -- Walk the next piece at once, whenever the last one was: here the budget
+                        -- limits the pace.
+                        select w.expired + w.strays into piece
+                          from leasehold_internal.walk_jobs(interval '-1 day') w;
+                        more := clock_timestamp() < began + budget / 4
+                                and (select d.after_id > 0 from leasehold_internal.duty d where d.name = 'walk_jobs');
+                    when duty = 'prune_measures' then
+                        piece := leasehold_internal.prune_measures();
+                    when duty = 'extend_history' then
+                        piece := leasehold_internal.extend_history();
+                    when duty = 'drop_history' then
+                        piece := leasehold_internal.drop_history(keep_history);
+                    else
+                        select p.removed, p.more, p.reached into piece, more, place
+                          from leasehold_internal.prune_kind(
+                            substr(duty, 7), keep => case when duty = 'prune_dead' then keep_dead end,
+                            after => place) p;
+                end case;
+                done := done + piece;
+                exit when not more or clock_timestamp() > deadline;
+            end loop;
+        exception when others then
+            error := sqlerrm;
+        end;
+        return next;
+    end loop;
+end $$;
+
+-- What the engine stores about a sweep besides the rows of its table. The library generates the
+-- statements on those rows for each table; these functions keep the run, the failures and the counts.
+
+-- Returns the number of a claim. Workers have the right to draw one here, but no other access to
+-- generations.
+create or replace function leasehold_internal.next_claim()
 returns bigint
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    select leasehold.next_generation()
+    select leasehold_internal.next_generation()
 $$;
 
--- Declares a sweep. The same declaration again changes nothing of its run: a deploy neither repeats
--- nor drops a night. A sweep that is due stays due, whatever its new clock says.
-create or replace function leasehold.declare_sweep(
-    of_name text, of_table text, of_key text, of_key_type text, of_order text, of_status text,
-    word_waiting text, word_claimed text, word_done text, of_claimed_at text, of_claim text,
-    of_batch int, of_max_attempts int, after interval, check_every interval, most bigint,
-    of_cron text, of_zone text, of_every interval, first_run timestamptz
+-- Returns the role that calls a function that runs with the owner's rights.
+create or replace function leasehold_internal.calling_role()
+returns text
+language sql stable set search_path = leasehold, pg_temp as $$
+    select case current_setting('role') when 'none' then session_user else current_setting('role') end
+$$;
+
+-- Returns the table that `name` names as schema.table, without quotes. Null: there is none.
+create or replace function leasehold_internal.sweep_table(name text)
+returns oid
+language sql stable set search_path = leasehold, pg_temp as $$
+    select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace
+     where n.nspname = split_part(name, '.', 1) and c.relname = substr(name, strpos(name, '.') + 1)
+$$;
+
+-- Declares a sweep. Repeating the same declaration changes nothing of its run: a deploy neither repeats
+-- nor drops a night. A sweep that is due stays due, whatever its new schedule is.
+--
+-- Refuses a table without its schema, which would be another table to a session with another
+-- `search_path`; a sweep of another role with a change of its table, columns or states; and a second
+-- sweep whose claims the first one's watchdog would take for its own.
+create or replace function leasehold_internal.declare_sweep(
+    name text, table_name text, key_column text, key_type text, order_column text, status_column text,
+    waiting text, claimed text, done text, claimed_at_column text, claim_column text,
+    batch int, max_attempts int, after interval, check_every interval, most bigint,
+    cron text, zone text, every interval, first_run timestamptz
 )
 returns void
-language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    insert into leasehold.sweep as s
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
+declare
+    caller text := leasehold_internal.calling_role();
+    owner text;
+    other text;
+begin
+    if position('.' in declare_sweep.table_name) = 0 then
+        raise exception 'the table of sweep %, %, has no schema', declare_sweep.name, quote_literal(declare_sweep.table_name)
+            using errcode = 'LH002', hint = 'Write it as schema.table.';
+    end if;
+    -- Otherwise a role without rights on the table could keep its owner from declaring a sweep of it.
+    if not has_any_column_privilege(caller, leasehold_internal.sweep_table(declare_sweep.table_name), 'update') then
+        raise exception 'role % may not update table % of sweep %', caller, declare_sweep.table_name, declare_sweep.name
+            using errcode = 'insufficient_privilege',
+                  hint = format('grant select, update on %s to %I', declare_sweep.table_name, caller);
+    end if;
+    perform from leasehold_internal.sweep s
+      where s.name = declare_sweep.name and s.declared_by is not null
+        and (s.table_name, s.key_column, s.order_column, s.status_column, s.waiting, s.claimed, s.done,
+             s.claimed_at_column, s.claim_column)
+            is not distinct from
+            (declare_sweep.table_name, declare_sweep.key_column, declare_sweep.order_column, declare_sweep.status_column, declare_sweep.waiting, declare_sweep.claimed, declare_sweep.done,
+             declare_sweep.claimed_at_column, declare_sweep.claim_column);
+    if not found then
+        -- Two concurrent declarations must see each other.
+        lock table leasehold_internal.sweep in share row exclusive mode;
+        -- A role that was dropped owns nothing; a role that the caller is a member of counts as the
+        -- caller.
+        select s.declared_by into owner from leasehold_internal.sweep s
+          join pg_roles r on r.rolname = s.declared_by
+         where s.name = declare_sweep.name and not pg_has_role(caller, r.oid, 'member');
+        if found then
+            raise exception 'sweep % belongs to role %; role % cannot change its table, columns or states',
+                declare_sweep.name, owner, caller
+                using errcode = 'LH002', hint = format(
+                    'Choose another name for the sweep, or grant %I to %I.', owner, caller);
+        end if;
+        select s.name into other from leasehold_internal.sweep s
+         where s.name <> declare_sweep.name and s.table_name = declare_sweep.table_name
+           -- One that was declared before the table was there, by a role without a right on it, does not
+           -- count.
+           and coalesce((select has_any_column_privilege(r.oid, leasehold_internal.sweep_table(declare_sweep.table_name), 'update')
+                           from pg_roles r where r.rolname = s.declared_by), true)
+           and ((s.status_column = declare_sweep.status_column and s.claimed = declare_sweep.claimed)
+                or (s.status_column <> declare_sweep.status_column
+                    and (s.claim_column = declare_sweep.claim_column or s.claimed_at_column = declare_sweep.claimed_at_column)))
+         order by s.name limit 1;
+        if found then
+            raise exception 'sweeps % and % of table % would take each other''s claims for their own',
+                declare_sweep.name, other, declare_sweep.table_name
+                using errcode = 'LH002', hint = format(
+                    'Give each its own claimed state, or its own claim and claimed_at columns. If no '
+                    'worker has sweep %1$s any more: select leasehold.forget_sweep(%2$L, ''your name'')',
+                    other, other);
+        end if;
+    end if;
+    insert into leasehold_internal.sweep as s
         (name, table_name, key_column, key_type, order_column, status_column, waiting, claimed, done,
          claimed_at_column, claim_column, batch, max_attempts, watchdog_after, watchdog_every,
-         watchdog_most, cron, zone, every, next_run_at)
-    values (of_name, of_table, of_key, of_key_type, of_order, of_status, word_waiting, word_claimed,
-            word_done, of_claimed_at, of_claim, of_batch, of_max_attempts, after, check_every, most,
-            of_cron, of_zone, of_every, coalesce(first_run, statement_timestamp()))
+         watchdog_most, cron, zone, every, next_run_at, declared_by)
+    values (declare_sweep.name, declare_sweep.table_name, declare_sweep.key_column, declare_sweep.key_type, declare_sweep.order_column, declare_sweep.status_column, declare_sweep.waiting, declare_sweep.claimed,
+            declare_sweep.done, declare_sweep.claimed_at_column, declare_sweep.claim_column, declare_sweep.batch, declare_sweep.max_attempts, after, check_every, most,
+            declare_sweep.cron, declare_sweep.zone, declare_sweep.every, coalesce(first_run, statement_timestamp()), caller)
     on conflict (name) do update
         set table_name = excluded.table_name, key_column = excluded.key_column,
             key_type = excluded.key_type, order_column = excluded.order_column,
@@ -2144,103 +3713,129 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
                 when (s.cron, s.zone, s.every) is not distinct from
                      (excluded.cron, excluded.zone, excluded.every) then s.next_run_at
                 else excluded.next_run_at end,
-            cron = excluded.cron, zone = excluded.zone, every = excluded.every
-$$;
+            cron = excluded.cron, zone = excluded.zone, every = excluded.every,
+            -- The first role keeps it: workers under several roles run the same sweep.
+            declared_by = case when exists (select from pg_roles r where r.rolname = s.declared_by)
+                               then s.declared_by else excluded.declared_by end;
+end $$;
 
--- Whether a sweep is due, and for which moment. The first worker that asks opens the run; later ones
--- join it. Nothing is written while there is nothing to do.
-create or replace function leasehold.begin_sweep(of_name text)
+-- Returns whether a sweep is due, and for which slot. The first worker that asks opens the run; later
+-- ones join it. Writes nothing while there is nothing to do.
+create or replace function leasehold_internal.begin_sweep(name text)
 returns table (due boolean, slot timestamptz)
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 declare
-    entry leasehold.sweep;
+    entry leasehold_internal.sweep;
 begin
-    select * into entry from leasehold.sweep s where s.name = of_name;
-    due := found and entry.paused_at is null and entry.next_run_at <= statement_timestamp();
+    select * into entry from leasehold_internal.sweep s where s.name = begin_sweep.name;
+    due := found and entry.paused_at is null
+           and (entry.next_run_at <= statement_timestamp()
+                -- The clock was set back: the last run ended in what is now the future, and so its next
+                -- time may be far away.
+                or coalesce(entry.run_ended_at > statement_timestamp() + interval '1 minute', false));
     slot := entry.next_run_at;
     if due and (entry.run_started_at is null or entry.run_ended_at is not null) then
-        update leasehold.sweep s set run_started_at = statement_timestamp(), run_ended_at = null
-         where s.name = of_name and s.next_run_at = entry.next_run_at
+        update leasehold_internal.sweep s set run_started_at = statement_timestamp(), run_ended_at = null
+         where s.name = begin_sweep.name and s.next_run_at = entry.next_run_at
            and (s.run_started_at is null or s.run_ended_at is not null);
     end if;
     return next;
 end $$;
 
--- Ends the run that was due at `slot`; the next one is at `following`, or after a pause. False: it was
--- ended already, or someone asked for another one meanwhile, or the sweep is paused; look again.
-create or replace function leasehold.close_sweep(
-    of_name text, slot timestamptz, following timestamptz, pause interval default null
+-- Ends the run that was due at `slot`; the next one is at `following`, or after a pause. Returns false
+-- if it was ended already, another run was requested meanwhile, or the sweep is paused; look again.
+create or replace function leasehold_internal.close_sweep(
+    name text, slot timestamptz, following timestamptz, pause interval default null
 )
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 begin
-    update leasehold.sweep s
+    update leasehold_internal.sweep s
        set run_ended_at = statement_timestamp(),
            next_run_at = coalesce(following, statement_timestamp() + pause)
-     where s.name = of_name and s.next_run_at = slot and s.paused_at is null;
+     where s.name = close_sweep.name and s.next_run_at = slot and s.paused_at is null;
     return found;
 end $$;
 
--- Adds to the counts of a sweep. Answers whether its loops may go on: false while it is paused.
-create or replace function leasehold.count_sweep(
-    of_name text, more_claimed bigint, more_finished bigint, more_failed bigint, more_lost bigint
+-- Adds to the counts of a sweep. Returns whether its loops may continue: false while it is paused.
+create or replace function leasehold_internal.count_sweep(
+    name text, claimed bigint, finished bigint, failed bigint, lost bigint
 )
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 declare
     goes_on boolean;
 begin
-    if more_claimed = 0 and more_finished = 0 and more_failed = 0 and more_lost = 0 then
-        return exists (select from leasehold.sweep s where s.name = of_name and s.paused_at is null);
+    if count_sweep.claimed = 0 and count_sweep.finished = 0 and count_sweep.failed = 0 and count_sweep.lost = 0 then
+        return exists (select from leasehold_internal.sweep s where s.name = count_sweep.name and s.paused_at is null);
     end if;
-    update leasehold.sweep s
-       set rows_claimed = s.rows_claimed + more_claimed,
-           rows_finished = s.rows_finished + more_finished,
-           rows_failed = s.rows_failed + more_failed, rows_lost = s.rows_lost + more_lost
-     where s.name = of_name
+    update leasehold_internal.sweep s
+       set rows_claimed = s.rows_claimed + count_sweep.claimed,
+           rows_finished = s.rows_finished + count_sweep.finished,
+           rows_failed = s.rows_failed + count_sweep.failed, rows_lost = s.rows_lost + count_sweep.lost
+     where s.name = count_sweep.name
     returning s.paused_at is null into goes_on;
     return coalesce(goes_on, false);
 end $$;
 
--- Takes the next turn of a sweep's watchdog. False: another worker had it less than an interval ago.
--- No lock is held: when the one who took the turn dies, the next turn is somebody else's.
-create or replace function leasehold.take_watch(of_name text)
+-- Takes the next turn of a sweep's watchdog. Returns false if another worker took it less than an
+-- interval ago. No lock is held: if the worker dies, another one takes the next turn.
+create or replace function leasehold_internal.begin_watchdog(name text)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 begin
-    update leasehold.sweep s set watchdog_ran_at = statement_timestamp()
-     where s.name = of_name
+    update leasehold_internal.sweep s set watchdog_ran_at = statement_timestamp()
+     where s.name = begin_watchdog.name
        and (s.watchdog_ran_at is null
             or s.watchdog_ran_at <= statement_timestamp() - s.watchdog_every
-            -- The clock went back.
+            -- The clock was set back.
             or s.watchdog_ran_at > statement_timestamp() + s.watchdog_every);
     return found;
 end $$;
 
--- Writes down what the watchdog brought back, and wakes the sweep: rows that went back must not wait
--- for the next night.
-create or replace function leasehold.note_watch(of_name text, more_reset bigint)
+-- Records how many rows the watchdog reset, and makes the sweep due: reset rows must not wait for the
+-- next night.
+create or replace function leasehold_internal.note_watchdog(name text, reset bigint)
 returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    update leasehold.sweep s
-       set rows_reset = s.rows_reset + more_reset, watchdog_ran_at = statement_timestamp(),
-           next_run_at = case when more_reset > 0 then statement_timestamp() else s.next_run_at end
-     where s.name = of_name
+    update leasehold_internal.sweep s
+       set rows_reset = s.rows_reset + note_watchdog.reset, watchdog_ran_at = statement_timestamp(),
+           next_run_at = case when note_watchdog.reset > 0 then statement_timestamp() else s.next_run_at end
+     where s.name = note_watchdog.name
 $$;
 
--- Writes down how many rows are due, as whoever has the sweep counted them.
-create or replace function leasehold.note_due(of_name text, due bigint)
+-- Records how many rows are due, as a worker counted them with its own rights.
+create or replace function leasehold_internal.note_due(name text, due bigint)
 returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    update leasehold.sweep s set rows_due = due, due_counted_at = statement_timestamp()
-     where s.name = of_name
+    update leasehold_internal.sweep s set rows_due = due, due_counted_at = statement_timestamp()
+     where s.name = note_due.name
 $$;
 
--- Notes that rows failed under a claim. The caller has made sure that the claim still holds them.
--- A row that is out of attempts, or whose handler said that another is useless, is dead.
--- Says of each row how often it failed and whether it is dead.
-create or replace function leasehold.fail_swept(
-    of_sweep text, keys text[], whys text[], finals boolean[], of_claim bigint, max_attempts int,
+-- Records how many rows are claimed, how many of them have no failure and how many should have been
+-- reset, as a worker counted them with its own rights. Functions that run as the owner never read a
+-- swept table: it may be a view, or have a policy, whose code would run as the owner too.
+create or replace function leasehold_internal.note_claimed(
+    sweep text, claimed bigint, unfailed bigint, stuck bigint, oldest timestamptz
+)
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    update leasehold_internal.sweep s
+       set claimed_now = note_claimed.claimed, unfailed_now = note_claimed.unfailed,
+           stuck_now = note_claimed.stuck, oldest_claim_at = note_claimed.oldest,
+           claims_counted_at = statement_timestamp()
+     where s.name = note_claimed.sweep
+$$;
+
+-- Records that rows failed under a claim. The caller has made sure that the claim still holds them. A
+-- row is dead if it has no attempt left, or if its handler reported a final failure. Returns for each
+-- row how often it failed and whether it is dead.
+create or replace function leasehold_internal.fail_swept(
+    sweep text, keys text[], whys text[], finals boolean[], claim bigint, max_attempts int,
     base interval, cap interval
 )
 returns table (key text, attempts int, dead boolean)
@@ -2249,11 +3844,11 @@ set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $
 #variable_conflict use_column
 begin
     return query
-    insert into leasehold.sweep_failure as f
+    insert into leasehold_internal.sweep_failure as f
         (sweep, key, claim, attempts, last_error, retry_at, dead_at)
-    select of_sweep, g.key, of_claim, 1, g.why,
+    select fail_swept.sweep, g.key, fail_swept.claim, 1, g.why,
            case when not g.final and max_attempts > 1
-                then statement_timestamp() + leasehold.backoff(1, base, cap) end,
+                then statement_timestamp() + leasehold_internal.backoff(1, base, cap) end,
            case when g.final or max_attempts <= 1 then statement_timestamp() end
       from unnest(keys, whys, finals) as g (key, why, final)
      order by g.key
@@ -2262,90 +3857,126 @@ begin
             failed_at = statement_timestamp(),
             retry_at = case when excluded.dead_at is null and f.attempts + 1 < max_attempts
                             then statement_timestamp()
-                                 + leasehold.backoff(f.attempts + 1, base, cap) end,
+                                 + leasehold_internal.backoff(f.attempts + 1, base, cap) end,
             dead_at = case when excluded.dead_at is not null or f.attempts + 1 >= max_attempts
                            then statement_timestamp() end
-      -- Told twice of the same failure: counted once.
+      -- A failure that is reported twice counts once.
       where f.claim <> excluded.claim
     returning f.key, f.attempts, f.dead_at is not null;
 end $$;
 
--- Makes a sweep due now. False: there is no such sweep.
-create or replace function leasehold.run_sweep(of_name text, actor text default null)
+-- Makes a sweep due now. Returns false if there is no such sweep.
+create or replace function leasehold.run_sweep(name text, actor text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 begin
     -- Also when it is due already: a run that is about to end must notice, and look again.
-    update leasehold.sweep s set next_run_at = statement_timestamp() where s.name = of_name;
+    update leasehold_internal.sweep s set next_run_at = statement_timestamp() where s.name = run_sweep.name;
     if found and actor is not null then
-        insert into leasehold.audit (actor, action, subject) values (actor, 'run', 'sweep ' || of_name);
+        insert into leasehold.audit (actor, action, subject) values (actor, 'run', 'sweep ' || run_sweep.name);
         return true;
     end if;
     return found;
 end $$;
 
--- Stops a sweep's claims; the batch that a loop has in hand is finished. False: paused already, or
--- no such sweep.
-create or replace function leasehold.pause_sweep(of_name text, actor text, why text default null)
+-- Stops a sweep's claims; loops finish their current batches. Returns false if it is paused already, or
+-- there is no such sweep.
+create or replace function leasehold.pause_sweep(name text, actor text, why text default null)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 begin
-    update leasehold.sweep s set paused_at = statement_timestamp(), paused_by = actor, paused_why = why
-     where s.name = of_name and s.paused_at is null;
+    update leasehold_internal.sweep s set paused_at = statement_timestamp(), paused_by = actor, paused_why = why
+     where s.name = pause_sweep.name and s.paused_at is null;
     if not found then
         return false;
     end if;
     insert into leasehold.audit (actor, action, subject, detail)
-    values (actor, 'pause', 'sweep ' || of_name, why);
+    values (actor, 'pause', 'sweep ' || pause_sweep.name, why);
     return true;
 end $$;
 
--- Lets a sweep go on. False: it was not paused.
-create or replace function leasehold.resume_sweep(of_name text, actor text)
+-- Resumes a sweep. Returns false if it was not paused.
+create or replace function leasehold.resume_sweep(name text, actor text)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 begin
-    update leasehold.sweep s set paused_at = null, paused_by = null, paused_why = null
-     where s.name = of_name and s.paused_at is not null;
+    update leasehold_internal.sweep s set paused_at = null, paused_by = null, paused_why = null
+     where s.name = resume_sweep.name and s.paused_at is not null;
     if not found then
         return false;
     end if;
-    insert into leasehold.audit (actor, action, subject) values (actor, 'resume', 'sweep ' || of_name);
+    insert into leasehold.audit (actor, action, subject) values (actor, 'resume', 'sweep ' || resume_sweep.name);
     return true;
 end $$;
 
--- Lets dead rows go back: the watchdog, who alone may do that, resets them at its next turn, which is
--- now. Their failures are counted from the start. Null keys: all dead rows of the sweep. Gives the
+-- Makes the workers of a sweep run its watchdog now, with their own rights. Returns false if there is
+-- no such sweep.
+create or replace function leasehold.watch_sweep(name text, actor text)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    update leasehold_internal.sweep s set watchdog_ran_at = null where s.name = watch_sweep.name;
+    if not found then
+        return false;
+    end if;
+    insert into leasehold.audit (actor, action, subject)
+    values (watch_sweep.actor, 'watch', 'sweep ' || watch_sweep.name);
+    return true;
+end $$;
+
+-- Removes a sweep that no worker has any more, with the failures of its rows. Its table is left alone.
+-- A worker that still has the sweep continues and counts nothing; its next start declares it anew.
+-- Returns false if there is no such sweep.
+create or replace function leasehold.forget_sweep(name text, actor text)
+returns boolean
+language plpgsql volatile security definer set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+begin
+    delete from leasehold_internal.sweep s where s.name = forget_sweep.name;
+    if not found then
+        return false;
+    end if;
+    delete from leasehold_internal.sweep_failure f where f.sweep = forget_sweep.name;
+    insert into leasehold.audit (actor, action, subject)
+    values (forget_sweep.actor, 'forget', 'sweep ' || forget_sweep.name);
+    return true;
+end $$;
+
+-- Redrives dead rows: the watchdog, which alone may do that, resets them at its next turn, which is
+-- now. Their failures are counted from the start. Null keys: all dead rows of the sweep. Returns the
 -- keys.
-create or replace function leasehold.redrive_sweep(of_name text, keys text[], actor text, up_to int default 10000)
+create or replace function leasehold.redrive_sweep(name text, keys text[], actor text, up_to int default 10000)
 returns setof text
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+#variable_conflict use_column
 declare
     moved text[];
 begin
     with picked as materialized (
-        select f.key from leasehold.sweep_failure f
-         where f.sweep = of_name and f.dead_at is not null and (keys is null or f.key = any (keys))
+        select f.key from leasehold_internal.sweep_failure f
+         where f.sweep = redrive_sweep.name and f.dead_at is not null and (keys is null or f.key = any (keys))
          order by f.key limit up_to for update skip locked
     ), back as (
-        update leasehold.sweep_failure f
+        update leasehold_internal.sweep_failure f
            set dead_at = null, attempts = 0, retry_at = statement_timestamp()
-         where f.sweep = of_name and f.key = any (array(select p.key from picked p))
+         where f.sweep = redrive_sweep.name and f.key = any (array(select p.key from picked p))
            and f.dead_at is not null
         returning f.key)
     select coalesce(array_agg(b.key order by b.key), '{}') into moved from back b;
     if moved <> '{}' then
-        update leasehold.sweep s set watchdog_ran_at = null where s.name = of_name;
+        update leasehold_internal.sweep s set watchdog_ran_at = null where s.name = redrive_sweep.name;
         insert into leasehold.audit (actor, action, subject, detail)
-        values (actor, 'redrive', cardinality(moved) || ' rows of sweep ' || of_name,
+        values (actor, 'redrive', cardinality(moved) || ' rows of sweep ' || redrive_sweep.name,
                 left(moved::text, 1000));
     end if;
     return query select unnest(moved);
 end $$;
 
--- Sweeps with their state in words and the rows that failed, each count up to ten thousand.
-create or replace view leasehold.sweep_state as
+-- Sweeps with their state by name and the rows that failed, each count up to ten thousand.
+create or replace view leasehold.sweeps as
 select s.name, s.table_name,
        case when s.paused_at is not null then 'paused'
             when s.run_started_at is not null and s.run_ended_at is null then 'running'
@@ -2354,39 +3985,39 @@ select s.name, s.table_name,
        s.cron, s.zone, s.every, s.next_run_at, s.run_started_at, s.run_ended_at, s.watchdog_ran_at,
        s.paused_at, s.paused_by, s.paused_why, s.rows_claimed, s.rows_finished, s.rows_failed,
        s.rows_lost, s.rows_reset, 
-       (select count(*) from (select from leasehold.sweep_failure f
+       (select count(*) from (select from leasehold_internal.sweep_failure f
          where f.sweep = s.name and f.retry_at is not null limit 10000) c) as failing,
-       (select count(*) from (select from leasehold.sweep_failure f
+       (select count(*) from (select from leasehold_internal.sweep_failure f
          where f.sweep = s.name and f.dead_at is not null limit 10000) c) as dead
-  from leasehold.sweep s;
+  from leasehold_internal.sweep s;
 
--- What a mirror does in the database. The statements on the mirrored table itself are made by the
--- library for each table; these functions keep the changes, the deletions, the check and the rebuild.
+-- What a mirror does in the database. The library generates the statements on the mirrored table for
+-- each table; these functions keep the changes, the deletions, the check and the rebuild.
 
--- The fingerprint of a key in a version: 52 bits, the same as the library's `fingerprint`.
-create or replace function leasehold.fingerprint(key text, version bigint)
+-- Returns the fingerprint of a key in a version: 52 bits, the same as the library's `fingerprint`.
+create or replace function leasehold_internal.fingerprint(key text, version bigint)
 returns bigint
 language sql immutable strict parallel safe as $$
     select ('x' || encode(substring(sha256(convert_to(key || ':' || version, 'UTF8')) from 1 for 7),
                           'hex'))::bit(56)::bigint >> 4
 $$;
 
--- Declares a mirror. The same declaration again changes nothing of its check or its rebuild. Its
--- queue takes as many jobs at once as the mirror does, unless someone has said otherwise.
-create or replace function leasehold.declare_mirror(
-    of_name text, of_table text, of_key text, of_kind text, of_version text, of_queue text,
-    of_job text, of_field text, after interval, keep interval, every interval, of_range int,
-    of_batch int
+-- Declares a mirror. Repeating the same declaration changes nothing of its check or its rebuild. A new
+-- queue gets the mirror's batch as its claim size; an existing queue keeps its own.
+create or replace function leasehold_internal.declare_mirror(
+    name text, table_name text, key_column text, key_kind text, version_column text, queue text,
+    job_name text, job_field text, after interval, keep interval, every interval, range_rows int,
+    batch int
 )
 returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    insert into leasehold.queue (name, batch) values (of_queue, of_batch)
+    insert into leasehold_internal.queue (name, claim_size) values (declare_mirror.queue, declare_mirror.batch)
     on conflict (name) do nothing;
-    insert into leasehold.mirror as m
+    insert into leasehold_internal.mirror as m
         (name, table_name, key_column, key_kind, version_column, queue, job_name, job_field,
          verify_after, tombstones, check_every, range_rows)
-    values (of_name, of_table, of_key, of_kind, of_version, of_queue, of_job, of_field, after, keep,
-            every, of_range)
+    values (declare_mirror.name, declare_mirror.table_name, declare_mirror.key_column, declare_mirror.key_kind, declare_mirror.version_column, declare_mirror.queue, declare_mirror.job_name, declare_mirror.job_field, after, keep,
+            every, declare_mirror.range_rows)
     on conflict (name) do update
         set table_name = excluded.table_name, key_column = excluded.key_column,
             key_kind = excluded.key_kind, version_column = excluded.version_column,
@@ -2402,42 +4033,68 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
              excluded.tombstones, excluded.check_every, excluded.range_rows)
 $$;
 
--- The idempotency key under which the changes of one row become one job.
-create or replace function leasehold.mirror_mark(of_mirror text, key text)
+-- Returns the idempotency key under which the changes of one row become one job. A key that looks like
+-- a hash is hashed too: otherwise it would be the mark of the row whose key has that hash.
+create or replace function leasehold_internal.mirror_mark(mirror text, key text)
 returns text
 language sql immutable set search_path = leasehold, pg_temp as $$
-    select case when octet_length(of_mirror) + octet_length(key) <= 180
-                then 'mirror:' || of_mirror || ':' || key
-                else 'mirror:' || of_mirror || ':sha256:'
+    select case when octet_length(mirror_mark.mirror) + octet_length(key) <= 180 and key not like 'sha256:%'
+                then 'mirror:' || mirror_mark.mirror || ':' || key
+                else 'mirror:' || mirror_mark.mirror || ':sha256:'
                      || encode(sha256(convert_to(key, 'UTF8')), 'hex') end
 $$;
 
--- The arguments of a job for one row. Stores see whole numbers with leading zeros; people do not.
-create or replace function leasehold.mirror_kwargs(kind text, field text, key text)
+-- Returns the kwargs of a job for one row. Stores see integers with leading zeros; kwargs hold plain
+-- numbers.
+create or replace function leasehold_internal.mirror_kwargs(kind text, field text, key text)
 returns jsonb
 language sql immutable set search_path = leasehold, pg_temp as $$
     select jsonb_build_object(
         field, case kind when 'integer' then to_jsonb(key::bigint) else to_jsonb(key) end)
 $$;
 
--- Jobs for rows that changed, in the transaction that changed them: one a row.
+-- Records deletions, in the transaction that makes them.
+create or replace function leasehold_internal.mirror_bury(mirror text, keys text[], versions bigint[])
+returns void
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+begin
+    insert into leasehold_internal.mirror_gone as g (mirror, key, version)
+    select mirror_bury.mirror, r.key, max(r.version)
+      from unnest(keys, versions) as r (key, version) group by r.key order by r.key collate "C"
+    on conflict on constraint mirror_gone_pkey do update
+        set version = greatest(g.version, excluded.version), gone_at = statement_timestamp();
+end $$;
+
+-- Enqueues jobs for rows that changed, in the transaction that changed them: one per row. `befores` are
+-- the versions that the rows had; null for a row that did not exist. `deletions` are given for rows
+-- that are deleted: versions above those that the rows had.
 --
--- A change joins the job of an earlier one while that job waits: the lock on it keeps every claim
--- away until this transaction is over, so whoever claims it then sees the change. A job that is
--- running, or that somebody has locked, may have read the row before this change: a new one is made.
+-- A change joins the job of an earlier one while that job waits: the lock on it keeps every claim away
+-- until this transaction ends, so that the next claim sees the change. A job that is running, or that
+-- another transaction has locked, may have read the row before this change: a new one is enqueued.
 -- Nothing here waits for a lock that another transaction may hold for long. A statement that changes
--- many rows makes plain jobs; a pass works each row once, however many jobs name it.
-create or replace function leasehold.mirror_changed(of_mirror text, keys text[])
+-- many rows enqueues jobs without keys; a pass handles each row once, however many jobs name it.
+--
+-- Above READ COMMITTED no change joins a job either. A claim that has touched the job since the
+-- snapshot would fail the save with a conflict in a table that the caller does not know.
+--
+-- A job keeps the version that its row had before the first of its changes, and whether that was a
+-- deletion: the check excuses a row with a fresh job only if the store holds at least that.
+create or replace function leasehold_internal.mirror_saved(
+    mirror text, keys text[], befores bigint[], deletions bigint[] default null
+)
 returns void
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-    m leasehold.mirror;
+    m leasehold_internal.mirror;
+    joins constant boolean := current_setting('transaction_isolation') = 'read committed';
     due timestamptz;
     late timestamptz;
     with_tag text;
     with_priority int;
     one text;
+    stored jsonb;
     mark text;
     arguments jsonb;
     made bigint;
@@ -2447,14 +4104,21 @@ begin
     if coalesce(cardinality(keys), 0) = 0 then
         return;
     end if;
-    select * into m from leasehold.mirror where name = of_mirror;
+    select * into m from leasehold_internal.mirror w where w.name = mirror_saved.mirror;
     if not found then
-        return; -- Nobody mirrors it any more. Who does so again compares every row.
+        return; -- The mirror was removed. One that is declared again compares every row.
     end if;
     perform from unnest(keys) as k (key) where k.key = '' or octet_length(k.key) > 400;
     if found then
         raise exception 'a row of % has a key that mirror % cannot use', m.table_name, m.name
             using errcode = 'LH002', hint = 'A key has 1 to 400 bytes.';
+    end if;
+    if deletions is not null then
+        if joins then
+            perform leasehold_internal.mirror_bury(m.name, keys, deletions);
+        else
+            perform leasehold_internal.mirror_bury_apart(m.name, keys, deletions);
+        end if;
     end if;
     due := statement_timestamp() + m.verify_after;
     late := due + interval '30 days';
@@ -2462,49 +4126,53 @@ begin
     if octet_length(with_tag) > 200 then
         with_tag := left(with_tag, 50);
     end if;
-    with_priority := least(
-        coalesce(nullif(current_setting('leasehold.priority', true), '')::int, 1), 999999);
-    if cardinality(keys) > 100 then
+    with_priority := coalesce(nullif(current_setting('leasehold.priority', true), '')::int, 1);
+    if cardinality(keys) > 100 or not joins then
         insert into leasehold.job
             (name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts)
         select m.job_name,
-               -- These have no mark, and the check must tell them from those that change nothing.
-               '{"changed": true}'::jsonb || leasehold.mirror_kwargs(m.key_kind, m.job_field, k.key),
-               m.queue,
-               -- Nobody writes so many directly: there is nothing to wait for.
-               with_priority, statement_timestamp(), late, with_tag, 2147483647
-          from (select distinct u.key from unnest(keys) as u (key)) k;
+               -- These have no mark, and the check must tell them from jobs that change nothing.
+               '{"changed": true}'::jsonb || k.stored
+                   || leasehold_internal.mirror_kwargs(m.key_kind, m.job_field, k.key),
+               m.queue, with_priority,
+               -- The direct path writes no more than this: there is nothing to wait for.
+               case when cardinality(keys) > 100 then statement_timestamp() else due end,
+               late, with_tag, 2147483647
+          from leasehold_internal.mirror_befores(m.name, keys, befores) k;
         return;
     end if;
-    for one in select distinct u.key collate "C" from unnest(keys) as u (key) order by 1 loop
-        mark := leasehold.mirror_mark(m.name, one);
-        arguments := leasehold.mirror_kwargs(m.key_kind, m.job_field, one);
+    for one, stored in
+        select k.key, k.stored from leasehold_internal.mirror_befores(m.name, keys, befores) k order by 1
+    loop
+        mark := leasehold_internal.mirror_mark(m.name, one);
+        arguments := leasehold_internal.mirror_kwargs(m.key_kind, m.job_field, one);
         made := nextval('leasehold.job_id_seq');
         -- The transaction that changes a row has locked it, so no other one inserts the same key now.
-        insert into leasehold.idempotency_key as i (queue, key, job_id, payload_hash, holds_until)
-        values (m.queue, mark, made, leasehold.payload_hash(m.job_name, arguments),
+        insert into leasehold_internal.idempotency_key as i (queue, key, job_id, payload_hash, holds_until)
+        values (m.queue, mark, made, leasehold_internal.payload_hash(m.job_name, arguments),
                 statement_timestamp())
         on conflict on constraint idempotency_key_pkey do nothing;
         keyed := found;
         if not keyed then
-            select i.job_id into known from leasehold.idempotency_key i
+            select i.job_id into known from leasehold_internal.idempotency_key i
              where i.queue = m.queue and i.key = mark for update skip locked;
             if found then
                 perform from leasehold.job j
                  where j.id = known and not j.held and j.lost_count = 0 and not j.cancel_requested
-                   -- A job that is about to expire would take the change along.
+                   -- A job that is about to expire would lose the change.
                    and j.expires_at > due + interval '15 days'
                    for update skip locked;
                 if found then
-                    -- However long it was put off before: this change is new.
+                    -- However long the job was deferred before: this change is new.
                     update leasehold.job j
-                       set priority = least(j.priority, with_priority),
+                       set priority = least(j.priority, with_priority), deferred = false,
                            scheduled_at = least(j.scheduled_at, due)
-                     where j.id = known and (j.priority > with_priority or j.scheduled_at > due);
+                     where j.id = known
+                       and (j.deferred or j.priority > with_priority or j.scheduled_at > due);
                     continue;
                 end if;
-                update leasehold.idempotency_key i
-                   set job_id = made, payload_hash = leasehold.payload_hash(m.job_name, arguments),
+                update leasehold_internal.idempotency_key i
+                   set job_id = made, payload_hash = leasehold_internal.payload_hash(m.job_name, arguments),
                        holds_until = statement_timestamp()
                  where i.queue = m.queue and i.key = mark;
                 keyed := true;
@@ -2514,116 +4182,119 @@ begin
             (id, name, kwargs, queue, priority, scheduled_at, expires_at, tag, max_attempts,
              idempotency_key)
         overriding system value
-        values (made, m.job_name, arguments, m.queue, with_priority, due, late, with_tag, 2147483647,
-                case when keyed then mark end);
+        values (made, m.job_name, stored || arguments, m.queue, with_priority, due, late, with_tag,
+                2147483647, case when keyed then mark end);
     end loop;
 end $$;
 
--- The same for rows that are deleted. `versions` are above those that the rows had.
-create or replace function leasehold.mirror_removed(of_mirror text, keys text[], versions bigint[])
-returns void
-language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+-- Returns each key once, with what its job keeps of the row before the change. Empty: not known.
+create or replace function leasehold_internal.mirror_befores(mirror text, keys text[], befores bigint[])
+returns table (key text, stored jsonb)
+language plpgsql stable set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 begin
-    if coalesce(cardinality(keys), 0) = 0
-       or not exists (select from leasehold.mirror m where m.name = of_mirror) then
-        return;
-    end if;
-    insert into leasehold.mirror_gone as g (mirror, key, version)
-    select of_mirror, r.key, max(r.version)
-      from unnest(keys, versions) as r (key, version) group by r.key order by r.key collate "C"
-    on conflict (mirror, key) do update
-        set version = greatest(g.version, excluded.version), gone_at = statement_timestamp();
-    perform leasehold.mirror_changed(of_mirror, keys);
+    return query
+    select u.key collate "C",
+           case when befores is null then '{}'::jsonb
+                when bool_and(u.before is null) and max(g.version) is not null
+                then jsonb_build_object('before', max(g.version), 'gone', true)
+                else jsonb_build_object('before', coalesce(min(u.before), 0)) end
+      from unnest(keys, befores) as u (key, before)
+      left join leasehold_internal.mirror_gone g
+        on u.before is null and g.mirror = mirror_befores.mirror and g.key = u.key
+     group by 1;
 end $$;
 
--- Rows that are inserted under a key that was deleted before, with the version of the deletion.
--- Asked after the insert: only then has it waited for a transaction that deletes the same key.
-create or replace function leasehold.mirror_revived(of_mirror text, keys text[])
+-- As `mirror_bury`, above READ COMMITTED. This transaction cannot raise a tombstone that a worker has
+-- written since the snapshot; the tombstone stays, and a pass raises it above what the store holds.
+create or replace function leasehold_internal.mirror_bury_apart(mirror text, keys text[], versions bigint[])
+returns void
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    one record;
+begin
+    begin
+        perform leasehold_internal.mirror_bury(mirror_bury_apart.mirror, keys, versions);
+        return;
+    exception when serialization_failure then null;
+    end;
+    for one in select r.key, r.version from unnest(keys, versions) as r (key, version)
+                order by r.key collate "C" loop
+        begin
+            perform leasehold_internal.mirror_bury(
+                mirror_bury_apart.mirror, array[one.key], array[one.version]);
+        exception when serialization_failure then null;
+        end;
+    end loop;
+end $$;
+
+-- As `mirror_saved`, for triggers of an earlier release, which do not pass the former versions of the
+-- rows.
+create or replace function leasehold_internal.mirror_changed(mirror text, keys text[])
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    select leasehold_internal.mirror_saved(mirror_changed.mirror, keys, null)
+$$;
+
+create or replace function leasehold_internal.mirror_removed(mirror text, keys text[], versions bigint[])
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    select leasehold_internal.mirror_saved(mirror_removed.mirror, keys, null, versions)
+$$;
+
+-- Returns rows that are inserted under a deleted key, with the version of the deletion. Called after
+-- the insert: only then has it waited for a transaction that deletes the same key.
+create or replace function leasehold_internal.mirror_restored(mirror text, keys text[])
 returns table (key text, version bigint)
 language sql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off as $$
-    select g.key, g.version from leasehold.mirror_gone g
-     where g.mirror = of_mirror and g.key = any (keys)
+    select g.key, g.version from leasehold_internal.mirror_gone g
+     where g.mirror = mirror_restored.mirror and g.key = any (keys)
 $$;
 
--- Jobs for rows that are to be written again, due now. `force`: even where the store has them.
-create or replace function leasehold.mirror_reindex(
-    of_mirror text, keys text[], with_tag text default 'reindex', with_priority int default 100,
+-- Enqueues jobs that write rows again, due now. `force`: even if the store has them.
+create or replace function leasehold.reindex_mirror(
+    name text, keys text[], tag text default 'reindex', priority int default 100,
     force boolean default false
 )
 returns bigint
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 declare
-    m leasehold.mirror;
+    m leasehold_internal.mirror;
     made bigint;
 begin
-    select * into m from leasehold.mirror where name = of_mirror;
+    select * into m from leasehold_internal.mirror where name = reindex_mirror.name;
     if not found then
-        raise exception 'there is no mirror %', quote_literal(of_mirror)
-            using errcode = 'LH002', hint = 'See which there are: select name from leasehold.mirror.';
+        raise exception 'there is no mirror %', quote_literal(reindex_mirror.name)
+            using errcode = 'LH002', hint = 'See which there are: select name from leasehold.mirrors.';
     end if;
     insert into leasehold.job (name, kwargs, queue, priority, tag, max_attempts)
     select m.job_name,
-           leasehold.mirror_kwargs(m.key_kind, m.job_field, k.key)
+           leasehold_internal.mirror_kwargs(m.key_kind, m.job_field, k.key)
                || case when force then '{"force": true}'::jsonb else '{}'::jsonb end,
-           m.queue, least(with_priority, 999999), with_tag, 2147483647
+           m.queue, reindex_mirror.priority, reindex_mirror.tag, 2147483647
       from unnest(keys) as k (key);
     get diagnostics made = row_count;
     return made;
 end $$;
 
--- Puts jobs of one lease off, many at once. They go to lanes of their own, behind those of jobs that
--- were never put off, so that however many of them are due, a claim has room for fresh ones.
--- `counted`: the attempt was a failure and stays counted. There is no last attempt: such jobs end
--- when their work is seen done, or when they expire. Gives the ids that were still ours.
-create or replace function leasehold.put_off(
-    ids bigint[], generation bigint, waits float8[], whys text[], counted boolean[]
-)
-returns setof bigint
-language plpgsql volatile security definer
-set search_path = leasehold, pg_temp
-set enable_indexscan = on set enable_bitmapscan = off set enable_seqscan = off set jit = off
-set plan_cache_mode = force_generic_plan as $$
-declare
-    unwanted bigint[];
-begin
-    -- Lock first, in the order of the ids: see `snooze`.
-    select coalesce(array_agg(mine.id) filter (where mine.cancel_requested), '{}') into unwanted
-      from (select j.id, j.cancel_requested from leasehold.job j
-             where j.id = any (ids) and j.lease_generation = generation and j.held
-             order by j.id for update) mine;
-    if unwanted <> '{}' then
-        perform leasehold.cancel_rows(unwanted, true, generation, 'cancelled while it was put off');
-    end if;
-    return query
-    update leasehold.job j
-       set held = false, attempts = j.attempts - (case when o.counted then 0 else 1 end),
-           max_attempts = 2147483647,
-           priority = case when j.priority < 1000000 then j.priority + 1000000 else j.priority end,
-           scheduled_at = statement_timestamp() + make_interval(secs => o.wait),
-           last_error = coalesce(left(o.why, 4096), j.last_error)
-      from unnest(ids, waits, whys, counted) as o (id, wait, why, counted)
-     where j.id = o.id and j.lease_generation = generation and j.held
-    returning j.id;
-    perform leasehold.settle(generation);
-    return query select unnest(unwanted);
-end $$;
-
--- A store answers again: what was put off meanwhile is due now, up to so many. Says how many.
-create or replace function leasehold.mirror_recovered(of_mirror text, up_to int default 5000)
+-- Makes deferred jobs due after the store has recovered, up to `up_to`. Returns how many.
+create or replace function leasehold_internal.mirror_recovered(mirror text, up_to int default 5000)
 returns int
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
 declare
     moved int;
 begin
     update leasehold.job j set scheduled_at = statement_timestamp()
      where j.id = any (array(
-            select w.id from leasehold.mirror m
+            select w.id from leasehold_internal.mirror m
               join leasehold.job w on w.queue = m.queue and w.name = m.job_name
-             where m.name = of_mirror and w.priority >= 1000000 and not w.held
+             where m.name = mirror_recovered.mirror and w.deferred and not w.held
                and w.scheduled_at > statement_timestamp()
-             -- Those that failed by themselves wait on.
+             -- Jobs that failed by themselves keep waiting.
                and w.attempts = 0
              limit up_to for update of w skip locked))
        and not j.held;
@@ -2631,137 +4302,159 @@ begin
     return moved;
 end $$;
 
--- What the check of a mirror keeps: its place, what it found, what is counted and what may be
+-- What the check of a mirror stores: its cursor, what it found, its counts and which deletions may be
 -- forgotten.
 
--- Takes the next range of a mirror's check. No row: it is not due, or somebody is at it. Who takes it
--- and dies holds it up for two minutes.
-create or replace function leasehold.take_check(of_name text)
+-- Takes the next range of a mirror's check. Returns no row if the range is not due or is being checked.
+-- A checker that dies blocks the range for two minutes.
+create or replace function leasehold_internal.take_check(name text)
 returns table (token bigint, after text, round_started_at timestamptz)
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    update leasehold.mirror m
-       set check_token = leasehold.next_generation(),
+    update leasehold_internal.mirror m
+       set check_token = leasehold_internal.next_generation(),
            check_busy_until = statement_timestamp() + interval '2 minutes',
            round_started_at = case when m.check_after is null then statement_timestamp()
                                    else m.round_started_at end,
            round_rows = case when m.check_after is null then 0 else m.round_rows end,
            round_repaired = case when m.check_after is null then 0 else m.round_repaired end
-     where m.name = of_name
+     where m.name = take_check.name
        and (m.check_due_at <= statement_timestamp()
-            -- The clock went back.
+            -- The clock was set back.
             or m.check_due_at > statement_timestamp() + m.check_every + interval '1 minute')
        and (m.check_busy_until is null or m.check_busy_until <= statement_timestamp()
             or m.check_busy_until > statement_timestamp() + interval '10 minutes')
     returning m.check_token, m.check_after, m.round_started_at
 $$;
 
--- Ends a range of the check. `next_after` null: the round is over, and what it found is published.
--- False: it took too long, and somebody else has taken the range.
-create or replace function leasehold.end_check(
-    of_name text, of_token bigint, next_after text, more_rows bigint, more_repaired bigint,
+-- Ends a range of the check. `next_after` null: the round is over, and its result is published. Returns
+-- false if it took too long, and another worker has taken the range.
+create or replace function leasehold_internal.end_check(
+    name text, token bigint, next_after text, rows bigint, repaired bigint,
     pause interval
 )
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 declare
-    m leasehold.mirror;
+    m leasehold_internal.mirror;
 begin
-    update leasehold.mirror c
+    update leasehold_internal.mirror c
        set check_after = next_after, check_busy_until = null,
            check_due_at = statement_timestamp() + pause,
-           round_rows = c.round_rows + more_rows, round_repaired = c.round_repaired + more_repaired
-     where c.name = of_name and c.check_token = of_token
+           round_rows = c.round_rows + end_check.rows, round_repaired = c.round_repaired + end_check.repaired
+     where c.name = end_check.name and c.check_token = end_check.token
     returning * into m;
     if not found then
         return false;
     end if;
     if next_after is null then
-        perform leasehold.publish_check(of_name, m.round_started_at, m.round_rows, m.round_repaired);
+        perform leasehold_internal.publish_check(end_check.name, m.round_started_at, m.round_rows, m.round_repaired);
     end if;
     return true;
 end $$;
 
--- Writes down what a whole round found: equal as of its start, if nothing is left different.
-create or replace function leasehold.publish_check(
-    of_name text, began timestamptz, of_rows bigint, of_repaired bigint
+-- Publishes the result of a whole round: equal as of its start, if no difference is left, and if the
+-- store has searched one set all that time. A comparison with a set that was lost since proves nothing.
+create or replace function leasehold_internal.publish_check(
+    name text, began timestamptz, rows bigint, repaired bigint
 )
 returns timestamptz
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    update leasehold.mirror m
-       set checked_at = statement_timestamp(), rows_checked = of_rows, repaired = of_repaired,
-           repaired_total = m.repaired_total + of_repaired, rounds = m.rounds + 1,
+    update leasehold_internal.mirror m
+       set checked_at = statement_timestamp(), rows_checked = publish_check.rows, repaired = publish_check.repaired,
+           repaired_total = m.repaired_total + publish_check.repaired, rounds = m.rounds + 1,
            differences = d.found, oldest_difference = d.oldest,
-           equal_as_of = case when d.found = 0 then greatest(m.equal_as_of, began)
-                              else m.equal_as_of end
+           equal_as_of = case when d.found = 0 and (m.adopted_at is null or m.adopted_at < began)
+                              then greatest(m.equal_as_of, began) else m.equal_as_of end
       from (select count(*) as found, min(first_seen) as oldest
-              from leasehold.mirror_difference where mirror = of_name) d
-     where m.name = of_name
+              from leasehold_internal.mirror_difference where mirror = publish_check.name) d
+     where m.name = publish_check.name
     returning m.equal_as_of
 $$;
 
--- Which of these rows have jobs, and since when a change has waited: null if none does, and the row is only
--- to be looked at again. Jobs are read as a whole and laid beside the rows, never once for each row.
-create or replace function leasehold.mirror_pending(of_mirror text, keys text[])
-returns table (key text, since timestamptz)
+-- Returns which of these rows have jobs. For jobs that change the row: since when the oldest waits,
+-- which version the row had before it and whether that was a deletion; `known` false: one of them does
+-- not record the version. Jobs are read once, by their queue, and joined with the rows, never once per
+-- row.
+create or replace function leasehold_internal.mirror_waiting(mirror text, keys text[])
+returns table (key text, since timestamptz, before numeric, gone boolean, known boolean)
 language plpgsql stable security definer
-set search_path = leasehold, pg_temp
+set search_path = leasehold, pg_temp set enable_seqscan = off
 set enable_nestloop = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
-    m leasehold.mirror;
+    m leasehold_internal.mirror;
 begin
     if cardinality(keys) = 0 then
         return;
     end if;
-    select * into m from leasehold.mirror where name = of_mirror;
+    select * into m from leasehold_internal.mirror w where w.name = mirror_waiting.mirror;
     return query
-    select k.key, min(j.enqueued_at) filter (
-               where j.kwargs ? 'changed' or j.idempotency_key = leasehold.mirror_mark(m.name, k.key))
-      from unnest(keys) as k (key)
-      join leasehold.job j
-        on j.kwargs ->> m.job_field
-           = leasehold.mirror_kwargs(m.key_kind, m.job_field, k.key) ->> m.job_field
-     where j.queue = m.queue and j.name = m.job_name
-     group by k.key;
+    select n.key, min(n.at), min(n.before), (array_agg(n.gone order by n.before))[1],
+           coalesce(bool_and(n.before is not null) filter (where n.at is not null), false)
+      from (select k.key,
+                   case when c.changes then j.enqueued_at end as at,
+                   case when c.changes and jsonb_typeof(j.kwargs -> 'before') = 'number'
+                        then (j.kwargs -> 'before')::numeric end as before,
+                   case when c.changes then j.kwargs ? 'gone' end as gone
+              from unnest(keys) as k (key)
+              join leasehold.job j
+                on j.kwargs ->> m.job_field
+                   = leasehold_internal.mirror_kwargs(m.key_kind, m.job_field, k.key) ->> m.job_field
+             cross join lateral (select j.kwargs ? 'changed'
+                     or j.idempotency_key = leasehold_internal.mirror_mark(m.name, k.key) as changes) c
+             where j.queue = m.queue and j.name = m.job_name) n
+     group by n.key;
 end $$;
 
--- Notes what is unequal, and makes a job for each row that has none. A row that changed since the
--- round began is not a difference yet: its own job is on its way. Only if nothing older waits: a change
--- that was made before the round is missing from the store all the same. A row that stays unequal gets
--- another job a minute later, then two, up to a day.
-create or replace function leasehold.mirror_differs(
-    of_mirror text, began timestamptz, keys text[], kinds text[], sources bigint[], helds bigint[]
+-- Records differences, and enqueues a job for each row that has none. A row that changed since the
+-- round began is not a difference yet, because its own job will write it. But that is only so if no
+-- older change waits, and if the store holds at least the version from before that job. Otherwise a
+-- change that was made before the round is missing from the store, whatever became of its job. A row
+-- that stays different gets another job a minute later, then after two, up to a day.
+--
+-- If more jobs wait than can be read in a second, every row that differs counts as different, and none
+-- gets a job: it may have one.
+create or replace function leasehold_internal.mirror_differs(
+    mirror text, began timestamptz, keys text[], kinds text[], sources bigint[], helds bigint[]
 )
 returns table (different int, made int)
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
 declare
-    m leasehold.mirror;
+    m leasehold_internal.mirror;
     wanted text[];
+    too_many boolean;
 begin
-    select * into m from leasehold.mirror where name = of_mirror;
+    select * into m from leasehold_internal.mirror where name = mirror_differs.mirror;
+    too_many := (select count(*) from (
+        select from leasehold.job j where j.queue = m.queue limit 500001) c) > 500000;
     with marked as materialized (
         select a.key, a.kind, a.source, a.held, j.enqueued_at as since
           from unnest(keys, kinds, sources, helds) as a (key, kind, source, held)
-          left join leasehold.idempotency_key i
-            on i.queue = m.queue and i.key = leasehold.mirror_mark(m.name, a.key)
+          left join leasehold_internal.idempotency_key i
+            on i.queue = m.queue and i.key = leasehold_internal.mirror_mark(m.name, a.key)
           left join leasehold.job j on j.id = i.job_id
     ), asked as materialized (
-        -- A mark names the newest job of a row; an older one may be running beside it.
-        select a.key, a.kind, a.source, a.held, least(a.since, p.since) as since,
-               a.since is not null or p.key is not null as has_job
+        -- A mark names the newest job of a row; an older one may be running at the same time.
+        select a.key, a.kind, a.source, a.held,
+               a.since is not null or p.key is not null or too_many as has_job,
+               coalesce(least(a.since, p.since) >= began and p.known
+                        and ((p.gone and a.kind = 'missing') or coalesce(a.held, 0) >= p.before),
+                        false) as is_on_its_way
           from marked a
-          left join leasehold.mirror_pending(
+          left join leasehold_internal.mirror_waiting(
                         m.name, array(select n.key from marked n
-                                       where n.since is null or n.since >= began)) p
+                                       where not too_many and (n.since is null or n.since >= began))) p
             on p.key = a.key
     ), noted as (
-        insert into leasehold.mirror_difference as d
+        insert into leasehold_internal.mirror_difference as d
             (mirror, key, kind, source_version, held_version, repairs, repaired_at)
         select m.name, a.key, a.kind, a.source, a.held,
                case when a.has_job then 0 else 1 end,
                case when a.has_job then null else statement_timestamp() end
-          from asked a where a.since is null or a.since < began
+          from asked a where not a.is_on_its_way
          order by a.key collate "C"
         on conflict (mirror, key) do update
             set kind = excluded.kind, source_version = excluded.source_version,
@@ -2778,204 +4471,198 @@ begin
     )
     select count(*), coalesce(array_agg(n.key) filter (where n.due), '{}') into different, wanted
       from noted n;
-    made := leasehold.mirror_reindex(m.name, wanted, 'mirror.repair', 50);
+    made := leasehold.reindex_mirror(m.name, wanted, 'mirror.repair', 50);
     return next;
 end $$;
 
--- Rows of a range were seen equal, but for those that are named.
-create or replace function leasehold.mirror_equal(
-    of_mirror text, after text, up_to text, but text[] default '{}'
+-- Removes the differences of a range that was seen equal, except for the given keys. `looked` is the
+-- database's time before the comparison began. A difference that was recorded since stays: another
+-- check saw it after this one compared the row.
+create or replace function leasehold_internal.mirror_equal(
+    mirror text, after text, up_to text, but text[], looked timestamptz
 )
 returns void
 language sql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off as $$
-    delete from leasehold.mirror_difference d
-     -- No key is empty. The end of a range is looked up among the differences themselves where there is
-     -- none, so that both ends are found by the index.
-     where d.mirror = of_mirror and d.key > coalesce(after, '')
-       and d.key <= coalesce(up_to, (select max(l.key) from leasehold.mirror_difference l
-                                      where l.mirror = of_mirror))
+    delete from leasehold_internal.mirror_difference d
+     -- No key is empty. A range without an end gets the last difference as its end, so that the index
+     -- finds both ends.
+     where d.mirror = mirror_equal.mirror and d.key > coalesce(after, '')
+       and d.key <= coalesce(up_to, (select max(l.key) from leasehold_internal.mirror_difference l
+                                      where l.mirror = mirror_equal.mirror))
+       and d.last_seen < looked
        and not exists (select from unnest(but) as b (key) where b.key = d.key)
 $$;
 
--- Rows were seen equal.
-create or replace function leasehold.mirror_seen(of_mirror text, keys text[])
+-- Removes the differences of rows that were seen equal, and not before `looked`: see `mirror_equal`.
+create or replace function leasehold_internal.mirror_seen(mirror text, keys text[], looked timestamptz)
 returns void
 language sql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off as $$
-    delete from leasehold.mirror_difference d where d.mirror = of_mirror and d.key = any (keys)
+    delete from leasehold_internal.mirror_difference d
+     where d.mirror = mirror_seen.mirror and d.key = any (keys) and d.last_seen < looked
 $$;
 
--- Deletions that are old enough to be forgotten.
-create or replace function leasehold.mirror_old_gone(of_mirror text, up_to int default 1000)
+-- Returns deletions that are old enough to be forgotten.
+create or replace function leasehold_internal.mirror_old_gone(mirror text, up_to int default 1000)
 returns table (key text, version bigint)
 language sql stable security definer set search_path = leasehold, pg_temp as $$
     select g.key, g.version
-      from leasehold.mirror m
-      join leasehold.mirror_gone g on g.mirror = m.name
-     where m.name = of_mirror and g.gone_at < statement_timestamp() - m.tombstones
+      from leasehold_internal.mirror m
+      join leasehold_internal.mirror_gone g on g.mirror = m.name
+     where m.name = mirror_old_gone.mirror and g.gone_at < statement_timestamp() - m.tombstones
      order by g.gone_at limit up_to
 $$;
 
--- The store has forgotten them. One that was renewed meanwhile stays.
-create or replace function leasehold.mirror_forgotten(of_mirror text, keys text[], versions bigint[])
+-- Removes deletions that the store has forgotten. One that was renewed meanwhile stays.
+create or replace function leasehold_internal.mirror_forgotten(mirror text, keys text[], versions bigint[])
 returns int
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off as $$
+#variable_conflict use_column
 declare
     gone int;
 begin
-    delete from leasehold.mirror_gone g where g.ctid = any (array(
+    delete from leasehold_internal.mirror_gone g where g.ctid = any (array(
         select o.ctid from unnest(keys, versions) as f (key, version)
-          join leasehold.mirror_gone o on o.mirror = of_mirror and o.key = f.key
+          join leasehold_internal.mirror_gone o on o.mirror = mirror_forgotten.mirror and o.key = f.key
                                        and o.version = f.version
            for update of o skip locked));
     get diagnostics gone = row_count;
     return gone;
 end $$;
 
--- Forgets marks of changes whose jobs are over. Each change leaves one, which is more than `prune` is
--- made for. Its job is looked for when the mark is locked, in a statement of its own: see `prune`.
-create or replace function leasehold.mirror_prune(of_mirror text, up_to int default 5000)
-returns int
-language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
-declare
-    of_queue text;
-    old_keys text[];
-    gone int;
-begin
-    select m.queue into of_queue from leasehold.mirror m where m.name = of_mirror;
-    select array_agg(e.key) into old_keys
-      from (select k.key from leasehold.idempotency_key k
-             where k.queue = of_queue and k.key > 'mirror:' || of_mirror || ':'
-               and k.key < 'mirror:' || of_mirror || ';'
-               and k.holds_until < statement_timestamp()
-               and not exists (select from leasehold.job j where j.id = k.job_id)
-             limit up_to for update skip locked) e;
-    delete from leasehold.idempotency_key k
-     where k.queue = of_queue and k.key = any (old_keys)
-       and not exists (select from leasehold.job j where j.id = k.job_id);
-    get diagnostics gone = row_count;
-    return gone;
-end $$;
-
--- Remembers a deletion that nobody wrote down. One row a call: a caller that held one row and waited
--- for the next could meet a transaction that does so the other way round. Gives the version.
-create or replace function leasehold.mirror_entomb(of_mirror text, of_key text, above bigint)
+-- Records a deletion above a version, for a key without a tombstone or with an older one. One row per
+-- call: a caller that locked several could deadlock with a transaction that locks them in another order.
+-- Returns the version.
+create or replace function leasehold_internal.mirror_entomb(mirror text, key text, above bigint)
 returns bigint
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    insert into leasehold.mirror_gone as g (mirror, key, version)
-    values (of_mirror, of_key, above + 1)
+    insert into leasehold_internal.mirror_gone as g (mirror, key, version)
+    values (mirror_entomb.mirror, mirror_entomb.key, above + 1)
     on conflict (mirror, key) do update
         set version = greatest(g.version, excluded.version), gone_at = statement_timestamp()
     returning g.version
 $$;
 
--- Counts what a pass did, for the figures of each minute.
-create or replace function leasehold.mirror_tally(
-    of_mirror text, of_queue text, tags text[], whats text[], ns bigint[]
+-- Counts what a pass did, for the measures of each minute.
+create or replace function leasehold_internal.mirror_tally(
+    mirror text, queue text, tags text[], whats text[], ns bigint[]
 )
 returns void
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 begin
-    insert into leasehold.tally (queue, tag, what, n, subject)
-    select of_queue, t.tag, t.what, t.n, of_mirror from unnest(tags, whats, ns) as t (tag, what, n);
+    insert into leasehold_internal.tally (queue, tag, what, n, subject)
+    select mirror_tally.queue, t.tag, t.what, t.n, mirror_tally.mirror from unnest(tags, whats, ns) as t (tag, what, n);
 end $$;
 
--- Which sets of documents a mirror has, how far a rebuild is, and what people ask for.
+-- Which sets of documents a mirror has, how far a rebuild is, and the orders of operators.
 
--- Which set of documents is searched, where nobody has written that down yet. Gives what stands now.
-create or replace function leasehold.mirror_serves(of_name text, of_serving text)
+-- Records which set of documents is searched, if none is recorded yet. Returns the recorded one.
+create or replace function leasehold_internal.mirror_serves(name text, serving text)
 returns text
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 begin
-    update leasehold.mirror m set serving = of_serving where m.name = of_name and m.serving is null;
-    return (select m.serving from leasehold.mirror m where m.name = of_name);
+    update leasehold_internal.mirror m set serving = mirror_serves.serving where m.name = mirror_serves.name and m.serving is null;
+    return (select m.serving from leasehold_internal.mirror m where m.name = mirror_serves.name);
 end $$;
 
--- The store itself says that it searches another set: it was lost and made anew, or somebody swapped
--- it by hand. The check fills what is missing.
-create or replace function leasehold.mirror_adopts(of_name text, of_former text, of_serving text)
+-- Records that the store searches another set: it was lost and created anew, or an operator swapped it
+-- by hand. The check fills what is missing, in a new round: ranges that were compared with the former
+-- set prove nothing about this one.
+create or replace function leasehold_internal.mirror_adopts(name text, former text, serving text)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 begin
-    update leasehold.mirror m
-       set serving = of_serving,
-           second = case when m.second = of_serving then m.serving else m.second end
-     where m.name = of_name and m.serving = of_former
-       and (m.phase = 'none' or (m.phase = 'swapped' and m.second = of_serving));
+    update leasehold_internal.mirror m
+       set serving = mirror_adopts.serving,
+           second = case when m.second = mirror_adopts.serving then m.serving else m.second end,
+           adopted_at = statement_timestamp(), check_token = leasehold_internal.next_generation(),
+           check_after = null, check_busy_until = null, check_due_at = statement_timestamp()
+     where m.name = mirror_adopts.name and m.serving = mirror_adopts.former
+       and (m.phase = 'none' or (m.phase = 'swapped' and m.second = mirror_adopts.serving));
     return found;
 end $$;
 
--- A rebuild begins: from now on every write goes to the second set too. False: there is one already.
-create or replace function leasehold.begin_rebuild(of_name text, of_second text)
+-- Begins a rebuild: from now on every write goes to the second set too. Returns false if there is one
+-- already.
+create or replace function leasehold_internal.begin_rebuild(name text, second text)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 begin
-    update leasehold.mirror m
-       set second = of_second, phase = 'building', rebuild_after = null, rebuild_rows = 0,
+    update leasehold_internal.mirror m
+       set second = begin_rebuild.second, phase = 'building', rebuild_after = null, rebuild_rows = 0,
            rebuild_started_at = statement_timestamp(), rebuild_ended_at = null
-     where m.name = of_name and m.phase = 'none';
+     where m.name = begin_rebuild.name and m.phase = 'none';
     return found;
 end $$;
 
--- The second set has the rows up to a key; null: all. False: somebody else has gone on from there.
-create or replace function leasehold.note_rebuild(
-    of_name text, of_second text, from_key text, to_key text, more_rows bigint
+-- Records that the second set has the rows up to a key; null: all. Returns false if another worker has
+-- continued from there.
+create or replace function leasehold_internal.note_rebuild(
+    name text, second text, key text, to_key text, rows bigint
 )
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 begin
-    update leasehold.mirror m
-       set rebuild_after = to_key, rebuild_rows = m.rebuild_rows + more_rows,
+    update leasehold_internal.mirror m
+       set rebuild_after = to_key, rebuild_rows = m.rebuild_rows + note_rebuild.rows,
            phase = case when to_key is null then 'verifying' else 'building' end
-     where m.name = of_name and m.second = of_second and m.phase = 'building'
-       and m.rebuild_after is not distinct from from_key;
+     where m.name = note_rebuild.name and m.second = note_rebuild.second and m.phase = 'building'
+       and m.rebuild_after is not distinct from note_rebuild.key;
     return found;
 end $$;
 
--- Searches go to the second set now; the former one is kept and written on. Again: back.
-create or replace function leasehold.note_swap(of_name text, to_set text)
+-- Records that searches use the second set; the former one is kept and still gets every write. A call
+-- with the former set swaps back; a repeated call changes nothing and returns false.
+create or replace function leasehold_internal.note_swap(name text, to_set text)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 begin
-    update leasehold.mirror m
+    update leasehold_internal.mirror m
        set serving = m.second, second = m.serving, phase = 'swapped',
            rebuild_ended_at = coalesce(m.rebuild_ended_at, statement_timestamp())
-     where m.name = of_name and m.second = to_set and m.phase in ('verifying', 'swapped');
+     where m.name = note_swap.name and m.second = to_set and m.phase in ('verifying', 'swapped');
     return found;
 end $$;
 
--- The second set is written no more. Gives its name; null: there was none.
-create or replace function leasehold.drop_second(of_name text)
+-- Ends writes to the second set. Returns its name; null: there was none.
+create or replace function leasehold_internal.drop_second(name text)
 returns text
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 declare
     dropped text;
 begin
-    select m.second into dropped from leasehold.mirror m where m.name = of_name for update;
-    update leasehold.mirror m
+    select m.second into dropped from leasehold_internal.mirror m where m.name = drop_second.name for update;
+    update leasehold_internal.mirror m
        set second = null, phase = 'none', rebuild_after = null
-     where m.name = of_name and m.second is not null;
+     where m.name = drop_second.name and m.second is not null;
     return dropped;
 end $$;
 
--- Asks a worker that has the store to do something with it. Asked twice, it is done once. A roll-back says
--- to which set: whoever does it a second time, after a worker that died, must not come back here. Gives
--- the number of the job; null: there is no such mirror.
-create or replace function leasehold.order_mirror(of_name text, what text, actor text)
+-- Orders a worker that has the store to do something with it. Ordered twice, it is done once. A
+-- rollback names its set: a second worker that repeats it, after the first one died, must not swap
+-- again. Returns the id of the job; null: there is no such mirror.
+create or replace function leasehold.order_mirror(name text, what text, actor text)
 returns bigint
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 declare
-    m leasehold.mirror;
+    m leasehold_internal.mirror;
     made bigint;
 begin
     if what not in ('check', 'rebuild', 'rollback', 'drop') then
         raise exception 'a mirror cannot be told to %', quote_literal(what)
             using errcode = 'LH002', hint = 'Use check, rebuild, rollback or drop.';
     end if;
-    select * into m from leasehold.mirror where name = of_name;
+    select * into m from leasehold_internal.mirror where name = order_mirror.name;
     if not found then
         return null;
     end if;
@@ -2985,33 +4672,33 @@ begin
                    jsonb_build_object('to', case when m.phase = 'swapped' then m.second end)
                else '{}' end,
         queue => m.queue, tag => 'mirror.order', priority => 0,
-        key => 'mirror:' || m.name || ':order:' || what, key_for => interval '0') e;
+        -- No mark of a row begins like this.
+        key => 'mirror-order:' || m.name || ':' || what, key_ttl => interval '0') e;
     insert into leasehold.audit (actor, action, subject) values (actor, what, 'mirror ' || m.name);
-    perform leasehold.wake(m.queue);
     return made;
 end $$;
 
--- Mirrors with their state in words.
-create or replace view leasehold.mirror_state as
+-- Mirrors with their state by name.
+create or replace view leasehold.mirrors as
 select m.name, m.table_name, m.queue, m.job_name, m.phase, m.serving, m.second, m.rebuild_rows,
        m.rebuild_started_at, m.rebuild_ended_at, m.round_started_at, m.round_rows, m.checked_at,
        m.rows_checked, m.repaired, m.repaired_total, m.rounds, m.equal_as_of,
        d.found as differences, d.oldest as oldest_difference,
-       (select count(*) from leasehold.mirror_gone g where g.mirror = m.name) as tombstones
-  from leasehold.mirror m
+       (select count(*) from leasehold_internal.mirror_gone g where g.mirror = m.name) as tombstones
+  from leasehold_internal.mirror m
  cross join lateral (
         select count(*) as found, min(first_seen) as oldest
-          from leasehold.mirror_difference f where f.mirror = m.name) d;
+          from leasehold_internal.mirror_difference f where f.mirror = m.name) d;
 
--- Who keeps Postgres from removing dead rows here, the one that holds it back furthest first: sessions,
--- prepared transactions, replication slots and standbys, each with what ends it. No text of a query: it
--- may hold a secret. `xids` counts the transactions that have begun since.
+-- Returns what keeps Postgres from removing dead rows here, the one that holds it back furthest first:
+-- sessions, prepared transactions, replication slots and standbys, each with its remedy. No text of a
+-- query: it may hold a secret. `xids` counts the transactions that have begun since.
 --
--- Everybody may see the ids of a session's transaction. Since when it is open, its state and its kind are
--- seen only by whoever may read statistics (grant the owner of these functions pg_read_all_stats); slots and
--- standbys never say. Then the age is worked out from what the samples of the last day say about
--- the ids that were given out: it is at least so much.
-create or replace function leasehold.vacuum_holders()
+-- Every role may see the ids of a session's transaction. Its start, its state and its kind are visible
+-- only to roles that may read statistics (grant the owner of these functions pg_read_all_stats); slots
+-- and standbys never have them. Then the age is a lower bound, computed from the transaction ids in the
+-- samples of the last day.
+create or replace function leasehold_internal.vacuum_holders()
 returns table (kind text, who text, remedy text, age double precision, xids bigint)
 language plpgsql stable security definer
 set search_path = leasehold, pg_temp set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
@@ -3030,7 +4717,7 @@ begin
                greatest(age(a.backend_xmin), age(a.backend_xid)) as behind
           from (select *, coalesce(s.backend_type = 'walsender', s.datname is null) as sends
                   from pg_stat_activity s
-                 -- The server's own processes belong to nobody.
+                 -- The server's own processes have no role.
                  where s.usesysid is not null and s.pid <> pg_backend_pid()
                    and coalesce(s.backend_type in ('client backend', 'walsender'), true)
                    and (s.backend_xmin is not null or s.backend_xid is not null)) a
@@ -3042,9 +4729,9 @@ begin
           from pg_prepared_xacts p where p.database = current_database()
         union all
         select 'slot', 'replication slot ' || quote_ident(s.slot_name)
-                   || case when s.active then ', in use by pid ' || s.active_pid else ', used by nobody' end,
+                   || case when s.active then ', in use by pid ' || s.active_pid else ', not in use' end,
                case when s.active then 'look at the standby: hot_standby_feedback holds back for its queries'
-                    else 'when nobody needs it: select pg_drop_replication_slot('
+                    else 'if no standby needs it: select pg_drop_replication_slot('
                          || quote_literal(s.slot_name) || ')' end,
                null, age(s.xmin)
           from pg_replication_slots s where s.xmin is not null
@@ -3054,88 +4741,138 @@ begin
            h.behind::bigint
       from holder h
       left join lateral (
-        -- Ids up to this one had been given out when that minute was sampled. One look a minute into
-        -- the index, and only for those that do not say since when.
+        -- Ids up to this one were assigned when that minute was sampled. One index lookup per minute,
+        -- and only for holders without a start time.
         select coalesce(max(m.at) filter (where m.value <= next_xid - h.behind) + interval '2 minutes',
                         min(m.at)) as at
           from generate_series(date_trunc('minute', statement_timestamp()) - interval '24 hours',
                                date_trunc('minute', statement_timestamp()), interval '1 minute') as g (minute)
          cross join lateral (
-            select s.at, s.value from leasehold.measure s
+            select s.at, s.value from leasehold_internal.measure s
              where s.at = g.minute and s.kind = 'database' and s.subject = '' and s.metric = 'next_xid'
              limit 1) m
          where h.since is null) before on true
      order by h.behind desc nulls last, 4 desc;
 end $$;
 
--- Self-measurement. One process of the fleet takes a sample a minute; the reading is bounded, whatever
--- the queues hold: see each function.
+-- Self-measurement. One process of the fleet takes one sample per minute; its cost is bounded, however
+-- many jobs the queues hold: see each function.
 
--- Whether a minute has passed since the last sample. Cheap: everybody asks this often.
-create or replace function leasehold.sample_due()
+-- Returns whether a minute has passed since the last sample. Cheap, because every process asks often.
+create or replace function leasehold_internal.sample_due()
 returns boolean
 language sql stable security definer set search_path = leasehold, pg_temp as $$
     select exists (
-        select from leasehold.duty d
+        select from leasehold_internal.duty d
          where d.name = 'measure'
            and (d.ran_at < date_trunc('minute', statement_timestamp())
-                -- The clock went back.
+                -- The clock was set back.
                 or d.ran_at > statement_timestamp() + interval '1 minute'))
 $$;
 
--- Takes the sample of the minute that has just ended. Whoever takes it goes on in the same transaction with
--- what may take too long and is left out then: `recount_queues`, and `measure_sweep` for each sweep. Answers that minute; null: somebody else takes it, or has taken
--- it. A sampler that dies takes its sample along, and the next one takes the place.
-create or replace function leasehold.take_sample()
+-- Begins the sample of the minute that has just ended and returns that minute; null: another process
+-- takes it, or has taken it. The caller owns the minute until its transaction ends: a sampler that dies
+-- leaves no partial sample, and another process takes the minute.
+create or replace function leasehold_internal.begin_sample()
+returns timestamptz
+language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+declare
+    this_minute timestamptz := date_trunc('minute', statement_timestamp());
+begin
+    perform from leasehold_internal.duty d
+     where d.name = 'measure'
+       and (d.ran_at < this_minute or d.ran_at > statement_timestamp() + interval '1 minute')
+       for update skip locked;
+    return case when found then this_minute - interval '1 minute' end;
+end $$;
+
+-- Measures one part of a sample. The caller gives each part its own savepoint and timeout: a part that
+-- fails is missing in this minute, and no other part is. A success is recorded, because then a missing
+-- row means zero, and otherwise it means unknown. `end_sample` ends the whole minute.
+create or replace function leasehold_internal.measure_part(part text, minute timestamptz)
+returns void
+language plpgsql volatile security definer
+set search_path = leasehold, pg_temp set jit = off as $$
+declare
+    following timestamptz := minute + interval '1 minute';
+    -- When this part was last measured. The duty's own time is that of the last sample.
+    before timestamptz := coalesce(
+        (select max(m.at) + interval '1 minute' from leasehold_internal.measure m
+          where m.kind = 'database' and m.metric = part || '_sampled' and m.at < minute),
+        (select d.ran_at from leasehold_internal.duty d where d.name = 'measure'));
+begin
+    case part
+        when 'vacuum' then perform leasehold_internal.measure_vacuum(minute);
+        when 'mirrors' then perform leasehold_internal.measure_mirrors(minute);
+        when 'flows' then
+            -- Two minutes more than were read: a transaction that was open then may have committed
+            -- since.
+            perform leasehold_internal.measure_flows(
+                greatest(least(before, minute) - interval '2 minutes', following - interval '1 hour'),
+                following);
+        when 'queues' then perform leasehold_internal.measure_queues(minute);
+        when 'ages' then perform leasehold_internal.measure_ages(minute);
+        when 'sweeps' then perform leasehold_internal.measure_sweeps(minute);
+        when 'tables' then perform leasehold_internal.measure_tables(minute);
+        when 'hours' then perform leasehold_internal.measure_hours(before, following);
+        else
+            raise exception 'a sample has no part %', quote_literal(part)
+                using errcode = 'LH002',
+                      hint = 'Use vacuum, mirrors, flows, queues, ages, sweeps, tables or hours.';
+    end case;
+    insert into leasehold_internal.measure (at, kind, subject, metric, flow, value)
+    values (minute, 'database', '', part || '_sampled', false, 1)
+    on conflict (at, kind, subject, metric) do nothing;
+end $$;
+
+-- Ends the sample of a minute.
+create or replace function leasehold_internal.end_sample(minute timestamptz)
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    update leasehold_internal.duty d set ran_at = minute + interval '1 minute' where d.name = 'measure'
+$$;
+
+-- Takes the whole sample in one statement, all or nothing, for callers of plain SQL. Returns the
+-- minute; null: another process takes it, or has taken it.
+create or replace function leasehold_internal.take_sample()
 returns timestamptz
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set jit = off as $$
 declare
-    this_minute timestamptz := date_trunc('minute', statement_timestamp());
-    sampled timestamptz := this_minute - interval '1 minute';
-    before timestamptz;
+    minute timestamptz := leasehold_internal.begin_sample();
+    part text;
 begin
-    select d.ran_at into before from leasehold.duty d
-     where d.name = 'measure'
-       and (d.ran_at < this_minute or d.ran_at > statement_timestamp() + interval '1 minute')
-       for update skip locked;
-    if not found then
+    if minute is null then
         return null;
     end if;
-    -- Two minutes more than nobody has read: a transaction that was open then may have committed since.
-    perform leasehold.measure_flows(
-        greatest(least(before, sampled) - interval '2 minutes', this_minute - interval '1 hour'),
-        this_minute);
-    perform leasehold.measure_queues(sampled);
-    perform leasehold.measure_mirrors(sampled);
-    perform leasehold.measure_database(sampled);
-    perform leasehold.measure_hours(before, this_minute);
-    perform leasehold.prune_measures();
-    update leasehold.duty d set ran_at = this_minute where d.name = 'measure';
-    return sampled;
+    foreach part in array array['vacuum', 'mirrors', 'flows', 'queues', 'ages', 'sweeps', 'tables', 'hours'] loop
+        perform leasehold_internal.measure_part(part, minute);
+    end loop;
+    perform leasehold_internal.end_sample(minute);
+    return minute;
 end $$;
 
--- A tag and whose it is, in one word: `mail/api`. What stands before the first stroke is the queue, or the
--- mirror: a stroke of its own is written %2F.
-create or replace function leasehold.tag_subject(whose text, tag text)
+-- Returns a tag with its queue or mirror, in one text: `mail/api`. The part before the first slash is
+-- the queue or the mirror: a slash in its name becomes %2F.
+create or replace function leasehold_internal.tag_subject(whose text, tag text)
 returns text
 language sql immutable as $$
     select replace(replace(whose, '%', '%25'), '/', '%2F') || '/' || tag
 $$;
 
--- What happened, by the minute. Reading a minute again gives the same or more, so it may be read as
--- often as one likes.
-create or replace function leasehold.measure_flows(since timestamptz, before timestamptz)
+-- Counts what happened in each minute. Reading a minute again gives the same or more, so it may be read
+-- any number of times.
+create or replace function leasehold_internal.measure_flows(since timestamptz, before timestamptz)
 returns void
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 begin
-    insert into leasehold.measure as m (at, kind, subject, metric, flow, value)
+    insert into leasehold_internal.measure as m (at, kind, subject, metric, flow, value)
     with batch as materialized (
         select date_trunc('minute', h.finished_at) as at, h.queue, h.outcome, h.tags,
-               -- Most batches are of one tag, and need not be taken apart.
+               -- Most batches have one tag, and need not be unnested.
                h.tags[1] = all (h.tags) as alike
-          from leasehold.history h
+          from leasehold_internal.history h
          where h.finished_at >= since and h.finished_at < before
     ), flow as materialized (
         select at, queue, tag, subject, what, sum(n) as n from (
@@ -3148,10 +4885,11 @@ begin
              where not b.alike group by 1, 2, 3, 5
             union all
             select date_trunc('minute', t.at), t.queue, t.tag, t.subject, t.what, t.n
-              from leasehold.tally t where t.at >= since and t.at < before) every
+              from leasehold_internal.tally t where t.at >= since and t.at < before) every
          group by at, queue, tag, subject, what
     ), ranked as (
-        -- Tags are for people. Whoever makes one a job gets a single line for them all.
+        -- Only the 30 busiest tags are kept; the rest are summed under '(others)', so that one tag per
+        -- job cannot blow up the series.
         select f.*, dense_rank() over (partition by f.at, f.queue, f.subject
                                        order by sums.n desc, f.tag) as place
           from flow f
@@ -3163,17 +4901,17 @@ begin
     select at, 'mirror', subject, what, true, sum(n) from flow where subject <> '' group by 1, 3, 4
     union all
     select at, case when subject = '' then 'tag' else 'mirror_tag' end,
-           leasehold.tag_subject(case when subject = '' then queue else subject end,
+           leasehold_internal.tag_subject(case when subject = '' then queue else subject end,
                                  case when place <= 30 then tag else '(others)' end),
            what, true, sum(n)
       from ranked group by 1, 2, 3, 4
     on conflict (at, kind, subject, metric) do update set value = greatest(m.value, excluded.value);
 end $$;
 
--- How the queues stand when a minute ends.
+-- The state of the queues at the end of a minute.
 
--- Whether a tag is one of these, where `reindex_*` is every tag that begins so.
-create or replace function leasehold.is_bulk(tag text, patterns text[])
+-- Returns whether a tag matches one of the patterns; `reindex_*` matches every tag with that prefix.
+create or replace function leasehold_internal.is_bulk(tag text, patterns text[])
 returns boolean
 language sql immutable set search_path = leasehold, pg_temp as $$
     select exists (select from unnest(patterns) as p (pattern)
@@ -3181,8 +4919,8 @@ language sql immutable set search_path = leasehold, pg_temp as $$
                        or (right(p.pattern, 1) = '*' and starts_with(tag, left(p.pattern, -1))))
 $$;
 
--- Queues that have jobs. Hops from one to the next in the index; never reads the jobs between.
-create or replace function leasehold.waiting_queues()
+-- Returns queues that have jobs. Hops from one to the next in the index; never reads the jobs between.
+create or replace function leasehold_internal.waiting_queues()
 returns setof text
 language plpgsql stable security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
@@ -3194,35 +4932,34 @@ begin
         select (select j.queue from leasehold.job j where j.queue > hop.queue order by j.queue limit 1)
           from hop where hop.queue is not null
     )
-    select hop.queue from hop where hop.queue is not null limit 500;
+    select hop.queue from hop where hop.queue is not null limit 5000;
 end $$;
 
--- The same for queues that have expired jobs.
-create or replace function leasehold.expired_queues()
+-- The same for queues that have dead jobs.
+create or replace function leasehold_internal.dead_queues()
 returns setof text
 language plpgsql stable security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin
     return query
     with recursive hop (queue) as (
-        (select d.queue from leasehold.dead_job d where d.cause = 'expired' order by d.queue limit 1)
+        (select d.queue from leasehold_internal.dead_job d order by d.queue limit 1)
         union all
-        select (select d.queue from leasehold.dead_job d
-                 where d.cause = 'expired' and d.queue > hop.queue order by d.queue limit 1)
+        select (select d.queue from leasehold_internal.dead_job d where d.queue > hop.queue order by d.queue limit 1)
           from hop where hop.queue is not null
     )
-    select hop.queue from hop where hop.queue is not null limit 500;
+    select hop.queue from hop where hop.queue is not null limit 5000;
 end $$;
 
--- How the queues stand. Reads so many pages of the jobs, with whatever dead rows they hold: a table of more
--- is looked at in a share of its pages, and what they come to is written down. `recount_queues` mends what
--- that says of short queues and of watched ones.
-create or replace function leasehold.measure_queues(minute timestamptz, most_pages bigint default 32768)
+-- Measures the queues. Reads at most `most_pages` pages of the jobs, whatever dead rows they hold: of a
+-- larger table it reads a share of the pages, and records the extrapolated counts. `recount_queues`
+-- corrects them for short and watched queues.
+create or replace function leasehold_internal.measure_queues(minute timestamptz, most_pages bigint default 32768)
 returns void
 language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set jit = off as $$
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-    -- Of the file, not of the statistics: those are gone after a crash, and know nothing of dead rows.
+    -- From the file, not from the statistics: those are gone after a crash, and ignore dead rows.
     pages bigint := pg_relation_size('leasehold.job') / current_setting('block_size')::bigint;
     share real := least(100.0, 100.0 * most_pages / greatest(pages, 1));
     scale double precision := 100.0 / share;
@@ -3240,18 +4977,21 @@ begin
           from leasehold.job j tablesample system (share)
          group by j.queue, j.tag
     ), known as materialized (
-        select q.name as queue from leasehold.queue q
-        union select w.queue from leasehold.watch w
+        -- Queues with something to record. Settings alone do not count: a queue in which nothing
+        -- happens costs no row.
+        select c.queue from counted c join leasehold_internal.queue q on q.name = c.queue
         union (select c.queue from counted c group by c.queue order by sum(c.length) desc limit 500)
-        union select e.queue from leasehold.expired_queues() as e (queue)
+        union select q.name from leasehold_internal.queue q where q.paused_at is not null
+        union select w.queue from leasehold_internal.watch w
+        union select d.queue from leasehold_internal.dead_queues() as d (queue)
     ), tags as (
-        select leasehold.tag_subject(t.queue, case when t.place <= 30 then t.tag else '(others)' end) as subject,
+        select leasehold_internal.tag_subject(t.queue, case when t.place <= 30 then t.tag else '(others)' end) as subject,
                sum(t.length) * scale as length
           from (select c.*, row_number() over (partition by c.queue order by c.length desc, c.tag) as place
                   from counted c join known k on k.queue = c.queue) t
          group by 1
     ), noted as (
-        insert into leasehold.measure as m (at, kind, subject, metric, flow, value)
+        insert into leasehold_internal.measure as m (at, kind, subject, metric, flow, value)
         select minute, 'tag', t.subject, 'length', false, t.length from tags t
         union all
         select minute, 'database', '', 'sampled', false, 1
@@ -3266,21 +5006,21 @@ begin
                coalesce(sum(c.scheduled), 0) * scale as scheduled,
                coalesce(sum(c.retrying), 0) * scale as retrying,
                coalesce(sum(c.length), 0) * scale as length,
-               coalesce(sum(c.length) filter (where not leasehold.is_bulk(c.tag, coalesce(w.bulk_tags, '{}'))), 0)
+               coalesce(sum(c.length) filter (where not leasehold_internal.is_bulk(c.tag, coalesce(w.bulk_tags, '{}'))), 0)
                    * scale as watched_length
           from known k
           left join counted c on c.queue = k.queue
-          left join leasehold.watch w on w.queue = k.queue
+          left join leasehold_internal.watch w on w.queue = k.queue
          group by k.queue) s;
-    perform leasehold.note_queues(minute, standing);
+    perform leasehold_internal.note_queues(minute, standing);
 end $$;
 
--- Counts the jobs of a queue by the index, in pieces; it is stable, so that all of them are read as of the
--- statement that calls. Ends when there are no more (`whole`); when more than `most` were met and, where
--- `up_to` is given, more than that besides bulk work; or when the time is up. `give_up` null: it never is.
--- Only for the functions here.
-create or replace function leasehold.count_queue(
-    of_queue text, bulk text[], most bigint, up_to bigint, give_up timestamptz,
+-- Counts the jobs of a queue by the index, in pieces; it is stable, so that all of them are read as of
+-- the calling statement. Ends when there are no more (`whole`); when it has counted more than `most`
+-- and, if `up_to` is given, more than that without bulk work; or at `give_up` (null: no time limit).
+-- Internal.
+create or replace function leasehold_internal.count_queue(
+    queue text, bulk text[], most bigint, up_to bigint, give_up timestamptz,
     out whole boolean, out running bigint, out ready bigint, out scheduled bigint, out retrying bigint,
     out length bigint, out watched_length bigint
 )
@@ -3289,9 +5029,9 @@ set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmaps
 set plan_cache_mode = force_generic_plan as $$
 declare
     met record;
-    -- Before the first job: no name is empty.
-    last_name text := '';
-    last_priority int := 0;
+    -- Before the first job.
+    last_deferred boolean := false;
+    last_priority bigint := -2147483649;
     last_at timestamptz := '-infinity';
     last_id bigint := 0;
 begin
@@ -3303,12 +5043,12 @@ begin
     watched_length := 0;
     loop
         with piece as materialized (
-            select j.name, j.priority, j.scheduled_at, j.id, j.tag, j.held, j.attempts
+            select j.deferred, j.priority, j.scheduled_at, j.id, j.tag, j.held, j.attempts
               from leasehold.job j
-             where j.queue = of_queue
-               and (j.name, j.priority, j.scheduled_at, j.id)
-                   > (last_name, last_priority, last_at, last_id)
-             order by j.name, j.priority, j.scheduled_at, j.id
+             where j.queue = count_queue.queue
+               and (j.deferred, j.priority, j.scheduled_at, +j.id)
+                   > (last_deferred, last_priority, last_at, last_id)
+             order by j.deferred, j.priority, j.scheduled_at, +j.id
              limit most + 1
         ), tags as (
             select p.tag, count(*) as jobs, count(*) filter (where p.held) as running,
@@ -3323,14 +5063,14 @@ begin
             select coalesce(sum(t.running), 0) as running, coalesce(sum(t.ready), 0) as ready,
                    coalesce(sum(t.scheduled), 0) as scheduled,
                    coalesce(sum(t.retrying), 0) as retrying, coalesce(sum(t.jobs), 0) as jobs,
-                   coalesce(sum(t.jobs) filter (where not leasehold.is_bulk(t.tag, bulk)), 0) as watched
+                   coalesce(sum(t.jobs) filter (where not leasehold_internal.is_bulk(t.tag, bulk)), 0) as watched
               from tags t
         )
-        select s.*, l.name, l.priority, l.scheduled_at, l.id into met
+        select s.*, l.deferred, l.priority, l.scheduled_at, l.id into met
           from sums s
           left join lateral (
-            select p.name, p.priority, p.scheduled_at, p.id from piece p
-             order by p.name desc, p.priority desc, p.scheduled_at desc, p.id desc limit 1) l on true;
+            select p.deferred, p.priority, p.scheduled_at, p.id from piece p
+             order by p.deferred desc, p.priority desc, p.scheduled_at desc, p.id desc limit 1) l on true;
         running := running + met.running;
         ready := ready + met.ready;
         scheduled := scheduled + met.scheduled;
@@ -3340,28 +5080,29 @@ begin
         whole := met.jobs <= most;
         exit when whole or (length > most and watched_length > coalesce(up_to, -1))
                   or clock_timestamp() > give_up;
-        last_name := met.name;
+        last_deferred := met.deferred;
         last_priority := met.priority;
         last_at := met.scheduled_at;
         last_id := met.id;
     end loop;
 end $$;
 
--- Counts queues by the index where `measure_queues` looked at a share of the pages only: fifty jobs on one
--- page would be none, or five hundred. Short queues are counted whole. Those with a limit up to 100,000 are
--- counted past their bulk work until it is known whether they are above it: no guess raises an alarm about
--- their length. Answers how many were counted whole.
-create or replace function leasehold.recount_queues(minute timestamptz, most bigint default 1000)
+-- Counts queues by the index where `measure_queues` read only a share of the pages: fifty jobs on one
+-- page would count as none, or as five hundred. Short queues are counted whole. Queues with a length
+-- threshold up to 100,000 are counted, without bulk work, until it is known whether they exceed it: no
+-- estimate raises an alarm about their length. Returns how many were counted whole.
+create or replace function leasehold_internal.recount_queues(minute timestamptz, most bigint default 1000)
 returns int
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
 declare
-    share double precision := (select m.value from leasehold.measure m where m.at = minute
+    share double precision := (select m.value from leasehold_internal.measure m where m.at = minute
         and m.kind = 'database' and m.subject = '' and m.metric = 'jobs_looked_at_percent');
-    -- The caller's limit would undo all of it, so it is not used up: queues without a limit have three tenths
-    -- of it, the others the next three, and none of those more than two.
-    patience interval := nullif(current_setting('statement_timeout')::interval, interval '0');
-    give_up timestamptz;
+    -- The caller's timeout would roll back all of it, so it is not used up: queues without a threshold
+    -- get 30 % of it, the others the next 30 %, and no single queue more than 20 %.
+    timeout interval := nullif(current_setting('statement_timeout')::interval, interval '0');
+    deadline timestamptz;
     entry record;
     counted record;
     guess double precision;
@@ -3372,204 +5113,205 @@ begin
     end if;
     for entry in
         select k.queue, coalesce(w.bulk_tags, '{}') as bulk_tags,
-               -- Of longer ones a share of the pages says enough.
+               -- For thresholds above 100,000 the share of the pages is exact enough.
                case when w.max_length <= 100000 and not w.off then w.max_length end as up_to
-          from (select q.queue from leasehold.waiting_queues() as q (queue)
-                union select q.name from leasehold.queue q
-                union select w.queue from leasehold.watch w) k
-          left join leasehold.watch w on w.queue = k.queue
+          from (select q.queue from leasehold_internal.waiting_queues() as q (queue)
+                union select w.queue from leasehold_internal.watch w) k
+          left join leasehold_internal.watch w on w.queue = k.queue
          order by up_to nulls first, k.queue
     loop
-        give_up := statement_timestamp() + patience * case when entry.up_to is null then 0.3 else 0.6 end;
-        continue when entry.up_to is null and clock_timestamp() > give_up;
+        deadline := statement_timestamp() + timeout * case when entry.up_to is null then 0.3 else 0.6 end;
+        continue when entry.up_to is null and clock_timestamp() > deadline;
         select entry.queue as queue, c.* into counted
-          from leasehold.count_queue(entry.queue, entry.bulk_tags, most, entry.up_to,
-                                     least(give_up, clock_timestamp() + patience / 5)) c;
-        guess := (select m.value from leasehold.measure m where m.at = minute
-            and m.kind = 'queue' and m.subject = entry.queue and m.metric = 'watched_length');
+          from leasehold_internal.count_queue(entry.queue, entry.bulk_tags, most, entry.up_to,
+                                     least(deadline, clock_timestamp() + timeout / 5)) c;
+        -- Null: the pages held no job of the queue at all.
+        guess := (select coalesce(max(m.value) filter (where m.metric = 'watched_length'), 0)
+                    from leasehold_internal.measure m
+                   where m.at = minute and m.kind = 'queue' and m.subject = entry.queue
+                     and m.metric in ('length', 'watched_length')
+                  having count(*) > 0);
         if counted.whole or guess is null then
             standing := standing || to_jsonb(counted);
             continue;
         end if;
-        -- Those that were counted are there. How many more there are is what the pages say; where the time was
-        -- up before the limit was met, they say nothing that raises an alarm.
+        -- The length is at least the count, and otherwise the estimate from the pages; where the time
+        -- ended before the threshold was exceeded, the estimate must not raise an alarm.
         if counted.watched_length <= entry.up_to then
             guess := least(guess, entry.up_to);
         end if;
-        update leasehold.measure m set value = greatest(guess, counted.watched_length)
-         where m.at = minute and m.kind = 'queue' and m.subject = entry.queue
-           and m.metric = 'watched_length';
+        insert into leasehold_internal.measure as m (at, kind, subject, metric, flow, value)
+        select minute, 'queue', entry.queue, 'watched_length', false, greatest(guess, counted.watched_length)
+         where greatest(guess, counted.watched_length) > 0
+        on conflict (at, kind, subject, metric) do update set value = excluded.value;
     end loop;
-    perform leasehold.note_queues(minute, standing);
+    perform leasehold_internal.note_queues(minute, standing);
     return jsonb_array_length(standing);
 end $$;
 
--- Writes down how queues stand: what was counted, and what is known of each besides.
--- Only for the functions here.
-create or replace function leasehold.note_queues(minute timestamptz, standing jsonb)
+-- Records the state of queues: the counts, and what else is known of each. Only values that are not
+-- zero: in a minute that was sampled, a missing row means zero. Internal.
+create or replace function leasehold_internal.note_queues(minute timestamptz, standing jsonb)
+returns void
+language plpgsql volatile security definer set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+begin
+    -- A second measurement of a minute replaces the first.
+    delete from leasehold_internal.measure m
+     where m.at = minute and m.kind = 'queue' and not m.flow and m.metric <> 'oldest_ready_age'
+       and m.subject in (select q.queue from jsonb_to_recordset(standing) as q (queue text));
+    insert into leasehold_internal.measure as m (at, kind, subject, metric, flow, value)
+    with living as materialized (
+        select q.queue, count(*) as workers
+          from leasehold.workers w cross join lateral unnest(w.queues) as q (queue)
+         where w.state = 'alive' group by q.queue
+    ), noted as (
+        select q.queue, v.metric, v.value,
+               -- Workers that wait in a queue without jobs are not recorded with every minute.
+               max(v.value) filter (where v.metric <> 'workers') over (partition by q.queue) as most
+          from jsonb_to_recordset(standing) as q (queue text, running float8, ready float8, scheduled float8,
+                                                  retrying float8, length float8, watched_length float8)
+          left join living l on l.queue = q.queue
+          left join leasehold_internal.queue s on s.name = q.queue
+         cross join lateral (values
+            ('running', q.running), ('ready', q.ready), ('scheduled', q.scheduled),
+            ('retrying', q.retrying), ('length', q.length), ('watched_length', q.watched_length),
+            ('workers', coalesce(l.workers, 0)),
+            ('paused', case when s.paused_at is null then 0 else 1 end),
+            ('dead', (select count(*) from (
+                select from leasehold_internal.dead_job d
+                 where d.queue = q.queue and d.cause <> 'expired' limit 10000) kept)),
+            ('expired_kept', (select count(*) from (
+                select from leasehold_internal.dead_job d
+                 where d.queue = q.queue and d.cause = 'expired' limit 10000) kept))
+         ) as v (metric, value)
+    )
+    select minute, 'queue', n.queue, n.metric, false, n.value from noted n where n.value > 0 and n.most > 0
+    on conflict (at, kind, subject, metric) do update set value = excluded.value;
+end $$;
+
+-- Measures for how long the oldest ready job has waited, in every queue that has jobs.
+create or replace function leasehold_internal.measure_ages(minute timestamptz)
 returns void
 language plpgsql volatile security definer set search_path = leasehold, pg_temp set jit = off as $$
 begin
-    insert into leasehold.measure as m (at, kind, subject, metric, flow, value)
-    with living as materialized (
-        select q.queue, count(*) as workers
-          from leasehold.worker_state w cross join lateral unnest(w.queues) as q (queue)
-         where w.state = 'alive' group by q.queue
-    )
-    select minute, 'queue', q.queue, v.metric, false, v.value
-      from jsonb_to_recordset(standing) as q (queue text, running float8, ready float8, scheduled float8,
-                                              retrying float8, length float8, watched_length float8)
-      left join living l on l.queue = q.queue
-      left join leasehold.queue s on s.name = q.queue
-     cross join lateral (values
-        ('running', q.running), ('ready', q.ready), ('scheduled', q.scheduled),
-        ('retrying', q.retrying), ('length', q.length), ('watched_length', q.watched_length),
-        ('oldest_ready_age', leasehold.oldest_ready_age(q.queue)),
-        ('workers', coalesce(l.workers, 0)),
-        ('paused', case when s.paused_at is null then 0 else 1 end),
-        ('dead', (select count(*) from (
-            select from leasehold.dead_job d
-             where d.queue = q.queue and d.cause <> 'expired' limit 10000) kept)),
-        ('expired_kept', (select count(*) from (
-            select from leasehold.dead_job d
-             where d.queue = q.queue and d.cause = 'expired' limit 10000) kept))
-     ) as v (metric, value)
-    on conflict (at, kind, subject, metric) do update set value = excluded.value;
+    delete from leasehold_internal.measure m
+     where m.at = minute and m.kind = 'queue' and m.metric = 'oldest_ready_age';
+    insert into leasehold_internal.measure as m (at, kind, subject, metric, flow, value)
+    select minute, 'queue', a.queue, 'oldest_ready_age', false, a.age
+      from (select q.queue, leasehold_internal.oldest_ready_age(q.queue) as age
+              from leasehold_internal.waiting_queues() as q (queue)) a
+     where a.age > 0;
 end $$;
 
--- For how many seconds the oldest job that could run has waited; 0: none could. One look into the
--- index for each name and priority, past the jobs that run.
-create or replace function leasehold.oldest_ready_age(of_queue text)
+-- Returns for how many seconds the oldest ready job has waited; 0: none is ready. One index lookup for
+-- each of the first 200 priorities, past the running jobs.
+create or replace function leasehold_internal.oldest_ready_age(queue text)
 returns double precision
 language plpgsql stable security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+#variable_conflict use_column
 begin
     return coalesce((
-        select greatest(extract(epoch from statement_timestamp() - min(first.scheduled_at)), 0)
-          from (select l.name, l.priority from leasehold.lanes(of_queue) l
-                 where l.first_at <= statement_timestamp() limit 200) lane
+        with recursive hop (deferred, priority) as (
+            (select j.deferred, j.priority from leasehold.job j
+              where j.queue = oldest_ready_age.queue
+              order by j.queue, j.deferred, j.priority, j.scheduled_at limit 1)
+            union all
+            select next.deferred, next.priority
+              from hop cross join lateral (
+                select j.deferred, j.priority from leasehold.job j
+                 where j.queue = oldest_ready_age.queue
+                   and (j.deferred, j.priority) > (hop.deferred, hop.priority)
+                 order by j.queue, j.deferred, j.priority, j.scheduled_at limit 1) next
+        )
+        -- A plain INSERT may store '-infinity', which cannot be subtracted.
+        select greatest(extract(epoch from statement_timestamp()
+                                - min(greatest(first.scheduled_at, timestamptz '2000-01-01 00:00Z'))), 0)
+          from (select hop.deferred, hop.priority from hop limit 200) known
          cross join lateral (
             select j.scheduled_at from leasehold.job j
-             where j.queue = of_queue and j.name = lane.name and j.priority = lane.priority
+             where j.queue = oldest_ready_age.queue
+               and j.deferred = known.deferred and j.priority = known.priority
                and j.scheduled_at <= statement_timestamp() and j.expires_at > statement_timestamp()
                and not j.held
-             order by j.scheduled_at, j.id limit 1) first), 0);
+             order by j.queue, j.deferred, j.priority, j.scheduled_at limit 1) first), 0);
 end $$;
 
--- How sweeps, mirrors and the database stand when a minute ends.
+-- The state of sweeps, mirrors and the database at the end of a minute.
 
--- The sweeps to measure. Each is measured by a statement of its own: their tables are other people's, and
--- one of them must not keep the others, or the sample, waiting.
-create or replace function leasehold.measured_sweeps()
-returns setof text
-language sql stable security definer set search_path = leasehold, pg_temp as $$
-    select s.name from leasehold.sweep s order by s.name limit 500
-$$;
-
--- What a metric was before a minute, within the hour; null: nobody knows.
-create or replace function leasehold.last_value(of_kind text, of_subject text, of_metric text, minute timestamptz)
+-- Returns the last value of a metric before a minute, within the hour; null: unknown.
+create or replace function leasehold_internal.last_value(kind text, subject text, metric text, minute timestamptz)
 returns double precision
 language sql stable security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off as $$
-    select m.value from leasehold.measure m
-     where m.at < minute and m.at >= minute - interval '1 hour' and m.kind = of_kind
-       and m.subject = of_subject and m.metric = of_metric
+    select m.value from leasehold_internal.measure m
+     where m.at < minute and m.at >= minute - interval '1 hour' and m.kind = last_value.kind
+       and m.subject = last_value.subject and m.metric = last_value.metric
      order by m.at desc limit 1
 $$;
 
--- What a sweep did since the last sample, what it has in hand, and what should not be there: rows that the
--- watchdog should have brought back. `look` false: without its table. False: the table was not read; what
--- it would have said is then missing in this minute, and no zero.
-create or replace function leasehold.measure_sweep(of_name text, minute timestamptz, look boolean default true)
-returns boolean
-language plpgsql volatile security definer
-set search_path = leasehold, pg_temp set jit = off as $$
-declare
-    entry leasehold.sweep;
-    in_hand bigint;
-    stuck bigint;
-begin
-    select * into entry from leasehold.sweep s where s.name = of_name;
-    if not found then
-        return false;
-    end if;
-    if look then
-        begin
-            execute format(
-                'select count(*), count(*) filter (where late) from ('
-                'select t.%1$I < statement_timestamp() - $1 and not exists ('
-                'select from leasehold.sweep_failure f where f.sweep = $2 and f.key = t.%2$I::text'
-                ' and f.claim = t.%3$I) as late from %4$s t where t.%5$I = %6$L'
-                ' order by t.%1$I limit 10000) c',
-                entry.claimed_at_column, entry.key_column, entry.claim_column,
-                leasehold.quoted_table(entry.table_name), entry.status_column, entry.claimed)
-              using entry.watchdog_after + 3 * entry.watchdog_every + interval '1 minute', entry.name
-              into in_hand, stuck;
-        exception
-            -- Gone, locked, not ours to read, of other columns or words: its owner hears of it from the
-            -- worker. Only running out of time ends this function; the caller comes again without the table.
-            when others then
-                in_hand := null;
-                stuck := null;
-        end;
-    end if;
-    insert into leasehold.measure as m (at, kind, subject, metric, flow, value)
-    select minute, 'sweep', entry.name, v.metric, v.flow, v.value
-      from (values
-        ('claimed', false, in_hand), ('stuck', false, stuck),
-        -- Counted by its watchdog; of one that is gone it says nothing about now.
-        ('due', false, case when entry.due_counted_at > statement_timestamp()
-                                 - 3 * entry.watchdog_every - interval '2 minutes' then entry.rows_due end),
+-- Measures what each sweep did since the last sample, what it has claimed, and what is stuck: rows that
+-- the watchdog should have reset. Reads what the watchdogs recorded, never a swept table.
+--
+-- A watchdog that is silent for as long as a claim may last is gone, and with it every worker of the
+-- sweep. Then the rows that were claimed and had not failed at its last count are stuck. In between,
+-- and before the first count, the value is missing and not zero.
+create or replace function leasehold_internal.measure_sweeps(minute timestamptz)
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+    insert into leasehold_internal.measure as m (at, kind, subject, metric, flow, value)
+    select minute, 'sweep', s.name, v.metric, v.flow, v.value
+      from (select w.*,
+                   w.claims_counted_at > statement_timestamp() - 3 * w.watchdog_every - interval '2 minutes'
+                       as fresh,
+                   w.claims_counted_at <= statement_timestamp() - w.watchdog_after
+                       - 3 * w.watchdog_every - interval '1 minute' as silent
+              from leasehold_internal.sweep w order by w.name limit 500) s
+     cross join lateral (values
+        ('claimed', false, case when s.fresh then s.claimed_now end),
+        ('stuck', false, case when s.fresh then s.stuck_now when s.silent then s.unfailed_now end),
+        -- Counted by its watchdog; the count of one that is gone proves nothing about now.
+        ('due', false, case when s.due_counted_at > statement_timestamp()
+                                 - 3 * s.watchdog_every - interval '2 minutes' then s.rows_due end),
         ('dead', false, (select count(*) from (
-            select from leasehold.sweep_failure f
-             where f.sweep = entry.name and f.dead_at is not null limit 10000) d)),
+            select from leasehold_internal.sweep_failure f
+             where f.sweep = s.name and f.dead_at is not null limit 10000) d)),
         ('failing', false, (select count(*) from (
-            select from leasehold.sweep_failure f
-             where f.sweep = entry.name and f.retry_at is not null limit 10000) d)),
-        ('finished_total', false, entry.rows_finished), ('failed_total', false, entry.rows_failed),
-        ('lost_total', false, entry.rows_lost), ('reset_total', false, entry.rows_reset),
-        ('finished', true, greatest(entry.rows_finished
-            - leasehold.last_value('sweep', entry.name, 'finished_total', minute), 0)),
-        ('reset', true, greatest(entry.rows_reset
-            - leasehold.last_value('sweep', entry.name, 'reset_total', minute), 0))
+            select from leasehold_internal.sweep_failure f
+             where f.sweep = s.name and f.retry_at is not null limit 10000) d)),
+        ('finished_total', false, s.rows_finished), ('failed_total', false, s.rows_failed),
+        ('lost_total', false, s.rows_lost), ('reset_total', false, s.rows_reset),
+        ('finished', true, greatest(s.rows_finished
+            - leasehold_internal.last_value('sweep', s.name, 'finished_total', minute), 0)),
+        ('reset', true, greatest(s.rows_reset
+            - leasehold_internal.last_value('sweep', s.name, 'reset_total', minute), 0))
       ) as v (metric, flow, value)
      where v.value is not null
-    on conflict (at, kind, subject, metric) do update set value = excluded.value;
-    return in_hand is not null;
-end $$;
-
--- A table's name as SQL wants it, with or without its schema.
-create or replace function leasehold.quoted_table(name text)
-returns text
-language sql immutable set search_path = leasehold, pg_temp as $$
-    select case when position('.' in name) > 0
-                then quote_ident(split_part(name, '.', 1)) || '.'
-                     || quote_ident(substr(name, position('.' in name) + 1))
-                else 'public.' || quote_ident(name) end
+    on conflict (at, kind, subject, metric) do update set value = excluded.value
 $$;
 
--- What each mirror says of itself. What differs is read from the differences themselves: what the last
--- round of the check published may have been mended since. The ages are in seconds; null: it has not
--- been compared yet, or nothing differs.
-create or replace function leasehold.mirror_numbers()
+-- Returns the figures of each mirror. Differences are counted from their table: what the last round of
+-- the check published may have been repaired since. The ages are in seconds; null: it has not been
+-- compared yet, or nothing differs.
+create or replace function leasehold_internal.mirror_numbers()
 returns table (name text, phase text, rows_checked bigint, repaired bigint, differences bigint,
                oldest_difference_age double precision, equal_as_of timestamptz)
 language sql stable security definer set search_path = leasehold, pg_temp as $$
     select m.name, m.phase, m.rows_checked, m.repaired_total,
-           (select count(*) from (select from leasehold.mirror_difference d
+           (select count(*) from (select from leasehold_internal.mirror_difference d
                                    where d.mirror = m.name limit 10000) kept),
            (select extract(epoch from statement_timestamp() - min(d.first_seen))
-              from leasehold.mirror_difference d where d.mirror = m.name)::double precision,
+              from leasehold_internal.mirror_difference d where d.mirror = m.name)::double precision,
            m.equal_as_of
-      from leasehold.mirror m order by m.name limit 500
+      from leasehold_internal.mirror m order by m.name limit 500
 $$;
 
-create or replace function leasehold.measure_mirrors(minute timestamptz)
+create or replace function leasehold_internal.measure_mirrors(minute timestamptz)
 returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    insert into leasehold.measure as m (at, kind, subject, metric, flow, value)
+    insert into leasehold_internal.measure as m (at, kind, subject, metric, flow, value)
     select minute, 'mirror', n.name, v.metric, false, v.value
-      from leasehold.mirror_numbers() n
+      from leasehold_internal.mirror_numbers() n
      cross join lateral (values
         ('rows_checked', n.rows_checked), ('repaired', n.repaired), ('differences', n.differences),
         ('oldest_difference_age', coalesce(n.oldest_difference_age, 0)),
@@ -3579,124 +5321,179 @@ language sql volatile security definer set search_path = leasehold, pg_temp as $
     on conflict (at, kind, subject, metric) do update set value = excluded.value
 $$;
 
--- How long vacuum has been held back, how many ids were given out, and how much there is to clean.
-create or replace function leasehold.measure_database(minute timestamptz)
+-- Measures how long vacuum has been held back, and how many transaction ids were assigned. Separate from
+-- everything that reads tables: a delayed vacuum makes those slow, and this part must still report it.
+create or replace function leasehold_internal.measure_vacuum(minute timestamptz)
 returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    insert into leasehold.measure as m (at, kind, subject, metric, flow, value)
+    insert into leasehold_internal.measure as m (at, kind, subject, metric, flow, value)
     select minute, 'database', '', 'oldest_xact_age', false,
-           coalesce((select max(h.age) from leasehold.vacuum_holders() h), 0)
+           coalesce((select max(h.age) from leasehold_internal.vacuum_holders() h), 0)
     union all
     select minute, 'database', '', 'next_xid', false,
            pg_snapshot_xmax(pg_current_snapshot())::text::double precision
-    union all
+    on conflict (at, kind, subject, metric) do update set value = excluded.value
+$$;
+
+-- Measures the size of the tables, and their dead rows.
+create or replace function leasehold_internal.measure_tables(minute timestamptz)
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    insert into leasehold_internal.measure as m (at, kind, subject, metric, flow, value)
     select minute, 'database', s.relname, v.metric, false, v.value
       from pg_stat_all_tables s
      cross join lateral (values ('dead_tuples', s.n_dead_tup),
                                 ('bytes', pg_total_relation_size(s.relid))) as v (metric, value)
-     where s.schemaname = 'leasehold'
+     where s.schemaname in ('leasehold', 'leasehold_internal')
        and s.relname in ('job', 'lease', 'dead_job', 'idempotency_key', 'measure', 'tally')
     union all
     select minute, 'database', 'history', 'bytes', false,
            coalesce(sum(pg_total_relation_size(i.inhrelid)), 0)
-      from pg_inherits i where i.inhparent = 'leasehold.history'::regclass
+      from pg_inherits i where i.inhparent = 'leasehold_internal.history'::regclass
     on conflict (at, kind, subject, metric) do update set value = excluded.value
 $$;
 
--- What becomes of the minutes: hours, the end, and whoever reads them.
+-- What becomes of the minutes: roll-up to hours, pruning, and reading.
 
--- Rolls up the hours that have ended since the last sample.
-create or replace function leasehold.measure_hours(last_ran timestamptz, now_is timestamptz)
+-- Rolls up the hours that have ended since the last time. For queues and tags a missing row means zero,
+-- so their mean is over all minutes of the hour that were sampled.
+create or replace function leasehold_internal.measure_hours(last_ran timestamptz, now_is timestamptz)
 returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    insert into leasehold.measure_hour as h (at, kind, subject, metric, flow, value, highest, minutes)
-    select date_trunc('hour', m.at, 'UTC'), m.kind, m.subject, m.metric, bool_or(m.flow),
-           case when bool_or(m.flow) then sum(m.value) else avg(m.value) end, max(m.value),
-           count(*)
-      from leasehold.measure m
-     where m.at >= date_trunc('hour', greatest(last_ran - interval '1 minute',
-                                               now_is - interval '23 hours'), 'UTC')
-       and m.at < date_trunc('hour', now_is, 'UTC')
-       and date_trunc('hour', last_ran, 'UTC') < date_trunc('hour', now_is, 'UTC')
+    with piece as materialized (
+        select date_trunc('hour', m.at, 'UTC') as hour, m.at, m.kind, m.subject, m.metric, m.flow, m.value
+          from leasehold_internal.measure m
+         where m.at >= date_trunc('hour', greatest(last_ran - interval '1 minute',
+                                                   now_is - interval '23 hours'), 'UTC')
+           and m.at < date_trunc('hour', now_is, 'UTC')
+           and date_trunc('hour', last_ran, 'UTC') < date_trunc('hour', now_is, 'UTC')
+    ), looked as (
+        select p.hour, count(*) as minutes from piece p
+         where p.kind = 'database' and p.subject = '' and p.metric = 'sampled' group by p.hour
+    )
+    insert into leasehold_internal.measure_hour as h (at, kind, subject, metric, flow, value, highest, minutes)
+    select p.hour, p.kind, p.subject, p.metric, bool_or(p.flow),
+           case when bool_or(p.flow) then sum(p.value) else sum(p.value) / max(m.minutes) end, max(p.value),
+           max(m.minutes)
+      from (select p.*, count(*) over (partition by p.hour, p.kind, p.subject, p.metric) as rows from piece p) p
+      left join looked l on l.hour = p.hour
+     cross join lateral (
+        select case when p.kind in ('queue', 'tag') and not p.flow then greatest(l.minutes, p.rows)
+                    else p.rows end as minutes) m
      group by 1, 2, 3, 4
     on conflict (at, kind, subject, metric) do update
         set value = excluded.value, highest = excluded.highest, minutes = excluded.minutes
 $$;
 
--- Throws old measures away, and alarms that ended long ago: piece by piece until none is left, or until five
--- seconds are over. The rest, after a long stop, is for the next minute.
-create or replace function leasehold.prune_measures(up_to int default 50000)
+-- Prunes old measures, and alarms that ended 90 days ago: piece by piece until none is left, or for
+-- five seconds. After a long stop, the rest is left for the next minute. One housekeeper is elected,
+-- for the statement: two would wait for each other's rows.
+create or replace function leasehold_internal.prune_measures(up_to int default 50000)
 returns bigint
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
 declare
-    give_up timestamptz := clock_timestamp() + interval '5 seconds';
+    deadline timestamptz := clock_timestamp() + interval '5 seconds';
     removed bigint;
     largest bigint;
     total bigint := 0;
 begin
+    if not pg_try_advisory_xact_lock(7305, 20) then
+        return 0;
+    end if;
     loop
-        delete from leasehold.measure where ctid = any (array(
-            select m.ctid from leasehold.measure m
+        delete from leasehold_internal.measure where ctid = any (array(
+            select m.ctid from leasehold_internal.measure m
              where m.at < statement_timestamp() - interval '24 hours' limit up_to));
         get diagnostics removed = row_count;
         total := total + removed;
         largest := removed;
-        delete from leasehold.measure_hour where ctid = any (array(
-            select m.ctid from leasehold.measure_hour m
+        delete from leasehold_internal.measure_hour where ctid = any (array(
+            select m.ctid from leasehold_internal.measure_hour m
              where m.at < statement_timestamp() - interval '90 days' limit up_to));
         get diagnostics removed = row_count;
         total := total + removed;
         largest := greatest(largest, removed);
-        delete from leasehold.tally where ctid = any (array(
-            select t.ctid from leasehold.tally t
+        delete from leasehold_internal.tally where ctid = any (array(
+            select t.ctid from leasehold_internal.tally t
              where t.at < statement_timestamp() - interval '2 hours' limit up_to));
         get diagnostics removed = row_count;
         total := total + removed;
         largest := greatest(largest, removed);
-        delete from leasehold.alarm where ctid = any (array(
-            select a.ctid from leasehold.alarm a
+        delete from leasehold_internal.alarm where ctid = any (array(
+            select a.ctid from leasehold_internal.alarm a
              where a.raised_at < statement_timestamp() - interval '90 days'
                and a.cleared_at < statement_timestamp() - interval '90 days' limit up_to));
         get diagnostics removed = row_count;
         total := total + removed;
         largest := greatest(largest, removed);
-        exit when largest < up_to or clock_timestamp() > give_up;
+        exit when largest < up_to or clock_timestamp() > deadline;
     end loop;
     return total;
 end $$;
 
--- When somebody last measured, null: never; and whether that still says how things are now. After three
--- minutes without a sample nobody knows, whatever the last one said.
-create or replace function leasehold.measured()
+-- Returns when the last sample was taken, null: never; and whether it is fresh. After three minutes
+-- without a sample the current state is unknown, whatever the last one showed.
+create or replace function leasehold_internal.measured()
 returns table (at timestamptz, fresh boolean)
 language sql stable security definer set search_path = leasehold, pg_temp as $$
     select case when isfinite(d.ran_at) then d.ran_at end,
            d.ran_at between statement_timestamp() - interval '180 seconds'
-                        -- Beyond that the clock went back.
+                        -- Beyond that the clock was set back.
                         and statement_timestamp() + interval '1 minute'
-      from leasehold.duty d where d.name = 'measure'
+      from leasehold_internal.duty d where d.name = 'measure'
 $$;
 
--- The last sample, as long as it is not older than a quarter of an hour. Whether it still holds is said by
--- `measured`.
-create or replace function leasehold.latest()
+-- Returns the last sample, if it is not older than 15 minutes. `measured` tells whether it is fresh.
+-- Zeros of queues are not stored; they are filled in here, for the queues of the sample and for those
+-- with settings, a watch or a living worker, up to a thousand.
+create or replace function leasehold_internal.latest()
 returns table (at timestamptz, kind text, subject text, metric text, flow boolean, value double precision)
-language sql stable security definer
-set search_path = leasehold, pg_temp set enable_seqscan = off as $$
-    select m.at, m.kind, m.subject, m.metric, m.flow, m.value
-      from leasehold.measure m
-     where m.at = (select max(s.at) from leasehold.measure s
-                    where s.at >= statement_timestamp() - interval '15 minutes'
-                      and s.kind = 'database' and s.metric = 'sampled')
-$$;
+language plpgsql stable security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
+begin
+    return query
+    with present as materialized (
+        select m.at, m.kind, m.subject, m.metric, m.flow, m.value
+          from leasehold_internal.measure m
+         where m.at = (select max(s.at) from leasehold_internal.measure s
+                        where s.at >= statement_timestamp() - interval '15 minutes'
+                          and s.kind = 'database' and s.metric = 'sampled')
+    ), living as materialized (
+        select q.queue, count(*) as workers
+          from leasehold.workers w cross join lateral unnest(w.queues) as q (queue)
+         where w.state = 'alive' group by q.queue
+    ), known as (
+        select k.queue, min(k.place) as place
+          from (select p.subject as queue, 1 as place from present p where p.kind = 'queue'
+                union all select w.queue, 2 from leasehold_internal.watch w where not w.off
+                union all select l.queue, 3 from living l
+                union all select q.name, 4 from leasehold_internal.queue q) k
+         group by k.queue order by 2, 1 limit 1000
+    )
+    select p.at, p.kind, p.subject, p.metric, p.flow, p.value from present p
+    union all
+    select s.at, 'queue', k.queue, g.metric, false,
+           case when g.metric = 'workers' then coalesce(l.workers, 0) else 0 end
+      from known k
+     cross join (values ('running'), ('ready'), ('scheduled'), ('retrying'), ('length'), ('watched_length'),
+                        ('oldest_ready_age'), ('workers'), ('paused'), ('dead'), ('expired_kept')) as g (metric)
+     cross join (select p.at from present p where p.kind = 'database' and p.subject = '' and p.metric = 'sampled') s
+      left join living l on l.queue = k.queue
+     where not exists (select from present p where p.kind = 'queue' and p.subject = k.queue and p.metric = g.metric)
+       -- If the age of the oldest job was not measured, it is unknown, not zero.
+       and (g.metric <> 'oldest_ready_age'
+            or exists (select from present p where p.kind = 'database' and p.metric = 'ages_sampled'));
+end $$;
 
--- A series for a chart: one row a step, the oldest first. Flows are added up, other values are the
--- mean of the step. Null: nobody measured. `minutes` says how many minutes of the step were measured, so
--- that a step that has just begun can be shown by the minute. `of_subject` null: all of them together.
--- More than a day back it is made of hours, and of the minutes since the last of them.
-create or replace function leasehold.series(
-    of_kind text, of_metrics text[], of_subject text default null,
+-- Returns a series for a chart: one row per step, the oldest first. Flows are added up, other values
+-- are the mean of the step; for queues and tags over every minute that was sampled, because their zeros
+-- are not stored. Null: nothing was measured. `minutes` is how many minutes of the step were measured,
+-- so that a step that has just begun can be shown per minute. `of_subject` null: all of them together.
+-- More than a day back the series consists of hours, and of the minutes since the last of them.
+create or replace function leasehold_internal.series(
+    kind text, metrics text[], subject text default null,
     back interval default interval '30 minutes', step interval default interval '1 minute'
 )
 returns table (at timestamptz, value double precision, minutes bigint)
@@ -3709,43 +5506,47 @@ declare
     last timestamptz := date_bin(step, this_minute, origin);
     first timestamptz := last - back;
     by_hours boolean := back > interval '24 hours';
-    -- From here on there are only minutes. Of any hour: what happened while nobody measured is added to its
-    -- minutes and its hour later, and that hour has no sample.
+    -- From here on there are only minutes. The last hour of any metric: what happened while nothing was
+    -- sampled is added to its minutes and its hour later, and that hour has no sample.
     rolled timestamptz := greatest(first, case when by_hours then (
-        select h.at + interval '59 minutes' from leasehold.measure_hour h
+        select h.at + interval '59 minutes' from leasehold_internal.measure_hour h
          order by h.at desc limit 1) end);
 begin
     return query
     with looked as (
-        select m.at, 1 as minutes from leasehold.measure m
+        select m.at, 1 as minutes from leasehold_internal.measure m
          where m.kind = 'database' and m.metric = 'sampled' and m.subject = ''
            and m.at > rolled and m.at < this_minute
         union all
-        select h.at, h.minutes from leasehold.measure_hour h
+        select h.at, h.minutes from leasehold_internal.measure_hour h
          where by_hours and h.kind = 'database' and h.metric = 'sampled' and h.subject = ''
            and h.at > first
     ), piece as (
         select m.at, sum(m.value) as value, bool_or(m.flow) as flow, 1 as weight
-          from leasehold.measure m
-         where m.kind = of_kind and m.metric = any (of_metrics)
-           and (of_subject is null or m.subject = of_subject)
+          from leasehold_internal.measure m
+         where m.kind = series.kind and m.metric = any (series.metrics)
+           and (series.subject is null or m.subject = series.subject)
            and m.at > rolled and m.at < this_minute
          group by m.at
         union all
         select h.at, sum(h.value), bool_or(h.flow), max(h.minutes)
-          from leasehold.measure_hour h
-         where by_hours and h.kind = of_kind and h.metric = any (of_metrics)
-           and (of_subject is null or h.subject = of_subject) and h.at > first
+          from leasehold_internal.measure_hour h
+         where by_hours and h.kind = series.kind and h.metric = any (series.metrics)
+           and (series.subject is null or h.subject = series.subject) and h.at > first
          group by h.at
     ), seen as (
         select date_bin(step, l.at, origin) as at, sum(l.minutes) as minutes from looked l group by 1
     ), binned as (
-        select date_bin(step, p.at, origin) as at,
-               case when bool_or(p.flow) then sum(p.value)
-                    else sum(p.value * p.weight) / sum(p.weight) end as value
+        select date_bin(step, p.at, origin) as at, bool_or(p.flow) as flow,
+               sum(p.value * case when p.flow then 1 else p.weight end) as sum, sum(p.weight) as weight
           from piece p group by 1
     )
-    select s.at, coalesce(b.value, case when n.minutes > 0 then 0 end), coalesce(n.minutes, 0)
+    select s.at,
+           coalesce(case when b.flow then b.sum
+                         when series.kind in ('queue', 'tag') then b.sum / greatest(b.weight, n.minutes)
+                         else b.sum / b.weight end,
+                    case when n.minutes > 0 then 0 end),
+           coalesce(n.minutes, 0)
       from generate_series(first + step, last, step) as s (at)
       left join binned b on b.at = s.at
       left join seen n on n.at = s.at
@@ -3753,65 +5554,75 @@ begin
      order by s.at;
 end $$;
 
--- Alarms: what is known is read here, what is wrong is decided by the library (`alarm/rules.rs`), and
--- what came of it is written here.
+-- Alarms: these functions read what is known, the library (`alarm/rules.rs`) decides what is wrong, and
+-- these functions record the result.
 
--- What the rules look at, as of the last sample: one statement, one snapshot. Null: there is no sample
--- that is recent enough to judge by.
-create or replace function leasehold.alarm_snapshot(of_sample timestamptz)
+-- Returns what the rules evaluate, as of the last sample: one statement, one snapshot. Null: there is
+-- no sample that is recent enough. `measured` lists the parts of the sample that succeeded, null: all;
+-- the others are unknown, and alarms that depend on them are neither raised nor cleared.
+create or replace function leasehold_internal.alarm_snapshot(sample timestamptz)
 returns jsonb
 language plpgsql stable security definer
 set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+#variable_conflict use_column
 declare
     quarter interval := interval '15 minutes';
-    -- As far back as anybody looks.
-    far interval := greatest(quarter, (select max(w.over) from leasehold.watch w where not w.off));
-    -- A stop that was longer than a hand-over ends with this minute: before it nobody looked. The first
-    -- minute that is left is one too, when there is no other.
+    -- The longest window of any rule.
+    far interval := greatest(quarter, (select max(w.over) from leasehold_internal.watch w where not w.off));
+    -- Start of the current uninterrupted run of samples, or the first sample within `far`. A gap of up
+    -- to 3 minutes is no interruption: another process may be taking over the sampling.
     looked_since timestamptz := (
         select max(s.at) filter (where s.before is null or s.at - s.before > interval '3 minutes')
           from (select m.at, lag(m.at) over (order by m.at) as before
-                  from leasehold.measure m
+                  from leasehold_internal.measure m
                  where m.kind = 'database' and m.subject = '' and m.metric = 'sampled'
-                   and m.at > of_sample - far - interval '5 minutes' and m.at <= of_sample) s);
+                   and m.at > alarm_snapshot.sample - far - interval '5 minutes' and m.at <= alarm_snapshot.sample) s);
 begin
     return (
     with latest as materialized (
         select m.kind, m.subject, m.metric, m.value
-          from leasehold.measure m where m.at = of_sample and not m.flow
+          from leasehold_internal.measure m where m.at = alarm_snapshot.sample and not m.flow
     ), gauge as materialized (
         select l.subject as queue, jsonb_object_agg(l.metric, l.value) as v
           from latest l where l.kind = 'queue' group by l.subject
     ), recent as materialized (
         select m.at, m.subject as queue, m.metric, m.value
-          from leasehold.measure m
-         where m.at > of_sample - far and m.at <= of_sample and m.kind = 'queue'
+          from leasehold_internal.measure m
+         where m.at > alarm_snapshot.sample - far and m.at <= alarm_snapshot.sample and m.kind = 'queue'
            and m.metric in ('completed', 'buried', 'lost', 'ready', 'workers', 'paused')
+    ), judged as (
+        -- For any other queue everything is zero.
+        select g.queue from gauge g
+        union select r.queue from recent r
+        union select w.queue from leasehold_internal.watch w
     ), sums as (
         select r.queue,
                sum(r.value) filter (where r.metric = 'completed'
-                   and r.at > of_sample - coalesce(w.over, quarter)) as completed,
-               sum(r.value) filter (where r.metric = 'buried' and r.at > of_sample - quarter) as died,
-               sum(r.value) filter (where r.metric = 'lost' and r.at > of_sample - quarter) as lost,
+                   and r.at > alarm_snapshot.sample - coalesce(w.over, quarter)) as completed,
+               sum(r.value) filter (where r.metric = 'buried' and r.at > alarm_snapshot.sample - quarter) as died,
+               sum(r.value) filter (where r.metric = 'lost' and r.at > alarm_snapshot.sample - quarter) as lost,
                max(r.at) filter (where r.metric = 'paused' and r.value > 0) as paused
-          from recent r left join leasehold.watch w on w.queue = r.queue and not w.off
+          from recent r left join leasehold_internal.watch w on w.queue = r.queue and not w.off
          group by r.queue
     ), starved as (
-        -- For how many of the last five minutes jobs could have run and nobody was there.
+        -- In how many of the last five minutes jobs were ready and no worker was alive.
         select a.queue, count(*) as minutes
-          from recent a join recent b on b.queue = a.queue and b.at = a.at
-         where a.metric = 'ready' and a.value > 0 and b.metric = 'workers' and b.value = 0
-           and a.at > of_sample - interval '5 minutes'
+          from recent a
+         where a.metric = 'ready' and a.value > 0 and a.at > alarm_snapshot.sample - interval '5 minutes'
+           and not exists (select from recent b where b.queue = a.queue and b.at = a.at
+                                                  and b.metric = 'workers' and b.value > 0)
          group by a.queue
     )
     select jsonb_build_object(
-        'sample', of_sample,
+        'sample', alarm_snapshot.sample,
+        'measured', (select jsonb_agg(replace(l.metric, '_sampled', '')) from latest l
+            where l.kind = 'database' and l.subject = '' and l.metric like '%\_sampled'),
         'queues', coalesce((select jsonb_agg(jsonb_build_object(
-            'queue', g.queue,
-            'paused', (g.v ->> 'paused')::float8 > 0,
-            'length', (g.v ->> 'watched_length')::float8,
-            'oldest_ready_age', (g.v ->> 'oldest_ready_age')::float8,
-            'expired_kept', (g.v ->> 'expired_kept')::float8,
+            'queue', k.queue,
+            'paused', coalesce((g.v ->> 'paused')::float8 > 0, false),
+            'length', coalesce((g.v ->> 'watched_length')::float8, 0),
+            'oldest_ready_age', coalesce((g.v ->> 'oldest_ready_age')::float8, 0),
+            'expired_kept', coalesce((g.v ->> 'expired_kept')::float8, 0),
             'completed', coalesce(s.completed, 0),
             'died', coalesce(s.died, 0),
             'lost', coalesce(s.lost, 0),
@@ -3824,19 +5635,20 @@ begin
                 'max_age', extract(epoch from w.max_age),
                 'max_dead', w.max_dead,
                 'max_lost', w.max_lost,
-                -- Time in which nobody looked, or in which it was to stand still, says nothing.
-                'watched_for', extract(epoch from of_sample + interval '1 minute'
+                -- Time without samples, or in which the queue was paused, does not count.
+                'watched_for', extract(epoch from alarm_snapshot.sample + interval '1 minute'
                     - greatest(w.since, looked_since, s.paused + interval '1 minute'))) end
-            ) order by g.queue)
-            from gauge g
-            left join sums s on s.queue = g.queue
-            left join starved t on t.queue = g.queue
-            left join leasehold.watch w on w.queue = g.queue), '[]'),
+            ) order by k.queue)
+            from judged k
+            left join gauge g on g.queue = k.queue
+            left join sums s on s.queue = k.queue
+            left join starved t on t.queue = k.queue
+            left join leasehold_internal.watch w on w.queue = k.queue), '[]'),
         'sweeps', coalesce((select jsonb_agg(jsonb_build_object(
             'sweep', l.subject, 'dead', coalesce(l.dead, 0),
-            -- A table that could not be read for a moment is as it was.
-            'stuck', coalesce((select m.value from leasehold.measure m
-                where m.at <= of_sample and m.at > of_sample - quarter and m.kind = 'sweep'
+            -- A table that could not be read for a moment keeps its last value.
+            'stuck', coalesce((select m.value from leasehold_internal.measure m
+                where m.at <= alarm_snapshot.sample and m.at > alarm_snapshot.sample - quarter and m.kind = 'sweep'
                   and m.subject = l.subject and m.metric = 'stuck' order by m.at desc limit 1), 0)
             ) order by l.subject)
             from (select subject, max(value) filter (where metric = 'dead') as dead
@@ -3844,7 +5656,7 @@ begin
         'mirrors', coalesce((select jsonb_agg(jsonb_build_object(
             'mirror', l.subject, 'differences', coalesce(l.differences, 0),
             'oldest_difference_age', coalesce(l.age, 0),
-            -- Two rounds of its check are no reason to worry, however long they take. A mirror that
+            -- Two rounds of the check are no reason for an alarm, however long they take. A mirror that
             -- was never equal may have no store at all.
             'unproven_age', coalesce(greatest(l.equal_age
                 - 2 * (m.rows_checked / m.range_rows + 1) * extract(epoch from m.check_every), 0), 0)
@@ -3853,60 +5665,62 @@ begin
                          max(value) filter (where metric = 'oldest_difference_age') as age,
                          max(value) filter (where metric = 'equal_age') as equal_age
                     from latest where kind = 'mirror' group by subject) l
-            left join leasehold.mirror m on m.name = l.subject), '[]'),
+            left join leasehold_internal.mirror m on m.name = l.subject), '[]'),
         'oldest_xact_age', coalesce((select value from latest
             where kind = 'database' and metric = 'oldest_xact_age'), 0),
-        -- Those that alone would be reason enough to look, as of now.
+        -- Holders that alone would be worth a look, as of now: up to three, each at least half as old as
+        -- the oldest.
         'vacuum_held_by', coalesce((select jsonb_agg(jsonb_build_object(
             'who', h.who, 'remedy', h.remedy, 'age', h.age) order by h.place)
             from (select v.*, row_number() over (order by v.xids desc nulls last, v.age desc) as place,
                          max(v.age) over () as oldest
-                    from leasehold.vacuum_holders() v) h
+                    from leasehold_internal.vacuum_holders() v) h
            where h.place <= 3 and h.age >= h.oldest / 2), '[]'),
         'open', coalesce((select jsonb_agg(jsonb_build_object('rule', a.rule, 'subject', a.subject))
-            from leasehold.alarm a where a.cleared_at is null), '[]'))
+            from leasehold_internal.alarm a where a.cleared_at is null), '[]'))
      where exists (select from latest));
 end $$;
 
--- Writes down what the rules found: raises what is new, clears what is over, and tells whoever wants
--- to know, all or nothing. `up` is a list of {rule, subject, value, threshold, summary}.
--- Answers what changed. Nothing does when a later sample has been taken: the judge slept.
-create or replace function leasehold.apply_alarms(of_sample timestamptz, up jsonb)
+-- Records what the rules found: raises new alarms, clears those that are over, and enqueues
+-- notifications, all or nothing. `up` is a list of {rule, subject, value, threshold, summary}. `judged`
+-- lists the rules that could be evaluated, null: all; alarms of the other rules stay as they are.
+-- Returns what changed. Nothing does if a later sample has been taken: the evaluation was too late.
+create or replace function leasehold_internal.apply_alarms(sample timestamptz, up jsonb, judged text[] default null)
 returns table (change text, rule text, subject text, summary text)
 language plpgsql volatile security definer
 set search_path = leasehold, pg_temp set jit = off as $$
 #variable_conflict use_column
 declare
-    entry leasehold.alarm;
+    entry leasehold_internal.alarm;
     found_now record;
 begin
-    -- One judge at a time, and the last sample's.
-    perform from leasehold.duty d
-      where d.name = 'measure' and d.ran_at = of_sample + interval '1 minute' for update;
+    -- One evaluation at a time, and only of the last sample.
+    perform from leasehold_internal.duty d
+      where d.name = 'measure' and d.ran_at = apply_alarms.sample + interval '1 minute' for update;
     if not found then
         return;
     end if;
-    -- Nothing wrong leaves no other trace; this one says that somebody looked.
-    insert into leasehold.duty as d (name, ran_at) values ('judge', of_sample + interval '1 minute')
+    -- An evaluation without alarms leaves no other trace than this one.
+    insert into leasehold_internal.duty as d (name, ran_at) values ('judge', apply_alarms.sample + interval '1 minute')
     on conflict (name) do update set ran_at = excluded.ran_at;
     for found_now in
         select u.rule, u.subject, u.value, u.threshold, u.summary
           from jsonb_to_recordset(up) as u (rule text, subject text, value float8, threshold float8, summary text)
          order by u.rule, u.subject
     loop
-        update leasehold.alarm a
+        update leasehold_internal.alarm a
            set value = found_now.value, threshold = found_now.threshold, summary = found_now.summary,
                seen_at = statement_timestamp()
          where a.rule = found_now.rule and a.subject = found_now.subject and a.cleared_at is null
         returning * into entry;
         if not found then
-            -- Somebody may have asked for quiet about this before it went away and came back.
-            insert into leasehold.alarm as a
+            -- A silence of an earlier alarm of this rule and subject applies to the new one.
+            insert into leasehold_internal.alarm as a
                 (rule, subject, value, threshold, summary, silenced_until, silenced_by, silenced_why)
             select found_now.rule, found_now.subject, found_now.value, found_now.threshold,
                    found_now.summary, s.silenced_until, s.silenced_by, s.silenced_why
               from (select) one left join lateral (
-                select o.silenced_until, o.silenced_by, o.silenced_why from leasehold.alarm o
+                select o.silenced_until, o.silenced_by, o.silenced_why from leasehold_internal.alarm o
                  where o.rule = found_now.rule and o.subject = found_now.subject
                    and o.silenced_until > statement_timestamp()
                  order by o.silenced_until desc limit 1) s on true
@@ -3915,16 +5729,19 @@ begin
             rule := entry.rule; subject := entry.subject; summary := entry.summary;
             return next;
         end if;
-        -- Also when a silence has ended and it still holds.
+        -- Also when a silence has ended and the alarm is still open.
         if entry.notified_at is null and entry.acknowledged_at is null
            and coalesce(entry.silenced_until <= statement_timestamp(), true) then
-            update leasehold.alarm a set notified_at = statement_timestamp() where a.id = entry.id;
-            perform leasehold.tell_alarm(entry, 'raised');
+            -- Without a receiver the alarm stays unnotified: the first receiver that registers gets the
+            -- notification.
+            if leasehold_internal.notify_alarm(entry, 'raised') > 0 then
+                update leasehold_internal.alarm a set notified_at = statement_timestamp() where a.id = entry.id;
+            end if;
         end if;
     end loop;
     for entry in
-        update leasehold.alarm a set cleared_at = statement_timestamp()
-         where a.cleared_at is null
+        update leasehold_internal.alarm a set cleared_at = statement_timestamp()
+         where a.cleared_at is null and (judged is null or a.rule = any (judged))
            and not exists (select from jsonb_to_recordset(up) as u (rule text, subject text)
                             where u.rule = a.rule and u.subject = a.subject)
         returning *
@@ -3933,53 +5750,63 @@ begin
         rule := entry.rule; subject := entry.subject; summary := entry.summary;
         return next;
         if entry.notified_at is not null then
-            perform leasehold.tell_alarm(entry, 'cleared');
+            perform leasehold_internal.notify_alarm(entry, 'cleared');
         end if;
     end loop;
 end $$;
 
--- The word of an alarm: jobs for whoever carries it to people.
+-- Notifications of alarms: jobs for the processes that deliver them.
 
--- Enqueues the word to everyone who is there to carry it. Answers how many that are.
--- Only for the functions here.
-create or replace function leasehold.tell_alarm(entry leasehold.alarm, event text)
+-- Enqueues a notification for every receiver seen within the last seven days. Returns their number.
+-- Internal.
+create or replace function leasehold_internal.notify_alarm(entry leasehold_internal.alarm, event text)
 returns int
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    with told as (
+    with notified as (
         insert into leasehold.job (name, queue, tag, kwargs, max_attempts, expires_at)
         select r.job_name, 'leasehold.alarms', 'leasehold.alarm', jsonb_strip_nulls(jsonb_build_object(
                    'event', event, 'alarm', entry.id, 'rule', entry.rule, 'subject', entry.subject,
                    'value', entry.value, 'threshold', entry.threshold, 'summary', entry.summary,
                    'raised_at', entry.raised_at, 'cleared_at', entry.cleared_at)),
-               -- The week ends it: the longest wait between two attempts is about an hour.
+               -- The expiry ends the retries: the longest wait between two attempts is about an hour.
                1000, statement_timestamp() + interval '7 days'
-          from leasehold.alarm_receiver r
+          from leasehold_internal.alarm_receiver r
          where r.seen_at > statement_timestamp() - interval '7 days'
         returning 1)
-    select count(*)::int from told
+    select count(*)::int from notified
 $$;
 
--- Whether an alarm is over, or was removed. Whoever carries the word of its raise asks first.
-create or replace function leasehold.alarm_is_over(of_id bigint)
+-- Returns whether an alarm has cleared, or was removed. A receiver checks it before it delivers
+-- 'raised'.
+create or replace function leasehold_internal.alarm_has_cleared(id bigint)
 returns boolean
 language sql stable security definer set search_path = leasehold, pg_temp as $$
-    select not exists (select from leasehold.alarm a where a.id = of_id and a.cleared_at is null)
+    select not exists (select from leasehold_internal.alarm a where a.id = alarm_has_cleared.id and a.cleared_at is null)
 $$;
 
--- A process says that it carries the word in jobs of this name.
-create or replace function leasehold.declare_alarm_receiver(of_job_name text)
+-- Records that a receiver delivered the notification that an alarm was raised. The first one counts.
+create or replace function leasehold_internal.note_alarm_delivery(alarm bigint, receiver text)
 returns void
 language sql volatile security definer set search_path = leasehold, pg_temp as $$
-    insert into leasehold.alarm_receiver as r (job_name) values (of_job_name)
+    update leasehold_internal.alarm a set delivered_at = statement_timestamp(), delivered_by = receiver
+     where a.id = alarm and a.delivered_at is null
+$$;
+
+-- Registers a process that delivers notifications in jobs of this name.
+create or replace function leasehold_internal.declare_alarm_receiver(job_name text)
+returns void
+language sql volatile security definer set search_path = leasehold, pg_temp as $$
+    insert into leasehold_internal.alarm_receiver as r (job_name) values (declare_alarm_receiver.job_name)
     on conflict (job_name) do update set seen_at = statement_timestamp()
 $$;
 
--- Sends a word that says that it is only a test. Answers how many carry it; 0: nobody would be told.
+-- Sends a test notification to the receivers of `notify_alarm` and returns their number; 0 means that no
+-- alarm would be delivered.
 create or replace function leasehold.test_alarm(actor text)
 returns int
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
 declare
-    entry leasehold.alarm;
+    entry leasehold_internal.alarm;
 begin
     entry.id := 0;
     entry.rule := 'test';
@@ -3989,14 +5816,14 @@ begin
     entry.summary := 'this is a test by ' || actor || '; nothing is wrong';
     entry.raised_at := statement_timestamp();
     insert into leasehold.audit (actor, action, subject) values (actor, 'test', 'alarms');
-    return leasehold.tell_alarm(entry, 'test');
+    return leasehold_internal.notify_alarm(entry, 'test');
 end $$;
 
--- What people say about alarms and expect of queues.
+-- What operators do with alarms, and what they expect of queues.
 
--- Refuses what nobody signed, or what has no reason: whoever finds an alarm quieted wants to know both.
--- Only for the functions here.
-create or replace function leasehold.check_signed(actor text, why text)
+-- Refuses a call without an actor or a reason: an operator who finds an alarm silenced needs both.
+-- Internal.
+create or replace function leasehold_internal.check_signed(actor text, why text)
 returns void
 language plpgsql immutable set search_path = leasehold, pg_temp as $$
 begin
@@ -4008,73 +5835,76 @@ begin
     end if;
 end $$;
 
--- Somebody has seen an alarm and looks after it. False: there is no open alarm of that number.
-create or replace function leasehold.acknowledge_alarm(of_id bigint, actor text, why text)
+-- Records that an operator looks after an alarm. Returns false if there is no open alarm with that id.
+create or replace function leasehold.acknowledge_alarm(id bigint, actor text, why text)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 begin
-    perform leasehold.check_signed(actor, why);
-    update leasehold.alarm a
+    perform leasehold_internal.check_signed(actor, why);
+    update leasehold_internal.alarm a
        set acknowledged_at = statement_timestamp(), acknowledged_by = actor, acknowledged_why = why
-     where a.id = of_id and a.cleared_at is null;
+     where a.id = acknowledge_alarm.id and a.cleared_at is null;
     if not found then
         return false;
     end if;
     insert into leasehold.audit (actor, action, subject, detail)
-    values (actor, 'acknowledge', 'alarm ' || of_id, why);
+    values (actor, 'acknowledge', 'alarm ' || acknowledge_alarm.id, why);
     return true;
 end $$;
 
--- Nobody is told of this alarm for a while, even when it goes away and comes back; zero ends a
--- silence. False: there is no alarm of that number.
-create or replace function leasehold.silence_alarm(of_id bigint, how_long interval, actor text, why text)
+-- Sends no notification of this alarm for a while, even when it clears and is raised again; zero ends a
+-- silence. Returns false if there is no alarm with that id.
+create or replace function leasehold.silence_alarm(id bigint, duration interval, actor text, why text)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 begin
-    perform leasehold.check_signed(actor, why);
-    update leasehold.alarm a
-       set silenced_until = case when how_long > interval '0' then statement_timestamp() + how_long end,
-           silenced_by = case when how_long > interval '0' then actor end,
-           silenced_why = case when how_long > interval '0' then why end
-      from leasehold.alarm named
-     where named.id = of_id and a.rule = named.rule and a.subject = named.subject
-       and (a.id = of_id or a.silenced_until > statement_timestamp());
+    perform leasehold_internal.check_signed(actor, why);
+    update leasehold_internal.alarm a
+       set silenced_until = case when duration > interval '0' then statement_timestamp() + duration end,
+           silenced_by = case when duration > interval '0' then actor end,
+           silenced_why = case when duration > interval '0' then why end
+      from leasehold_internal.alarm named
+     where named.id = silence_alarm.id and a.rule = named.rule and a.subject = named.subject
+       and (a.id = silence_alarm.id or a.silenced_until > statement_timestamp());
     if not found then
         return false;
     end if;
     insert into leasehold.audit (actor, action, subject, detail)
-    values (actor, case when how_long > interval '0' then 'silence' else 'end silence' end,
-            'alarm ' || of_id, concat_ws(': ', how_long::text, why));
+    values (actor, case when duration > interval '0' then 'silence' else 'end silence' end,
+            'alarm ' || silence_alarm.id, concat_ws(': ', duration::text, why));
     return true;
 end $$;
 
--- Sets what is expected of a queue; null leaves a setting as it is, a length of -1 and an age of 0 turn
--- theirs off. What a service declares gives way to
--- what a person has said before. True: something was set.
+-- Sets the thresholds of a queue; null leaves one as it is, a length of -1 and an age of 0 turn theirs
+-- off. A declaration by a service does not change an existing watch, nor one that was turned off.
+-- Returns true if something was set.
 create or replace function leasehold.watch_queue(
-    of_queue text, actor text, by_service boolean default false,
-    of_min_completed bigint default null, of_over interval default null,
-    of_max_length bigint default null, of_bulk_tags text[] default null,
-    of_max_age interval default null, of_max_dead bigint default null, of_max_lost bigint default null
+    queue text, actor text, by_service boolean default false,
+    min_completed bigint default null, over interval default null,
+    max_length bigint default null, bulk_tags text[] default null,
+    max_age interval default null, max_dead bigint default null, max_lost bigint default null
 )
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 begin
-    insert into leasehold.watch as w
+    insert into leasehold_internal.watch as w
         (queue, changed_by, min_completed, over, max_length, bulk_tags, max_age, max_dead, max_lost)
-    values (of_queue, actor, coalesce(of_min_completed, 1), coalesce(of_over, interval '10 minutes'),
-            nullif(greatest(of_max_length, -1), -1), coalesce(of_bulk_tags, '{reindex_*}'),
-            -- What holds where nobody watches holds here, too, until somebody says otherwise.
-            nullif(greatest(coalesce(of_max_age, interval '1 hour'), interval '0'), interval '0'),
-            coalesce(of_max_dead, 10), coalesce(of_max_lost, 10))
+    values (watch_queue.queue, actor, coalesce(watch_queue.min_completed, 1), coalesce(watch_queue.over, interval '10 minutes'),
+            nullif(greatest(watch_queue.max_length, -1), -1), coalesce(watch_queue.bulk_tags, '{reindex_*}'),
+            -- The threshold for queues without a watch applies here, too, unless the caller sets one.
+            nullif(greatest(coalesce(watch_queue.max_age, interval '1 hour'), interval '0'), interval '0'),
+            coalesce(watch_queue.max_dead, 10), coalesce(watch_queue.max_lost, 10))
     on conflict (queue) do update
-        set min_completed = coalesce(of_min_completed, w.min_completed),
-            over = coalesce(of_over, w.over),
-            max_length = nullif(greatest(coalesce(of_max_length, w.max_length), -1), -1),
-            bulk_tags = coalesce(of_bulk_tags, w.bulk_tags),
-            max_age = nullif(greatest(coalesce(of_max_age, w.max_age), interval '0'), interval '0'),
-            max_dead = coalesce(of_max_dead, w.max_dead),
-            max_lost = coalesce(of_max_lost, w.max_lost),
+        set min_completed = coalesce(watch_queue.min_completed, w.min_completed),
+            over = coalesce(watch_queue.over, w.over),
+            max_length = nullif(greatest(coalesce(watch_queue.max_length, w.max_length), -1), -1),
+            bulk_tags = coalesce(watch_queue.bulk_tags, w.bulk_tags),
+            max_age = nullif(greatest(coalesce(watch_queue.max_age, w.max_age), interval '0'), interval '0'),
+            max_dead = coalesce(watch_queue.max_dead, w.max_dead),
+            max_lost = coalesce(watch_queue.max_lost, w.max_lost),
             off = false, changed_by = actor,
             since = case when w.off then statement_timestamp() else w.since end
       where not by_service;
@@ -4082,27 +5912,28 @@ begin
         return false;
     end if;
     if not by_service then
-        insert into leasehold.audit (actor, action, subject) values (actor, 'watch', 'queue ' || of_queue);
+        insert into leasehold.audit (actor, action, subject) values (actor, 'watch', 'queue ' || watch_queue.queue);
     end if;
     return true;
 end $$;
 
--- Expects nothing of a queue any more. False: nothing was.
-create or replace function leasehold.unwatch_queue(of_queue text, actor text)
+-- Turns the watch of a queue off. Returns false if there was none, or it was off already.
+create or replace function leasehold.unwatch_queue(queue text, actor text)
 returns boolean
 language plpgsql volatile security definer set search_path = leasehold, pg_temp as $$
+#variable_conflict use_column
 begin
     -- The row stays: a service that declares its watch at every start must not undo this.
-    update leasehold.watch w set off = true, changed_by = actor where w.queue = of_queue and not w.off;
+    update leasehold_internal.watch w set off = true, changed_by = actor where w.queue = unwatch_queue.queue and not w.off;
     if not found then
         return false;
     end if;
-    insert into leasehold.audit (actor, action, subject) values (actor, 'unwatch', 'queue ' || of_queue);
+    insert into leasehold.audit (actor, action, subject) values (actor, 'unwatch', 'queue ' || unwatch_queue.queue);
     return true;
 end $$;
 
--- Alarms with their state in words.
-create or replace view leasehold.alarm_state as
+-- Alarms with their state by name.
+create or replace view leasehold.alarms as
 select a.id, a.rule, a.subject,
        case when a.cleared_at is not null then 'cleared'
             when a.silenced_until > statement_timestamp() then 'silenced'
@@ -4110,79 +5941,444 @@ select a.id, a.rule, a.subject,
             else 'open' end as state,
        a.raised_at, a.cleared_at, a.seen_at, a.value, a.threshold, a.summary, a.acknowledged_at,
        a.acknowledged_by, a.acknowledged_why, a.silenced_until, a.silenced_by, a.silenced_why,
-       a.notified_at
-  from leasehold.alarm a;
+       a.notified_at, a.delivered_at, a.delivered_by
+  from leasehold_internal.alarm a;
 
 -- Finished jobs, one row each.
-create or replace view leasehold.finished_job as
+create or replace view leasehold_internal.finished_job as
 select one.id, h.outcome, h.queue, one.name, one.tag, one.attempts, one.enqueued_at, h.finished_at,
-       h.claimed_by, h.lease_generation, one.kwargs, h.note
-  from leasehold.history h
- cross join lateral unnest(h.job_ids, h.names, h.tags, h.attempts, h.enqueued_at, h.kwargs)
-       as one (id, name, tag, attempts, enqueued_at, kwargs);
+       h.claimed_by, h.lease_generation, one.kwargs, h.note, h.claimed_at,
+       coalesce(one.priority, 0) as priority, one.key, one.max_attempts,
+       coalesce(one.scheduled_at, one.enqueued_at) as scheduled_at, one.errors
+  from leasehold_internal.history h
+ cross join lateral unnest(h.job_ids, h.names, h.tags, h.attempts, h.enqueued_at, h.kwargs,
+                           h.priorities, h.keys, h.max_attempts, h.scheduled_at, h.errors)
+       as one (id, name, tag, attempts, enqueued_at, kwargs,
+               priority, key, max_attempts, scheduled_at, errors);
 
--- Every job there is, in the words of an inbox.
-create or replace view leasehold.inbox as
-select j.id,
-       case when j.held then 'processing' else 'pending' end as status,
-       j.queue, j.name as kind, j.enqueued_at as created_at, j.scheduled_at as available_at,
-       l.claimed_by, l.lease_expires_at, j.lease_generation, j.attempts,
-       coalesce(j.max_attempts, q.max_attempts, 25) as max_attempts, j.idempotency_key,
-       j.priority, j.tag, j.expires_at, j.lost_count, j.cancel_requested, null::timestamptz as finished_at,
-       j.kwargs as payload, j.last_error
+-- Every job: waiting, running, finished and dead. The state is computed here and nowhere else.
+--
+-- `stored_in` is the table of the row. A reader that wants only waiting jobs writes `stored_in = 'job'`, and
+-- the planner leaves the other tables out.
+create or replace view leasehold.jobs as
+select j.id, j.queue, j.name,
+       case when j.held then 'running'
+            when j.scheduled_at <= statement_timestamp() then 'ready'
+            -- A snooze gives the attempt back: a job that only snoozed is scheduled.
+            when j.attempts > 0 then 'retrying'
+            else 'scheduled' end as state,
+       null::text as cause, j.kwargs, j.priority, j.tag, j.idempotency_key, j.enqueued_at,
+       j.scheduled_at, j.expires_at, l.claimed_at, null::timestamptz as finished_at, j.attempts,
+       coalesce(j.max_attempts, q.max_attempts, 25) as max_attempts, j.lost_count::int as lost_count,
+       l.claimed_by as worker, j.lease_generation, l.lease_expires_at, j.cancel_requested,
+       j.last_error, j.errors, null::text as note, j.trace_context, 'job'::text as stored_in,
+       j.deferred and not j.held as deferred
   from leasehold.job j
-  left join leasehold.lease l on j.held and l.lease_generation = j.lease_generation
-  left join leasehold.queue q on q.name = j.queue
+  left join leasehold_internal.lease l on j.held and l.lease_generation = j.lease_generation
+  left join leasehold_internal.queue q on q.name = j.queue
 union all
-select d.id, case d.cause when 'expired' then 'expired' else 'dead_letter' end,
-       d.queue, d.name, d.enqueued_at, d.scheduled_at, null, null, d.lease_generation, d.attempts,
-       coalesce(d.max_attempts, q.max_attempts, 25), d.idempotency_key, d.priority, d.tag,
-       d.expires_at, d.lost_count, false, d.died_at, d.kwargs, d.last_error
-  from leasehold.dead_job d
-  left join leasehold.queue q on q.name = d.queue
+select d.id, d.queue, d.name, 'dead'::text,
+       d.cause, d.kwargs, d.priority, d.tag,
+       d.idempotency_key, d.enqueued_at, d.scheduled_at, d.expires_at, null::timestamptz, d.died_at,
+       d.attempts, coalesce(d.max_attempts, q.max_attempts, 25), d.lost_count::int, d.claimed_by,
+       d.lease_generation, null::timestamptz, false, d.last_error, d.errors, null::text,
+       d.trace_context, 'dead_job'::text, false
+  from leasehold_internal.dead_job d
+  left join leasehold_internal.queue q on q.name = d.queue
 union all
-select f.id, case f.outcome when 'completed' then 'done' else f.outcome end,
-       f.queue, f.name, f.enqueued_at, null, f.claimed_by, null, f.lease_generation, f.attempts,
-       null, null, null, f.tag, null, null, false, f.finished_at, f.kwargs, f.note
-  from leasehold.finished_job f;
+-- The names and keys of an array have the database's collation; those of the other tables have "C".
+select f.id, f.queue, f.name collate "C", f.outcome, null::text, f.kwargs, f.priority, f.tag,
+       f.key collate "C", f.enqueued_at, f.scheduled_at, null::timestamptz, f.claimed_at, f.finished_at,
+       f.attempts, f.max_attempts, null::int, f.claimed_by, f.lease_generation, null::timestamptz, false,
+       f.errors -> -1 ->> 'error', f.errors, f.note, null::text, 'history'::text, false
+  from leasehold_internal.finished_job f;
 
--- Workers with their state in words. A worker that has not been seen for half a minute is dead.
-create or replace view leasehold.worker_state as
+-- Workers with their state by name. A worker that has not been seen for 30 s is dead.
+create or replace view leasehold.workers as
 select w.id, w.name, w.host, w.pid, w.version, w.queues, w.names, w.slots, w.busy, w.started_at,
        w.last_seen_at,
        case when w.stopped_at is not null then 'stopped'
             when w.last_seen_at < statement_timestamp() - interval '30 seconds' then 'dead'
             when w.draining_since is not null then 'draining'
             else 'alive' end as state
-  from leasehold.worker w;
+  from leasehold_internal.worker w;
 
--- Each queue that has a row or a job, with what waits in it.
-create or replace view leasehold.queue_state as
+-- Each queue that has a row or a job, with its counts. `dead` leaves out the expired jobs, which `expired`
+-- counts.
+create or replace view leasehold.queues as
 select names.queue, q.paused_at, q.paused_by, q.paused_why,
        coalesce(j.ready, 0) as ready, coalesce(j.running, 0) as running,
        coalesce(j.scheduled, 0) as scheduled, coalesce(d.dead, 0) as dead,
        coalesce(d.expired, 0) as expired, j.oldest_ready_at,
-       (select count(*) from leasehold.worker_state w
-         where w.state = 'alive' and names.queue = any (w.queues)) as workers
-  from (select name as queue from leasehold.queue
+       (select count(*) from leasehold.workers w
+         where w.state = 'alive' and names.queue = any (w.queues)) as workers,
+       coalesce(j.retrying, 0) as retrying,
+       q.lease, q.max_attempts, q.max_lost, q.claim_size, q.run_limit, q.backoff_base, q.backoff_cap,
+       q.keep_history, q.display_name, q.owner
+  from (select name as queue from leasehold_internal.queue
         union select queue from leasehold.job
-        union select queue from leasehold.dead_job) names
-  left join leasehold.queue q on q.name = names.queue
+        union select queue from leasehold_internal.dead_job) names
+  left join leasehold_internal.queue q on q.name = names.queue
   left join (
         select queue,
                count(*) filter (where not held and scheduled_at <= statement_timestamp()) as ready,
                count(*) filter (where held) as running,
-               count(*) filter (where not held and scheduled_at > statement_timestamp()) as scheduled,
+               count(*) filter (where not held and scheduled_at > statement_timestamp()
+                                  and attempts = 0) as scheduled,
+               count(*) filter (where not held and scheduled_at > statement_timestamp()
+                                  and attempts > 0) as retrying,
                min(scheduled_at) filter (where not held and scheduled_at <= statement_timestamp())
                    as oldest_ready_at
           from leasehold.job group by queue) j on j.queue = names.queue
   left join (
         select queue, count(*) filter (where cause <> 'expired') as dead,
                count(*) filter (where cause = 'expired') as expired
-          from leasehold.dead_job group by queue) d on d.queue = names.queue;
+          from leasehold_internal.dead_job group by queue) d on d.queue = names.queue;
 
--- Least privilege. Roles belong to the whole server and need CREATEROLE to make; where that is not
--- allowed the engine works as before and an administrator can make them later.
+-- Schedules with their state by name.
+create or replace view leasehold.schedules as
+select s.name, s.cron, s.zone, s.queue, s.job_name, s.kwargs, s.tag, s.priority, s.missed,
+       case when s.paused_at is not null then 'paused' else 'active' end as state,
+       s.next_slot, s.last_slot, s.last_job_id, s.missed_slots, s.paused_at, s.paused_by, s.paused_why,
+       s.declared_by, s.last_declared_at, s.created_at
+  from leasehold_internal.schedule s;
+
+-- What the handles of the library read beside the views. Viewers call these too: each returns names, times
+-- and ids, never kwargs or error texts. `error_fingerprint` reads its argument only.
+
+-- Returns every known queue: it has settings, a job, a dead job, a live worker or a schedule.
+create or replace function leasehold_internal.queue_names()
+returns setof text
+language sql stable security definer
+set search_path = leasehold, pg_temp set enable_seqscan = off set jit = off as $$
+    select q.name from leasehold_internal.queue q
+    union
+    -- Hops from one queue to the next in the index; never reads the jobs in between.
+    select waiting.queue from (
+        with recursive hop (queue) as (
+            (select j.queue from leasehold.job j order by j.queue limit 1)
+            union all
+            select (select j.queue from leasehold.job j where j.queue > hop.queue order by j.queue limit 1)
+              from hop where hop.queue is not null
+        )
+        select hop.queue from hop where hop.queue is not null) waiting
+    union
+    select d.queue from leasehold_internal.dead_job d
+    union
+    select w.queue from (select unnest(w.queues) as queue from leasehold.workers w
+                          where w.state in ('alive', 'draining')) w
+    union
+    select s.queue from leasehold_internal.schedule s
+    order by 1
+$$;
+
+-- Returns when a job finished, null if the history does not have it. Reads the ids of the history and none
+-- of its kwargs: with this time `leasehold.jobs` finds the job in one batch of one partition.
+create or replace function leasehold_internal.finished_at(job_id bigint)
+returns timestamptz
+language sql stable security definer set search_path = leasehold, pg_temp set jit = off as $$
+    select max(h.finished_at) from leasehold_internal.history h where h.job_ids @> array[job_id]
+$$;
+
+-- Returns the part of an error text that equal errors share: its first line, without numbers and ids.
+create or replace function leasehold_internal.error_fingerprint(error text)
+returns text
+language sql immutable parallel safe set search_path = leasehold, pg_temp as $$
+    select regexp_replace(
+        left(split_part(coalesce(error, ''), E'\n', 1), 300),
+        '[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F-]{22}|0x[0-9a-fA-F]+|[0-9a-fA-F]{12,}|[0-9]+', '#', 'g')
+$$;
+
+-- What `\df+ leasehold.*` and `\d+ leasehold.jobs` show. docs/sql.md is made from these texts, and a test
+-- compares. The tables `job` and `audit` have their texts in the migration that creates them: a comment on
+-- a table waits for its vacuum.
+
+comment on schema leasehold is
+    'Durable jobs: what callers may use. Functions, views, and the tables job (INSERT, COPY) and audit.';
+comment on schema leasehold_internal is
+    'Internals of Leasehold. Names and meanings change without notice; use the schema leasehold.';
+
+comment on type leasehold.claimed_job is
+    'A job that a claim returns, with the generation that finishes it and the limits of its queue.';
+
+-- Producers.
+comment on function leasehold.enqueue is
+    'Enqueues a job in the caller''s transaction. With a key, a repeat within key_ttl returns the first job''s id and inserted = false.';
+comment on function leasehold.enqueue_many is
+    'Enqueues one job per element of names and kwargs in one statement. Returns one row per job, in the same order.';
+comment on function leasehold.wake is
+    'Wakes idle workers of a queue. An insert does this by itself at its commit.';
+comment on function leasehold.complete_waiting is
+    'Completes jobs that wait, because their work was done elsewhere. Running jobs are left alone. Returns the number.';
+comment on function leasehold.contract is
+    'Returns the version of this interface. Within one version, functions keep their names, parameters and results.';
+
+-- Workers.
+comment on function leasehold.claim is
+    'Claims up to claim_size ready jobs under a new lease, in order of priority and due time, deferred jobs last. Reclaims expired leases first. names null: every name.';
+comment on function leasehold.recover_claim is
+    'Returns the jobs of a claim whose reply was lost, found by the claim_id that the caller passed to claim.';
+comment on function leasehold.renew is
+    'Lengthens leases by their own length from now. Returns one state per generation: ''renewed'', ''busy'' (locked; ask again), ''ended'' or ''lost''.';
+comment on function leasehold.check_lease is
+    'Raises an error unless the caller still holds the job under this generation. Call it in a transaction that must not commit otherwise.';
+comment on function leasehold.complete is
+    'Completes a job. Returns false if the lease was lost; then nothing changes.';
+comment on function leasehold.complete_many is
+    'Completes jobs of one lease. Returns the ids that it completed; the others were lost.';
+comment on function leasehold.fail is
+    'Ends an attempt that failed. The job waits for its next attempt after a back-off (or after), or is dead. Returns ''retry'', ''buried'', ''cancelled'' (after a cancel request) or ''lost''.';
+comment on function leasehold.snooze is
+    'Puts a job back until wait has passed. The attempt is not counted. Returns false if the lease was lost.';
+comment on function leasehold.defer is
+    'Puts a job back until wait has passed, behind all jobs of its queue that are not deferred. The attempt is not counted. Returns false if the lease was lost.';
+comment on function leasehold.bury is
+    'Moves a job to the dead jobs at once, with an error and a cause. Returns false if the lease was lost.';
+comment on function leasehold.release is
+    'Puts back jobs that were claimed and not run. The attempt is not counted and the due time stays. Returns the ids.';
+comment on function leasehold.finish_cancelled is
+    'Ends a running job as cancelled, after a cancel request or by its own decision. Returns false if the lease was lost.';
+comment on function leasehold.once_start is
+    'Begins a step that must not repeat. Returns ''started'', ''unfinished'' (an earlier attempt began it) or ''finished'' with its result.';
+comment on function leasehold.once_finish is
+    'Finishes a step with its result. The first result stays. Returns false if it was finished before.';
+comment on function leasehold.once_forget is
+    'Forgets a step that was started and whose effect is known not to have taken place. Returns false if there is none.';
+comment on function leasehold.housekeep is
+    'Runs every duty of housekeeping once, for installations without a Leasehold worker. Call it every few seconds. Returns one row per duty.';
+
+-- Operators. Each call is recorded in leasehold.audit.
+comment on function leasehold.cancel is
+    'Cancels a waiting job, or asks a running one to stop. Returns ''cancelled'', ''requested'' or ''gone''.';
+comment on function leasehold.promote is 'Makes waiting jobs due now. Returns the ids.';
+comment on function leasehold.redrive is
+    'Brings dead jobs back to their queue, with no attempts counted. Returns the ids.';
+comment on function leasehold.delete_jobs is
+    'Deletes waiting and dead jobs without running them and without history. Returns the ids.';
+comment on function leasehold.update_job is
+    'Changes a waiting job. Null leaves a value as it is. Returns false if the job does not wait.';
+comment on function leasehold.pause is
+    'Pauses a queue: no claim takes its jobs, running jobs continue. Returns false if it is paused already.';
+comment on function leasehold.resume is 'Resumes a paused queue. Returns false if it is not paused.';
+comment on function leasehold.set_queue is
+    'Changes settings of a queue. Null leaves a setting as it is. Workers apply them at their next claim.';
+comment on function leasehold.add_schedule is
+    'Adds a schedule whose first slot is next_slot. Returns false if the name is taken, unless replace is true.';
+comment on function leasehold.pause_schedule is
+    'Pauses a schedule: its slots pass without a job. Returns false if it is paused already, or there is none.';
+comment on function leasehold.resume_schedule is 'Resumes a paused schedule. Returns false if it is not paused.';
+comment on function leasehold.remove_schedule is
+    'Removes a schedule. Code that declares it adds it again at the next start. Returns false if there is none.';
+comment on function leasehold.run_schedule is
+    'Enqueues the job of a schedule now; its slots stay. Returns the id of the job, or null if there is no such schedule.';
+comment on function leasehold.run_sweep is 'Makes a sweep due now. Returns false if there is none of this name.';
+comment on function leasehold.pause_sweep is
+    'Pauses a sweep: workers finish their batches and claim no more rows. Returns false if it is paused already.';
+comment on function leasehold.resume_sweep is 'Resumes a paused sweep. Returns false if it is not paused.';
+comment on function leasehold.watch_sweep is
+    'Makes the workers of a sweep run its watchdog now. Returns false if there is none of this name.';
+comment on function leasehold.forget_sweep is
+    'Removes the record of a sweep that no worker has any more. Its table stays as it is. Returns false if there is none.';
+comment on function leasehold.redrive_sweep is
+    'Brings dead rows of a sweep back. Null keys: all of them, up to up_to. Returns the keys.';
+comment on function leasehold.order_mirror is
+    'Orders a worker of a mirror to check it, rebuild it, roll a rebuild back or drop the former set: what is check, rebuild, rollback or drop. Returns the id of the job, or null if there is no such mirror.';
+comment on function leasehold.reindex_mirror is
+    'Enqueues one job per key, which compares the row with its document; with force it writes the document in any case. Returns the number.';
+comment on function leasehold.acknowledge_alarm is
+    'Records that an operator takes care of an alarm. Returns false if no open alarm has this id.';
+comment on function leasehold.silence_alarm is
+    'Sends no notification of an alarm for a while, even if it clears and is raised again. Zero ends a silence.';
+comment on function leasehold.test_alarm is
+    'Sends a test notification to every registered receiver. Returns their number; 0: alarms reach no one.';
+comment on function leasehold.watch_queue is
+    'Sets the alarm thresholds of a queue. Null leaves one as it is; a max_length of -1 and a max_age of 0 turn theirs off.';
+comment on function leasehold.unwatch_queue is
+    'Turns the alarms of a queue off. Returns false if there was no watch, or it was off already.';
+
+-- Views.
+comment on view leasehold.jobs is
+    'Every job: waiting, running, finished and dead. Read-only.';
+comment on view leasehold.queues is
+    'Every queue with a row or a job: its settings, and how many jobs are in which state.';
+comment on view leasehold.workers is 'Worker processes of the last days.';
+comment on view leasehold.schedules is 'Schedules: which job the clock enqueues, and when.';
+comment on view leasehold.sweeps is 'Sweeps: when each runs, and what it did.';
+comment on view leasehold.mirrors is 'Mirrors: whether each is equal to its table, and since when.';
+comment on view leasehold.alarms is 'Alarms, open and cleared.';
+
+do $$
+declare
+    each record;
+begin
+    for each in
+        select * from (values
+    ('claimed_job', 'id', 'The job. With lease_generation it is the fence.'),
+    ('claimed_job', 'name', 'Which handler runs it.'),
+    ('claimed_job', 'kwargs', 'Its arguments, a JSON object.'),
+    ('claimed_job', 'priority', 'Lower runs first.'),
+    ('claimed_job', 'scheduled_at', 'When it was due.'),
+    ('claimed_job', 'attempts', 'How often it was claimed, this claim included.'),
+    ('claimed_job', 'max_attempts', 'How often it may be claimed before it is dead.'),
+    ('claimed_job', 'lost_count', 'How many workers died in a row while they ran it.'),
+    ('claimed_job', 'lease_generation', 'The generation of this claim: pass it to complete, fail, renew and the others.'),
+    ('claimed_job', 'tag', 'Where the job came from.'),
+    ('claimed_job', 'enqueued_at', 'When it was enqueued.'),
+    ('claimed_job', 'idempotency_key', 'The key it was enqueued with, or null.'),
+    ('claimed_job', 'trace_context', 'W3C traceparent of the producer, or null.'),
+    ('claimed_job', 'run_limit', 'How long a handler may run.'),
+    ('claimed_job', 'lease', 'How long the claim lasts without renewal.'),
+    ('claimed_job', 'max_lost', 'How many workers may die in a row before it is dead.'),
+    ('claimed_job', 'deferred', 'Whether its last attempt deferred it.'),
+    ('jobs', 'id', 'The job.'),
+    ('jobs', 'queue', 'Its queue.'),
+    ('jobs', 'name', 'Which handler runs it.'),
+    ('jobs', 'state', 'scheduled, ready, running, retrying, completed, cancelled or dead.'),
+    ('jobs', 'cause', 'Why a dead job died: exhausted, lost, rejected, undecodable or expired.'),
+    ('jobs', 'kwargs', 'Its arguments, a JSON object of at most 64 KiB.'),
+    ('jobs', 'priority', 'Lower runs first.'),
+    ('jobs', 'tag', 'Where the job came from.'),
+    ('jobs', 'idempotency_key', 'The key it was enqueued with, or null.'),
+    ('jobs', 'enqueued_at', 'When it was enqueued.'),
+    ('jobs', 'scheduled_at', 'When it is due.'),
+    ('jobs', 'expires_at', 'A job that has not started by then is dead. Null for finished jobs.'),
+    ('jobs', 'claimed_at', 'When the current or last attempt began. Null while it waits.'),
+    ('jobs', 'finished_at', 'When it was completed, cancelled or buried.'),
+    ('jobs', 'attempts', 'How often it was claimed.'),
+    ('jobs', 'max_attempts', 'How often it may be claimed before it is dead.'),
+    ('jobs', 'lost_count', 'How many workers died in a row while they ran it.'),
+    ('jobs', 'worker', 'Which worker runs it, or ran it last.'),
+    ('jobs', 'lease_generation', 'The generation of its last claim; 0: never claimed.'),
+    ('jobs', 'lease_expires_at', 'Until when its worker holds it. Null unless it runs.'),
+    ('jobs', 'cancel_requested', 'True if an operator asked its worker to stop it.'),
+    ('jobs', 'last_error', 'The error of its last failed attempt.'),
+    ('jobs', 'errors', 'Its last ten failures, oldest first: at, attempt, worker, ms, error.'),
+    ('jobs', 'note', 'Why a cancelled job was cancelled.'),
+    ('jobs', 'trace_context', 'W3C traceparent of the producer. Null for finished jobs.'),
+    ('jobs', 'stored_in', 'job, dead_job or history. A condition on it keeps the planner from reading the others.'),
+    ('jobs', 'deferred', 'Whether it waits behind all jobs of its queue that are not deferred.'),
+    ('queues', 'queue', 'Its name.'),
+    ('queues', 'paused_at', 'Since when it is paused. Null: it is not.'),
+    ('queues', 'paused_by', 'Who paused it.'),
+    ('queues', 'paused_why', 'Why.'),
+    ('queues', 'ready', 'Jobs that are due.'),
+    ('queues', 'running', 'Jobs that a worker holds.'),
+    ('queues', 'scheduled', 'Jobs that are due later and have not failed.'),
+    ('queues', 'retrying', 'Jobs that failed and are due later.'),
+    ('queues', 'dead', 'Dead jobs, without the expired ones.'),
+    ('queues', 'expired', 'Jobs that were not started in time.'),
+    ('queues', 'oldest_ready_at', 'Since when the oldest ready job has been due.'),
+    ('queues', 'workers', 'Live workers that work it.'),
+    ('queues', 'lease', 'How long a claim lasts without renewal. Null, as in the columns below: the queue has no settings yet.'),
+    ('queues', 'max_attempts', 'How often a job may be claimed before it is dead.'),
+    ('queues', 'max_lost', 'How many workers may die in a row while they run a job before it is dead.'),
+    ('queues', 'claim_size', 'The most jobs that one claim takes.'),
+    ('queues', 'run_limit', 'How long a handler may run.'),
+    ('queues', 'backoff_base', 'The wait after the first failure; it doubles each time.'),
+    ('queues', 'backoff_cap', 'The longest wait after a failure.'),
+    ('queues', 'keep_history', 'Whether finished jobs are kept in the history.'),
+    ('queues', 'display_name', 'Its title on dashboards.'),
+    ('queues', 'owner', 'The team that looks after it.'),
+    ('workers', 'id', 'The process.'),
+    ('workers', 'name', 'The name from its configuration.'),
+    ('workers', 'host', 'Its machine.'),
+    ('workers', 'pid', 'Its process id there.'),
+    ('workers', 'version', 'Its release.'),
+    ('workers', 'queues', 'The queues that it works.'),
+    ('workers', 'names', 'The job names that it has handlers for.'),
+    ('workers', 'slots', 'How many jobs it can run at the same time.'),
+    ('workers', 'busy', 'How many it ran when it was last seen.'),
+    ('workers', 'started_at', 'When it started.'),
+    ('workers', 'last_seen_at', 'When it last reported.'),
+    ('workers', 'state', 'alive, draining, stopped, or dead: not seen for 30 s.'),
+    ('schedules', 'name', 'Its name.'),
+    ('schedules', 'cron', 'The pattern of its slots.'),
+    ('schedules', 'zone', 'The time zone of the pattern.'),
+    ('schedules', 'queue', 'The queue of its jobs.'),
+    ('schedules', 'job_name', 'The name of its jobs.'),
+    ('schedules', 'kwargs', 'The arguments of its jobs.'),
+    ('schedules', 'tag', 'The tag of its jobs.'),
+    ('schedules', 'priority', 'The priority of its jobs.'),
+    ('schedules', 'missed', 'What happens to slots that passed while no worker ran: skip, once or all.'),
+    ('schedules', 'state', 'active or paused.'),
+    ('schedules', 'next_slot', 'When it fires next.'),
+    ('schedules', 'last_slot', 'The slot that it fired last.'),
+    ('schedules', 'last_job_id', 'The job of that slot.'),
+    ('schedules', 'missed_slots', 'How many slots passed without a job.'),
+    ('schedules', 'paused_at', 'Since when it is paused. Null: it is not.'),
+    ('schedules', 'paused_by', 'Who paused it.'),
+    ('schedules', 'paused_why', 'Why.'),
+    ('schedules', 'declared_by', 'The worker whose code declares it. Null: an operator added it.'),
+    ('schedules', 'last_declared_at', 'When a worker last declared it.'),
+    ('schedules', 'created_at', 'When it was created.'),
+    ('sweeps', 'name', 'Its name.'),
+    ('sweeps', 'table_name', 'The table that it sweeps.'),
+    ('sweeps', 'state', 'paused, running, due or idle.'),
+    ('sweeps', 'cron', 'The pattern of its runs, or null.'),
+    ('sweeps', 'zone', 'The time zone of the pattern.'),
+    ('sweeps', 'every', 'The pause between two runs, or null.'),
+    ('sweeps', 'next_run_at', 'When it is due next.'),
+    ('sweeps', 'run_started_at', 'When the last run began.'),
+    ('sweeps', 'run_ended_at', 'When it ended. Null: it has not.'),
+    ('sweeps', 'watchdog_ran_at', 'When its watchdog last ran.'),
+    ('sweeps', 'paused_at', 'Since when it is paused. Null: it is not.'),
+    ('sweeps', 'paused_by', 'Who paused it.'),
+    ('sweeps', 'paused_why', 'Why.'),
+    ('sweeps', 'rows_claimed', 'Rows that all runs claimed.'),
+    ('sweeps', 'rows_finished', 'Rows that all runs finished.'),
+    ('sweeps', 'rows_failed', 'Failures of rows, over all runs.'),
+    ('sweeps', 'rows_lost', 'Rows that were finished after the watchdog had reset them.'),
+    ('sweeps', 'rows_reset', 'Rows that the watchdog reset.'),
+    ('sweeps', 'failing', 'Rows that failed and wait for their next attempt, up to 10,000.'),
+    ('sweeps', 'dead', 'Rows that failed too often, up to 10,000.'),
+    ('mirrors', 'name', 'Its name.'),
+    ('mirrors', 'table_name', 'The table that it mirrors.'),
+    ('mirrors', 'queue', 'The queue of its jobs.'),
+    ('mirrors', 'job_name', 'The name of its jobs.'),
+    ('mirrors', 'phase', 'none, building, verifying or swapped: what happens to its second set.'),
+    ('mirrors', 'serving', 'The set of documents that is searched. Null: the store has only one.'),
+    ('mirrors', 'second', 'A second set that is written too.'),
+    ('mirrors', 'rebuild_rows', 'Rows that the rebuild has written.'),
+    ('mirrors', 'rebuild_started_at', 'When the last rebuild began.'),
+    ('mirrors', 'rebuild_ended_at', 'When it ended.'),
+    ('mirrors', 'round_started_at', 'When the current round of the check began.'),
+    ('mirrors', 'round_rows', 'Rows that this round has compared.'),
+    ('mirrors', 'checked_at', 'When the last whole round ended.'),
+    ('mirrors', 'rows_checked', 'Rows that it compared.'),
+    ('mirrors', 'repaired', 'Rows that it found different and repaired.'),
+    ('mirrors', 'repaired_total', 'The same over all rounds.'),
+    ('mirrors', 'rounds', 'Whole rounds so far.'),
+    ('mirrors', 'equal_as_of', 'Every change committed before this is in the store.'),
+    ('mirrors', 'differences', 'Rows that were found different and not yet equal.'),
+    ('mirrors', 'oldest_difference', 'Since when the oldest of them has been known.'),
+    ('mirrors', 'tombstones', 'How long deletions are remembered.'),
+    ('alarms', 'id', 'The alarm.'),
+    ('alarms', 'rule', 'Which rule is violated.'),
+    ('alarms', 'subject', 'The queue, sweep or mirror that it concerns.'),
+    ('alarms', 'state', 'open, acknowledged, silenced or cleared.'),
+    ('alarms', 'raised_at', 'When it was raised.'),
+    ('alarms', 'cleared_at', 'When it cleared. Null: it has not.'),
+    ('alarms', 'seen_at', 'When a sample last found the rule violated.'),
+    ('alarms', 'value', 'The value of that sample.'),
+    ('alarms', 'threshold', 'The threshold that it violates.'),
+    ('alarms', 'summary', 'What is wrong, in one sentence.'),
+    ('alarms', 'acknowledged_at', 'When an operator acknowledged it.'),
+    ('alarms', 'acknowledged_by', 'Who.'),
+    ('alarms', 'acknowledged_why', 'With which note.'),
+    ('alarms', 'silenced_until', 'Until when no notification is sent.'),
+    ('alarms', 'silenced_by', 'Who silenced it.'),
+    ('alarms', 'silenced_why', 'Why.'),
+    ('alarms', 'notified_at', 'When its notifications were enqueued. Null: none was.'),
+    ('alarms', 'delivered_at', 'When a receiver first delivered one.'),
+    ('alarms', 'delivered_by', 'Which receiver.')
+        ) as c (relation, name, text)
+    loop
+        execute format('comment on column leasehold.%I.%I is %L', each.relation, each.name, each.text);
+    end loop;
+end $$;
+
+-- Least privilege. Roles belong to the whole server and need CREATEROLE; without it the engine works as
+-- before and an administrator can create them later.
 do $$
 declare
     wanted text;
@@ -4200,156 +6396,153 @@ begin
         end;
     end loop;
 
-    revoke all on all functions in schema leasehold from public;
+    revoke all on all functions in schema leasehold, leasehold_internal from public;
     if not exists (select from pg_roles where rolname = 'leasehold_operator') then
         return;
     end if;
 
-    grant usage on schema leasehold
+    grant usage on schema leasehold, leasehold_internal
         to leasehold_producer, leasehold_worker, leasehold_housekeeper, leasehold_viewer,
            leasehold_operator;
-    grant execute on function leasehold.contract()
-        to leasehold_producer, leasehold_worker, leasehold_housekeeper, leasehold_viewer,
-           leasehold_operator;
+    grant execute on function
+        leasehold.contract
+        to leasehold_producer, leasehold_worker, leasehold_housekeeper, leasehold_viewer, leasehold_operator;
 
     -- A producer adds work and sees nothing.
     grant insert (name, kwargs, queue, priority, enqueued_at, scheduled_at, expires_at, tag,
                   max_attempts, trace_context)
         on leasehold.job to leasehold_producer;
     grant execute on function
-        leasehold.enqueue(text, jsonb, text, int, timestamptz, timestamptz, text, int, text, interval, text),
-        leasehold.enqueue_many(text[], jsonb[], text, int, timestamptz, timestamptz, text, int, text[], interval),
-        leasehold.check_enqueue(text, jsonb, text),
-        leasehold.check_options(text, int, timestamptz, text), leasehold.payload_hash(text, jsonb),
-        leasehold.wake(text)
+        leasehold.enqueue, leasehold.enqueue_many, leasehold_internal.check_enqueue,
+        leasehold_internal.check_options, leasehold_internal.payload_hash, leasehold_internal.check_expiry,
+        leasehold_internal.check_kwargs_size, leasehold.wake
         to leasehold_producer, leasehold_worker;
 
-    -- A worker claims and finishes under the fence; it cannot touch a row in any other way.
+    -- A worker claims from any queue and finishes under the fence. `complete_waiting` completes jobs that
+    -- wait: a role that works is trusted with all jobs. It cannot touch a row in any other way.
     grant execute on function
-        leasehold.queue_settings(text), leasehold.lanes(text, text[]),
-        leasehold.claim_lanes(text, text, int, interval, uuid, text[], int[], timestamptz[], bigint[]),
-        leasehold.claim_lost(text, text, interval, uuid, text[], boolean),
-        leasehold.last_chance_waits(text, text[]),
-        leasehold.claim(text, text, int, interval, text[], uuid),
-        leasehold.recover_claim(text, uuid), leasehold.renew(bigint[]),
-        leasehold.cancel_requests(bigint[]), leasehold.check_lease(bigint, bigint),
-        leasehold.complete_many(bigint[], bigint, boolean), leasehold.complete(bigint, bigint),
-        leasehold.settle(bigint, bigint[]), leasehold.complete_waiting(bigint[]),
-        leasehold.fail(bigint, bigint, text, interval), leasehold.bury(bigint, bigint, text, text),
-        leasehold.snooze(bigint, bigint, interval), leasehold.release(bigint[], bigint),
-        leasehold.finish_cancelled(bigint, bigint, text), leasehold.explain_finish(bigint[], bigint),
-        leasehold.expire_leases(int), leasehold.rescue(int, boolean), leasehold.return_expired(bigint, int),
-        leasehold.bury_expired(bigint, int), leasehold.once_start(text, text, bigint, bigint, interval),
-        leasehold.once_finish(text, text, jsonb), leasehold.once_forget(text, text),
-        leasehold.register_worker(text, text, text, int, text, text[], text[], int, int, boolean),
-        leasehold.unregister_worker(text)
+        leasehold_internal.queue_settings, leasehold_internal.claim_next, leasehold_internal.claim_alone,
+        leasehold_internal.claim_around, leasehold_internal.lost_priority, leasehold_internal.has_deferred,
+        leasehold.claim, leasehold.recover_claim, leasehold.renew, leasehold_internal.cancel_requests,
+        leasehold.check_lease, leasehold.complete_many, leasehold.complete, leasehold_internal.settle,
+        leasehold.complete_waiting, leasehold.fail, leasehold.bury, leasehold_internal.record_failure,
+        leasehold_internal.ended_as, leasehold.snooze, leasehold.defer, leasehold_internal.defer_many,
+        leasehold.release, leasehold.finish_cancelled,
+        leasehold_internal.explain_finish, leasehold_internal.reclaim_leases, leasehold_internal.reclaim,
+        leasehold_internal.reclaim_waiting, leasehold_internal.reclaim_dead, leasehold.once_start,
+        leasehold.once_finish, leasehold.once_forget, leasehold_internal.register_worker,
+        leasehold_internal.unregister_worker, leasehold_internal.begin_idle, leasehold_internal.end_idle,
+        leasehold_internal.next_due
         to leasehold_worker;
 
-    -- Its sweeps claim rows of other people's tables: that right comes from their owner.
+    -- Its sweeps claim rows of tables of other roles: their owners grant that right.
     grant execute on function
-        leasehold.next_claim(), leasehold.begin_sweep(text),
-        leasehold.close_sweep(text, timestamptz, timestamptz, interval),
-        leasehold.count_sweep(text, bigint, bigint, bigint, bigint),
-        leasehold.fail_swept(text, text[], text[], boolean[], bigint, int, interval, interval)
+        leasehold_internal.next_claim, leasehold_internal.begin_sweep, leasehold_internal.close_sweep,
+        leasehold_internal.count_sweep, leasehold_internal.fail_swept
         to leasehold_worker;
     grant execute on function
-        leasehold.declare_sweep(text, text, text, text, text, text, text, text, text, text, text,
-                                int, int, interval, interval, bigint, text, text, interval, timestamptz),
-        leasehold.take_watch(text), leasehold.note_watch(text, bigint), leasehold.note_due(text, bigint),
-        leasehold.run_sweep(text, text)
+        leasehold_internal.declare_sweep, leasehold_internal.begin_watchdog, leasehold_internal.note_watchdog,
+        leasehold_internal.note_due, leasehold_internal.note_claimed, leasehold.run_sweep
         to leasehold_worker, leasehold_housekeeper;
-    grant select, update, delete on leasehold.sweep_failure to leasehold_worker, leasehold_housekeeper;
+    grant select, update, delete on
+        leasehold_internal.sweep_failure
+        to leasehold_worker, leasehold_housekeeper;
 
-    -- Whoever carries the word of an alarm says that it does.
-    grant execute on function leasehold.declare_alarm_receiver(text), leasehold.alarm_is_over(bigint)
+    -- A receiver of alarm notifications registers itself.
+    grant execute on function
+        leasehold_internal.declare_alarm_receiver, leasehold_internal.alarm_has_cleared,
+        leasehold_internal.note_alarm_delivery
         to leasehold_worker;
 
-    -- Who changes a mirrored table makes jobs; who passes them on reads rows and asks the store.
+    -- A role that changes a mirrored table enqueues jobs; a role that runs the mirror reads rows and
+    -- calls the store.
     grant execute on function
-        leasehold.mirror_changed(text, text[]), leasehold.mirror_removed(text, text[], bigint[]),
-        leasehold.mirror_revived(text, text[]),
-        leasehold.mirror_reindex(text, text[], text, int, boolean)
+        leasehold_internal.mirror_changed, leasehold_internal.mirror_removed, leasehold_internal.mirror_saved,
+        leasehold_internal.mirror_restored, leasehold.reindex_mirror
         to leasehold_producer, leasehold_worker;
     grant execute on function
-        leasehold.fingerprint(text, bigint),
-        leasehold.declare_mirror(text, text, text, text, text, text, text, text, interval, interval,
-                                 interval, int, int),
-        leasehold.mirror_entomb(text, text, bigint),
-        leasehold.put_off(bigint[], bigint, float8[], text[], boolean[]),
-        leasehold.mirror_recovered(text, int), leasehold.take_check(text),
-        leasehold.end_check(text, bigint, text, bigint, bigint, interval),
-        leasehold.publish_check(text, timestamptz, bigint, bigint),
-        leasehold.mirror_differs(text, timestamptz, text[], text[], bigint[], bigint[]),
-        leasehold.mirror_equal(text, text, text, text[]), leasehold.mirror_seen(text, text[]),
-        leasehold.mirror_old_gone(text, int), leasehold.mirror_forgotten(text, text[], bigint[]),
-        leasehold.mirror_tally(text, text, text[], text[], bigint[]),
-        leasehold.mirror_prune(text, int), leasehold.mirror_serves(text, text),
-        leasehold.mirror_adopts(text, text, text),
-        leasehold.begin_rebuild(text, text),
-        leasehold.note_rebuild(text, text, text, text, bigint), leasehold.note_swap(text, text),
-        leasehold.drop_second(text)
+        leasehold_internal.fingerprint, leasehold_internal.declare_mirror, leasehold_internal.mirror_entomb,
+        leasehold_internal.mirror_recovered, leasehold_internal.take_check,
+        leasehold_internal.end_check, leasehold_internal.publish_check, leasehold_internal.mirror_differs,
+        leasehold_internal.mirror_equal, leasehold_internal.mirror_seen, leasehold_internal.mirror_old_gone,
+        leasehold_internal.mirror_forgotten, leasehold_internal.mirror_tally,
+        leasehold_internal.mirror_serves, leasehold_internal.mirror_adopts, leasehold_internal.begin_rebuild,
+        leasehold_internal.note_rebuild, leasehold_internal.note_swap, leasehold_internal.drop_second
         to leasehold_worker;
-    grant select on leasehold.mirror, leasehold.mirror_gone, leasehold.mirror_difference
+    grant select on
+        leasehold_internal.mirror, leasehold_internal.mirror_gone, leasehold_internal.mirror_difference
         to leasehold_worker;
 
-    -- A housekeeper tidies and fires schedules; a worker process that does both has both roles.
+    -- A housekeeper reclaims, prunes and fires schedules; a worker process that does both has both
+    -- roles.
     grant execute on function
-        leasehold.expire_leases(int), leasehold.rescue(int, boolean),
-        leasehold.return_expired(bigint, int), leasehold.bury_expired(bigint, int), leasehold.clamp_leases(), leasehold.expire_jobs(bigint, int),
-        leasehold.return_strays(bigint, bigint), leasehold.walk_jobs(interval, int),
-        leasehold.prune(int, interval, interval), leasehold.extend_history(int),
-        leasehold.drop_history(interval),
-        leasehold.fire_schedule(text, timestamptz, timestamptz, bigint, boolean),
-        leasehold.sample_due(), leasehold.take_sample(),
-        leasehold.recount_queues(timestamptz, bigint), leasehold.measured_sweeps(),
-        leasehold.measure_sweep(text, timestamptz, boolean), leasehold.alarm_snapshot(timestamptz),
-        leasehold.apply_alarms(timestamptz, jsonb)
+        leasehold_internal.reclaim_leases, leasehold_internal.reclaim, leasehold_internal.reclaim_waiting,
+        leasehold_internal.reclaim_dead, leasehold_internal.clamp_leases, leasehold_internal.expire_jobs,
+        leasehold_internal.return_strays, leasehold_internal.walk_jobs, leasehold_internal.prune,
+        leasehold_internal.prune_kind, leasehold_internal.prune_measures, leasehold_internal.extend_history,
+        leasehold_internal.drop_history, leasehold.housekeep, leasehold_internal.fire_schedule,
+        leasehold_internal.retire_schedule, leasehold_internal.undeclared_schedules,
+        leasehold_internal.sample_due, leasehold_internal.take_sample, leasehold_internal.begin_sample,
+        leasehold_internal.measure_part, leasehold_internal.end_sample, leasehold_internal.recount_queues,
+        leasehold_internal.alarm_snapshot, leasehold_internal.apply_alarms
         to leasehold_housekeeper;
-    grant select, insert, update, delete on leasehold.schedule to leasehold_housekeeper;
-    grant select on leasehold.schema_version to leasehold_worker, leasehold_housekeeper,
-        leasehold_producer, leasehold_viewer, leasehold_operator;
+    grant select, insert, update, delete on
+        leasehold_internal.schedule
+        to leasehold_housekeeper;
+    grant select on
+        leasehold.schema_version
+        to leasehold_worker, leasehold_housekeeper, leasehold_producer, leasehold_viewer, leasehold_operator;
 
-    -- An operator cancels, redrives and pauses; what was done is written down.
+    -- An operator cancels, redrives, deletes and pauses; the audit log records each action.
     grant execute on function
-        leasehold.cancel(bigint, text, text), leasehold.promote(bigint[], text),
-        leasehold.redrive(bigint[], text), leasehold.pause(text, text, text),
-        leasehold.resume(text, text), leasehold.wake(text),
-        leasehold.run_sweep(text, text), leasehold.pause_sweep(text, text, text),
-        leasehold.resume_sweep(text, text), leasehold.redrive_sweep(text, text[], text, int),
-        leasehold.take_watch(text), leasehold.note_watch(text, bigint),
-        leasehold.acknowledge_alarm(bigint, text, text), leasehold.test_alarm(text),
-        leasehold.silence_alarm(bigint, interval, text, text),
-        leasehold.watch_queue(text, text, boolean, bigint, interval, bigint, text[], interval, bigint, bigint),
-        leasehold.unwatch_queue(text, text),
-        leasehold.order_mirror(text, text, text),
-        leasehold.mirror_reindex(text, text[], text, int, boolean)
+        leasehold.cancel, leasehold.promote, leasehold.redrive, leasehold.delete_jobs, leasehold.update_job,
+        leasehold_internal.error_fingerprint, leasehold.pause, leasehold.resume, leasehold.set_queue,
+        leasehold.add_schedule, leasehold.pause_schedule, leasehold.resume_schedule,
+        leasehold.remove_schedule, leasehold.run_schedule, leasehold.wake, leasehold.run_sweep,
+        leasehold.pause_sweep, leasehold.resume_sweep, leasehold.redrive_sweep,
+        leasehold_internal.begin_watchdog, leasehold_internal.note_watchdog, leasehold.watch_sweep,
+        leasehold.forget_sweep, leasehold.acknowledge_alarm, leasehold.test_alarm, leasehold.silence_alarm,
+        leasehold.watch_queue, leasehold.unwatch_queue, leasehold.order_mirror, leasehold.reindex_mirror
+        to leasehold_operator;
+    -- An operator who decides about a dead job needs its kwargs and its errors.
+    grant select on
+        leasehold.job, leasehold_internal.dead_job, leasehold_internal.finished_job, leasehold.jobs,
+        leasehold_internal.lease, leasehold_internal.sweep_failure
         to leasehold_operator;
     if not pg_has_role('leasehold_operator', 'leasehold_viewer', 'member') then
         grant leasehold_viewer to leasehold_operator;
     end if;
 
-    -- A viewer sees everything but arguments and error texts.
-    grant select (id, status, queue, kind, created_at, available_at, claimed_by, lease_expires_at,
-                  lease_generation, attempts, max_attempts, idempotency_key, priority, tag,
-                  expires_at, lost_count, cancel_requested, finished_at)
-        on leasehold.inbox to leasehold_viewer;
-    grant select on leasehold.queue, leasehold.queue_state, leasehold.worker_state,
-        leasehold.schedule, leasehold.audit, leasehold.sweep, leasehold.sweep_state,
-        leasehold.mirror, leasehold.mirror_state, leasehold.mirror_gone, leasehold.mirror_difference
+    -- A viewer sees everything but kwargs, error texts, notes and trace contexts.
+    grant select (id, queue, name, state, cause, priority, tag, idempotency_key, enqueued_at, scheduled_at,
+                  expires_at, claimed_at, finished_at, attempts, max_attempts, lost_count, worker,
+                  lease_generation, lease_expires_at, cancel_requested, stored_in, deferred)
+        on leasehold.jobs to leasehold_viewer;
+    grant execute on function
+        leasehold_internal.queue_names, leasehold_internal.finished_at
         to leasehold_viewer;
-    grant select on leasehold.measure, leasehold.measure_hour, leasehold.watch, leasehold.alarm,
-        leasehold.alarm_state, leasehold.alarm_receiver, leasehold.duty to leasehold_viewer;
-    grant execute on function leasehold.latest(), leasehold.measured(), leasehold.mirror_numbers(),
-        leasehold.tag_subject(text, text),
-        leasehold.vacuum_holders(),
-        leasehold.series(text, text[], text, interval, interval) to leasehold_viewer;
+    grant select on
+        leasehold_internal.queue, leasehold.queues, leasehold.workers, leasehold.schedules,
+        leasehold_internal.schedule, leasehold.audit, leasehold_internal.sweep, leasehold.sweeps,
+        leasehold_internal.mirror, leasehold.mirrors, leasehold_internal.mirror_gone,
+        leasehold_internal.mirror_difference
+        to leasehold_viewer;
+    grant select on
+        leasehold_internal.measure, leasehold_internal.measure_hour, leasehold_internal.watch,
+        leasehold_internal.alarm, leasehold.alarms, leasehold_internal.alarm_receiver, leasehold_internal.duty
+        to leasehold_viewer;
+    grant execute on function
+        leasehold_internal.latest, leasehold_internal.measured, leasehold_internal.mirror_numbers,
+        leasehold_internal.tag_subject, leasehold_internal.vacuum_holders,
+        leasehold_internal.undeclared_schedules, leasehold_internal.series
+        to leasehold_viewer;
     grant select (sweep, key, claim, attempts, failed_at, retry_at, dead_at)
-        on leasehold.sweep_failure to leasehold_viewer;
+        on leasehold_internal.sweep_failure to leasehold_viewer;
     grant select (id, queue, name, tag, priority, enqueued_at, scheduled_at, expires_at, attempts,
-                  max_attempts, lost_count, held)
+                  max_attempts, lost_count, held, deferred)
         on leasehold.job to leasehold_viewer;
 end $$;
 
 
-insert into leasehold.schema_version (version, name, checksum) values (0, 'functions', '\xbe45c41a85f1d89d8debfe6d395198ae36b96a04c09035581f803ed6370b8601') on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp();
+insert into leasehold.schema_version (version, name, checksum, release, oldest_reader) values (0, 'functions', '\x12e31fbf2eb072ba7de6e7ac9e3ed98f066bb70fe53f8665250f57d761d810c0', 999, 0) on conflict (version) do update set checksum = excluded.checksum, applied_at = statement_timestamp(), release = excluded.release, oldest_reader = excluded.oldest_reader;
 commit;

@@ -7,8 +7,8 @@ use leasehold_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
 
 use super::{done_but, eager, litter};
+use crate::fixture::{count, run, sql, until};
 use crate::logs::Logs;
-use crate::rig::{count, run, sql, until};
 use crate::sql::{Sql, refused};
 use crate::support::{Note, engine, wait_for};
 
@@ -18,7 +18,7 @@ use crate::support::{Note, engine, wait_for};
 struct Nightly;
 
 /// Waits until a duty has failed five times, and returns its error.
-async fn failing(worker: &mut crate::rig::Running, wanted: &str) -> String {
+async fn failing(worker: &mut crate::fixture::Running, wanted: &str) -> String {
     wait_for(&mut worker.events, |event| match event {
         Event::DutyFailing { duty, error, times } if duty == wanted && *times >= 5 => {
             Some(error.clone())
@@ -36,8 +36,8 @@ async fn d14_schedule_that_cannot_fire_stops_no_other_duty() {
     // As an earlier release stored them: before the good schedule, and more than one statement reads.
     sql(
         &client,
-        "alter table leasehold.schedule drop constraint schedule_kwargs_object; \
-         insert into leasehold.schedule (name, cron, job_name, kwargs, next_slot) \
+        "alter table leasehold_internal.schedule drop constraint schedule_kwargs_object; \
+         insert into leasehold_internal.schedule (name, cron, job_name, kwargs, next_slot) \
          select 'bad' || i, '* * * * *', 'nightly', 'null', now() - interval '1 hour' from generate_series(1, 150) i",
     )
     .await;
@@ -53,9 +53,9 @@ async fn d14_schedule_that_cannot_fire_stops_no_other_duty() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d14_duty_that_fails_stops_no_neighbour() {
+async fn d14_duty_that_fails_stops_no_other_duty() {
     for (broken, function, named) in [
-        ("rescue", "rescue(up_to int, anyway boolean)", "reclaim leases"),
+        ("reclaim", "reclaim(up_to int, anyway boolean)", "reclaim leases"),
         ("walk_jobs", "walk_jobs(every interval, up_to int)", "walk over jobs"),
         ("extend_history", "extend_history(days int)", "prune extend_history"),
         (
@@ -67,7 +67,7 @@ async fn d14_duty_that_fails_stops_no_neighbour() {
         let database = TestDatabase::new().await;
         let (engine, client) = (engine(&database).await, database.connect_directly().await);
         litter(&client).await;
-        let same = format!("leasehold.{}", function.split('(').next().unwrap_or_default());
+        let same = format!("leasehold_internal.{}", function.split('(').next().unwrap_or_default());
         let text = format!(
             "do $do$ declare body text := pg_get_functiondef('{same}'::regproc); begin \
                  execute regexp_replace(body, 'AS \\$function\\$.*', \
@@ -92,17 +92,19 @@ async fn d14_unit_struct_is_enqueued_scheduled_and_handled() {
     let mut worker = run(worker.handle(async |_: Nightly| {}));
     worker.finished(3).await;
     until("the schedule is stored", async || {
-        count(&client, "select count(*) from leasehold.schedule where kwargs = '{}'").await == 1
+        count(&client, "select count(*) from leasehold_internal.schedule where kwargs = '{}'").await
+            == 1
     })
     .await;
-    sql(&client, "update leasehold.schedule set next_slot = now() - interval '1 minute'").await;
+    sql(&client, "update leasehold_internal.schedule set next_slot = now() - interval '1 minute'")
+        .await;
     worker.finished(1).await;
     worker.stop().await;
-    assert_eq!(crate::rig::completed(&client).await, 4);
+    assert_eq!(crate::fixture::completed(&client).await, 4);
 }
 
 #[tokio::test]
-async fn d14_schedule_is_refused_where_its_job_would_be() {
+async fn d14_schedule_is_refused_if_its_job_would_be() {
     #[derive(Job, Serialize, Deserialize)]
     #[job(name = "large")]
     struct Large {
@@ -112,8 +114,9 @@ async fn d14_schedule_is_refused_where_its_job_would_be() {
     let refusal = Schedule::new("large", "* * * * *", "UTC", &large).expect_err("too large");
     assert!(matches!(refusal, ScheduleError::Job(_)), "{refusal}");
     let good = Schedule::new("good", "* * * * *", "UTC", &Note { n: 1 }).expect("a schedule");
-    let no_object = Schedule { kwargs: serde_json::json!([1]), ..good.clone() };
-    let long_name = Schedule { job_name: "n".repeat(201), ..good };
+    let (mut no_object, mut long_name) = (good.clone(), good);
+    no_object.kwargs = serde_json::json!([1]);
+    long_name.job_name = "n".repeat(201);
     for bad in [no_object, long_name] {
         assert!(matches!(bad.check(), Err(ScheduleError::Job(_))), "{bad:?}");
         // Its fields are public, so the worker checks the schedule again when it starts.
@@ -135,30 +138,30 @@ async fn d14_schedule_is_refused_where_its_job_would_be() {
         ("tag", "repeat('t', 201)"),
     ] {
         let text = format!(
-            "insert into leasehold.schedule (name, cron, job_name, next_slot, {columns}) \
+            "insert into leasehold_internal.schedule (name, cron, job_name, next_slot, {columns}) \
              values ('s', '* * * * *', 'x', now(), {values})"
         );
         assert_eq!(refused(&sql.client, &text, &[]).await.0, "23514", "{columns} {values}");
     }
-    let no_name = "insert into leasehold.schedule (name, cron, job_name, next_slot) values ('s', '* * * * *', '', now())";
+    let no_name = "insert into leasehold_internal.schedule (name, cron, job_name, next_slot) values ('s', '* * * * *', '', now())";
     assert_eq!(refused(&sql.client, no_name, &[]).await.0, "23514");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d23_schedule_with_a_slot_beyond_the_calendar_ends_no_housekeeping() {
+async fn d23_schedule_with_a_slot_beyond_the_calendar_stops_no_housekeeping() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect_directly().await);
     litter(&client).await;
     sql(
         &client,
-        "insert into leasehold.schedule (name, cron, job_name, next_slot) \
+        "insert into leasehold_internal.schedule (name, cron, job_name, next_slot) \
          values ('never', '* * * * *', 'nightly', '-infinity'), ('ever', '* * * * *', 'nightly', 'infinity'), \
                 ('far', '* * * * *', 'nightly', '20000-01-01')",
     )
     .await;
     sql(
         &client,
-        "update leasehold.schedule set moved_at = now() + interval '2 hours' where name = 'far'",
+        "update leasehold_internal.schedule set moved_at = now() + interval '2 hours' where name = 'far'",
     )
     .await;
     let worker = run(engine.worker().housekeeping(eager()).handle(async |_: Note| {}));
@@ -176,7 +179,7 @@ async fn a36_burials_by_housekeeping_are_errors_in_the_log() {
         &client,
         "insert into leasehold.job (name, max_attempts) values ('lost', 1); \
          select leasehold.claim('dead'); \
-         update leasehold.lease set lease_expires_at = now() - interval '1 hour'; \
+         update leasehold_internal.lease set lease_expires_at = now() - interval '1 hour'; \
          insert into leasehold.job (name, scheduled_at, expires_at) \
          values ('late', now() - interval '1 hour', now())",
     )
@@ -190,5 +193,5 @@ async fn a36_burials_by_housekeeping_are_errors_in_the_log() {
     .await;
     worker.stop().await;
     assert!(logs.has("ERROR", "queue=\"default\" jobs=1"), "{}", logs.text());
-    assert_eq!(count(&client, "select count(*) from leasehold.dead_job").await, 2);
+    assert_eq!(count(&client, "select count(*) from leasehold_internal.dead_job").await, 2);
 }

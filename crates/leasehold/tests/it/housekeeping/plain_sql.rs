@@ -1,15 +1,15 @@
 //! Housekeeping without a worker of the library.
 
 use super::{DONE, litter};
-use crate::rig::count;
+use crate::fixture::count;
 use crate::sql::{Sql, refused, run};
 
 #[tokio::test]
-async fn d18_housekeep_does_a_round_without_a_worker_of_the_library() {
+async fn d18_housekeep_runs_every_duty_without_a_worker() {
     let sql = Sql::new().await;
     litter(&sql.client).await;
     sql.run(
-        "insert into leasehold.tally (at, what, n) values (now() - interval '3 hours', 'lost', 1)",
+        "insert into leasehold_internal.tally (at, what, n) values (now() - interval '3 hours', 'lost', 1)",
     )
     .await;
     let cron = sql.actor().await;
@@ -40,13 +40,13 @@ async fn d18_housekeep_does_a_round_without_a_worker_of_the_library() {
 }
 
 #[tokio::test]
-async fn d18_round_of_plain_sql_goes_on_past_a_duty_that_fails() {
+async fn d18_round_of_plain_sql_continues_after_a_duty_that_fails() {
     let sql = Sql::new().await;
     litter(&sql.client).await;
     sql.run(
         "create function public.refuse() returns trigger language plpgsql as \
              $$ begin raise exception 'not this one'; end $$; \
-         create trigger refuse before delete on leasehold.idempotency_key for each row execute function public.refuse()",
+         create trigger refuse before delete on leasehold_internal.idempotency_key for each row execute function public.refuse()",
     )
     .await;
     let rows = sql
@@ -68,7 +68,7 @@ async fn d18_round_of_plain_sql_goes_on_past_a_duty_that_fails() {
 async fn d18_round_of_plain_sql_ends_with_its_budget() {
     let sql = Sql::new().await;
     sql.run(
-        "insert into leasehold.idempotency_key (queue, key, job_id, payload_hash, holds_until) \
+        "insert into leasehold_internal.idempotency_key (queue, key, job_id, payload_hash, holds_until) \
          select 'default', 'k' || i, -i, '', now() - interval '1 hour' from generate_series(1, 12000) i",
     )
     .await;
@@ -80,14 +80,14 @@ async fn d18_round_of_plain_sql_ends_with_its_budget() {
 #[tokio::test]
 async fn d18_negative_times_are_refused_and_nothing_is_dropped() {
     let sql = Sql::new().await;
-    sql.run("select leasehold.extend_history()").await;
+    sql.run("select leasehold_internal.extend_history()").await;
     let partitions =
-        "select count(*) from pg_inherits where inhparent = 'leasehold.history'::regclass";
+        "select count(*) from pg_inherits where inhparent = 'leasehold_internal.history'::regclass";
     let before = count(&sql.client, partitions).await;
     assert!(before > 1, "there is something to drop");
     for call in [
-        "select leasehold.drop_history('-100 years')",
-        "select leasehold.drop_history(interval '-120 months 3600 days')",
+        "select leasehold_internal.drop_history('-100 years')",
+        "select leasehold_internal.drop_history(interval '-120 months 3600 days')",
         "select * from leasehold.housekeep(keep_history => '-100 years')",
         "select * from leasehold.housekeep(keep_history => '-120 months 3600 days')",
         "select * from leasehold.housekeep(keep_dead => '-1 day')",

@@ -5,12 +5,12 @@ use std::time::Duration;
 use leasehold_testing::TestDatabase;
 
 use super::eager;
-use crate::rig::{count, run, until};
+use crate::fixture::{count, run, until};
 use crate::sql::{Sql, all, run as execute};
 use crate::support::{Note, engine};
 
 const KEYS: &str =
-    "select elected, removed, more, reached is not null from leasehold.prune_kind('keys')";
+    "select elected, removed, more, reached is not null from leasehold_internal.prune_kind('keys')";
 
 /// Returns: elected, removed, more, and whether the call read anything.
 async fn prune_keys(sql: &Sql) -> (bool, i32, bool, bool) {
@@ -22,8 +22,8 @@ async fn prune_keys(sql: &Sql) -> (bool, i32, bool, bool) {
 async fn c25_expired_keys_of_waiting_jobs_are_not_read_again() {
     let sql = Sql::new().await;
     sql.run(
-        "select leasehold.enqueue('note', key => 'due', key_for => '0'); \
-         select leasehold.enqueue('note', key => 'later', key_for => '0', scheduled_at => now() + interval '1 week')",
+        "select leasehold.enqueue('note', key => 'due', key_ttl => '0'); \
+         select leasehold.enqueue('note', key => 'later', key_ttl => '0', scheduled_at => now() + interval '1 week')",
     )
     .await;
     assert_eq!(prune_keys(&sql).await, (true, 0, false, true), "both jobs wait");
@@ -31,7 +31,7 @@ async fn c25_expired_keys_of_waiting_jobs_are_not_read_again() {
     let looks: Vec<bool> = all(
         &sql.client,
         "select look_again_at between now() + interval '23 hours' and now() + interval '25 hours' \
-           from leasehold.idempotency_key order by key",
+           from leasehold_internal.idempotency_key order by key",
         &[],
     )
     .await;
@@ -41,15 +41,17 @@ async fn c25_expired_keys_of_waiting_jobs_are_not_read_again() {
     let (id, new): (i64, bool) = {
         let row = sql
             .client
-            .query_one("select job_id, inserted from leasehold.enqueue('note', key => 'due', key_for => '0')", &[])
+            .query_one("select job_id, inserted from leasehold.enqueue('note', key => 'due', key_ttl => '0')", &[])
             .await
             .expect("an enqueue");
         (row.get(0), row.get(1))
     };
     assert!(new && id > 0);
     sql.run("delete from leasehold.job").await;
-    sql.run("update leasehold.idempotency_key set look_again_at = now() - interval '1 second'")
-        .await;
+    sql.run(
+        "update leasehold_internal.idempotency_key set look_again_at = now() - interval '1 second'",
+    )
+    .await;
     assert_eq!(prune_keys(&sql).await, (true, 2, false, true));
 }
 
@@ -62,7 +64,7 @@ async fn c25_marks_of_dead_jobs_are_not_read_again() {
     ))
     .await;
     sql.run(&format!("select leasehold.bury({id}, {generation}, 'useless')")).await;
-    let read = "select reached is not null from leasehold.prune_kind('marks')";
+    let read = "select reached is not null from leasehold_internal.prune_kind('marks')";
     assert!(sql.one::<bool>(read, &[]).await);
     assert!(!sql.one::<bool>(read, &[]).await);
     assert_eq!(sql.count("once_marker").await, 1);
@@ -74,11 +76,11 @@ async fn c25_round_prunes_until_nothing_is_left() {
     let (engine, client) = (engine(&database).await, database.connect_directly().await);
     execute(
         &client,
-        "insert into leasehold.idempotency_key (queue, key, job_id, payload_hash, holds_until) \
+        "insert into leasehold_internal.idempotency_key (queue, key, job_id, payload_hash, holds_until) \
              select 'default', 'k' || i, -i, '', now() - interval '1 hour' from generate_series(1, 12000) i; \
-         insert into leasehold.lease (lease_generation, lease_expires_at, lease, ended_at, keep_history, queue, claimed_by, job_ids) \
+         insert into leasehold_internal.lease (lease_generation, lease_expires_at, lease, ended_at, keep_history, queue, claimed_by, job_ids) \
              select i, now(), '30 s', now() - interval '1 hour', true, 'default', 'w', '{}' from generate_series(1, 12000) i; \
-         insert into leasehold.once_marker (scope, step, keep_until) \
+         insert into leasehold_internal.once_marker (scope, step, keep_until) \
              select 's', i::text, now() - interval '1 hour' from generate_series(1, 12000) i",
     )
     .await;
@@ -86,8 +88,8 @@ async fn c25_round_prunes_until_nothing_is_left() {
     let once = eager().prune_every(Duration::from_secs(3600));
     let worker = run(engine.worker().housekeeping(once).handle(async |_: Note| {}));
     until("all of them are gone", async || {
-        let left = "select (select count(*) from leasehold.idempotency_key) \
-            + (select count(*) from leasehold.lease) + (select count(*) from leasehold.once_marker)";
+        let left = "select (select count(*) from leasehold_internal.idempotency_key) \
+            + (select count(*) from leasehold_internal.lease) + (select count(*) from leasehold_internal.once_marker)";
         count(&client, left).await == 0
     })
     .await;
@@ -95,34 +97,34 @@ async fn c25_round_prunes_until_nothing_is_left() {
 }
 
 #[tokio::test]
-async fn c25_one_housekeeper_prunes_a_kind_and_a_ghost_stops_none() {
+async fn c25_one_housekeeper_prunes_a_kind_and_a_dead_session_stops_none() {
     let sql = Sql::new().await;
-    let insert = "insert into leasehold.idempotency_key (queue, key, job_id, payload_hash, holds_until) \
+    let insert = "insert into leasehold_internal.idempotency_key (queue, key, job_id, payload_hash, holds_until) \
                   select 'default', 'k' || i, -i, '', now() - interval '1 hour' from generate_series(1, 3) i";
     sql.run(insert).await;
-    let ghost = sql.actor().await;
-    execute(&ghost, "begin; select leasehold.prune_kind('keys', 0)").await;
+    let dead_session = sql.actor().await;
+    execute(&dead_session, "begin; select leasehold_internal.prune_kind('keys', 0)").await;
     assert_eq!(prune_keys(&sql).await, (false, 0, false, false));
     assert!(
-        sql.one::<bool>("select elected from leasehold.prune_kind('leases')", &[]).await,
+        sql.one::<bool>("select elected from leasehold_internal.prune_kind('leases')", &[]).await,
         "another kind"
     );
-    let anyway = "select removed from leasehold.prune_kind('keys', anyway => true)";
+    let anyway = "select removed from leasehold_internal.prune_kind('keys', anyway => true)";
     assert_eq!(sql.one::<i32>(anyway, &[]).await, 3);
 }
 
 #[tokio::test]
-async fn c25_pruning_keys_looks_at_no_job_but_theirs() {
+async fn c25_pruning_keys_reads_no_jobs_but_theirs() {
     let sql = Sql::new().await;
     sql.run(
         "insert into leasehold.job (name, scheduled_at) select 'note', now() + interval '1 day' from generate_series(1, 20000); \
-         insert into leasehold.idempotency_key (queue, key, job_id, payload_hash, holds_until) \
+         insert into leasehold_internal.idempotency_key (queue, key, job_id, payload_hash, holds_until) \
              select 'default', 'k' || j.id, j.id, '', now() - interval '1 hour' from leasehold.job j; \
-         analyze leasehold.job, leasehold.idempotency_key",
+         analyze leasehold.job, leasehold_internal.idempotency_key",
     )
     .await;
     let explained = crate::planner::Explained::connect(&sql).await;
-    let plans = explained.plans("select leasehold.prune_kind('keys', 10)").await;
+    let plans = explained.plans("select leasehold_internal.prune_kind('keys', 10)").await;
     assert!(plans.iter().any(|plan| !plan.on_job.is_empty()), "{plans:?}");
     assert!(plans.iter().all(|plan| !plan.whole), "{plans:?}");
     for plan in plans.iter().filter(|plan| !plan.on_job.is_empty()) {

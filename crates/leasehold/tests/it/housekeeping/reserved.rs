@@ -57,26 +57,26 @@ async fn h20_producer_copies_no_reserved_name() {
 }
 
 #[tokio::test]
-async fn h20_whoever_may_give_an_order_still_may() {
+async fn h20_operator_housekeeper_and_owner_enqueue_reserved_names() {
     let sql = Sql::new().await;
     run(
         &sql.client,
-        "select leasehold.declare_mirror('notes', 'public.notes', 'id', 'text', 'version', 'notes', \
+        "select leasehold_internal.declare_mirror('notes', 'public.notes', 'id', 'text', 'version', 'notes', \
              'index', 'id', '1 minute', '1 day', '1 minute', 1000, 2500); \
-         select leasehold.declare_alarm_receiver('leasehold.alarm.webhook')",
+         select leasehold_internal.declare_alarm_receiver('leasehold.alarm.webhook')",
     )
     .await;
     let operator = as_role(&sql, "leasehold_operator").await;
     run(&operator, "select leasehold.order_mirror('notes', 'check', 'ann'); select leasehold.test_alarm('ann')").await;
     assert_eq!(sql.count("job").await, 2);
     // Housekeeping raises an alarm.
-    sql.run("insert into leasehold.job (name, scheduled_at, expires_at) values ('late', now() - interval '1 hour', now()); select leasehold.expire_jobs()").await;
+    sql.run("insert into leasehold.job (name, scheduled_at, expires_at) values ('late', now() - interval '1 hour', now()); select leasehold_internal.expire_jobs()").await;
     crate::watch::age(&sql.client, "1 minute").await;
     let housekeeper = as_role(&sql, "leasehold_housekeeper").await;
     leasehold::measure::sample(&housekeeper).await.expect("a sample").expect("a minute has passed");
     assert_eq!(crate::watch::up(&sql.client).await, ["expired_jobs default"]);
-    let told = "select count(*) from leasehold.job where name = 'leasehold.alarm.webhook'";
-    assert_eq!(sql.one::<i64>(told, &[]).await, 2);
+    let notifications = "select count(*) from leasehold.job where name = 'leasehold.alarm.webhook'";
+    assert_eq!(sql.one::<i64>(notifications, &[]).await, 2);
     // The owner of the schema may do everything.
     run(&sql.client, "select leasehold.enqueue('leasehold.self_test'); select leasehold.enqueue('mirror.notes.order')").await;
 }
@@ -87,7 +87,7 @@ async fn h20_housekeeper_schedules_no_order() {
     let housekeeper = as_role(&sql, "leasehold_housekeeper").await;
     let schedule = |name: &str| {
         format!(
-            "insert into leasehold.schedule (name, cron, job_name, next_slot) \
+            "insert into leasehold_internal.schedule (name, cron, job_name, next_slot) \
              values ('s-' || md5('{name}'), '* * * * *', '{name}', now())"
         )
     };
@@ -98,10 +98,10 @@ async fn h20_housekeeper_schedules_no_order() {
         "{text}"
     );
     run(&housekeeper, &schedule("report")).await;
-    let rename = "update leasehold.schedule set job_name = 'mirror.notes.order'";
+    let rename = "update leasehold_internal.schedule set job_name = 'mirror.notes.order'";
     assert_eq!(refused(&housekeeper, rename, &[]).await.0, "42501");
     run(&sql.client, &schedule("mirror.notes.order")).await;
-    let rewrite = "update leasehold.schedule set kwargs = '{\"order\": \"drop\"}' \
+    let rewrite = "update leasehold_internal.schedule set kwargs = '{\"order\": \"drop\"}' \
                    where job_name = 'mirror.notes.order'";
     assert_eq!(refused(&housekeeper, rewrite, &[]).await.0, "42501");
 }

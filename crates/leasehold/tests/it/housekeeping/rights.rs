@@ -6,11 +6,11 @@ use leasehold::events::Event;
 use leasehold_testing::TestDatabase;
 
 use super::{eager, litter};
-use crate::rig::{count, run, sql, until};
+use crate::fixture::{count, run, sql, until};
 use crate::support::{Note, wait_for};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d15_worker_without_housekeeper_rights_says_so_and_does_what_it_may() {
+async fn d15_worker_without_housekeeper_rights_warns_once_and_does_the_other_duties() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     let user = format!("plain_{:08x}", rand::random::<u32>());
@@ -22,7 +22,7 @@ async fn d15_worker_without_housekeeper_rights_says_so_and_does_what_it_may() {
     let engine = Leasehold::from_database(Database::from_config(config).expect("a config"))
         .await
         .expect("an engine");
-    assert!(!engine.may_keep_house().await.expect("an answer"));
+    assert!(!engine.may_run_housekeeping().await.expect("a reply"));
     let mut worker = run(engine.worker().housekeeping(eager()).handle(async |_: Note| {}));
     let (role, duties) = wait_for(&mut worker.events, |event| match event {
         Event::DutiesNotAllowed { role, duties } => Some((role.clone(), duties.clone())),
@@ -41,7 +41,7 @@ async fn d15_worker_without_housekeeper_rights_says_so_and_does_what_it_may() {
     worker.stop().await;
     let failing =
         |event: &Event| matches!(event, Event::DutyFailing { .. } | Event::DutiesNotAllowed { .. });
-    assert!(!seen.iter().any(failing), "it is said once: {seen:?}");
+    assert!(!seen.iter().any(failing), "it is logged once: {seen:?}");
     drop(engine);
     sql(&client, &format!("drop owned by {user}; drop role {user}")).await;
 }

@@ -8,19 +8,17 @@ use crate::watch::{a_minute_passes, age, up, value};
 /// Makes a function fail.
 async fn broken(sql: &Sql, function: &str) {
     let text = format!(
-        "do $do$ begin execute regexp_replace(pg_get_functiondef('leasehold.{function}'::regproc), \
+        "do $do$ begin execute regexp_replace(pg_get_functiondef('leasehold_internal.{function}'::regproc), \
              'AS \\$function\\$.*', 'AS $function$ begin raise exception ''too slow''; end $function$'); end $do$"
     );
     run(&sql.client, &text).await;
 }
 
 #[tokio::test]
-async fn c9_vacuum_alarm_is_judged_when_queues_and_ages_cannot_be_measured() {
+async fn c9_vacuum_alarm_is_evaluated_when_queues_and_ages_cannot_be_measured() {
     let sql = Sql::new().await;
-    sql.run(
-        "select leasehold.watch_queue('default', 'ann', of_max_length => 1, of_min_completed => 0)",
-    )
-    .await;
+    sql.run("select leasehold.watch_queue('default', 'ann', max_length => 1, min_completed => 0)")
+        .await;
     sql.enqueue(3).await;
     a_minute_passes(&sql).await;
     assert_eq!(up(&sql.client).await, ["queue_length_high default"]);
@@ -29,7 +27,7 @@ async fn c9_vacuum_alarm_is_judged_when_queues_and_ages_cannot_be_measured() {
     // An old transaction, as a sample shows it after twenty minutes.
     run(
         &sql.client,
-        "do $do$ begin execute regexp_replace(pg_get_functiondef('leasehold.vacuum_holders'::regproc), \
+        "do $do$ begin execute regexp_replace(pg_get_functiondef('leasehold_internal.vacuum_holders'::regproc), \
              'AS \\$function\\$.*', \
              'AS $function$ begin return query select ''session'', ''a report'', ''end it'', 1200::float8, 5::bigint; end $function$'); end $do$",
     )
@@ -48,14 +46,14 @@ async fn c9_vacuum_alarm_is_judged_when_queues_and_ages_cannot_be_measured() {
     assert_eq!(
         one::<i64>(
             &sql.client,
-            "select count(*) from leasehold.measure where metric = 'bytes' and at = $1",
+            "select count(*) from leasehold_internal.measure where metric = 'bytes' and at = $1",
             &[&sampled.minute]
         )
         .await,
         7
     );
     // The series shows a gap in this minute, not a zero.
-    let gap = "select count(*) from leasehold.series('queue', '{length}') where at = $1 and value is null";
+    let gap = "select count(*) from leasehold_internal.series('queue', '{length}') where at = $1 and value is null";
     assert_eq!(one::<i64>(&sql.client, gap, &[&sampled.minute]).await, 1);
 }
 
@@ -74,9 +72,12 @@ async fn c9_age_that_was_not_measured_is_not_shown_as_zero() {
 async fn flows_that_could_not_be_read_in_their_minute_are_read_in_a_later_one() {
     let sql = Sql::new().await;
     a_minute_passes(&sql).await;
-    let body: String =
-        one(&sql.client, "select pg_get_functiondef('leasehold.measure_flows'::regproc)", &[])
-            .await;
+    let body: String = one(
+        &sql.client,
+        "select pg_get_functiondef('leasehold_internal.measure_flows'::regproc)",
+        &[],
+    )
+    .await;
     broken(&sql, "measure_flows").await;
     let (id, generation) = sql.running().await;
     run(&sql.client, &format!("select leasehold.complete({id}::bigint, {generation})")).await;

@@ -4,12 +4,12 @@ use leasehold::schedule::Schedule;
 use leasehold_testing::TestDatabase;
 
 use super::eager;
-use crate::rig::{count, run, sql, until};
+use crate::fixture::{count, run, sql, until};
 use crate::sql::{Sql, all};
 use crate::support::{Note, engine};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d17_schedule_that_no_worker_declares_is_named_and_still_fires() {
+async fn d17_schedule_that_no_worker_declares_is_reported_and_still_fires() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect_directly().await);
     let schedule =
@@ -20,7 +20,11 @@ async fn d17_schedule_that_no_worker_declares_is_named_and_still_fires() {
         .schedule(schedule("dropped"))
         .handle(async |_: Note| {}));
     until("both are declared", async || {
-        count(&client, "select count(*) from leasehold.schedule where declared_by = 'mailer'").await
+        count(
+            &client,
+            "select count(*) from leasehold_internal.schedule where declared_by = 'mailer'",
+        )
+        .await
             == 2
     })
     .await;
@@ -28,8 +32,8 @@ async fn d17_schedule_that_no_worker_declares_is_named_and_still_fires() {
     // A day and a deploy later.
     sql(
         &client,
-        "update leasehold.schedule set last_declared_at = now() - interval '25 hours'; \
-         insert into leasehold.schedule (name, cron, job_name, next_slot) values ('by_hand', '0 0 1 1 *', 'x', now() + interval '1 day')",
+        "update leasehold_internal.schedule set last_declared_at = now() - interval '25 hours'; \
+         insert into leasehold_internal.schedule (name, cron, job_name, next_slot) values ('by_hand', '0 0 1 1 *', 'x', now() + interval '1 day')",
     )
     .await;
     let mut worker = run(engine
@@ -38,12 +42,12 @@ async fn d17_schedule_that_no_worker_declares_is_named_and_still_fires() {
         .housekeeping(eager())
         .schedule(schedule("kept"))
         .handle(async |_: Note| {}));
-    let undeclared = "select name from leasehold.undeclared_schedules()";
+    let undeclared = "select name from leasehold_internal.undeclared_schedules()";
     until("the other is known as undeclared", async || {
         all::<String>(&client, undeclared, &[]).await == ["dropped"]
     })
     .await;
-    sql(&client, "update leasehold.schedule set next_slot = now() - interval '1 minute' where name = 'dropped'").await;
+    sql(&client, "update leasehold_internal.schedule set next_slot = now() - interval '1 minute' where name = 'dropped'").await;
     worker.finished(1).await;
     worker.stop().await;
 }
@@ -54,7 +58,7 @@ async fn d17_retired_schedule_is_removed_and_one_that_an_operator_added_stays() 
     let (engine, client) = (engine(&database).await, database.connect_directly().await);
     sql(
         &client,
-        "insert into leasehold.schedule (name, cron, job_name, next_slot, declared_by, last_declared_at) values \
+        "insert into leasehold_internal.schedule (name, cron, job_name, next_slot, declared_by, last_declared_at) values \
          ('declared', '0 0 1 1 *', 'x', now() + interval '1 day', 'mailer', now()), \
          ('by_hand', '0 0 1 1 *', 'x', now() + interval '1 day', null, null)",
     )
@@ -64,11 +68,11 @@ async fn d17_retired_schedule_is_removed_and_one_that_an_operator_added_stays() 
         worker.retire_schedule("declared").retire_schedule("by_hand").handle(async |_: Note| {});
     let worker = run(worker);
     until("the declared one is gone", async || {
-        count(&client, "select count(*) from leasehold.schedule").await == 1
+        count(&client, "select count(*) from leasehold_internal.schedule").await == 1
     })
     .await;
     worker.stop().await;
-    let left: Vec<String> = all(&client, "select name from leasehold.schedule", &[]).await;
+    let left: Vec<String> = all(&client, "select name from leasehold_internal.schedule", &[]).await;
     assert_eq!(left, ["by_hand"]);
     let audit: Vec<String> =
         all(&client, "select actor || ' ' || action || ' ' || subject from leasehold.audit", &[])
@@ -77,15 +81,15 @@ async fn d17_retired_schedule_is_removed_and_one_that_an_operator_added_stays() 
 }
 
 #[tokio::test]
-async fn d17_paused_schedule_is_not_named_as_undeclared() {
+async fn d17_paused_schedule_is_not_reported_as_undeclared() {
     let sql = Sql::new().await;
     sql.run(
-        "insert into leasehold.schedule (name, cron, job_name, next_slot, declared_by, last_declared_at) \
+        "insert into leasehold_internal.schedule (name, cron, job_name, next_slot, declared_by, last_declared_at) \
          values ('s', '0 0 1 1 *', 'x', now() + interval '1 day', 'mailer', now() - interval '2 days')",
     )
     .await;
-    let undeclared = "select count(*) from leasehold.undeclared_schedules()";
+    let undeclared = "select count(*) from leasehold_internal.undeclared_schedules()";
     assert_eq!(sql.one::<i64>(undeclared, &[]).await, 1);
-    sql.run("update leasehold.schedule set paused_at = now(), paused_by = 'ann'").await;
+    sql.run("update leasehold_internal.schedule set paused_at = now(), paused_by = 'ann'").await;
     assert_eq!(sql.one::<i64>(undeclared, &[]).await, 0, "it fires nothing");
 }

@@ -22,8 +22,16 @@ enum State {
 }
 
 /// The ops that may end an attempt, and only with its fence.
-const FINISHES: [&str; 7] =
-    ["complete", "complete each", "retry", "snooze", "finish cancelled", "bury", "release"];
+const FINISHES: [&str; 8] = [
+    "complete",
+    "complete each",
+    "retry",
+    "snooze",
+    "defer",
+    "finish cancelled",
+    "bury",
+    "release",
+];
 /// The ops that may take a job from a lease that has run out. `claim` expires before it claims.
 const EXPIRIES: [&str; 2] = ["expire", "claim"];
 /// The most jobs that `claim` asks for.
@@ -72,24 +80,24 @@ pub async fn judge(client: &Client) -> (Vec<String>, BTreeSet<String>) {
 }
 
 /// Checks that the result of an op agrees with what it did: J9 and J12 from the caller's side.
-pub fn told_the_truth(
+pub fn result_agrees(
     name: &str,
-    told: Option<&str>,
+    answer: Option<&str>,
     doers: &BTreeSet<String>,
 ) -> Result<(), String> {
     let success = match name {
-        "complete" | "snooze" | "bury" | "finish cancelled" => told == Some("t"),
-        "retry" => told != Some("lost"),
-        "renew" => told == Some("renewed"),
+        "complete" | "snooze" | "defer" | "bury" | "finish cancelled" => answer == Some("t"),
+        "retry" => answer != Some("lost"),
+        "renew" => answer == Some("renewed"),
         // A cancelled job is filed as cancelled and is not among the released ones.
-        "release" if told.is_none() => return Ok(()),
-        "release" => told == Some("1"),
+        "release" if answer.is_none() => return Ok(()),
+        "release" => answer == Some("1"),
         _ => return Ok(()),
     };
     if success == doers.contains(name) {
         return Ok(());
     }
-    Err(format!("J9: {name} was told {told:?}, and it changed something: {}", !success))
+    Err(format!("J9: {name} returned {answer:?}, and it changed something: {}", !success))
 }
 
 impl Judge {
@@ -153,6 +161,10 @@ impl Judge {
     fn job_changes(&mut self, entry: &Entry) {
         let job = entry.id();
         let held = |value: Value| value == Value::Bool(true);
+        let deferred = (held(entry.before("deferred")), held(entry.after("deferred")));
+        if deferred == (false, true) && entry.actor != "defer" {
+            self.say(entry, &format!("J14: job {job} is deferred without a deferral"));
+        }
         match (held(entry.before("held")), held(entry.after("held"))) {
             (false, true) => self.claimed(entry, job),
             (true, true) => {
@@ -269,7 +281,7 @@ impl Judge {
             self.doers.insert(entry.actor.clone());
         }
         if moved && entry.fence != entry.after("lease_generation").as_i64() {
-            self.say(entry, "J4: somebody else's lease was renewed");
+            self.say(entry, "J4: the lease of another worker was renewed");
         }
     }
 }

@@ -63,7 +63,7 @@ async fn explore_asking(
                 let (mut wrong, doers) = check::judge(client).await;
                 for name in asked {
                     if let Ok(answer) = run.outcome(name, step) {
-                        wrong.extend(check::told_the_truth(name, answer.value(), &doers).err());
+                        wrong.extend(check::result_agrees(name, answer.value(), &doers).err());
                     }
                 }
                 if run.count_errors("40P01") > 0 {
@@ -116,7 +116,7 @@ async fn pairs(world: World, ops: &[Op]) {
 }
 
 /// The ops on the running job.
-const HOLDERS: [Op; 11] = [
+const HOLDERS: [Op; 12] = [
     CLAIM,
     CLAIM_NEXT,
     RENEW,
@@ -124,6 +124,7 @@ const HOLDERS: [Op; 11] = [
     COMPLETE,
     RETRY,
     SNOOZE,
+    DEFER,
     CANCEL,
     FINISH_CANCELLED,
     BURY,
@@ -141,7 +142,7 @@ async fn every_pair_keeps_the_invariants_on_the_last_attempt() {
 }
 
 #[tokio::test]
-async fn every_pair_keeps_the_invariants_of_a_job_asked_to_stop() {
+async fn every_pair_keeps_the_invariants_of_a_job_with_a_cancel_request() {
     pairs(World::CancelAsked, &HOLDERS).await;
 }
 
@@ -151,14 +152,14 @@ async fn a28_every_pair_keeps_the_invariants_beside_a_job_that_lost_a_worker() {
 }
 
 #[tokio::test]
-async fn a4_a_renewal_meets_an_expiry_in_every_order() {
+async fn a4_renewal_and_reclaim_keep_the_invariants_in_every_order() {
     let sql = stage().await;
     let seen = pair(&sql, World::Plain, RENEW, EXPIRE).await;
     assert_eq!((seen.orders, seen.waited), (20, 0), "neither ever waits for the other");
 }
 
 #[tokio::test]
-async fn a7_an_expiry_meets_a_finish_in_every_order() {
+async fn a7_reclaim_and_finish_keep_the_invariants_in_every_order() {
     let sql = stage().await;
     for finish in [COMPLETE, BURY, FINISH_CANCELLED] {
         pair(&sql, World::Plain, EXPIRE, finish).await;
@@ -166,25 +167,25 @@ async fn a7_an_expiry_meets_a_finish_in_every_order() {
 }
 
 #[tokio::test]
-async fn a19_a_cancel_meets_a_finish_in_every_order() {
+async fn a19_cancel_and_finish_keep_the_invariants_in_every_order() {
     let sql = stage().await;
-    for finish in [COMPLETE, RETRY, SNOOZE, RELEASE, BURY, FINISH_CANCELLED] {
+    for finish in [COMPLETE, RETRY, SNOOZE, DEFER, RELEASE, BURY, FINISH_CANCELLED] {
         let seen = pair(&sql, World::Plain, CANCEL, finish).await;
         assert!(seen.waited > 0, "both write the row");
     }
 }
 
 #[tokio::test]
-async fn a20_a_snooze_or_a_retry_meets_an_expiry_in_every_order() {
+async fn a20_a_snooze_a_deferral_or_a_retry_meets_an_expiry_in_every_order() {
     let sql = stage().await;
-    for finish in [SNOOZE, RETRY, RELEASE] {
+    for finish in [SNOOZE, DEFER, RETRY, RELEASE] {
         pair(&sql, World::Plain, EXPIRE, finish).await;
         pair(&sql, World::LastAttempt, EXPIRE, finish).await;
     }
 }
 
 #[tokio::test]
-async fn a21_a_redrive_meets_a_burial_and_a_claim_in_every_order() {
+async fn a21_redrive_burial_and_claim_keep_the_invariants_in_every_order() {
     let sql = stage().await;
     pair(&sql, World::Plain, BURY, REDRIVE).await;
     together(&sql, World::Plain, || {
@@ -194,7 +195,7 @@ async fn a21_a_redrive_meets_a_burial_and_a_claim_in_every_order() {
 }
 
 #[tokio::test]
-async fn a22_a_prune_meets_a_redrive_and_a_claim_in_every_order() {
+async fn a22_prune_redrive_and_claim_keep_the_invariants_in_every_order() {
     let sql = stage().await;
     pair(&sql, World::Plain, REDRIVE, PRUNE).await;
     for three in [[REDRIVE, PRUNE, CLAIM_NEXT], [REDRIVE, PRUNE, CLAIM], [PRUNE, EXPIRE, COMPLETE]]
@@ -204,9 +205,9 @@ async fn a22_a_prune_meets_a_redrive_and_a_claim_in_every_order() {
 }
 
 #[tokio::test]
-async fn a1_an_old_worker_a_new_one_and_the_housekeeper_in_every_order() {
+async fn a1_old_worker_new_worker_and_housekeeper_keep_the_invariants_in_every_order() {
     let sql = stage().await;
-    for finish in [COMPLETE, RETRY, SNOOZE, BURY, RELEASE, FINISH_CANCELLED] {
+    for finish in [COMPLETE, RETRY, SNOOZE, DEFER, BURY, RELEASE, FINISH_CANCELLED] {
         together(&sql, World::Plain, || {
             vec![finish.short_script(""), EXPIRE.short_script(""), worker()]
         })
@@ -215,7 +216,7 @@ async fn a1_an_old_worker_a_new_one_and_the_housekeeper_in_every_order() {
 }
 
 #[tokio::test]
-async fn three_at_a_time_keep_the_invariants_in_every_order() {
+async fn every_triple_keeps_the_invariants_in_every_order() {
     let sql = stage().await;
     for three in [
         [CLAIM, EXPIRE, COMPLETE],
@@ -226,6 +227,7 @@ async fn three_at_a_time_keep_the_invariants_in_every_order() {
         [REDRIVE, ENQUEUE_DEAD, PRUNE],
         [ENQUEUE, COMPLETE, CLAIM],
         [SNOOZE, CLAIM_NEXT, CANCEL],
+        [DEFER, CLAIM_NEXT, CANCEL],
         [CLAIM_NEXT, CLAIM, CANCEL_WAITING],
         [REDRIVE, CLAIM_NEXT, BURY],
     ] {

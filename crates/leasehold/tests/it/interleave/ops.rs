@@ -23,27 +23,30 @@ pub const HELD: Option<i64> = Some(1000);
 pub const ENQUEUE: Op = op(
     "enqueue",
     None,
-    "select job_id from leasehold.enqueue('note', '{\"n\": 1}', key => 'k', key_for => '0')",
+    "select job_id from leasehold.enqueue('note', '{\"n\": 1}', key => 'k', key_ttl => '0')",
 );
 pub const ENQUEUE_DEAD: Op = op(
     "enqueue the dead",
     None,
-    "select job_id from leasehold.enqueue('note', '{\"n\": 3}', key => 'd', key_for => '0')",
+    "select job_id from leasehold.enqueue('note', '{\"n\": 3}', key => 'd', key_ttl => '0')",
 );
-pub const CLAIM: Op = op("claim", None, "select id from leasehold.claim('second', batch => 2)");
+pub const CLAIM: Op =
+    op("claim", None, "select id from leasehold.claim('second', claim_size => 2)");
 /// What the engine's own workers call. It does not expire leases first, so it takes what waits: job
 /// 2, and job 1 when its holder let go of it.
 pub const CLAIM_NEXT: Op = op(
     "claim next",
     None,
-    "select id from leasehold.claim_next('third', 'default', 2, null, null, null, null, \
-     -2147483648, 2147483647, true, '{}', '{}', '{}')",
+    "select id from leasehold_internal.claim_next('third', 'default', 2, null, null, null, null, \
+     false, -2147483648, true, 2147483647, true, '{}', '{}', '{}', '{}')",
 );
 pub const RENEW: Op = op("renew", HELD, "select state from leasehold.renew(array[1000::bigint])");
-pub const EXPIRE: Op = op("expire", None, "select returned from leasehold.expire_leases()");
+pub const EXPIRE: Op =
+    op("expire", None, "select returned from leasehold_internal.reclaim_leases()");
 pub const COMPLETE: Op = op("complete", HELD, "select leasehold.complete(1::bigint, 1000)");
 pub const RETRY: Op = op("retry", HELD, "select leasehold.fail(1, 1000, 'no', '0')");
 pub const SNOOZE: Op = op("snooze", HELD, "select leasehold.snooze(1, 1000, '0')");
+pub const DEFER: Op = op("defer", HELD, "select leasehold.defer(1, 1000, '0', 'later')");
 pub const CANCEL: Op = op("cancel", None, "select leasehold.cancel(1, 'ann')");
 pub const CANCEL_WAITING: Op = op("cancel waiting", None, "select leasehold.cancel(2, 'ann')");
 pub const FINISH_CANCELLED: Op =
@@ -55,10 +58,10 @@ pub const RELEASE: Op = op("release", HELD, "select leasehold.release(array[1::b
 pub const PRUNE: Op = op(
     "prune",
     None,
-    "select dead from leasehold.prune(dead_for => '7 days', ended_leases_for => '0')",
+    "select dead from leasehold_internal.prune(dead_for => '7 days', ended_leases_for => '0')",
 );
 
-pub const ALL: [Op; 16] = [
+pub const ALL: [Op; 17] = [
     ENQUEUE,
     ENQUEUE_DEAD,
     CLAIM,
@@ -68,6 +71,7 @@ pub const ALL: [Op; 16] = [
     COMPLETE,
     RETRY,
     SNOOZE,
+    DEFER,
     CANCEL,
     CANCEL_WAITING,
     FINISH_CANCELLED,
@@ -106,7 +110,8 @@ pub fn worker() -> Script {
             let got = got.clone();
             async move {
                 client.batch_execute("set il.actor = 'claim'; set il.fence = ''").await?;
-                let sql = "select id, lease_generation from leasehold.claim('second', batch => 2)";
+                let sql =
+                    "select id, lease_generation from leasehold.claim('second', claim_size => 2)";
                 let rows = client.query(sql, &[]).await?;
                 let mine = rows.iter().find(|row| row.get::<_, i64>(0) == 1);
                 got.store(mine.map_or(0, |row| row.get(1)), Ordering::SeqCst);

@@ -35,12 +35,12 @@ async fn accused(sql: &Sql, world: World, rule: &str, scripts: impl Fn() -> Vec<
 const FENCE: &str = "j.lease_generation = generation and j.held";
 
 #[tokio::test]
-async fn sabotage_finishes_that_go_by_the_id_alone_are_noticed() {
+async fn sabotage_finish_that_checks_the_id_alone_is_found() {
     let sql = stage().await;
-    for file in ["finish", "fail"] {
+    for file in ["queue/finish", "queue/fail"] {
         install(&sql, file, &[(FENCE, "j.held")]).await;
     }
-    for finish in [COMPLETE, RETRY, SNOOZE, RELEASE, BURY] {
+    for finish in [COMPLETE, RETRY, SNOOZE, DEFER, RELEASE, BURY] {
         accused(&sql, World::Plain, "J4: ended the attempt", || {
             vec![finish.short_script(""), worker()]
         })
@@ -49,9 +49,9 @@ async fn sabotage_finishes_that_go_by_the_id_alone_are_noticed() {
 }
 
 #[tokio::test]
-async fn sabotage_attempts_as_a_fence_are_noticed() {
+async fn sabotage_fence_of_attempts_is_found() {
     let sql = stage().await;
-    install(&sql, "finish", &[(FENCE, "j.attempts = 1 and j.held")]).await;
+    install(&sql, "queue/finish", &[(FENCE, "j.attempts = 1 and j.held")]).await;
     // After a snooze and another claim, the job is in its first attempt once more.
     accused(&sql, World::Plain, "J4: ended the attempt", || {
         vec![SNOOZE.short_script(""), COMPLETE.short_script(""), worker()]
@@ -60,14 +60,14 @@ async fn sabotage_attempts_as_a_fence_are_noticed() {
 }
 
 #[tokio::test]
-async fn sabotage_an_expiry_in_two_steps_is_noticed() {
+async fn sabotage_reclaim_in_two_steps_is_found() {
     let sql = stage().await;
     let two_steps = || {
         Script::new("expire")
             .sql(
                 "begin; set local il.actor = 'expire'; \
                   select set_config('il.gone', coalesce(string_agg(j.id::text, ','), ''), true) \
-                    from leasehold.job j join leasehold.lease l using (lease_generation) \
+                    from leasehold.job j join leasehold_internal.lease l using (lease_generation) \
                    where j.held and l.lease_expires_at < statement_timestamp()",
             )
             .sql(
@@ -83,10 +83,10 @@ async fn sabotage_an_expiry_in_two_steps_is_noticed() {
 }
 
 #[tokio::test]
-async fn sabotage_an_expiry_that_does_not_mind_renewals_is_noticed() {
+async fn sabotage_reclaim_that_ignores_renewals_is_found() {
     let sql = stage().await;
     let skip = "and l.lease_expires_at < statement_timestamp()";
-    install(&sql, "expire", &[(skip, "")]).await;
+    install(&sql, "queue/reclaim", &[(skip, "")]).await;
     accused(&sql, World::Plain, "J6: took job 1 from a lease that had not run out", || {
         vec![RENEW.short_script(""), EXPIRE.short_script("")]
     })
@@ -94,17 +94,17 @@ async fn sabotage_an_expiry_that_does_not_mind_renewals_is_noticed() {
 }
 
 #[tokio::test]
-async fn sabotage_a_claim_that_looks_first_and_writes_later_is_noticed() {
+async fn sabotage_claim_that_reads_before_it_locks_is_found() {
     let sql = stage().await;
     install(
         &sql,
-        "claim",
+        "queue/claim",
         &[
             ("               for update skip locked) due", "               ) due"),
             ("           for update skip locked\n", ""),
             (
-                "where j.ctid = any (array(select p.place from picked p)) and not j.held",
-                "where j.id in (select o.id from leasehold.job o, picked p where o.ctid = p.place)",
+                "where j.ctid = any (array(select p.row_at from picked p)) and not j.held",
+                "where j.id in (select o.id from leasehold.job o, picked p where o.ctid = p.row_at)",
             ),
         ],
     )
@@ -116,9 +116,9 @@ async fn sabotage_a_claim_that_looks_first_and_writes_later_is_noticed() {
 }
 
 #[tokio::test]
-async fn sabotage_a_claim_that_does_not_wait_for_the_hour_is_noticed() {
+async fn sabotage_claim_of_jobs_that_are_not_due_is_found() {
     let sql = stage().await;
-    install(&sql, "claim", &[("and j.scheduled_at <= statement_timestamp()", "")]).await;
+    install(&sql, "queue/claim", &[("and j.scheduled_at <= statement_timestamp()", "")]).await;
     accused(&sql, World::Plain, "J11", || {
         let later = Script::new("later")
             .sql("update leasehold.job set scheduled_at = now() + interval '1 hour' where id = 2");
@@ -128,11 +128,11 @@ async fn sabotage_a_claim_that_does_not_wait_for_the_hour_is_noticed() {
 }
 
 #[tokio::test]
-async fn sabotage_a_renewal_that_revives_is_noticed() {
+async fn sabotage_renewal_of_an_ended_lease_is_found() {
     let sql = stage().await;
     install(
         &sql,
-        "renew",
+        "queue/renew",
         &[
             ("coalesce(l.ended_at, 'infinity') = 'infinity'", "true"),
             (
@@ -149,12 +149,12 @@ async fn sabotage_a_renewal_that_revives_is_noticed() {
 }
 
 #[tokio::test]
-async fn sabotage_a_snooze_that_looks_before_it_locks_is_noticed() {
+async fn sabotage_snooze_that_reads_before_it_locks_is_found() {
     let sql = stage().await;
     let lock = format!(
         "select j.cancel_requested into unwanted from leasehold.job j\n     where j.id = job_id and {FENCE}\n       for update;"
     );
-    install(&sql, "finish", &[(&lock, &lock.replace("       for update", ""))]).await;
+    install(&sql, "queue/finish", &[(&lock, &lock.replace("       for update", ""))]).await;
     accused(&sql, World::Plain, "asked to stop and waits", || {
         vec![CANCEL.short_script(""), SNOOZE.short_script("")]
     })
@@ -162,12 +162,12 @@ async fn sabotage_a_snooze_that_looks_before_it_locks_is_noticed() {
 }
 
 #[tokio::test]
-async fn sabotage_a_key_judged_before_it_is_locked_is_noticed() {
+async fn sabotage_enqueue_that_ignores_the_job_of_its_key_is_found() {
     let sql = stage().await;
     // The window of the world's key is over; both enqueues see no job behind it.
     install(
         &sql,
-        "enqueue",
+        "queue/enqueue",
         &[("or exists (select from leasehold.job j where j.id = known.job_id) then", "then")],
     )
     .await;
@@ -178,9 +178,9 @@ async fn sabotage_a_key_judged_before_it_is_locked_is_noticed() {
 }
 
 #[tokio::test]
-async fn sabotage_a_redrive_that_ignores_keys_is_noticed() {
+async fn sabotage_redrive_that_ignores_keys_is_found() {
     let sql = stage().await;
-    install(&sql, "operator", &[("and (d.idempotency_key is null", "and (true")]).await;
+    install(&sql, "operator/jobs", &[("and (d.idempotency_key is null", "and (true")]).await;
     accused(&sql, World::Plain, "J3", || {
         vec![REDRIVE.short_script(""), ENQUEUE_DEAD.short_script("")]
     })
@@ -188,11 +188,11 @@ async fn sabotage_a_redrive_that_ignores_keys_is_noticed() {
 }
 
 #[tokio::test]
-async fn sabotage_a_prune_of_living_leases_is_noticed() {
+async fn sabotage_prune_of_open_leases_is_found() {
     let sql = stage().await;
     install(
         &sql,
-        "prune",
+        "housekeeping/prune",
         &[("and l.ended_at < statement_timestamp() - coalesce(keep, interval '2 minutes')", "")],
     )
     .await;
@@ -201,10 +201,10 @@ async fn sabotage_a_prune_of_living_leases_is_noticed() {
 }
 
 #[tokio::test]
-async fn sabotage_a_burial_that_forgets_to_file_is_noticed() {
+async fn sabotage_burial_without_a_dead_job_is_found() {
     let sql = stage().await;
-    let file = "      from dead d;\n    get diagnostics buried";
-    install(&sql, "fail", &[(file, "      from dead d where false;\n    get diagnostics buried")])
+    let file = " end)) x;\n    get diagnostics buried";
+    install(&sql, "queue/fail", &[(file, " end)) x where false;\n    get diagnostics buried")])
         .await;
     accused(&sql, World::Plain, "J1: job 1 left its table", || {
         vec![BURY.short_script(""), CLAIM.short_script("")]
@@ -213,11 +213,11 @@ async fn sabotage_a_burial_that_forgets_to_file_is_noticed() {
 }
 
 #[tokio::test]
-async fn sabotage_a_finish_that_says_yes_to_everything_is_noticed() {
+async fn sabotage_finish_that_always_returns_true_is_found() {
     let sql = stage().await;
     install(
         &sql,
-        "finish",
+        "queue/finish",
         &[(
             "select exists (select from leasehold.complete_many(",
             "select true or exists (select from leasehold.complete_many(",

@@ -25,7 +25,7 @@ begin
     if tg_argv[0] = 'job' and tg_op <> 'INSERT' then
         if old.held then
             select l.lease_expires_at < statement_timestamp() into overdue
-              from leasehold.lease l where l.lease_generation = old.lease_generation;
+              from leasehold_internal.lease l where l.lease_generation = old.lease_generation;
         else
             due := old.scheduled_at <= statement_timestamp() and old.expires_at > statement_timestamp();
         end if;
@@ -37,11 +37,11 @@ end $$;
 
 create trigger trail after insert or update or delete on leasehold.job
     for each row execute function public.note_trail('job');
-create trigger trail after insert or update or delete on leasehold.dead_job
+create trigger trail after insert or update or delete on leasehold_internal.dead_job
     for each row execute function public.note_trail('dead_job');
-create trigger trail after insert or update or delete on leasehold.lease
+create trigger trail after insert or update or delete on leasehold_internal.lease
     for each row execute function public.note_trail('lease');
-create trigger trail after insert on leasehold.history
+create trigger trail after insert on leasehold_internal.history
     for each row execute function public.note_trail('history');
 
 -- The world of every run: job 1 runs under lease 1000, which has run out; job 2 waits, is due and
@@ -51,26 +51,26 @@ create function public.build_world(last_attempt boolean, cancel_asked boolean, l
 returns void language plpgsql set session_replication_role = replica as $$
 begin
     delete from leasehold.job;
-    delete from leasehold.lease;
-    delete from leasehold.dead_job;
-    delete from leasehold.history;
-    delete from leasehold.idempotency_key;
-    insert into leasehold.queue (name) values ('default') on conflict do nothing;
+    delete from leasehold_internal.lease;
+    delete from leasehold_internal.dead_job;
+    delete from leasehold_internal.history;
+    delete from leasehold_internal.idempotency_key;
+    insert into leasehold_internal.queue (name) values ('default') on conflict do nothing;
     insert into leasehold.job (id, name, kwargs, held, lease_generation, attempts, max_attempts,
                                cancel_requested, idempotency_key, lost_count)
     overriding system value values
         (1, 'note', '{"n": 1}', true, 1000, 1, case when last_attempt then 1 end, cancel_asked, 'k', 0),
         (2, 'note', '{"n": 2}', false, 0, 0, null, false, null, losses);
-    insert into leasehold.lease (lease_generation, lease_expires_at, lease, keep_history, queue,
+    insert into leasehold_internal.lease (lease_generation, lease_expires_at, lease, keep_history, queue,
                                  claimed_by, job_ids)
     values (1000, now() - interval '1 second', interval '1 day', true, 'default', 'first', '{1}');
-    insert into leasehold.dead_job (id, enqueued_at, scheduled_at, expires_at, died_at,
+    insert into leasehold_internal.dead_job (id, enqueued_at, scheduled_at, expires_at, died_at,
         lease_generation, priority, attempts, lost_count, cause, queue, name, tag, kwargs, idempotency_key)
     values (3, now() - interval '9 days', now(), now() + interval '1 day', now() - interval '9 days',
         500, 0, 25, 0, 'exhausted', 'default', 'note', '', '{"n": 3}', 'd');
-    insert into leasehold.idempotency_key (queue, key, job_id, payload_hash, holds_until) values
-        ('default', 'k', 1, leasehold.payload_hash('note', '{"n": 1}'), now() - interval '1 second'),
-        ('default', 'd', 3, leasehold.payload_hash('note', '{"n": 3}'), now() - interval '1 second');
+    insert into leasehold_internal.idempotency_key (queue, key, job_id, payload_hash, holds_until) values
+        ('default', 'k', 1, leasehold_internal.payload_hash('note', '{"n": 1}'), now() - interval '1 second'),
+        ('default', 'd', 3, leasehold_internal.payload_hash('note', '{"n": 3}'), now() - interval '1 second');
     delete from public.trail;
 end $$;
 
@@ -82,13 +82,13 @@ create function public.wrong_at_rest() returns setof text language sql as $$
     select format('J3: %s living jobs have the key %s', count(*), idempotency_key)
       from leasehold.job where idempotency_key is not null group by queue, idempotency_key having count(*) > 1
     union all
-    select format('J3: the key of living job %s belongs to %s', j.id, coalesce(k.job_id::text, 'nobody'))
-      from leasehold.job j left join leasehold.idempotency_key k
+    select format('J3: the key of living job %s belongs to %s', j.id, coalesce(k.job_id::text, 'no job'))
+      from leasehold.job j left join leasehold_internal.idempotency_key k
         on k.queue = j.queue and k.key = j.idempotency_key
      where j.idempotency_key is not null and k.job_id is distinct from j.id
     union all
     select format('L1: job %s is held and no lease holds it', j.id) from leasehold.job j
-     where j.held and not exists (select from leasehold.lease l
+     where j.held and not exists (select from leasehold_internal.lease l
         where l.lease_generation = j.lease_generation and l.ended_at is null and j.id = any (l.job_ids))
     union all
     select format('job %s was asked to stop and waits to run again', id) from leasehold.job
@@ -101,9 +101,9 @@ $$;
 -- Nothing may be stuck: when every lease runs out, nothing is held and every lease has ended.
 create function public.wrong_after_expiry() returns setof text language plpgsql as $$
 begin
-    update leasehold.lease set lease_expires_at = now() - interval '1 second' where ended_at is null;
-    perform leasehold.expire_leases();
+    update leasehold_internal.lease set lease_expires_at = now() - interval '1 second' where ended_at is null;
+    perform leasehold_internal.reclaim_leases();
     return query select format('L1: job %s is still held', id) from leasehold.job where held
-        union all select format('L1: lease %s never ends', lease_generation) from leasehold.lease
+        union all select format('L1: lease %s never ends', lease_generation) from leasehold_internal.lease
                    where ended_at is null;
 end $$;

@@ -26,7 +26,9 @@ impl Barrier {
 
     pub async fn reached(&self) {
         let reached = self.reached.notified();
-        tokio::time::timeout(Duration::from_secs(60), reached).await.expect("somebody gets here");
+        tokio::time::timeout(Duration::from_secs(60), reached)
+            .await
+            .expect("a call reaches the barrier");
     }
 
     pub fn open(&self) {

@@ -1,12 +1,12 @@
 //! What a change leaves behind: one job per row, in the transaction of the change.
 
-use super::notes::{Margin, bare};
-use crate::rig::until;
+use super::fixture::{Margin, bare};
+use crate::fixture::until;
 
 const OF_A: &str = "select count(*) from leasehold.job where kwargs->>'key' = 'a'";
 
 #[tokio::test]
-async fn changes_of_a_row_that_waits_join_one_job() {
+async fn changes_of_a_row_with_a_waiting_job_join_that_job() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
     for n in 0..10 {
@@ -15,15 +15,15 @@ async fn changes_of_a_row_that_waits_join_one_job() {
     margin.sql("delete from margin.note where id = 'a'").await;
     margin.write(&["a"]).await;
     assert_eq!(margin.count(OF_A).await, 1);
-    assert_eq!(margin.pass().await.done, 1);
+    assert_eq!(margin.pass().await.completed, 1);
     margin.assert_equal().await;
 }
 
 #[tokio::test]
-async fn a_change_of_a_row_whose_job_runs_makes_another_one() {
+async fn change_of_a_row_with_a_running_job_adds_a_job() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
-    margin.sql("select leasehold.claim('somebody', 'notes')").await;
+    margin.sql("select leasehold.claim('w', 'notes')").await;
     margin.sql("update margin.note set body = 'x' where id = 'a'").await;
     assert_eq!(margin.count(OF_A).await, 2);
     margin.sql("update margin.note set body = 'y' where id = 'a'").await;
@@ -31,7 +31,7 @@ async fn a_change_of_a_row_whose_job_runs_makes_another_one() {
 }
 
 #[tokio::test]
-async fn a_change_of_a_row_whose_job_somebody_has_locked_waits_for_nobody() {
+async fn change_of_a_row_with_a_locked_job_does_not_wait() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
     let other = margin.database.connect_directly().await;
@@ -39,18 +39,18 @@ async fn a_change_of_a_row_whose_job_somebody_has_locked_waits_for_nobody() {
     margin.sql("update margin.note set body = 'x' where id = 'a'").await;
     assert_eq!(margin.count(OF_A).await, 2);
     other
-        .batch_execute("commit; begin; select from leasehold.idempotency_key for update")
+        .batch_execute("commit; begin; select from leasehold_internal.idempotency_key for update")
         .await
         .expect("locked");
     margin.sql("update margin.note set body = 'y' where id = 'a'").await;
     assert_eq!(margin.count(OF_A).await, 3);
     other.batch_execute("commit").await.expect("let go");
-    assert_eq!(margin.pass().await.done, 3);
+    assert_eq!(margin.pass().await.completed, 3);
     margin.assert_equal().await;
 }
 
 #[tokio::test]
-async fn a_job_that_is_about_to_expire_is_not_joined() {
+async fn change_does_not_join_a_job_that_is_about_to_expire() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
     margin.sql("update leasehold.job set expires_at = now() + interval '1 day'").await;
@@ -59,39 +59,40 @@ async fn a_job_that_is_about_to_expire_is_not_joined() {
 }
 
 #[tokio::test]
-async fn a_change_brings_a_job_forward_that_was_put_off() {
+async fn change_makes_a_deferred_job_due_at_its_priority() {
     let margin = Margin::new().await;
     margin.target.faults(|faults| faults.down = true);
     margin.write(&["a"]).await;
     margin.pass().await;
+    assert_eq!(margin.count("select count(*) from leasehold.job where deferred").await, 1);
     margin.sql("update leasehold.job set scheduled_at = now() + interval '1 hour'").await;
     margin.target.faults(|faults| faults.down = false);
     margin.sql("update margin.note set body = 'x' where id = 'a'").await;
-    let fresh = "select count(*) from leasehold.job where priority = 1 and scheduled_at <= now()";
+    let fresh = "select count(*) from leasehold.job where priority = 1 and not deferred and scheduled_at <= now()";
     assert_eq!(margin.count(fresh).await, 1);
-    assert_eq!(margin.pass().await.done, 1);
+    assert_eq!(margin.pass().await.completed, 1);
     margin.assert_equal().await;
 }
 
 #[tokio::test]
-async fn a_statement_that_changes_many_rows_makes_plain_jobs() {
+async fn statement_that_changes_many_rows_adds_jobs_without_keys() {
     let margin = Margin::new().await;
     margin.write_many(1, 101).await;
     assert_eq!(margin.jobs().await, 101);
-    assert_eq!(margin.count("select count(*) from leasehold.idempotency_key").await, 0);
+    assert_eq!(margin.count("select count(*) from leasehold_internal.idempotency_key").await, 0);
     margin.write_many(200, 100).await;
-    assert_eq!(margin.count("select count(*) from leasehold.idempotency_key").await, 100);
+    assert_eq!(margin.count("select count(*) from leasehold_internal.idempotency_key").await, 100);
 }
 
 #[tokio::test]
-async fn a_change_that_is_rolled_back_leaves_nothing() {
+async fn rolled_back_change_leaves_no_row() {
     let margin = Margin::new().await;
     margin
         .sql("begin; insert into margin.note (id) values ('a'); update margin.note set body = 'x'; delete from margin.note; rollback")
         .await;
     for table in ["job", "idempotency_key", "mirror_gone"] {
         assert_eq!(
-            margin.count(&format!("select count(*) from leasehold.{table}")).await,
+            margin.count(&format!("select count(*) from {}", crate::sql::qualified(table))).await,
             0,
             "{table}"
         );
@@ -99,7 +100,7 @@ async fn a_change_that_is_rolled_back_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_job_is_due_after_the_time_that_the_direct_path_has() {
+async fn job_is_due_after_the_verify_delay_of_the_direct_path() {
     let mirror = bare().verify_after(std::time::Duration::from_secs(60));
     let margin = Margin::with(&mirror).await;
     margin.write(&["a"]).await;
@@ -115,7 +116,7 @@ async fn a_job_is_due_after_the_time_that_the_direct_path_has() {
 }
 
 #[tokio::test]
-async fn two_transactions_that_change_the_same_rows_in_two_orders_wait_only_for_the_rows() {
+async fn transactions_that_change_the_same_rows_do_not_deadlock_on_jobs() {
     let margin = Margin::new().await;
     margin.write(&["a", "b"]).await;
     margin.pass().await;
@@ -133,7 +134,7 @@ async fn two_transactions_that_change_the_same_rows_in_two_orders_wait_only_for_
     let looker = margin.database.connect_directly().await;
     until("it waits for the row", async || {
         let sql = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
-        crate::rig::count(&looker, sql).await == 1
+        crate::fixture::count(&looker, sql).await == 1
     })
     .await;
     one.batch_execute("commit").await.expect("over");
@@ -143,7 +144,7 @@ async fn two_transactions_that_change_the_same_rows_in_two_orders_wait_only_for_
 }
 
 #[tokio::test]
-async fn who_may_change_a_row_needs_no_right_of_ours() {
+async fn role_that_may_change_a_row_needs_no_right_on_the_engine() {
     let margin = Margin::new().await;
     let user = format!("scribe_{:08x}", rand::random::<u32>());
     // A version above the clock: a row that comes back is above its deletion only if the trigger
@@ -158,13 +159,15 @@ async fn who_may_change_a_row_needs_no_right_of_ours() {
              reset role"
         ))
         .await;
-    let above = "select count(*) from margin.note n join leasehold.mirror_gone g on g.key = n.id
+    let above =
+        "select count(*) from margin.note n join leasehold_internal.mirror_gone g on g.key = n.id
                   where n.version > g.version";
     assert_eq!(margin.count(above).await, 1, "above its deletion");
     margin.pass().await;
     margin.assert_equal().await;
-    let call = format!("set role {user}; select leasehold.mirror_changed('notes', array['x'])");
-    let refused = margin.client.batch_execute(&call).await.expect_err("not for everybody");
+    let call =
+        format!("set role {user}; select leasehold_internal.mirror_changed('notes', array['x'])");
+    let refused = margin.client.batch_execute(&call).await.expect_err("without a right to call it");
     assert_eq!(refused.code().map(|code| code.code()), Some("42501"));
     margin.sql(&format!("reset role; drop owned by {user}; drop role {user}")).await;
 }

@@ -7,19 +7,19 @@ use leasehold::mirror::{ItemError, fingerprint};
 use serde_json::json;
 
 use super::barriers::{Call, StopsAt};
-use super::notes::{Margin, bare};
-use crate::rig::{run, until};
+use super::fixture::{Margin, bare};
+use crate::fixture::{run, until};
 use crate::support::wait_for;
 
 #[tokio::test]
-async fn the_fingerprint_is_the_same_in_sql_and_in_rust() {
+async fn fingerprint_is_equal_in_sql_and_rust() {
     let margin = Margin::new().await;
     for (key, version) in
         [("a", 1), ("", 0), ("ä€", i64::MAX), ("0000000000000000042", 7), ("a:1", -3)]
     {
         let row = margin
             .client
-            .query_one("select leasehold.fingerprint($1, $2)", &[&key, &version])
+            .query_one("select leasehold_internal.fingerprint($1, $2)", &[&key, &version])
             .await
             .expect("a fingerprint");
         let (a, b) = fingerprint(key, version);
@@ -28,7 +28,7 @@ async fn the_fingerprint_is_the_same_in_sql_and_in_rust() {
 }
 
 #[tokio::test]
-async fn every_kind_of_drift_is_found_noted_and_mended() {
+async fn check_finds_records_and_repairs_every_kind_of_drift() {
     let margin = Margin::new().await;
     margin.write_many(1, 50).await;
     margin.pass().await;
@@ -44,8 +44,9 @@ async fn every_kind_of_drift_is_found_noted_and_mended() {
     assert_eq!((report.rows, report.differences, report.repairs), (50, 5, 5));
     assert!(report.equal_as_of.is_some(), "as of the round before");
     for (kind, n) in [("missing", 1), ("stale", 1), ("ghost", 3)] {
-        let noted =
-            format!("select count(*) from leasehold.mirror_difference where kind = '{kind}'");
+        let noted = format!(
+            "select count(*) from leasehold_internal.mirror_difference where kind = '{kind}'"
+        );
         assert_eq!(margin.count(&noted).await, n, "{kind}");
     }
     let repairs =
@@ -56,20 +57,20 @@ async fn every_kind_of_drift_is_found_noted_and_mended() {
     margin.pass().await;
     margin.assert_equal().await;
     assert_eq!(
-        margin.count("select count(*) from leasehold.mirror_difference").await,
+        margin.count("select count(*) from leasehold_internal.mirror_difference").await,
         0,
         "seen equal"
     );
     let last = mirror.check_once(&margin.engine).await.expect("a check");
     assert!(last.is_equal() && last.equal_as_of > report.equal_as_of);
     let published =
-        "select count(*) from leasehold.mirror where differences = 0 and rows_checked = 50
+        "select count(*) from leasehold_internal.mirror where differences = 0 and rows_checked = 50
                       and oldest_difference is null and repaired_total = 5 and rounds = 4";
     assert_eq!(margin.count(published).await, 1);
 }
 
 #[tokio::test]
-async fn ghosts_without_end_are_listed_and_mended_so_many_at_a_time() {
+async fn many_ghosts_are_listed_and_repaired_in_bounded_ranges() {
     let margin = Margin::new().await;
     margin.write(&["a", "n", "zz"]).await;
     margin.pass().await;
@@ -80,15 +81,18 @@ async fn ghosts_without_end_are_listed_and_mended_so_many_at_a_time() {
     let report = margin.check().await;
     assert_eq!((report.rows, report.differences, report.repairs), (3, 12_000, 12_000));
     assert_eq!(report.ranges, 2, "a range ended where the list did");
-    assert_eq!(margin.count("select count(*) from leasehold.mirror_difference").await, 12_000);
+    assert_eq!(
+        margin.count("select count(*) from leasehold_internal.mirror_difference").await,
+        12_000
+    );
     margin.pass().await;
     margin.assert_equal().await;
     assert!(margin.check().await.is_equal());
-    assert_eq!(margin.count("select count(*) from leasehold.mirror_difference").await, 0);
+    assert_eq!(margin.count("select count(*) from leasehold_internal.mirror_difference").await, 0);
 }
 
 #[tokio::test]
-async fn f8_a_transaction_that_commits_late_is_not_passed_over() {
+async fn f8_check_finds_rows_of_a_late_commit() {
     let margin = Margin::new().await;
     margin.write(&["a", "c"]).await;
     margin.pass().await;
@@ -101,13 +105,13 @@ async fn f8_a_transaction_that_commits_late_is_not_passed_over() {
         .expect("over");
     margin.sql("delete from leasehold.job").await;
     let report = margin.check().await;
-    assert_eq!((report.differences, report.repairs), (2, 2), "both, though no job told of them");
+    assert_eq!((report.differences, report.repairs), (2, 2), "both, although no job names them");
     margin.pass().await;
     margin.assert_equal().await;
 }
 
 #[tokio::test]
-async fn f9_what_is_saved_or_deleted_during_a_check_is_left_alone() {
+async fn f9_check_ignores_rows_that_change_during_the_check() {
     let margin = Margin::new().await;
     margin.write_many(1, 30).await;
     margin.pass().await;
@@ -146,13 +150,13 @@ async fn f9_rows_of_a_large_change_whose_jobs_wait_get_no_second_job() {
     assert_eq!(margin.jobs().await, 300);
     margin.pass().await;
     margin.assert_equal().await;
-    assert_eq!(margin.count("select count(*) from leasehold.mirror_difference").await, 0);
+    assert_eq!(margin.count("select count(*) from leasehold_internal.mirror_difference").await, 0);
 }
 
 #[tokio::test]
-async fn differences_are_struck_off_within_their_range_alone() {
+async fn differences_are_removed_within_their_range_only() {
     let margin = Margin::new().await;
-    let note = "insert into leasehold.mirror_difference (mirror, key, kind)
+    let note = "insert into leasehold_internal.mirror_difference (mirror, key, kind)
                 select 'notes', k, 'stale' from unnest(array['a', 'b', 'c', 'd', 'e']) k";
     for (range, left) in [
         ("null, 'b', '{}'", "c,d,e"),
@@ -161,19 +165,21 @@ async fn differences_are_struck_off_within_their_range_alone() {
         ("null, null, '{}'", ""),
         ("'a', 'd', array['c', 'x']", "a,c,e"),
     ] {
-        margin.sql(&format!("delete from leasehold.mirror_difference; {note}")).await;
+        margin.sql(&format!("delete from leasehold_internal.mirror_difference; {note}")).await;
         margin
-            .sql(&format!("select leasehold.mirror_equal('notes', {range}, clock_timestamp())"))
+            .sql(&format!(
+                "select leasehold_internal.mirror_equal('notes', {range}, clock_timestamp())"
+            ))
             .await;
         let sql = "select coalesce(string_agg(key, ',' order by key), '') \
-                   from leasehold.mirror_difference";
+                   from leasehold_internal.mirror_difference";
         let row = margin.client.query_one(sql, &[]).await.expect("what is left");
         assert_eq!(row.get::<_, String>(0), left, "{range}");
     }
 }
 
 #[tokio::test]
-async fn f14_a_store_that_was_set_back_to_an_old_copy_is_brought_up_to_date() {
+async fn f14_check_repairs_a_store_restored_from_an_old_copy() {
     let margin = Margin::new().await;
     margin.write_many(1, 200).await;
     margin.pass().await;
@@ -192,7 +198,7 @@ async fn f14_a_store_that_was_set_back_to_an_old_copy_is_brought_up_to_date() {
 }
 
 #[tokio::test]
-async fn rows_from_before_the_mirror_are_found_by_the_check() {
+async fn check_finds_rows_older_than_the_mirror() {
     let margin = Margin::new().await;
     margin.sql("alter table margin.note disable trigger user").await;
     margin.write_many(1, 40).await;
@@ -207,7 +213,7 @@ async fn rows_from_before_the_mirror_are_found_by_the_check() {
 }
 
 #[tokio::test]
-async fn a_document_that_is_refused_for_good_stays_a_difference_and_does_not_pile_up_jobs() {
+async fn refused_document_stays_a_difference_without_more_jobs() {
     let margin = Margin::new().await;
     margin.target.faults(|faults| {
         faults.items.insert("a".into(), ItemError::Refused("no such field".into()));
@@ -218,32 +224,34 @@ async fn a_document_that_is_refused_for_good_stays_a_difference_and_does_not_pil
         assert_eq!(margin.check().await.differences, 1);
         // The repair counts as less than a minute ago, however slow this machine is.
         margin
-            .sql("update leasehold.mirror_difference set repaired_at = now() + interval '1 hour'")
+            .sql("update leasehold_internal.mirror_difference set repaired_at = now() + interval '1 hour'")
             .await;
         margin.pass().await;
     }
     assert_eq!(
-        margin.count("select count(*) from leasehold.dead_job").await,
+        margin.count("select count(*) from leasehold_internal.dead_job").await,
         2,
         "one repair was tried"
     );
     margin
-        .sql("update leasehold.mirror_difference set repaired_at = now() - interval '2 minutes'")
+        .sql("update leasehold_internal.mirror_difference set repaired_at = now() - interval '2 minutes'")
         .await;
     assert_eq!(margin.check().await.repairs, 1, "and another one a while later");
     assert_eq!(
-        margin.count("select count(*) from leasehold.mirror where equal_as_of is null").await,
+        margin
+            .count("select count(*) from leasehold_internal.mirror where equal_as_of is null")
+            .await,
         1
     );
 }
 
 #[tokio::test]
-async fn changes_since_the_round_began_are_no_differences() {
+async fn changes_since_the_start_of_a_round_are_not_differences() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
     margin.pass().await;
     // A note is saved half-way through a round; its job is not due yet.
-    margin.sql("update leasehold.mirror set check_after = 'Z', round_started_at = now() - interval '1 second'").await;
+    margin.sql("update leasehold_internal.mirror set check_after = 'Z', round_started_at = now() - interval '1 second'").await;
     margin.write(&["b"]).await;
     margin.sql("update leasehold.job set scheduled_at = now() + interval '1 hour'").await;
     // The next round, which would find a difference, is far away.
@@ -258,10 +266,10 @@ async fn changes_since_the_round_began_are_no_differences() {
     };
     let _ = wait_for(&mut worker.events, over).await;
     worker.stop().await;
-    let noted = "select count(*) from leasehold.mirror_difference";
+    let noted = "select count(*) from leasehold_internal.mirror_difference";
     assert_eq!(margin.count(noted).await, 0);
     margin.due().await;
-    assert_eq!(margin.pass().await.done, 1, "b follows");
+    assert_eq!(margin.pass().await.completed, 1, "b follows");
     margin.assert_equal().await;
 }
 
@@ -273,12 +281,12 @@ async fn workers_share_one_round_and_publish_it() {
     let mirror = || margin.mirror().range(10).check_every(Duration::from_millis(1));
     let mut workers: Vec<_> =
         (0..3).map(|_| run(margin.engine.worker().mirror(mirror()))).collect();
-    let whole = "select count(*) from leasehold.mirror where rounds >= 2 and rows_checked = 95 and equal_as_of is not null";
+    let whole = "select count(*) from leasehold_internal.mirror where rounds >= 2 and rows_checked = 95 and equal_as_of is not null";
     until("two rounds", async || margin.count(whole).await == 1).await;
     margin.target.tamper("n00033", 1, None);
     until("it is mended", async || margin.target.find("n00033").is_some()).await;
     until("and seen", async || {
-        margin.count("select count(*) from leasehold.mirror_difference").await == 0
+        margin.count("select count(*) from leasehold_internal.mirror_difference").await == 0
     })
     .await;
     for worker in workers.drain(..) {
@@ -288,24 +296,28 @@ async fn workers_share_one_round_and_publish_it() {
 }
 
 #[tokio::test]
-async fn a_range_whose_worker_died_is_taken_by_another() {
+async fn range_of_a_dead_worker_is_taken_by_another_worker() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
     margin.pass().await;
-    let take = "select count(*) from leasehold.take_check('notes')";
+    let take = "select count(*) from leasehold_internal.take_check('notes')";
     assert_eq!(margin.count(take).await, 1);
-    assert_eq!(margin.count(take).await, 0, "somebody is at it");
-    margin.sql("update leasehold.mirror set check_busy_until = now() - interval '1 second'").await;
-    let token = margin.count("select token from leasehold.take_check('notes')").await;
+    assert_eq!(margin.count(take).await, 0, "another worker has the range");
+    margin
+        .sql("update leasehold_internal.mirror set check_busy_until = now() - interval '1 second'")
+        .await;
+    let token = margin.count("select token from leasehold_internal.take_check('notes')").await;
     let end = |token: i64| {
-        format!("select leasehold.end_check('notes', {token}, null, 1, 0, interval '0')::int")
+        format!(
+            "select leasehold_internal.end_check('notes', {token}, null, 1, 0, interval '0')::int"
+        )
     };
-    assert_eq!(margin.count(&end(token - 1)).await, 0, "who was given up ends nothing");
+    assert_eq!(margin.count(&end(token - 1)).await, 0, "a worker that lost its range ends nothing");
     assert_eq!(margin.count(&end(token)).await, 1);
 }
 
 #[tokio::test]
-async fn a_check_says_nothing_while_the_store_is_away() {
+async fn check_proves_nothing_while_the_store_is_down() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
     margin.pass().await;
@@ -315,7 +327,7 @@ async fn a_check_says_nothing_while_the_store_is_away() {
     margin.target.faults(|faults| faults.down = false);
     let kept = margin
         .client
-        .query_one("select equal_as_of from leasehold.mirror", &[])
+        .query_one("select equal_as_of from leasehold_internal.mirror", &[])
         .await
         .expect("a row");
     assert_eq!(kept.get::<_, Option<jiff::Timestamp>>(0), equal);
@@ -324,7 +336,9 @@ async fn a_check_says_nothing_while_the_store_is_away() {
 #[tokio::test(flavor = "multi_thread")]
 async fn d14_check_that_keeps_failing_is_reported_and_stops_no_purge() {
     let margin = Margin::new().await;
-    margin.sql("alter function leasehold.take_check(text) rename to take_check_away").await;
+    margin
+        .sql("alter function leasehold_internal.take_check(text) rename to take_check_away")
+        .await;
     let mut worker = run(margin.engine.worker().mirror(margin.mirror()));
     let error = wait_for(&mut worker.events, |event| match event {
         Event::DutyFailing { duty, error, .. } if duty == "check mirror notes" => {
@@ -340,34 +354,36 @@ async fn d14_check_that_keeps_failing_is_reported_and_stops_no_purge() {
 #[tokio::test(flavor = "multi_thread")]
 async fn c25_old_deletions_are_forgotten_while_check_and_marks_fail() {
     let margin = Margin::new().await;
-    margin.sql("alter function leasehold.take_check(text) rename to take_check_away").await;
+    margin
+        .sql("alter function leasehold_internal.take_check(text) rename to take_check_away")
+        .await;
     margin
         .sql(
-            "insert into leasehold.mirror_gone (mirror, key, version, gone_at) \
+            "insert into leasehold_internal.mirror_gone (mirror, key, version, gone_at) \
              values ('notes', 'a', 1, now() - interval '25 hours')",
         )
         .await;
     let holder = margin.database.connect_directly().await;
-    crate::rig::sql(&holder, "begin; lock table leasehold.idempotency_key").await;
+    crate::fixture::sql(&holder, "begin; lock table leasehold_internal.idempotency_key").await;
     let worker = run(margin.engine.worker().mirror(margin.mirror()));
-    let gone = "select count(*) from leasehold.mirror_gone";
+    let gone = "select count(*) from leasehold_internal.mirror_gone";
     until("it is forgotten", async || margin.count(gone).await == 0).await;
     worker.stop().await;
-    crate::rig::sql(&holder, "commit").await;
+    crate::fixture::sql(&holder, "commit").await;
 }
 
 #[tokio::test]
 async fn c25_marks_of_a_mirror_are_pruned_with_the_keys() {
     let margin = Margin::new().await;
     margin.write(&["a", "b", "c"]).await;
-    let marks = "select count(*) from leasehold.idempotency_key";
-    let prune = "select removed from leasehold.prune_kind('keys')";
+    let marks = "select count(*) from leasehold_internal.idempotency_key";
+    let prune = "select removed from leasehold_internal.prune_kind('keys')";
     assert_eq!((margin.count(marks).await, margin.count(prune).await), (3, 0), "their jobs wait");
     // The next call does not read them again.
-    let due = "select count(*) from leasehold.idempotency_key \
+    let due = "select count(*) from leasehold_internal.idempotency_key \
                where greatest(holds_until, look_again_at) < statement_timestamp()";
     assert_eq!(margin.count(due).await, 0);
     margin.pass().await;
-    margin.sql("update leasehold.idempotency_key set look_again_at = now()").await;
+    margin.sql("update leasehold_internal.idempotency_key set look_again_at = now()").await;
     assert_eq!((margin.count(prune).await, margin.count(marks).await), (3, 0));
 }

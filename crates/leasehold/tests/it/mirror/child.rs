@@ -8,7 +8,7 @@ use leasehold::Leasehold;
 use leasehold_testing::ScriptedTarget;
 use tokio_postgres::types::Type;
 
-use super::notes::notes;
+use super::fixture::notes;
 
 pub const MAIN: &str = "mirror::child::process_saver_main";
 
@@ -38,14 +38,14 @@ async fn save(kind: &str, url: &str) {
     target.faults(|faults| faults.slow = Some(FOR_EVER));
     let mirror = notes(&target).limit(FOR_EVER).without_check();
     let direct = mirror.direct_writer(&engine);
-    tell(&engine, "insert into margin.note (id) values ($1)", kind).await;
+    record(&engine, "insert into margin.note (id) values ($1)", kind).await;
     direct.changed([kind]);
-    let telling = engine.clone();
+    let recorder = engine.clone();
     tokio::spawn(async move {
         while target.log().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        tell(&telling, "insert into margin.said values ($1)", "at the store").await;
+        record(&recorder, "insert into margin.said values ($1)", "at the store").await;
     });
     if kind == "saves-and-works" {
         let worker = engine.worker().mirror(mirror).poll_every(Duration::from_millis(20));
@@ -58,7 +58,7 @@ async fn save(kind: &str, url: &str) {
     std::future::pending::<()>().await;
 }
 
-async fn tell(engine: &Leasehold, sql: &str, what: &str) {
+async fn record(engine: &Leasehold, sql: &str, what: &str) {
     let client = engine.pool().get().await.expect("a connection");
-    client.query_typed(sql, &[(&what, Type::TEXT)]).await.expect("told");
+    client.query_typed(sql, &[(&what, Type::TEXT)]).await.expect("recorded");
 }

@@ -3,15 +3,15 @@
 use leasehold_testing::stepper::{Exploration, Run, Script, Stepper};
 use tokio_postgres::Client;
 
-use super::notes::Margin;
-use crate::rig::{count, sql};
+use super::fixture::Margin;
+use crate::fixture::{count, sql};
 
-const FUNCTIONS: &str = include_str!("../../../functions/096_mirror.sql");
+const FUNCTIONS: &str = include_str!("../../../functions/mirror/changes.sql");
 
 /// A note whose job is due.
 const WORLD: &str = "
-    truncate margin.note, leasehold.job, leasehold.lease, leasehold.idempotency_key,
-        leasehold.mirror_gone, leasehold.history, margin.seen;
+    truncate margin.note, leasehold.job, leasehold_internal.lease, leasehold_internal.idempotency_key,
+        leasehold_internal.mirror_gone, leasehold_internal.history, margin.seen;
     insert into margin.note (id, body) values ('a', 'first')";
 
 fn save(name: &str) -> Script {
@@ -27,7 +27,7 @@ fn pass() -> Script {
         .sql("insert into margin.seen select version from margin.note where id = 'a'")
         .sql(
             "select leasehold.complete_many(l.job_ids, l.lease_generation)
-               from leasehold.lease l where l.ended_at is null",
+               from leasehold_internal.lease l where l.ended_at is null",
         )
 }
 
@@ -39,7 +39,7 @@ async fn nothing_swallowed(client: &Client) -> Result<(), String> {
     if seen >= version || jobs > 0 {
         return Ok(());
     }
-    Err(format!("version {version} is nobody's: {seen} was seen, and no job waits"))
+    Err(format!("version {version} is lost: {seen} was seen, and no job waits"))
 }
 
 async fn explore(margin: &Margin) -> Exploration {
@@ -55,13 +55,13 @@ async fn explore(margin: &Margin) -> Exploration {
 }
 
 #[tokio::test]
-async fn f4_no_order_of_saves_and_passes_swallows_a_change() {
+async fn f4_no_order_of_saves_and_passes_loses_a_change() {
     let margin = Margin::new().await;
     explore(&margin).await.assert_all_held();
 }
 
 #[tokio::test]
-async fn f4_a_change_that_joined_a_running_job_would_be_found_missing() {
+async fn f4_sabotage_change_that_joins_a_running_job_is_found() {
     let margin = Margin::new().await;
     // The function without its check of `held`, and with a lock that waits.
     let sabotaged = FUNCTIONS.replace(

@@ -6,8 +6,8 @@ use std::time::Duration;
 use leasehold::mirror::{Mirror, MirrorError};
 use leasehold_testing::ScriptedTarget;
 
-use super::notes::{Margin, bare, notes};
-use crate::rig::{run, until};
+use super::fixture::{Margin, bare, notes};
+use crate::fixture::{run, until};
 
 async fn refused(margin: &Margin, mirror: Mirror) -> String {
     let error = mirror.check_once(&margin.engine).await.expect_err("refused");
@@ -16,10 +16,10 @@ async fn refused(margin: &Margin, mirror: Mirror) -> String {
 }
 
 #[tokio::test]
-async fn a_declaration_that_does_not_fit_is_refused_with_what_to_do() {
+async fn invalid_declaration_is_refused_with_advice() {
     let margin = Margin::new().await;
     let store = || Arc::new(ScriptedTarget::new());
-    let note = |name: &str| Mirror::new(name, "margin.note").document(super::notes::DOCUMENT);
+    let note = |name: &str| Mirror::new(name, "margin.note").document(super::fixture::DOCUMENT);
     for (mirror, words) in [
         (bare(), "no store"),
         (Mirror::new("Notes!", "margin.note").document("x").target(store()), "not allowed"),
@@ -45,7 +45,7 @@ async fn a_declaration_that_does_not_fit_is_refused_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_worker_with_a_mirror_that_does_not_fit_does_not_start() {
+async fn worker_with_an_invalid_mirror_does_not_start() {
     let margin = Margin::new().await;
     let bad = margin.mirror().document("select 1");
     let error = margin.engine.worker().mirror(bad).run_until(async {}).await.expect_err("refused");
@@ -60,13 +60,13 @@ async fn a_worker_with_a_mirror_that_does_not_fit_does_not_start() {
 }
 
 #[tokio::test]
-async fn installing_again_changes_nothing_and_the_text_can_be_kept() {
+async fn repeated_install_changes_nothing() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
     let mut client = margin.database.connect_directly().await;
     let version = margin.count("select version from margin.note").await;
     for _ in 0..2 {
-        Mirror::install(&bare(), &mut client).await.expect("installed");
+        bare().install(&mut client).await.expect("installed");
     }
     assert_eq!(margin.count("select version from margin.note").await, version);
     let text = bare().install_sql("text").expect("text");
@@ -78,7 +78,7 @@ async fn installing_again_changes_nothing_and_the_text_can_be_kept() {
 }
 
 #[tokio::test]
-async fn a_mirror_works_with_the_rights_of_a_worker() {
+async fn mirror_works_with_the_rights_of_a_worker() {
     let margin = Margin::new().await;
     margin.write_many(1, 5).await;
     let user = format!("mirrorer_{:08x}", rand::random::<u32>());
@@ -104,9 +104,9 @@ async fn a_mirror_works_with_the_rights_of_a_worker() {
     margin.assert_equal().await;
     let client = engine.pool().get().await.expect("a connection");
     for forbidden in [
-        "update leasehold.mirror set serving = 'x'",
-        "delete from leasehold.mirror_gone",
-        "insert into leasehold.mirror_difference (mirror, key, kind) values ('notes', 'a', 'ghost')",
+        "update leasehold_internal.mirror set serving = 'x'",
+        "delete from leasehold_internal.mirror_gone",
+        "insert into leasehold_internal.mirror_difference (mirror, key, kind) values ('notes', 'a', 'ghost')",
         "select leasehold.order_mirror('notes', 'drop', 'me')",
     ] {
         let error = client.batch_execute(forbidden).await.expect_err(forbidden);

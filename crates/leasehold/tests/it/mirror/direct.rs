@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::notes::Margin;
-use crate::rig::until;
+use super::fixture::Margin;
+use crate::fixture::until;
 
 #[tokio::test]
-async fn what_was_just_saved_changed_or_deleted_is_written_at_once() {
+async fn direct_path_writes_saved_changed_and_deleted_rows_at_once() {
     let margin = Margin::new().await;
     let mirror = margin.mirror().verify_after(Duration::from_secs(60));
     let direct = mirror.direct_writer(&margin.engine);
@@ -19,12 +19,12 @@ async fn what_was_just_saved_changed_or_deleted_is_written_at_once() {
     margin.assert_equal().await;
     assert_eq!(direct.dropped(), 0);
     // The jobs are still there, and only verify.
-    assert_eq!(margin.pass().await.done, 2);
+    assert_eq!(margin.pass().await.completed, 2);
     assert_eq!(margin.target.history("a").len(), 2);
 }
 
 #[tokio::test]
-async fn what_comes_in_a_crowd_is_written_together() {
+async fn direct_path_writes_concurrent_keys_together() {
     let margin = Margin::new().await;
     let every = Duration::from_secs(5);
     let direct = margin.mirror().direct_every(every).direct_writer(&margin.engine);
@@ -47,7 +47,7 @@ async fn what_comes_in_a_crowd_is_written_together() {
 }
 
 #[tokio::test]
-async fn under_pressure_keys_are_dropped_and_counted_and_nobody_waits() {
+async fn full_direct_path_drops_and_counts_keys_without_waiting() {
     let margin = Margin::new().await;
     margin.target.faults(|faults| faults.slow = Some(Duration::from_secs(3600)));
     let direct = margin.mirror().direct(10).direct_writer(&margin.engine);
@@ -83,12 +83,12 @@ async fn is_left_alone(margin: &Margin) -> bool {
         return false;
     }
     assert!(closed);
-    assert_eq!(asked, 0, "nobody asked");
+    assert_eq!(asked, 0, "the store got no call");
     true
 }
 
 #[tokio::test]
-async fn while_the_store_is_down_keys_are_left_to_their_jobs() {
+async fn direct_path_drops_keys_while_the_store_is_down() {
     let margin = Margin::new().await;
     margin.target.faults(|faults| faults.down = true);
     margin.write(&["a", "b"]).await;
@@ -103,17 +103,17 @@ async fn while_the_store_is_down_keys_are_left_to_their_jobs() {
 }
 
 #[tokio::test]
-async fn f11_a_key_of_which_there_is_nothing_to_write_says_nothing_about_the_store() {
+async fn f11_unknown_key_does_not_count_as_a_reply_of_the_store() {
     let margin = Margin::new().await;
-    margin.keep_put_off().await;
+    margin.keep_deferred().await;
     margin.target.faults(|faults| faults.down = true);
     let mirror = margin.mirror();
     margin.write(&["a"]).await;
-    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").snoozed, 1);
+    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").deferred, 1);
     let calls = margin.target.log().len();
     let direct = mirror.direct_writer(&margin.engine);
     until("it was let in", async || {
-        direct.changed(["nobody knows it"]);
+        direct.changed(["unknown key"]);
         direct.written() > 0
     })
     .await;
@@ -127,7 +127,7 @@ async fn f11_a_key_of_which_there_is_nothing_to_write_says_nothing_about_the_sto
 }
 
 #[tokio::test]
-async fn a_mirror_without_a_direct_path_counts_what_it_was_told() {
+async fn mirror_without_a_direct_path_counts_every_key_as_dropped() {
     let margin = Margin::new().await;
     let direct = margin.mirror().direct(0).direct_writer(&margin.engine);
     direct.changed(["a"]);

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use leasehold_testing::target::Operation;
 
-use super::notes::{Margin, in_the_end};
-use crate::rig::run;
+use super::fixture::{Margin, in_the_end};
+use crate::fixture::run;
 
 #[tokio::test]
-async fn f11_a_store_that_is_down_costs_no_attempt_and_is_asked_by_one_at_a_time() {
+async fn f11_store_that_is_down_uses_no_attempts_and_gets_few_calls() {
     let margin = Margin::new().await;
-    margin.keep_put_off().await;
+    margin.keep_deferred().await;
     margin.target.faults(|faults| faults.down = true);
     margin.write_many(1, 3000).await;
     let tally = margin.pass().await;
-    assert_eq!((tally.done, tally.snoozed, tally.dead), (0, 3000, 0));
+    assert_eq!((tally.completed, tally.deferred, tally.dead), (0, 3000, 0));
     assert!(margin.target.log().len() <= 3, "{} calls", margin.target.log().len());
     let waiting = "select count(*) from leasehold.job where attempts = 0 and not held and scheduled_at > now()";
     assert_eq!(margin.count(waiting).await, 3000);
@@ -22,7 +22,7 @@ async fn f11_a_store_that_is_down_costs_no_attempt_and_is_asked_by_one_at_a_time
     margin.due().await;
     let mut done = 0;
     for _ in 0..5 {
-        done += margin.pass().await.done;
+        done += margin.pass().await.completed;
         margin.due().await;
     }
     assert_eq!(done, 3000);
@@ -30,13 +30,13 @@ async fn f11_a_store_that_is_down_costs_no_attempt_and_is_asked_by_one_at_a_time
 }
 
 #[tokio::test]
-async fn f11_when_the_store_is_back_what_was_put_off_is_due_at_once() {
+async fn f11_deferred_jobs_are_due_at_once_when_the_store_is_back() {
     let margin = Margin::new().await;
     margin.target.faults(|faults| faults.down = true);
     margin.write_many(1, 200).await;
     let worker = run(margin.engine.worker().mirror(margin.mirror()));
-    let off = "select count(*) from leasehold.job where priority > 1000000";
-    in_the_end("everything is put off", async || margin.count(off).await == 200).await;
+    let off = "select count(*) from leasehold.job where deferred";
+    in_the_end("everything is deferred", async || margin.count(off).await == 200).await;
     // As after an outage of hours: no job would be due by itself for a while.
     margin
         .sql("update leasehold.job set scheduled_at = now() + interval '1 hour' where not held")
@@ -50,7 +50,7 @@ async fn f11_when_the_store_is_back_what_was_put_off_is_due_at_once() {
 }
 
 #[tokio::test]
-async fn f11_a_store_that_takes_little_at_a_time_gets_little_at_a_time() {
+async fn f11_store_that_accepts_small_writes_gets_small_writes() {
     let margin = Margin::new().await;
     margin.target.faults(|faults| faults.at_most = Some(50));
     margin.write_many(1, 1000).await;
@@ -71,30 +71,34 @@ async fn f11_a_store_that_takes_little_at_a_time_gets_little_at_a_time() {
 }
 
 #[tokio::test]
-async fn f11_a_store_that_does_not_answer_is_given_up_after_the_limit() {
+async fn f11_call_to_a_store_that_does_not_answer_ends_at_the_limit() {
     let margin = Margin::new().await;
-    margin.keep_put_off().await;
+    margin.keep_deferred().await;
     margin.target.faults(|faults| faults.slow = Some(Duration::from_secs(3600)));
     margin.write(&["a"]).await;
     let mirror = margin.mirror().limit(Duration::from_millis(50));
-    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").snoozed, 1);
+    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").deferred, 1);
     let why = "select count(*) from leasehold.job where last_error like '%no answer within 50 ms%'";
     assert_eq!(margin.count(why).await, 1);
 }
 
 #[tokio::test]
-async fn answers_that_are_lost_and_writes_that_come_twice_change_nothing() {
+async fn lost_answers_and_repeated_writes_change_nothing() {
     let margin = Margin::new().await;
-    margin.keep_put_off().await;
+    margin.keep_deferred().await;
     margin.write(&["a", "b"]).await;
     margin.target.faults(|faults| faults.lose_answers = true);
-    assert_eq!(margin.pass().await.snoozed, 2);
+    assert_eq!(margin.pass().await.deferred, 2);
     margin.target.faults(|faults| {
         faults.lose_answers = false;
         faults.duplicate_writes = true;
     });
     margin.due().await;
-    assert_eq!(margin.pass().await.done, 2, "seen, though nobody said so");
+    assert_eq!(
+        margin.pass().await.completed,
+        2,
+        "the store shows them, although its answers were lost"
+    );
     margin.sql("update margin.note set body = 'x' where id = 'a'").await;
     margin.pass().await;
     margin.sql("update margin.note set body = 'y' where id = 'a'").await;

@@ -3,20 +3,20 @@
 use leasehold::mirror::{ItemError, Mirror};
 use leasehold_testing::ScriptedTarget;
 
-use super::notes::{Margin, bare};
+use super::fixture::{Margin, bare};
+use crate::fixture::{run, until};
 use crate::logs::Logs;
-use crate::rig::{run, until};
 
 #[tokio::test]
-async fn what_is_saved_changed_and_deleted_reaches_the_store_and_the_jobs_end() {
+async fn pass_writes_saved_changed_and_deleted_rows_and_completes_their_jobs() {
     let margin = Margin::new().await;
     margin.write(&["a", "b", "c"]).await;
     assert_eq!(margin.jobs().await, 3, "one job a row");
-    assert_eq!(margin.pass().await.done, 3);
+    assert_eq!(margin.pass().await.completed, 3);
     margin.assert_equal().await;
     margin.sql("update margin.note set body = 'second' where id = 'a'").await;
     margin.sql("delete from margin.note where id = 'b'").await;
-    assert_eq!(margin.pass().await.done, 2);
+    assert_eq!(margin.pass().await.completed, 2);
     margin.assert_equal().await;
     let [(first, false), (second, false)] = margin.target.history("a")[..] else {
         panic!("{:?}", margin.target.history("a"))
@@ -30,20 +30,21 @@ async fn what_is_saved_changed_and_deleted_reaches_the_store_and_the_jobs_end() 
 }
 
 #[tokio::test]
-async fn a_row_that_the_store_has_already_is_not_written_again() {
+async fn pass_does_not_rewrite_a_row_that_the_store_has() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
     margin.pass().await;
-    margin.sql("select leasehold.mirror_reindex('notes', array['a'])").await;
-    assert_eq!(margin.pass().await.done, 1);
+    margin.sql("select leasehold.reindex_mirror('notes', array['a'])").await;
+    assert_eq!(margin.pass().await.completed, 1);
     assert_eq!(margin.target.history("a").len(), 1);
-    margin.sql("select leasehold.mirror_reindex('notes', array['a'], force => true)").await;
-    assert_eq!(margin.pass().await.done, 1);
+    margin.sql("select leasehold.reindex_mirror('notes', array['a'], force => true)").await;
+    assert_eq!(margin.pass().await.completed, 1);
     let [(first, false), (again, false)] = margin.target.history("a")[..] else {
         panic!("{:?}", margin.target.history("a"))
     };
     assert_eq!(first, again, "asked for");
-    let counted = "select coalesce(sum(n), 0) from leasehold.tally where subject = 'notes' and ";
+    let counted =
+        "select coalesce(sum(n), 0) from leasehold_internal.tally where subject = 'notes' and ";
     for (word, n) in [("completed_up_to_date", 1), ("synced_missing", 1), ("forced", 1)] {
         assert_eq!(margin.count(&format!("{counted} what = '{word}'")).await, n, "{word}");
     }
@@ -52,37 +53,37 @@ async fn a_row_that_the_store_has_already_is_not_written_again() {
 }
 
 #[tokio::test]
-async fn f5_what_was_written_and_not_seen_keeps_its_job_until_it_is_seen() {
+async fn f5_written_row_keeps_its_job_until_the_store_shows_it() {
     let margin = Margin::new().await;
-    margin.keep_put_off().await;
+    margin.keep_deferred().await;
     margin.target.faults(|faults| faults.lag = true);
     margin.write(&["a"]).await;
     let first = margin.pass().await;
-    assert_eq!((first.done, first.snoozed), (0, 1), "written, not seen");
+    assert_eq!((first.completed, first.deferred), (0, 1), "written, not seen");
     let waits = "select count(*) from leasehold.job where attempts = 0 and scheduled_at > now()
                   and last_error like 'written%'";
     assert_eq!(margin.count(waits).await, 1, "no attempt is used, and it waits");
     for _ in 0..3 {
         margin.due().await;
-        assert_eq!(margin.pass().await.done, 0);
+        assert_eq!(margin.pass().await.completed, 0);
     }
     margin.target.refresh();
     margin.due().await;
-    assert_eq!(margin.pass().await.done, 1);
+    assert_eq!(margin.pass().await.completed, 1);
     margin.target.faults(|faults| faults.lag = false);
     margin.assert_equal().await;
 }
 
 #[tokio::test]
-async fn f3_a_deletion_that_is_retried_after_the_row_came_back_deletes_nothing() {
+async fn f3_retried_deletion_does_not_delete_a_row_that_was_saved_again() {
     let margin = Margin::new().await;
-    margin.keep_put_off().await;
+    margin.keep_deferred().await;
     // Above the clock: otherwise the clock alone would give the returning row a high enough version.
     margin.sql("insert into margin.note (id, version) values ('a', 9000000000000000)").await;
     margin.pass().await;
     margin.target.faults(|faults| faults.down = true);
     margin.sql("delete from margin.note where id = 'a'").await;
-    assert_eq!(margin.pass().await.snoozed, 1, "the deletion fails");
+    assert_eq!(margin.pass().await.deferred, 1, "the deletion fails");
     margin.write(&["a"]).await;
     margin.target.faults(|faults| faults.down = false);
     margin.due().await;
@@ -96,26 +97,26 @@ async fn f3_a_deletion_that_is_retried_after_the_row_came_back_deletes_nothing()
 }
 
 #[tokio::test]
-async fn f11_a_document_that_is_refused_is_buried_with_the_reason_and_the_others_go_on() {
+async fn f11_refused_document_is_buried_with_the_reason_and_stops_no_other() {
     let margin = Margin::new().await;
     margin.target.faults(|faults| {
         faults.items.insert("b".into(), ItemError::Refused("no such field".into()));
     });
     margin.write(&["a", "b", "c"]).await;
     let tally = margin.pass().await;
-    assert_eq!((tally.done, tally.dead), (2, 1));
-    let dead = "select count(*) from leasehold.dead_job
+    assert_eq!((tally.completed, tally.dead), (2, 1));
+    let dead = "select count(*) from leasehold_internal.dead_job
                  where cause = 'rejected' and last_error = 'no such field' and kwargs->>'key' = 'b'";
     assert_eq!(margin.count(dead).await, 1);
     // The next change of the row is a new chance.
     margin.target.faults(|faults| faults.items.clear());
     margin.sql("update margin.note set body = 'better' where id = 'b'").await;
-    assert_eq!(margin.pass().await.done, 1);
+    assert_eq!(margin.pass().await.completed, 1);
     margin.assert_equal().await;
 }
 
 #[tokio::test]
-async fn f11_a_document_that_is_not_taken_now_waits_longer_each_time_and_never_runs_out() {
+async fn f11_busy_document_waits_longer_each_time_and_is_never_buried() {
     let margin = Margin::new().await;
     margin.target.faults(|faults| {
         faults.items.insert("a".into(), ItemError::Busy("come back later".into()));
@@ -125,7 +126,7 @@ async fn f11_a_document_that_is_not_taken_now_waits_longer_each_time_and_never_r
     for _ in 0..30 {
         let tally = margin.pass().await;
         // More than one snooze, if the pass took longer than the wait.
-        assert!(tally.done == 0 && tally.snoozed >= 1, "{tally:?}");
+        assert!(tally.completed == 0 && tally.deferred >= 1, "{tally:?}");
         let wait = "select extract(epoch from scheduled_at - now()) from leasehold.job";
         waits.push(margin.count(wait).await);
         margin.due().await;
@@ -133,64 +134,64 @@ async fn f11_a_document_that_is_not_taken_now_waits_longer_each_time_and_never_r
     assert!(waits[6] > waits[0] * 8, "{waits:?}");
     assert!(waits.iter().all(|wait| *wait <= 3600 * 12 / 10), "{waits:?}");
     margin.target.faults(|faults| faults.items.clear());
-    assert_eq!(margin.pass().await.done, 1, "after thirty failures");
+    assert_eq!(margin.pass().await.completed, 1, "after thirty failures");
     margin.assert_equal().await;
 }
 
 #[tokio::test]
-async fn a_row_whose_document_cannot_be_made_does_not_stop_its_neighbours() {
+async fn row_whose_document_fails_does_not_stop_other_rows() {
     let broken = "select n.id, n.version,
                          jsonb_build_object('body', 1 / (case when n.id = 'b' then 0 else 1 end))
                     from margin.note n where n.id = any($1)";
     let margin = Margin::new().await;
-    margin.keep_put_off().await;
+    margin.keep_deferred().await;
     let mirror = margin.mirror().document(broken);
     margin.write(&["a", "b", "c", "d"]).await;
     let tally = mirror.pass_once(&margin.engine).await.expect("a pass");
-    assert_eq!((tally.done, tally.snoozed), (3, 1));
+    assert_eq!((tally.completed, tally.deferred), (3, 1));
     let why = "select count(*) from leasehold.job where last_error like '%division by zero%'";
     assert_eq!(margin.count(why).await, 1);
 }
 
 #[tokio::test]
-async fn a_job_without_a_key_of_this_table_is_buried_alone() {
+async fn job_without_a_key_of_the_table_is_buried_alone() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
     margin
         .sql("insert into leasehold.job (queue, name, kwargs) values ('notes', 'mirror.notes', '{\"key\": null}')")
         .await;
     let tally = margin.pass().await;
-    assert_eq!((tally.done, tally.dead), (1, 1));
+    assert_eq!((tally.completed, tally.dead), (1, 1));
 }
 
 #[tokio::test]
-async fn many_jobs_of_one_row_are_worked_once() {
+async fn pass_writes_a_row_with_many_jobs_once() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
-    margin.sql("select leasehold.mirror_reindex('notes', array['a', 'a', 'a', 'a'])").await;
-    assert_eq!(margin.pass().await.done, 5);
+    margin.sql("select leasehold.reindex_mirror('notes', array['a', 'a', 'a', 'a'])").await;
+    assert_eq!(margin.pass().await.completed, 5);
     assert_eq!(margin.target.history("a").len(), 1);
 }
 
 #[tokio::test]
-async fn rows_that_the_document_leaves_out_are_gone_and_come_back() {
+async fn row_is_removed_while_its_document_query_omits_it() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
     margin.pass().await;
     // Another table decides it, so no version grows.
     margin.sql("update margin.author set hidden = true").await;
-    margin.sql("select leasehold.mirror_reindex('notes', array['a'])").await;
+    margin.sql("select leasehold.reindex_mirror('notes', array['a'])").await;
     margin.pass().await;
     assert!(margin.target.find("a").is_some_and(|held| held.deleted));
     assert!(margin.check().await.is_equal());
     margin.sql("update margin.author set hidden = false").await;
-    margin.sql("select leasehold.mirror_reindex('notes', array['a'])").await;
+    margin.sql("select leasehold.reindex_mirror('notes', array['a'])").await;
     margin.pass().await;
     margin.assert_equal().await;
 }
 
 #[tokio::test]
-async fn the_job_that_people_insert_by_hand_is_worked_from_the_default_queue() {
+async fn job_inserted_by_hand_is_worked_from_the_default_queue() {
     let margin = Margin::with(&bare().job("index", "note_id")).await;
     margin.sql("alter table margin.note disable trigger user").await;
     margin.write(&["a"]).await;
@@ -211,7 +212,7 @@ async fn the_job_that_people_insert_by_hand_is_worked_from_the_default_queue() {
 }
 
 #[tokio::test]
-async fn the_tag_and_the_priority_come_from_the_transaction_that_changes_the_row() {
+async fn job_gets_tag_and_priority_from_the_transaction_of_the_change() {
     let margin = Margin::new().await;
     margin
         .sql(
@@ -254,17 +255,17 @@ async fn numbers_and_uuids_are_keys_too() {
         .verify_after(std::time::Duration::ZERO)
         .target(store);
     let mut client = margin.database.connect_directly().await;
-    Mirror::install(&pages, &mut client).await.expect("installed");
-    Mirror::install(&marks, &mut client).await.expect("installed");
+    pages.install(&mut client).await.expect("installed");
+    marks.install(&mut client).await.expect("installed");
     margin.sql("insert into margin.page select n, 'p' from generate_series(0, 24) n").await;
     let id = "936da01f-9abd-4d9d-80c7-02af85c822a8";
     margin.sql(&format!("insert into margin.mark values ('{id}', 'm')")).await;
-    assert_eq!(pages.pass_once(&margin.engine).await.expect("a pass").done, 25);
+    assert_eq!(pages.pass_once(&margin.engine).await.expect("a pass").completed, 25);
     assert!(target.find("0000000000000000024").is_some(), "in the order of numbers");
     margin.sql("delete from margin.page where id = 7").await;
     pages.pass_once(&margin.engine).await.expect("a pass");
     assert!(pages.check_once(&margin.engine).await.expect("a check").is_equal());
-    assert_eq!(marks.pass_once(&margin.engine).await.expect("a pass").done, 1);
+    assert_eq!(marks.pass_once(&margin.engine).await.expect("a pass").completed, 1);
     assert!(target.find(id).is_some());
     let negative = margin.client.batch_execute("insert into margin.page values (-1, 'x')").await;
     let refused =

@@ -4,7 +4,7 @@ use leasehold::testing::{MirrorSql, mirror_sql};
 use leasehold_testing::plan::{Plan, plan};
 use tokio_postgres::Client;
 
-use super::notes::Margin;
+use super::fixture::Margin;
 
 async fn assert_plans(client: &Client, sql: &MirrorSql, when: &str) {
     let keys = "array['n00001', 'n00002', 'n00003', 'nothing']";
@@ -33,7 +33,7 @@ async fn assert_plans(client: &Client, sql: &MirrorSql, when: &str) {
 }
 
 #[tokio::test]
-async fn g13_a_mirror_reads_by_key_with_ten_rows_and_with_a_hundred_thousand() {
+async fn g13_mirror_reads_by_key_with_ten_rows_and_with_a_hundred_thousand() {
     let margin = Margin::new().await;
     margin.sql("alter table margin.note disable trigger user").await;
     margin.write_many(1, 10).await;
@@ -43,19 +43,19 @@ async fn g13_a_mirror_reads_by_key_with_ten_rows_and_with_a_hundred_thousand() {
     let sql = mirror_sql(&margin.mirror(), &margin.engine).await.expect("a mirror");
     let client = margin.database.connect_directly().await;
     client.batch_execute(sql.settings).await.expect("settings");
-    assert_plans(&client, &sql, "ten rows that nobody counted").await;
+    assert_plans(&client, &sql, "ten rows without statistics").await;
     margin.sql("analyze margin.note").await;
     assert_plans(&client, &sql, "ten rows").await;
     margin.sql("alter table margin.note disable trigger user").await;
     margin.write_many(11, 99_000).await;
     margin.sql("alter table margin.note enable trigger user").await;
-    assert_plans(&client, &sql, "many rows that nobody counted").await;
+    assert_plans(&client, &sql, "many rows without statistics").await;
     margin.sql("analyze margin.note").await;
     assert_plans(&client, &sql, "many rows").await;
 }
 
 #[tokio::test]
-async fn g13_a_pass_of_many_keys_compares_none_of_them_with_all_the_others() {
+async fn g13_pass_of_many_keys_compares_no_key_with_every_other() {
     let margin = Margin::new().await;
     margin.sql("alter table margin.note disable trigger user").await;
     margin.write_many(1, 99_000).await;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use leasehold::mirror::{ItemError, Mirror, MirrorError};
 use leasehold_testing::{ScriptedTarget, ScriptedTargets};
 
-use super::notes::{Margin, bare};
-use crate::rig::{run, until};
+use super::fixture::{Margin, bare};
+use crate::fixture::{run, until};
 
 fn mirror(store: &ScriptedTargets) -> Mirror {
     bare().range(50).targets(Arc::new(store.clone()))
@@ -20,7 +20,7 @@ async fn filled(rows: i64) -> (Margin, ScriptedTargets) {
     (margin, store)
 }
 
-const PHASE: &str = "select count(*) from leasehold.mirror where phase =";
+const PHASE: &str = "select count(*) from leasehold_internal.mirror where phase =";
 
 #[tokio::test]
 async fn f12_changes_during_a_rebuild_are_in_the_new_set_when_it_is_swapped_in() {
@@ -51,7 +51,7 @@ async fn f12_changes_during_a_rebuild_are_in_the_new_set_when_it_is_swapped_in()
 }
 
 #[tokio::test]
-async fn f12_a_set_that_is_not_equal_is_not_swapped_in() {
+async fn f12_set_is_repaired_before_it_is_swapped_in() {
     let (margin, store) = filled(120).await;
     store.refuse_swaps(true);
     assert!(mirror(&store).rebuild(&margin.engine).await.is_err(), "up to the swap");
@@ -61,13 +61,13 @@ async fn f12_a_set_that_is_not_equal_is_not_swapped_in() {
     second.tamper("n00007", 1, None);
     second.tamper("a ghost", 4, Some(serde_json::json!({})));
     store.refuse_swaps(false);
-    let report = mirror(&store).rebuild(&margin.engine).await.expect("goes on");
+    let report = mirror(&store).rebuild(&margin.engine).await.expect("continued");
     assert_eq!((report.rows, report.mended), (0, 2), "nothing is filled twice");
     margin.assert_equals(&store.searched()).await;
 }
 
 #[tokio::test]
-async fn f12_a_set_that_refuses_what_is_searched_now_is_not_swapped_in() {
+async fn f12_set_that_refuses_searched_documents_is_not_swapped_in() {
     let (margin, store) = filled(120).await;
     store.refuse_swaps(true);
     assert!(mirror(&store).rebuild(&margin.engine).await.is_err(), "up to the swap");
@@ -95,10 +95,10 @@ async fn f12_a_set_that_refuses_what_is_searched_now_is_not_swapped_in() {
 }
 
 #[tokio::test]
-async fn f12_new_fields_that_refuse_everything_are_found_out_while_the_set_is_filled() {
+async fn f12_rebuild_is_buried_when_the_new_set_refuses_every_document() {
     let (margin, store) = filled(120).await;
     // The state after a process that died before it wrote anything.
-    margin.sql("select leasehold.begin_rebuild('notes', 'set-2')").await;
+    margin.sql("select leasehold_internal.begin_rebuild('notes', 'set-2')").await;
     leasehold::mirror::Targets::create(&store).await.expect("a set");
     let second = store.set("set-2").expect("made");
     second.faults(|faults| {
@@ -108,17 +108,18 @@ async fn f12_new_fields_that_refuse_everything_are_found_out_while_the_set_is_fi
     });
     margin.sql("select leasehold.order_mirror('notes', 'rebuild', 'ann')").await;
     let tally = mirror(&store).pass_once(&margin.engine).await.expect("a pass");
-    assert_eq!((tally.done, tally.dead), (0, 1), "the order says why it was given up");
-    let told = "select count(*) from leasehold.dead_job where last_error like '%119 more%'";
-    assert_eq!(margin.count(told).await, 1);
+    assert_eq!((tally.completed, tally.dead), (0, 1), "the dead order has the reason");
+    let buried =
+        "select count(*) from leasehold_internal.dead_job where last_error like '%119 more%'";
+    assert_eq!(margin.count(buried).await, 1);
     assert_eq!(margin.count(&format!("{PHASE} 'building'")).await, 1);
     margin.assert_equals(&store.searched()).await;
 }
 
 #[tokio::test]
-async fn f11_a_rebuild_outlives_an_outage_of_the_store_while_it_fills_and_compares() {
+async fn f11_rebuild_survives_an_outage_of_the_store() {
     let (margin, store) = filled(120).await;
-    margin.sql("select leasehold.begin_rebuild('notes', 'set-2')").await;
+    margin.sql("select leasehold_internal.begin_rebuild('notes', 'set-2')").await;
     leasehold::mirror::Targets::create(&store).await.expect("a set");
     let second = store.set("set-2").expect("made");
     second.faults(|faults| faults.down = true);
@@ -146,32 +147,32 @@ async fn f11_a_rebuild_outlives_an_outage_of_the_store_while_it_fills_and_compar
     // Writers to the searched set do not wait.
     second.faults(|faults| faults.down = false);
     margin.write(&["meanwhile"]).await;
-    assert_eq!(mirror(&store).pass_once(&margin.engine).await.expect("a pass").done, 1);
+    assert_eq!(mirror(&store).pass_once(&margin.engine).await.expect("a pass").completed, 1);
     rebuilding.await.expect("ended").expect("rebuilt");
     margin.assert_equals(&store.searched()).await;
 }
 
 #[tokio::test]
-async fn f11_an_order_outlives_an_outage_of_any_length() {
+async fn f11_order_survives_an_outage_of_any_length() {
     let (margin, store) = filled(10).await;
-    margin.keep_put_off().await;
+    margin.keep_deferred().await;
     margin.sql("select leasehold.order_mirror('notes', 'rebuild', 'ann')").await;
     // As after minutes of an outage, with one attempt every ten seconds.
     margin.sql("update leasehold.job set attempts = 24").await;
     store.set_down(true);
     let tally = mirror(&store).pass_once(&margin.engine).await.expect("a pass");
-    assert_eq!((tally.snoozed, tally.dead), (1, 0));
+    assert_eq!((tally.deferred, tally.dead), (1, 0));
     store.set_down(false);
     margin.due().await;
-    assert_eq!(mirror(&store).pass_once(&margin.engine).await.expect("a pass").done, 1);
+    assert_eq!(mirror(&store).pass_once(&margin.engine).await.expect("a pass").completed, 1);
     assert_eq!(margin.count(&format!("{PHASE} 'swapped'")).await, 1);
 }
 
 #[tokio::test]
-async fn f12_a_roll_back_that_is_done_twice_goes_back_once() {
+async fn f12_repeated_rollback_swaps_once() {
     let (margin, store) = filled(10).await;
     let mirror = mirror(&store);
-    let serves = "select count(*) from leasehold.mirror where serving =";
+    let serves = "select count(*) from leasehold_internal.mirror where serving =";
     mirror.rebuild(&margin.engine).await.expect("rebuilt");
     margin.sql("select leasehold.order_mirror('notes', 'rollback', 'ann')").await;
     // As if a worker rolled back and died before it completed the order.
@@ -182,7 +183,7 @@ async fn f12_a_roll_back_that_is_done_twice_goes_back_once() {
         )
         .await;
     for _ in 0..2 {
-        assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").done, 1);
+        assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").completed, 1);
         assert_eq!(margin.count(&format!("{serves} 'set-1'")).await, 1);
         margin.due().await;
     }
@@ -190,7 +191,7 @@ async fn f12_a_roll_back_that_is_done_twice_goes_back_once() {
     margin.assert_equals(&store.searched()).await;
     // A second order swaps forward again.
     margin.sql("select leasehold.order_mirror('notes', 'rollback', 'ann')").await;
-    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").done, 1);
+    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").completed, 1);
     assert_eq!(margin.count(&format!("{serves} 'set-2'")).await, 1);
     // Without a former set there is nothing to roll back to, and the order dies.
     mirror.drop_second(&margin.engine).await.expect("dropped");
@@ -199,7 +200,7 @@ async fn f12_a_roll_back_that_is_done_twice_goes_back_once() {
 }
 
 #[tokio::test]
-async fn f12_going_back_is_a_swap_because_the_former_set_was_written_on() {
+async fn f12_rollback_is_a_swap_to_a_former_set_that_kept_every_write() {
     let (margin, store) = filled(30).await;
     let mirror = mirror(&store);
     mirror.rebuild(&margin.engine).await.expect("rebuilt");
@@ -224,23 +225,25 @@ async fn f12_going_back_is_a_swap_because_the_former_set_was_written_on() {
 }
 
 #[tokio::test]
-async fn a_rebuild_that_was_interrupted_goes_on_where_it_was() {
+async fn interrupted_rebuild_continues_where_it_stopped() {
     let (margin, store) = filled(200).await;
     // The state after a process that died in the middle.
-    margin.sql("select leasehold.begin_rebuild('notes', 'set-2')").await;
+    margin.sql("select leasehold_internal.begin_rebuild('notes', 'set-2')").await;
     let made = leasehold::mirror::Targets::create(&store).await.expect("a set");
     assert_eq!(made, "set-2");
-    margin.sql("select leasehold.note_rebuild('notes', 'set-2', null, 'n00150', 150)").await;
-    let report = mirror(&store).rebuild(&margin.engine).await.expect("goes on");
+    margin
+        .sql("select leasehold_internal.note_rebuild('notes', 'set-2', null, 'n00150', 150)")
+        .await;
+    let report = mirror(&store).rebuild(&margin.engine).await.expect("continued");
     assert_eq!(report.rows, 50, "from there");
     assert_eq!(report.mended, 150, "and what the dead one had not written is found");
     margin.assert_equals(&store.searched()).await;
 }
 
 #[tokio::test]
-async fn a_job_is_over_only_when_both_sets_have_its_row() {
+async fn job_completes_only_when_both_sets_have_its_row() {
     let (margin, store) = filled(10).await;
-    margin.keep_put_off().await;
+    margin.keep_deferred().await;
     let mirror = mirror(&store);
     mirror.rebuild(&margin.engine).await.expect("rebuilt");
     let former = store.set("set-1").expect("kept");
@@ -248,16 +251,16 @@ async fn a_job_is_over_only_when_both_sets_have_its_row() {
         faults.items.insert("new".into(), ItemError::Busy("not now".into()));
     });
     margin.write(&["new"]).await;
-    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").snoozed, 1);
+    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").deferred, 1);
     assert!(store.searched().find("new").is_some(), "searchable all the same");
     former.faults(|faults| faults.items.clear());
     margin.due().await;
-    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").done, 1);
+    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").completed, 1);
     margin.assert_equals(&former).await;
 }
 
 #[tokio::test]
-async fn people_order_a_check_a_rebuild_and_its_end_and_a_worker_does_it() {
+async fn worker_executes_every_order_of_an_operator() {
     let (margin, store) = filled(40).await;
     let worker = run(margin.engine.worker().mirror(mirror(&store).without_check()));
     for (order, then) in [
@@ -268,7 +271,10 @@ async fn people_order_a_check_a_rebuild_and_its_end_and_a_worker_does_it() {
     ] {
         margin.sql(&format!("select leasehold.order_mirror('notes', '{order}', 'ann')")).await;
         until(order, async || {
-            margin.count(&format!("select count(*) from leasehold.mirror where {then}")).await == 1
+            margin
+                .count(&format!("select count(*) from leasehold_internal.mirror where {then}"))
+                .await
+                == 1
         })
         .await;
     }
@@ -279,7 +285,7 @@ async fn people_order_a_check_a_rebuild_and_its_end_and_a_worker_does_it() {
 }
 
 #[tokio::test]
-async fn a_store_that_was_lost_and_made_anew_is_taken_and_filled() {
+async fn check_fills_a_store_that_was_lost_and_created_again() {
     let (margin, store) = filled(120).await;
     let worker = run(margin
         .engine
@@ -291,23 +297,25 @@ async fn a_store_that_was_lost_and_made_anew_is_taken_and_filled() {
     worker.stop().await;
     margin.assert_equals(&store.searched()).await;
     assert_eq!(
-        margin.count("select count(*) from leasehold.mirror where serving = 'set-2'").await,
+        margin
+            .count("select count(*) from leasehold_internal.mirror where serving = 'set-2'")
+            .await,
         1
     );
 }
 
 #[tokio::test]
-async fn an_order_whose_worker_died_after_the_swap_is_done() {
+async fn rebuild_order_completes_when_its_worker_died_after_the_swap() {
     let (margin, store) = filled(10).await;
     margin.sql("select leasehold.order_mirror('notes', 'rebuild', 'ann')").await;
     mirror(&store).rebuild(&margin.engine).await.expect("rebuilt");
     let tally = mirror(&store).pass_once(&margin.engine).await.expect("a pass");
-    assert_eq!((tally.done, tally.dead), (1, 0));
+    assert_eq!((tally.completed, tally.dead), (1, 0));
     assert_eq!(store.names(), ["set-1", "set-2"], "once");
 }
 
 #[tokio::test]
-async fn a_store_with_one_set_says_that_it_cannot_be_rebuilt() {
+async fn rebuild_of_a_store_with_one_set_is_refused() {
     let margin = Margin::new().await;
     let error = margin.mirror().rebuild(&margin.engine).await.expect_err("no");
     assert!(error.to_string().contains(".targets("), "{error}");

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use ::redis::AsyncCommands;
-use leasehold::mirror::{Held, Mirror, Range, RedisHash, Target, Tombstone, Write, Written};
+use leasehold::mirror::{Held, Mirror, Range, Target, Tombstone, Write, Written};
+use leasehold::redis::RedisHash;
 use leasehold_testing::PrivateRedis;
 use serde_json::json;
 
-use super::notes::{Margin, bare};
+use super::fixture::{Margin, bare};
 
 fn write(key: &str, version: i64, document: Option<serde_json::Value>, forced: bool) -> Write {
     Write { key: key.to_owned(), version, document, forced }
@@ -18,7 +19,7 @@ fn store(server: &PrivateRedis) -> Arc<RedisHash> {
 }
 
 #[tokio::test]
-async fn a_hash_keeps_what_is_newer_and_remembers_deletions() {
+async fn hash_keeps_newer_versions_and_deletions() {
     let server = PrivateRedis::start().expect("Redis");
     let store = store(&server);
     let keys = ["a".to_owned(), "b".to_owned()];
@@ -61,7 +62,7 @@ async fn a_hash_keeps_what_is_newer_and_remembers_deletions() {
 }
 
 #[tokio::test]
-async fn a_redis_that_lost_only_the_order_of_its_keys_is_mended_by_the_check() {
+async fn check_repairs_a_redis_that_lost_the_order_of_its_keys() {
     let (margin, server) = (Margin::new().await, PrivateRedis::start().expect("Redis"));
     let mirror: Mirror = bare().target(store(&server));
     margin.write(&["a", "b", "ä"]).await;
@@ -78,16 +79,16 @@ async fn a_redis_that_lost_only_the_order_of_its_keys_is_mended_by_the_check() {
 }
 
 #[tokio::test]
-async fn a_redis_that_forgot_everything_is_filled_by_the_check() {
+async fn check_fills_a_redis_that_lost_everything() {
     let (margin, mut server) = (Margin::new().await, PrivateRedis::start().expect("Redis"));
     let mirror: Mirror = bare().range(100).target(store(&server));
     margin.write_many(1, 2500).await;
-    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").done, 2500);
+    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").completed, 2500);
     let report = mirror.check_once(&margin.engine).await.expect("a check");
     assert!(report.is_equal() && report.rows == 2500, "{report:?}");
     server.kill().expect("dead");
     margin.sql("update margin.note set body = 'meanwhile' where id < 'n00010'").await;
-    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").done, 0);
+    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").completed, 0);
     server.restart().expect("Redis, empty");
     // The next call notices the lost connection.
     let mut report = mirror.check_once(&margin.engine).await;

@@ -2,10 +2,10 @@
 
 use leasehold::mirror::{Mirror, MirrorError};
 
-use super::notes::{DOCUMENT, Margin, bare};
+use super::fixture::{DOCUMENT, Margin, bare};
 
 #[tokio::test]
-async fn f16_save_above_read_committed_meets_no_conflict_with_a_pass() {
+async fn f16_save_above_read_committed_does_not_conflict_with_a_pass() {
     for level in ["repeatable read", "serializable"] {
         let margin = Margin::new().await;
         margin.write(&["a", "b"]).await;
@@ -13,17 +13,19 @@ async fn f16_save_above_read_committed_meets_no_conflict_with_a_pass() {
         let run = async |text: &str| saver.batch_execute(text).await.expect(text);
         // The snapshot comes first; then a worker claims and records a deletion.
         run(&format!("begin isolation level {level}; select count(*) from margin.note")).await;
-        margin.sql("select leasehold.claim('somebody', 'notes')").await;
-        margin.sql("select leasehold.mirror_entomb('notes', 'c', 5)").await;
+        margin.sql("select leasehold.claim('w', 'notes')").await;
+        margin.sql("select leasehold_internal.mirror_entomb('notes', 'c', 5)").await;
         run("update margin.note set body = 'x' where id = 'a'").await;
         run("delete from margin.note where id = 'b'").await;
         run("insert into margin.note (id) values ('c'), ('d')").await;
         run("delete from margin.note where id in ('c', 'd')").await;
         run("commit").await;
-        margin.sql("update leasehold.lease set lease_expires_at = now() - interval '1 day'").await;
-        margin.sql("select leasehold.expire_leases()").await;
+        margin
+            .sql("update leasehold_internal.lease set lease_expires_at = now() - interval '1 day'")
+            .await;
+        margin.sql("select leasehold_internal.reclaim_leases()").await;
         margin.due().await;
-        let gone = "select count(*) from leasehold.mirror_gone where key in ('b', 'd')";
+        let gone = "select count(*) from leasehold_internal.mirror_gone where key in ('b', 'd')";
         assert_eq!(margin.count(gone).await, 2, "{level}: their deletions are remembered");
         let marks = "select count(*) from leasehold.job where kwargs ? 'changed' and idempotency_key is null";
         assert!(margin.count(marks).await >= 4, "{level}: plain jobs");
@@ -33,7 +35,7 @@ async fn f16_save_above_read_committed_meets_no_conflict_with_a_pass() {
 }
 
 #[tokio::test]
-async fn f17_row_whose_key_looks_like_an_order_gets_a_job_of_its_own() {
+async fn f17_row_whose_key_looks_like_an_order_gets_its_own_job() {
     let margin = Margin::new().await;
     margin.sql("select leasehold.order_mirror('notes', 'check', 'ann')").await;
     margin.write(&["order:check"]).await;
@@ -50,7 +52,7 @@ async fn f17_row_whose_key_looks_like_an_order_gets_a_job_of_its_own() {
 }
 
 #[tokio::test]
-async fn f18_version_column_that_is_there_already_is_taken_only_if_it_is_named() {
+async fn f18_existing_version_column_is_used_only_if_named() {
     let margin = Margin::new().await;
     margin
         .sql(
@@ -63,7 +65,7 @@ async fn f18_version_column_that_is_there_already_is_taken_only_if_it_is_named()
             .document("select id, version, '{}'::jsonb from margin.page where id = any($1)")
     };
     let mut client = margin.database.connect_directly().await;
-    let error = Mirror::install(&pages(), &mut client).await.expect_err("refused");
+    let error = pages().install(&mut client).await.expect_err("refused");
     let text = error.to_string();
     assert!(
         matches!(error, MirrorError::Table(_)) && text.contains(".version(\"version\")"),
@@ -75,11 +77,11 @@ async fn f18_version_column_that_is_there_already_is_taken_only_if_it_is_named()
     assert_eq!(margin.count("select version from margin.page").await, 4, "it counts on");
     // If it is named, the mirror takes it over. Another mirror of the table then shares it without
     // naming it.
-    Mirror::install(&pages().version("version"), &mut client).await.expect("installed");
+    pages().version("version").install(&mut client).await.expect("installed");
     margin.sql("update margin.page set version = version + 1").await;
     assert!(margin.count("select version from margin.page").await > 1_000_000);
-    Mirror::install(&pages(), &mut client).await.expect("again");
+    pages().install(&mut client).await.expect("again");
     let second = Mirror::new("notes.second", "margin.note").document(DOCUMENT);
-    Mirror::install(&second, &mut client).await.expect("a second mirror");
-    Mirror::install(&bare(), &mut client).await.expect("the first again");
+    second.install(&mut client).await.expect("a second mirror");
+    bare().install(&mut client).await.expect("the first again");
 }

@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
-use super::notes::Margin;
-use crate::rig::until;
+use super::fixture::Margin;
+use crate::fixture::until;
 
 #[tokio::test]
-async fn f1_a_write_that_comes_late_does_not_replace_a_newer_one() {
+async fn f1_late_write_does_not_replace_a_newer_one() {
     let margin = Margin::new().await;
-    margin.keep_put_off().await;
+    margin.keep_deferred().await;
     margin.write(&["a"]).await;
     margin.target.faults(|faults| faults.delay_writes = true);
-    assert_eq!(margin.pass().await.snoozed, 1, "the first write is under way");
+    assert_eq!(margin.pass().await.deferred, 1, "the first write is under way");
     assert_eq!(margin.target.delayed(), 1);
     margin.target.faults(|faults| faults.delay_writes = false);
     margin.sql("update margin.note set body = 'second' where id = 'a'").await;
     margin.due().await;
-    assert_eq!(margin.pass().await.done, 1);
+    assert_eq!(margin.pass().await.completed, 1);
     margin.target.land(false);
     margin.assert_equal().await;
     assert!(margin.target.fallen().is_empty());
@@ -24,9 +24,9 @@ async fn f1_a_write_that_comes_late_does_not_replace_a_newer_one() {
 }
 
 #[tokio::test]
-async fn f1_a_store_that_ignores_versions_goes_back_and_is_found_out() {
+async fn f1_check_finds_a_store_that_ignores_versions() {
     let margin = Margin::new().await;
-    margin.keep_put_off().await;
+    margin.keep_deferred().await;
     margin.write(&["a"]).await;
     margin.target.faults(|faults| faults.delay_writes = true);
     margin.pass().await;
@@ -36,7 +36,7 @@ async fn f1_a_store_that_ignores_versions_goes_back_and_is_found_out() {
     });
     margin.sql("update margin.note set body = 'second' where id = 'a'").await;
     margin.due().await;
-    assert_eq!(margin.pass().await.done, 1);
+    assert_eq!(margin.pass().await.completed, 1);
     margin.target.land(false);
     assert_eq!(margin.target.fallen(), ["a"], "what versions are for");
     assert_eq!(margin.check().await.differences, 1);
@@ -45,9 +45,9 @@ async fn f1_a_store_that_ignores_versions_goes_back_and_is_found_out() {
 }
 
 #[tokio::test]
-async fn f2_a_deletion_outlives_writes_that_were_under_way_before_it() {
+async fn f2_deletion_survives_earlier_writes_that_arrive_later() {
     let margin = Margin::new().await;
-    margin.keep_put_off().await;
+    margin.keep_deferred().await;
     margin.write(&["a"]).await;
     margin.target.faults(|faults| faults.delay_writes = true);
     margin.pass().await;
@@ -55,27 +55,33 @@ async fn f2_a_deletion_outlives_writes_that_were_under_way_before_it() {
     // The store has never seen the document, and the deletion is written all the same.
     margin.sql("delete from margin.note where id = 'a'").await;
     margin.due().await;
-    assert_eq!(margin.pass().await.done, 1);
+    assert_eq!(margin.pass().await.completed, 1);
     margin.target.land(false);
     margin.assert_equal().await;
     assert!(matches!(margin.target.history("a")[..], [(_, true)]), "only the deletion was taken");
     // The tombstone is kept for a day, and the store forgets it first.
     assert_eq!(margin.mirror().purge_once(&margin.engine).await.expect("a purge"), 0);
     assert_eq!(margin.target.deletions(), 1);
-    margin.sql("update leasehold.mirror_gone set gone_at = now() - interval '25 hours'").await;
+    margin
+        .sql("update leasehold_internal.mirror_gone set gone_at = now() - interval '25 hours'")
+        .await;
     margin.target.faults(|faults| faults.down = true);
     assert!(margin.mirror().purge_once(&margin.engine).await.is_err());
-    assert_eq!(margin.count("select count(*) from leasehold.mirror_gone").await, 1, "kept");
+    assert_eq!(
+        margin.count("select count(*) from leasehold_internal.mirror_gone").await,
+        1,
+        "kept"
+    );
     margin.target.faults(|faults| faults.down = false);
     assert_eq!(margin.mirror().purge_once(&margin.engine).await.expect("a purge"), 1);
     assert_eq!(margin.target.deletions(), 0);
-    assert_eq!(margin.count("select count(*) from leasehold.mirror_gone").await, 0);
+    assert_eq!(margin.count("select count(*) from leasehold_internal.mirror_gone").await, 0);
 }
 
 #[tokio::test]
-async fn f2_a_store_that_forgets_deletions_by_itself_is_mended_by_the_check() {
+async fn f2_check_repairs_a_store_that_forgets_deletions() {
     let margin = Margin::new().await;
-    margin.keep_put_off().await;
+    margin.keep_deferred().await;
     margin.write(&["a"]).await;
     margin.target.faults(|faults| faults.delay_writes = true);
     margin.pass().await;
@@ -91,13 +97,12 @@ async fn f2_a_store_that_forgets_deletions_by_itself_is_mended_by_the_check() {
     assert_eq!(margin.target.documents().len(), 1, "a ghost");
     let report = margin.check().await;
     assert_eq!((report.differences, report.repairs), (1, 1));
-    let noted =
-        "select count(*) from leasehold.mirror_difference where key = 'a' and kind = 'ghost'";
+    let noted = "select count(*) from leasehold_internal.mirror_difference where key = 'a' and kind = 'ghost'";
     assert_eq!(margin.count(noted).await, 1);
     margin.pass().await;
     margin.assert_equal().await;
     assert!(margin.check().await.is_equal());
-    assert_eq!(margin.count("select count(*) from leasehold.mirror_difference").await, 0);
+    assert_eq!(margin.count("select count(*) from leasehold_internal.mirror_difference").await, 0);
 }
 
 #[tokio::test]
@@ -134,7 +139,7 @@ async fn f13_versions_grow_in_the_order_of_commits() {
 }
 
 #[tokio::test]
-async fn f13_a_row_that_comes_back_starts_above_its_deletion_even_if_it_had_to_wait_for_it() {
+async fn f13_row_saved_again_starts_above_its_deletion_even_after_waiting_for_it() {
     let margin = Margin::new().await;
     // Above the clock: otherwise the clock alone would give it a high enough version.
     margin.sql("insert into margin.note (id, version) values ('a', 9000000000000000)").await;
@@ -149,12 +154,12 @@ async fn f13_a_row_that_comes_back_starts_above_its_deletion_even_if_it_had_to_w
     until("the insert waits", async || {
         let sql = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'
                     and query like 'insert into margin.note%' and datname = current_database()";
-        crate::rig::count(&looker, sql).await == 1
+        crate::fixture::count(&looker, sql).await == 1
     })
     .await;
     margin.sql("commit").await;
     waiting.await.expect("inserted");
-    let gone = margin.count("select version from leasehold.mirror_gone").await;
+    let gone = margin.count("select version from leasehold_internal.mirror_gone").await;
     assert_eq!(gone, 9_000_000_000_000_002, "above the change");
     assert_eq!(margin.count("select version from margin.note").await, gone + 1);
     margin.pass().await;
@@ -162,7 +167,7 @@ async fn f13_a_row_that_comes_back_starts_above_its_deletion_even_if_it_had_to_w
 }
 
 #[tokio::test]
-async fn a_table_that_was_set_back_overtakes_the_store() {
+async fn restored_table_gets_versions_above_those_of_the_store() {
     let margin = Margin::new().await;
     margin.write(&["a", "b", "c"]).await;
     margin.sql("update margin.note set body = 'x'; update margin.note set body = 'y'").await;
@@ -185,7 +190,7 @@ async fn a_table_that_was_set_back_overtakes_the_store() {
 }
 
 #[tokio::test]
-async fn f13_what_is_written_after_the_table_was_set_back_is_above_all_that_was_written_before() {
+async fn f13_writes_after_a_restore_are_above_all_earlier_writes() {
     let margin = Margin::new().await;
     margin.write(&["edited", "deleted", "gone"]).await;
     margin.sql("create table margin.backup as select * from margin.note where id <> 'gone'").await;
@@ -222,7 +227,7 @@ async fn f13_what_is_written_after_the_table_was_set_back_is_above_all_that_was_
 }
 
 #[tokio::test]
-async fn a_version_that_is_given_higher_stays() {
+async fn higher_version_of_the_caller_is_kept() {
     let margin = Margin::new().await;
     margin.sql("insert into margin.note (id, version) values ('a', 9000000000000000)").await;
     assert_eq!(margin.count("select version from margin.note").await, 9_000_000_000_000_000);
@@ -231,11 +236,11 @@ async fn a_version_that_is_given_higher_stays() {
 }
 
 #[tokio::test]
-async fn the_key_of_a_mirrored_row_does_not_change() {
+async fn change_of_the_key_of_a_mirrored_row_is_refused() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
     let moved = margin.client.batch_execute("update margin.note set id = 'b'").await;
     let error = moved.expect_err("refused");
-    let told = error.as_db_error().expect("by us");
-    assert!(told.hint().is_some_and(|hint| hint.contains("Delete the row")), "{told:?}");
+    let refusal = error.as_db_error().expect("by us");
+    assert!(refusal.hint().is_some_and(|hint| hint.contains("Delete the row")), "{refusal:?}");
 }

@@ -9,9 +9,9 @@ pub use explain::Explained;
 use explain::Plan;
 
 /// Asks for more jobs than there are in most of these tests: the claim must know where to stop.
-const CLAIM: &str = "select id from leasehold.claim_next('w', 'default', 20, null, null, \
-    array['note', 'other'], null, -2147483648, 2147483647, true, \
-    array[0], array['-infinity']::timestamptz[], array[0::bigint])";
+const CLAIM: &str = "select id from leasehold_internal.claim_next('w', 'default', 20, null, null, \
+    array['note', 'other'], null, false, -2147483648, true, 2147483647, true, \
+    array[false], array[0], array['-infinity']::timestamptz[], array[0::bigint])";
 
 /// The statement inside of a claim.
 const PICK: &str = "with recursive hop";
@@ -29,7 +29,7 @@ fn assert_reads_by_index(plan: &Plan, when: &str) {
 }
 
 #[tokio::test]
-async fn a13_g13_a_claim_reads_its_index_with_ten_rows_and_with_a_million() {
+async fn a13_g13_claim_reads_its_index_with_ten_rows_and_with_a_million() {
     let sql = Sql::new().await;
     let worker = Explained::connect(&sql).await;
     let fresh = Explained::connect(&sql).await;
@@ -55,7 +55,7 @@ async fn a13_g13_a_claim_reads_its_index_with_ten_rows_and_with_a_million() {
     )
     .await;
     let unknown = worker.plan(CLAIM, PICK).await;
-    assert_reads_by_index(&unknown, "a million rows that nobody counted");
+    assert_reads_by_index(&unknown, "a million rows without statistics");
     sql.run("analyze leasehold.job").await;
     for (who, name) in [(&worker, "old"), (&fresh, "new")] {
         // More than the five executions after which the server may keep a plan.
@@ -80,7 +80,7 @@ async fn pages(worker: &Explained, call: &str, part: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn g13_jobs_of_tomorrow_cost_a_claim_nothing() {
+async fn g13_scheduled_jobs_add_no_pages_to_a_claim() {
     let sql = Sql::new().await;
     sql.run(
         "insert into leasehold.job (name, scheduled_at) select 'note', now() - interval '1 minute' \
@@ -103,7 +103,7 @@ async fn g13_jobs_of_tomorrow_cost_a_claim_nothing() {
 }
 
 #[tokio::test]
-async fn g13_running_jobs_and_those_of_strangers_cost_nothing_behind_the_cursor() {
+async fn g13_running_and_unknown_jobs_behind_the_cursor_add_no_pages_to_a_claim() {
     let sql = Sql::new().await;
     sql.run(
         "insert into leasehold.job (name, scheduled_at, held, lease_generation) \
@@ -133,43 +133,45 @@ async fn g13_running_jobs_and_those_of_strangers_cost_nothing_behind_the_cursor(
 
 /// What workers, housekeepers and operators call, for job 7 and lease 7. Without the calls that are
 /// planned anew each time.
-const CALLS: [&str; 27] = [
+const CALLS: [&str; 29] = [
     "select id from leasehold.claim('w', names => array['note'])",
-    "select id from leasehold.claim_alone('w', 'default', null, null, array['note'], 1)",
-    "select leasehold.lost_priority('default', array['note'])",
-    "select leasehold.next_due('default', array['note'], array[0], interval '1 minute')",
+    "select id from leasehold_internal.claim_alone('w', 'default', null, null, array['note'], 1)",
+    "select leasehold_internal.lost_priority('default', array['note'])",
+    "select leasehold_internal.next_due('default', array['note'], array[false], array[0], interval '1 minute')",
     CLAIM,
     "select leasehold.renew(array[7::bigint])",
-    "select leasehold.check_lease(7, (select max(lease_generation) from leasehold.lease))",
-    "select leasehold.cancel_requests(array[7::bigint])",
+    "select leasehold.check_lease(7, (select max(lease_generation) from leasehold_internal.lease))",
+    "select leasehold_internal.cancel_requests(array[7::bigint])",
     "select leasehold.complete_many(array[7::bigint], 7)",
     "select leasehold.complete_many(array[7::bigint], 7, false)",
-    "select leasehold.settle(7)",
+    "select leasehold_internal.settle(7)",
     "select leasehold.fail(7, 7, 'no')",
-    "select leasehold.record_failure(7, 7, 'no', '1 s', false)",
-    "select leasehold.put_off(array[7::bigint], 7, array[1], array['no'], array[true])",
-    "select leasehold.explain_finish(array[7::bigint], 7)",
-    "select leasehold.ended_as(7, 7)",
+    "select leasehold_internal.record_failure(7, 7, 'no', '1 s', false)",
+    "select leasehold.defer(7, 7, '0')",
+    "select leasehold_internal.defer_many(array[7::bigint], 7, array[1], array['no'], array[true])",
+    "select leasehold_internal.has_deferred('default')",
+    "select leasehold_internal.explain_finish(array[7::bigint], 7)",
+    "select leasehold_internal.ended_as(7, 7)",
     "select leasehold.complete_waiting(array[7::bigint])",
     "select id from leasehold.recover_claim('w', '00000000-0000-0000-0000-000000000000')",
     "select leasehold.snooze(7, 7, '0')",
     "select leasehold.release(array[7::bigint], 7)",
     "select leasehold.bury(7, 7, 'no')",
     "select leasehold.finish_cancelled(7, 7)",
-    "select leasehold.expire_leases()",
-    "select leasehold.expire_jobs(0, 100)",
+    "select leasehold_internal.reclaim_leases()",
+    "select leasehold_internal.expire_jobs(0, 100)",
     "select leasehold.cancel(7, 'ann')",
-    "select leasehold.enqueue('note', key => 'k', key_for => '0')",
+    "select leasehold.enqueue('note', key => 'k', key_ttl => '0')",
     "select leasehold.promote(array[7::bigint], 'ann'), leasehold.redrive(array[7::bigint], 'ann')",
 ];
 
 #[tokio::test]
-async fn g13_no_call_goes_on_reading_the_whole_table_because_it_was_empty_once() {
+async fn g13_no_call_reads_the_whole_table_after_it_was_empty() {
     calls_read_a_part("insert into leasehold.job (name) values ('note')", "analyze").await;
 }
 
 #[tokio::test]
-async fn g13_no_call_goes_on_reading_a_whole_index_because_vacuum_left_only_empty_pages() {
+async fn g13_no_call_reads_a_whole_index_after_vacuum_left_empty_pages() {
     // Vacuum gives pages back only when no other session wants the table at that moment.
     let stored = "insert into leasehold.job (name) select 'note' from generate_series(1, 5000)";
     calls_read_a_part(stored, "analyze, truncate false").await;
@@ -181,7 +183,7 @@ async fn calls_read_a_part(stored: &str, vacuum: &str) {
     // A quiet night: everything was finished and vacuumed, and every session has made its plans.
     sql.run(&format!("{stored}; delete from leasehold.job")).await;
     sql.run(&format!("vacuum ({vacuum}) leasehold.job")).await;
-    sql.run("vacuum analyze leasehold.lease").await;
+    sql.run("vacuum analyze leasehold_internal.lease").await;
     for call in CALLS {
         for _ in 0..7 {
             run(&session.client, "begin").await;
@@ -196,15 +198,15 @@ async fn calls_read_a_part(stored: &str, vacuum: &str) {
         sql.run(&CLAIM.replace("'default', 20", &format!("'default', {batch}"))).await;
     }
     sql.run(
-        "update leasehold.lease set lease_expires_at = now() - interval '1 second' \
-             where lease_generation = (select min(lease_generation) from leasehold.lease)",
+        "update leasehold_internal.lease set lease_expires_at = now() - interval '1 second' \
+             where lease_generation = (select min(lease_generation) from leasehold_internal.lease)",
     )
     .await;
     let (job, generation): (i64, i64) = {
         let row = sql
             .client
             .query_one(
-                "select job_ids[1], lease_generation from leasehold.lease order by 2 desc limit 1",
+                "select job_ids[1], lease_generation from leasehold_internal.lease order by 2 desc limit 1",
                 &[],
             )
             .await
@@ -244,13 +246,13 @@ async fn g13_calls_for_many_jobs_compare_no_job_with_every_other() {
     let sql = Sql::new().await;
     let session = Explained::connect(&sql).await;
     let calls = [
-        "select leasehold.put_off(IDS, LEASE, array_fill(1::float8, array[2000]), \
+        "select leasehold_internal.defer_many(IDS, LEASE, array_fill(1::float8, array[2000]), \
                                   array_fill('no'::text, array[2000]), array_fill(true, array[2000]))",
         "select leasehold.complete_many(IDS, LEASE)",
         "select leasehold.release(IDS, LEASE)",
-        "select leasehold.explain_finish(IDS, LEASE)",
+        "select leasehold_internal.explain_finish(IDS, LEASE)",
         "select leasehold.renew(LEASES)",
-        "select leasehold.return_strays(0, 1000000000)",
+        "select leasehold_internal.return_strays(0, 1000000000)",
     ];
     let filled = |call: &str, ids: &str, lease: i64, leases: &str| {
         call.replace("IDS", ids).replace("LEASES", leases).replace("LEASE", &lease.to_string())
@@ -258,7 +260,7 @@ async fn g13_calls_for_many_jobs_compare_no_job_with_every_other() {
     // Plans are made while both tables are empty, and kept.
     sql.run("insert into leasehold.job (name) values ('note'); delete from leasehold.job").await;
     sql.run("vacuum analyze leasehold.job").await;
-    sql.run("vacuum analyze leasehold.lease").await;
+    sql.run("vacuum analyze leasehold_internal.lease").await;
     for call in calls {
         for _ in 0..7 {
             run(&session.client, "begin").await;
@@ -274,16 +276,18 @@ async fn g13_calls_for_many_jobs_compare_no_job_with_every_other() {
     ))
     .await;
     sql.run(&CLAIM.replace("'default', 20", &format!("'default', {JOBS}"))).await;
-    let lease: i64 = sql.one("select max(lease_generation) from leasehold.lease", &[]).await;
+    let lease: i64 =
+        sql.one("select max(lease_generation) from leasehold_internal.lease", &[]).await;
     sql.run(&format!(
-        "insert into leasehold.lease (lease_generation, lease_expires_at, lease, keep_history, queue, claimed_by, job_ids) \
+        "insert into leasehold_internal.lease (lease_generation, lease_expires_at, lease, keep_history, queue, claimed_by, job_ids) \
          select {lease} + i, now() + interval '1 hour', '1 hour', true, 'default', 'w', array[-i] \
            from generate_series(1, {JOBS}) i; \
          insert into leasehold.job (name, held, lease_generation) \
          select 'note', true, 5 from generate_series(1, {JOBS})"
     ))
     .await;
-    let ids = format!("(select job_ids from leasehold.lease where lease_generation = {lease})");
+    let ids =
+        format!("(select job_ids from leasehold_internal.lease where lease_generation = {lease})");
     let leases = format!("(select array_agg({lease} + i) from generate_series(1, {JOBS}) i)");
     for call in calls {
         let call = filled(call, &ids, lease, &leases);
@@ -308,7 +312,8 @@ async fn finishing_and_renewing_read_by_their_keys() {
         let claimed = worker.client.query(CLAIM, &[]).await.unwrap();
         let ids: Vec<i64> = claimed.iter().map(|row| row.get(0)).collect();
         let generation: i64 =
-            one(&worker.client, "select max(lease_generation) from leasehold.lease", &[]).await;
+            one(&worker.client, "select max(lease_generation) from leasehold_internal.lease", &[])
+                .await;
         let complete =
             format!("select leasehold.complete_many(array{ids:?}::bigint[], {generation})");
         let plan = worker.plan(&complete, "delete from leasehold.job").await;

@@ -10,8 +10,8 @@ const LOCKABLE: &str =
 /// Returns a claim of `up_to` jobs, of every name, from the start of the queue.
 fn claim_of(worker: &str, up_to: usize) -> String {
     format!(
-        "select id from leasehold.claim_next('{worker}', 'default', {up_to}, null, null, null, null, \
-         -2147483648, 2147483647, true, '{{}}', '{{}}', '{{}}')"
+        "select id from leasehold_internal.claim_next('{worker}', 'default', {up_to}, null, null, null, null, \
+         false, -2147483648, true, 2147483647, true, '{{}}', '{{}}', '{{}}', '{{}}')"
     )
 }
 
@@ -85,8 +85,8 @@ async fn a31_cursors_and_unknown_priorities_are_read_in_one_order() {
     )
     .await;
     // The even priorities have cursors, just after their third job.
-    let call = "select id from leasehold.claim_next('w', 'default', 400, null, null, array['note'], null, \
-                -2147483648, 2147483647, true, \
+    let call = "select id from leasehold_internal.claim_next('w', 'default', 400, null, null, array['note'], null, \
+                false, -2147483648, true, 2147483647, true, array_fill(false, array[50]), \
                 (select array_agg(p order by p) from generate_series(-50, 49, 2) p), \
                 (select array_agg(j.scheduled_at order by j.priority) from leasehold.job j \
                   where j.scheduled_at = (select max(s.scheduled_at) from (select k.scheduled_at \
@@ -114,7 +114,7 @@ async fn a31_cursors_and_unknown_priorities_are_read_in_one_order() {
 }
 
 #[tokio::test]
-async fn a29_plan_made_on_an_empty_table_is_the_plan_on_a_full_one() {
+async fn a29_plan_of_an_empty_table_equals_the_plan_of_a_full_one() {
     let sql = Sql::new().await;
     let worker = Explained::connect(&sql).await;
     let every = claim_of("w", 20);
@@ -132,12 +132,12 @@ async fn a29_plan_made_on_an_empty_table_is_the_plan_on_a_full_one() {
 }
 
 #[tokio::test]
-async fn a28_finding_a_last_chance_reads_the_lost_jobs_and_no_others() {
+async fn a28_search_for_last_chances_reads_lost_jobs_only() {
     let sql = Sql::new().await;
     let worker = Explained::connect(&sql).await;
     let calls = [
-        "select leasehold.lost_priority('default', array['note'])",
-        "select id from leasehold.claim_alone('w', 'default', null, null, array['note'], null)",
+        "select leasehold_internal.lost_priority('default', array['note'])",
+        "select id from leasehold_internal.claim_alone('w', 'default', null, null, array['note'], null)",
     ];
     // A session that made its plans when the table was empty.
     for call in calls {
@@ -164,7 +164,7 @@ async fn a28_finding_a_last_chance_reads_the_lost_jobs_and_no_others() {
 }
 
 #[tokio::test]
-async fn c22_poll_from_cursors_reads_no_remains_of_finished_jobs() {
+async fn c22_poll_from_cursors_reads_no_dead_rows_of_finished_jobs() {
     let sql = Sql::new().await;
     let old = sql.actor().await;
     run(&old, "begin isolation level repeatable read; select count(*) from leasehold.job").await;
@@ -177,8 +177,9 @@ async fn c22_poll_from_cursors_reads_no_remains_of_finished_jobs() {
     let worker = Explained::connect(&sql).await;
     let poll = |gaps: bool, known: &str| {
         format!(
-            "select id from leasehold.claim_next('w', 'default', 20, null, null, array['note'], null, \
-             -2147483648, 2147483647, {gaps}, array{known}::int[], \
+            "select id from leasehold_internal.claim_next('w', 'default', 20, null, null, array['note'], null, \
+             false, -2147483648, true, 2147483647, {gaps}, \
+             array_fill(false, array[cardinality(array{known}::int[])]), array{known}::int[], \
              array_fill(now() - interval '10 seconds', array[cardinality(array{known}::int[])]), \
              array_fill(0::bigint, array[cardinality(array{known}::int[])]))"
         )
@@ -191,5 +192,91 @@ async fn c22_poll_from_cursors_reads_no_remains_of_finished_jobs() {
     let unknown = pages(&worker, &poll(true, "[0]"), PICK).await;
     let left_out = pages(&worker, &poll(false, "[0]"), PICK).await;
     assert!(left_out < 60 && unknown > 200, "{left_out} pages, {unknown} with the gaps");
+    run(&old, "rollback").await;
+}
+
+#[tokio::test]
+async fn x23_claim_takes_deferred_jobs_last_whatever_their_priority() {
+    let sql = Sql::new().await;
+    sql.run(
+        "insert into leasehold.job (name, priority, scheduled_at, deferred) \
+         select 'note', p, now() - interval '1 hour' + make_interval(secs => n), n % 2 = 0 \
+           from generate_series(-20, 19) p, generate_series(1, 10) n order by random()",
+    )
+    .await;
+    let expected: Vec<i64> = all(
+        &sql.client,
+        "select id from leasehold.job order by deferred, priority, scheduled_at, id limit 300",
+        &[],
+    )
+    .await;
+    let worker = Explained::connect(&sql).await;
+    run(&worker.client, "begin").await;
+    assert_reads_by_index(&worker.plan(&claim_of("w", 300), PICK).await, "deferred jobs");
+    run(&worker.client, "rollback").await;
+    let mut taken = Vec::new();
+    for _ in 0..3 {
+        taken.extend(all::<i64>(&worker.client, &claim_of("w", 100), &[]).await);
+    }
+    assert_eq!(taken, expected);
+}
+
+#[tokio::test]
+async fn x23_claim_of_deferred_jobs_leaves_all_others_out() {
+    let sql = Sql::new().await;
+    sql.run(
+        "insert into leasehold.job (name, priority, scheduled_at, deferred) \
+         select 'note', i % 7, now() - interval '1 hour', i % 100 = 0 from generate_series(1, 20000) i; \
+         analyze leasehold.job",
+    )
+    .await;
+    let worker = Explained::connect(&sql).await;
+    let deferred = claim_of("w", 500).replace("null, null, false,", "null, null, true,");
+    let read = pages(&worker, &deferred, PICK).await;
+    assert!(read < 1500, "{read} pages for 200 jobs behind 20,000 others");
+    let taken = all::<i64>(&worker.client, &deferred, &[]).await;
+    let others = "select count(*) from leasehold.job where held and not deferred";
+    assert_eq!((taken.len(), one::<i64>(&sql.client, others, &[]).await), (200, 0));
+}
+
+#[tokio::test]
+async fn x23_claim_writes_no_index_entry_for_deferred_jobs_and_for_others() {
+    let sql = Sql::new().await;
+    sql.run(
+        "insert into leasehold.job (name, scheduled_at, deferred) \
+         select 'note', now() - interval '1 hour', i % 2 = 0 from generate_series(1, 1000) i",
+    )
+    .await;
+    let worker = sql.actor().await;
+    let changed = "select n_tup_upd - $1::bigint, n_tup_hot_upd - $2::bigint from pg_stat_xact_user_tables \
+                    where schemaname = 'leasehold' and relname = 'job'";
+    run(&worker, "begin").await;
+    let claimed = all::<i64>(&worker, &claim_of("w", 1000), &[]).await;
+    let row = worker.query_one(changed, &[&0_i64, &0_i64]).await.expect("counts");
+    run(&worker, "commit").await;
+    let (updated, heap_only): (i64, i64) = (row.get(0), row.get(1));
+    assert_eq!((claimed.len(), updated), (1000, 1000));
+    assert_eq!(heap_only, 1000, "every claim is a heap-only update");
+}
+
+#[tokio::test]
+async fn c22_poll_from_cursors_reads_no_remains_of_deferred_jobs() {
+    let sql = Sql::new().await;
+    let old = sql.actor().await;
+    run(&old, "begin isolation level repeatable read; select count(*) from leasehold.job").await;
+    sql.run(
+        "insert into leasehold.job (name, scheduled_at, deferred) \
+         select 'note', now() - interval '1 minute', true from generate_series(1, 30000) i; \
+         delete from leasehold.job",
+    )
+    .await;
+    let worker = Explained::connect(&sql).await;
+    let scan = pages(&worker, &claim_of("w", 20), PICK).await;
+    assert!(scan > 250, "{scan} pages: the comparison shows nothing");
+    let poll = "select id from leasehold_internal.claim_next('w', 'default', 20, null, null, array['note'], null, \
+                false, -2147483648, true, 2147483647, true, array[false, true], array[0, 0], \
+                array_fill(now() - interval '10 seconds', array[2]), array[0, 0]::bigint[])";
+    let known = pages(&worker, poll, PICK).await;
+    assert!(known < 60, "{known} pages for an empty poll of two known lanes");
     run(&old, "rollback").await;
 }

@@ -47,11 +47,11 @@ async fn work(kind: &str, url: &str) -> i32 {
         other => panic!("no such kind of process: {other}"),
     };
     let mut events = worker.events().subscribe();
-    let telling = engine.clone();
+    let noting = engine.clone();
     tokio::spawn(async move {
         while let Ok(event) = events.recv().await {
             if let Event::Finished { job, generation, outcome } = event {
-                say(&telling, &format!("{outcome:?}"), job.0, generation.0).await;
+                say(&noting, &format!("{outcome:?}"), job.0, generation.0).await;
             }
         }
     });
@@ -72,11 +72,11 @@ async fn say(engine: &Leasehold, what: &str, job: i64, generation: i64) {
     let client = engine.pool().get().await.expect("a connection");
     client
         .query_typed(
-            "insert into said (what, job, generation) values ($1, $2, $3)",
+            "insert into noted (what, job, generation) values ($1, $2, $3)",
             &[(&what, Type::TEXT), (&job, Type::INT8), (&generation, Type::INT8)],
         )
         .await
-        .expect("said");
+        .expect("a note");
 }
 
 /// Holds its job until the stop signal, and records the reason.
@@ -84,7 +84,7 @@ async fn hold(_: Note, ctx: Ctx) -> JobResult {
     let reason = ctx.stopped().await;
     let (engine, job, generation) = (ctx.engine().clone(), ctx.id().0, ctx.generation().0);
     SAYING.spawn(async move { say(&engine, &format!("{reason:?}"), job, generation).await });
-    Err(JobError::retry("told to stop"))
+    Err(JobError::retry("asked to stop"))
 }
 
 /// Jobs below zero kill their process.

@@ -4,14 +4,14 @@ use leasehold::Leasehold;
 use leasehold_testing::TestDatabase;
 use rustix::process::Signal;
 
-use super::{Process, assert_no_orphans, said, tables};
-use crate::rig::{back_date_leases, completed, count, jobs, number, run, sql, until};
+use super::{Process, assert_no_orphans, noted, tables};
+use crate::fixture::{back_date_leases, completed, count, jobs, number, run, sql, until};
 use crate::support::Note;
 
 const HELD: &str = "select count(*) from leasehold.job where held";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a8_the_hundred_jobs_of_a_killed_worker_start_elsewhere_and_none_is_lost() {
+async fn a8_hundred_jobs_of_a_killed_worker_start_elsewhere_and_none_is_lost() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
@@ -34,16 +34,19 @@ async fn a8_the_hundred_jobs_of_a_killed_worker_start_elsewhere_and_none_is_lost
     worker.stop().await;
     assert_eq!((completed(&client).await, jobs(&client).await), (100, 0));
     // One loss and one more attempt each.
-    let second = "select count(*) from leasehold.history, unnest(attempts) a where a = 2";
+    let second = "select count(*) from leasehold_internal.history, unnest(attempts) a where a = 2";
     assert_eq!(count(&client, second).await, 100);
-    assert_eq!(count(&client, "select sum(cardinality(lost_ids)) from leasehold.lease").await, 100);
+    assert_eq!(
+        count(&client, "select sum(cardinality(lost_ids)) from leasehold_internal.lease").await,
+        100
+    );
     // Calls that the dead worker had sent arrive at last.
     for (id, generation) in old {
         let late = format!("select leasehold.complete({id}, {generation})::int");
         assert_eq!(count(&client, &late).await, 0);
         let late = format!("select leasehold.fail({id}, {generation}, 'late')");
-        let answer = client.query_one(&late, &[]).await.expect("an answer");
-        assert_eq!(answer.get::<_, &str>(0), "lost");
+        let late = client.query_one(&late, &[]).await.expect("a reply");
+        assert_eq!(late.get::<_, &str>(0), "lost");
     }
     assert_eq!((completed(&client).await, jobs(&client).await), (100, 0));
     assert_no_orphans(&client).await;
@@ -51,7 +54,7 @@ async fn a8_the_hundred_jobs_of_a_killed_worker_start_elsewhere_and_none_is_lost
 
 #[cfg(feature = "chaos")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a8_a_worker_that_dies_between_its_claim_and_the_first_handler_costs_a_loss_each() {
+async fn a8_worker_that_dies_between_claim_and_start_costs_one_loss_per_job() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
@@ -59,20 +62,20 @@ async fn a8_a_worker_that_dies_between_its_claim_and_the_first_handler_costs_a_l
     engine.enqueue_many((0..10).map(|n| Note { n })).await.expect("enqueued");
     let mut victim = Process::start("quick", &database, "claim.committed=abort");
     assert!(!victim.ended().await.success());
-    assert_eq!(count(&client, HELD).await, 10, "claimed for nobody");
+    assert_eq!(count(&client, HELD).await, 10, "claimed, and no handler runs");
     back_date_leases(&client).await;
     let mut worker = run(engine.worker().queue("default", 10).handle(async |_: Note| {}));
     worker.finished(10).await;
     worker.stop().await;
     assert_eq!(completed(&client).await, 10);
-    let lost = "select count(*) from leasehold.finished_job where attempts = 2 and errors @> \
+    let lost = "select count(*) from leasehold_internal.finished_job where attempts = 2 and errors @> \
                 '[{\"attempt\": 1, \"error\": \"the worker was lost: its lease ran out\"}]'";
     assert_eq!(count(&client, lost).await, 10);
     assert_no_orphans(&client).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b6_a_process_that_dies_between_effect_and_finish_applies_its_effect_once() {
+async fn b6_process_that_dies_between_effect_and_finish_applies_its_effect_once() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
@@ -95,7 +98,7 @@ async fn b6_a_process_that_dies_between_effect_and_finish_applies_its_effect_onc
 
 #[cfg(feature = "chaos")]
 #[tokio::test(flavor = "multi_thread")]
-async fn a18_a_worker_whose_keeper_dies_stops_its_handlers_and_ends_with_an_error() {
+async fn a18_worker_whose_keeper_dies_stops_its_handlers_and_ends_with_an_error() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
@@ -105,9 +108,10 @@ async fn a18_a_worker_whose_keeper_dies_stops_its_handlers_and_ends_with_an_erro
     let mut worker = Process::start("hold", &database, "keeper.renew=panic");
     let status = worker.ended().await;
     assert_eq!(status.code(), Some(3), "{status:?}");
-    assert_eq!(said(&client, "LeaseLost").await, 3, "every handler was told");
-    let told = "select count(*) from said where what like 'the thread that renews leases stopped%'";
-    assert_eq!(count(&client, told).await, 1);
+    assert_eq!(noted(&client, "LeaseLost").await, 3, "every handler was asked to stop");
+    let failed =
+        "select count(*) from noted where what like 'the thread that renews leases stopped%'";
+    assert_eq!(count(&client, failed).await, 1);
     assert_no_orphans(&client).await;
 }
 
@@ -138,10 +142,14 @@ async fn a23_rolling_restarts_cost_no_attempt() {
     sql(&client, "delete from leasehold.job where not held").await;
     one.signal(Signal::TERM);
     assert!(one.ended().await.success());
-    let again = "select count(*) from leasehold.history, unnest(attempts) a where a > 1";
+    let again = "select count(*) from leasehold_internal.history, unnest(attempts) a where a > 1";
     assert_eq!(count(&client, again).await, 0);
     assert_eq!(
-        count(&client, "select coalesce(sum(cardinality(lost_ids)), 0) from leasehold.lease").await,
+        count(
+            &client,
+            "select coalesce(sum(cardinality(lost_ids)), 0) from leasehold_internal.lease"
+        )
+        .await,
         0
     );
     assert_eq!(number(&client, "select coalesce(sum(attempts), 0) from leasehold.job").await, 0);

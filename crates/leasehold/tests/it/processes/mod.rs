@@ -11,7 +11,7 @@ use leasehold_testing::TestDatabase;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio_postgres::Client;
 
-use crate::rig::{count, sql, until};
+use crate::fixture::{count, sql, until};
 
 /// A worker process: this test program again, running only the worker.
 pub struct Process {
@@ -81,24 +81,24 @@ impl Drop for Process {
 pub async fn tables(client: &Client) {
     sql(
         client,
-        "create table said (what text, job bigint, generation bigint, at timestamptz default clock_timestamp()); \
+        "create table noted (what text, job bigint, generation bigint, at timestamptz default clock_timestamp()); \
          create table ledger (n bigint); \
          create table gate (is_open boolean)",
     )
     .await;
 }
 
-async fn said(client: &Client, what: &str) -> i64 {
-    count(client, &format!("select count(*) from said where what = '{what}'")).await
+async fn noted(client: &Client, what: &str) -> i64 {
+    count(client, &format!("select count(*) from noted where what = '{what}'")).await
 }
 
 /// Asserts that every held job has an open lease that names it, and that every open lease holds a job.
 async fn assert_no_orphans(client: &Client) {
     let jobs = "select count(*) from leasehold.job j where j.held and not exists \
-                (select from leasehold.lease l where l.lease_generation = j.lease_generation \
+                (select from leasehold_internal.lease l where l.lease_generation = j.lease_generation \
                  and l.ended_at is null and j.id = any (l.job_ids))";
     assert_eq!(count(client, jobs).await, 0, "held jobs without a lease");
-    let leases = "select count(*) from leasehold.lease l where l.ended_at is null and not exists \
+    let leases = "select count(*) from leasehold_internal.lease l where l.ended_at is null and not exists \
                   (select from leasehold.job j where j.held and j.lease_generation = l.lease_generation)";
     assert_eq!(count(client, leases).await, 0, "open leases without a job");
 }

@@ -4,8 +4,8 @@ use leasehold::{Enqueue, Leasehold};
 use leasehold_testing::TestDatabase;
 use tokio_postgres::Client;
 
-use super::{Process, assert_no_orphans, said, tables};
-use crate::rig::{back_date_leases, completed, count, jobs, until};
+use super::{Process, assert_no_orphans, noted, tables};
+use crate::fixture::{back_date_leases, completed, count, jobs, until};
 use crate::support::Note;
 
 /// Starts workers, one after the other, until no job is left. Returns how many died.
@@ -29,7 +29,7 @@ async fn work_until_done(database: &TestDatabase, client: &Client) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g5_a_poison_job_kills_three_processes_and_is_buried_without_its_neighbours() {
+async fn g5_poison_job_kills_three_processes_and_is_buried_alone() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
@@ -38,18 +38,18 @@ async fn g5_a_poison_job_kills_three_processes_and_is_buried_without_its_neighbo
     let poison = Note { n: -1 }.enqueue(&engine).await.expect("enqueued").id();
     engine.enqueue_many((30..60).map(|n| Note { n })).await.expect("enqueued");
     let deaths = work_until_done(&database, &client).await;
-    assert_eq!((deaths, said(&client, "dying").await), (3, 3));
+    assert_eq!((deaths, noted(&client, "dying").await), (3, 3));
     assert_eq!(completed(&client).await, 60);
     let buried = format!(
-        "select count(*) from leasehold.dead_job where id = {poison} and cause = 'lost' and lost_count = 3"
+        "select count(*) from leasehold_internal.dead_job where id = {poison} and cause = 'lost' and lost_count = 3"
     );
     assert_eq!(count(&client, &buried).await, 1);
-    assert_eq!(count(&client, "select count(*) from leasehold.dead_job").await, 1);
+    assert_eq!(count(&client, "select count(*) from leasehold_internal.dead_job").await, 1);
     assert_no_orphans(&client).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g5_several_poison_jobs_bury_no_innocent() {
+async fn g5_several_poison_jobs_bury_no_other_job() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     let engine = Leasehold::connect(&database.direct_url()).await.expect("an engine");
@@ -63,12 +63,16 @@ async fn g5_several_poison_jobs_bury_no_innocent() {
     println!("4 poison jobs among 40: {deaths} processes died");
     assert!(deaths <= 12, "{deaths} deaths for 4 poison jobs");
     assert_eq!(
-        count(&client, "select count(*) from leasehold.dead_job where (kwargs->>'n')::int >= 0")
-            .await,
+        count(
+            &client,
+            "select count(*) from leasehold_internal.dead_job where (kwargs->>'n')::int >= 0"
+        )
+        .await,
         0
     );
     assert_eq!(
-        count(&client, "select count(*) from leasehold.dead_job where cause = 'lost'").await,
+        count(&client, "select count(*) from leasehold_internal.dead_job where cause = 'lost'")
+            .await,
         4
     );
     assert_eq!(completed(&client).await, 36);

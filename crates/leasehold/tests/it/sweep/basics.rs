@@ -7,12 +7,12 @@ use std::time::Duration;
 use leasehold::events::Event;
 use leasehold::sweep::{Gate, When};
 
-use super::shelf::{Shelf, loans};
-use crate::rig::{number, run};
+use super::fixture::{Shelf, loans};
+use crate::fixture::{number, run};
 use crate::support::wait_for;
 
 #[tokio::test]
-async fn a_pass_finishes_every_due_row_once_with_its_effect() {
+async fn pass_finishes_every_due_row_once_with_its_effect() {
     let shelf = Shelf::with(1234).await;
     shelf.sql("insert into library.loans values (9999, 1, now() + interval '1 day')").await;
     let seen = Arc::new(AtomicUsize::new(0));
@@ -35,13 +35,12 @@ async fn a_pass_finishes_every_due_row_once_with_its_effect() {
     assert_eq!(shelf.count("state = 'out'").await, 1, "not due");
     shelf.sql("delete from library.loans where state = 'out'").await;
     shelf.assert_all_back(1234).await;
-    let counts =
-        "select rows_claimed + rows_finished from leasehold.sweep where name = 'loans.end'";
+    let counts = "select rows_claimed + rows_finished from leasehold_internal.sweep where name = 'loans.end'";
     assert_eq!(number(&shelf.client, counts).await, 2468);
 }
 
 #[tokio::test]
-async fn a_worker_with_only_a_sweep_runs_it_when_it_is_due() {
+async fn worker_with_only_a_sweep_runs_it_when_it_is_due() {
     let shelf = Shelf::with(250).await;
     for gate in [Gate::none(), Gate::advisory()] {
         let sweep = loans().gate(gate).loops(2).when(When::continuous(Duration::from_millis(20)));
@@ -58,7 +57,7 @@ async fn a_worker_with_only_a_sweep_runs_it_when_it_is_due() {
 }
 
 #[tokio::test]
-async fn the_watchdog_brings_back_what_was_claimed_too_long_ago() {
+async fn watchdog_resets_rows_claimed_too_long_ago() {
     let shelf = Shelf::with(300).await;
     let sweep = loans();
     sweep.watch_once(&shelf.engine).await.expect("nothing to do");

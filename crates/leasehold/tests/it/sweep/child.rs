@@ -7,7 +7,7 @@ use leasehold::sweep::{Batch, When};
 use leasehold::{JobError, Leasehold};
 use tokio_postgres::types::Type;
 
-use super::shelf::loans;
+use super::fixture::loans;
 
 pub const MAIN: &str = "sweep::child::process_sweeper_main";
 
@@ -30,11 +30,11 @@ fn process_sweeper_main() {
 async fn sweep(kind: &str, url: &str) {
     let engine = Leasehold::connect(url).await.expect("an engine");
     let sweep = loans().batch(1000).when(When::continuous(Duration::from_millis(20)));
-    let telling = engine.clone();
+    let recorder = engine.clone();
     let sweep = match kind {
         // Finishes 400 of its rows, and then hangs.
         "400-of-1000" => sweep.handle(move |batch| {
-            let engine = telling.clone();
+            let engine = recorder.clone();
             async move {
                 let first: Vec<_> = batch.keys().iter().take(400).collect();
                 batch.finish(&first).await?;
@@ -43,7 +43,7 @@ async fn sweep(kind: &str, url: &str) {
             }
         }),
         // Holds its batch until the test opens the door.
-        "waits" => sweep.handle(move |batch| wait_for_door(telling.clone(), batch)),
+        "waits" => sweep.handle(move |batch| wait_for_door(recorder.clone(), batch)),
         // The claim itself waits in Postgres, with the gate held.
         #[cfg(feature = "redis")]
         "claims-slowly" => {
@@ -56,10 +56,10 @@ async fn sweep(kind: &str, url: &str) {
     };
     let worker = engine.worker().sweep(sweep).poll_every(Duration::from_millis(20));
     let mut events = worker.events().subscribe();
-    let telling = engine.clone();
+    let recorder = engine.clone();
     tokio::spawn(async move {
         while let Ok(event) = events.recv().await {
-            say(&telling, &format!("{event:?}")).await;
+            say(&recorder, &format!("{event:?}")).await;
         }
     });
     worker.without_housekeeping().run_until(std::future::pending::<()>()).await.expect("a worker");

@@ -2,8 +2,8 @@
 
 use leasehold::sweep::{States, Sweep};
 
-use super::shelf::{GIVE_BACK, Shelf, loans};
-use crate::rig::{count, run};
+use super::fixture::{GIVE_BACK, Shelf, loans};
+use crate::fixture::{count, run};
 
 async fn refusal(shelf: &Shelf, sweep: Sweep) -> String {
     let worker = shelf.engine.worker().sweep(sweep.clone());
@@ -15,7 +15,7 @@ async fn refusal(shelf: &Shelf, sweep: Sweep) -> String {
 }
 
 #[tokio::test]
-async fn i5_a_sweep_that_contradicts_itself_does_not_start() {
+async fn i5_sweep_with_contradictory_settings_does_not_start() {
     let shelf = Shelf::with(3).await;
     let bare = || Sweep::new("a", "library.loans");
     for (sweep, said) in [
@@ -41,7 +41,7 @@ async fn i5_a_sweep_that_contradicts_itself_does_not_start() {
 }
 
 #[tokio::test]
-async fn i5_a_sweep_that_does_not_fit_its_table_says_what_is_missing() {
+async fn i5_sweep_that_does_not_fit_its_table_names_what_is_missing() {
     let shelf = Shelf::with(3).await;
     shelf
         .sql(
@@ -81,14 +81,14 @@ async fn i5_a_sweep_that_does_not_fit_its_table_says_what_is_missing() {
         assert!(text.contains(said), "{text}");
     }
     assert_eq!(
-        count(&shelf.client, "select count(*) from leasehold.sweep").await,
+        count(&shelf.client, "select count(*) from leasehold_internal.sweep").await,
         0,
         "nothing is stored"
     );
 }
 
 #[tokio::test]
-async fn install_adds_what_is_missing_and_leaves_the_rest_alone() {
+async fn install_adds_missing_columns_and_indexes_once() {
     let shelf = Shelf::new().await;
     shelf
         .sql(
@@ -104,7 +104,7 @@ async fn install_adds_what_is_missing_and_leaves_the_rest_alone() {
         .batch(7);
     let mut client = shelf.database.connect_directly().await;
     for _ in 0..2 {
-        Sweep::install(&sweep, &mut client).await.expect("installed");
+        sweep.install(&mut client).await.expect("installed");
     }
     let indexes = "select count(*) from pg_indexes where tablename = 'Odd Table' and indexdef like '% WHERE %'";
     assert_eq!(count(&shelf.client, indexes).await, 2);
@@ -117,33 +117,45 @@ async fn install_adds_what_is_missing_and_leaves_the_rest_alone() {
 }
 
 #[tokio::test]
-async fn finishing_may_be_one_statement_or_several() {
-    for (finishing, noted) in [
-        (GIVE_BACK, 0),
-        ("insert into library.notes select id from finished", 10),
-        ("select library.note(id) from finished", 10),
+async fn finishing_runs_a_write_a_query_and_the_entries_before_them() {
+    let kept = "kept as (insert into library.notes select id from finished returning n)";
+    let doubled = format!("doubled as (select id * 2 as id from finished), {kept}");
+    let write = "insert into library.notes select n + 1 from kept";
+    for (sweep, noted) in [
+        (loans().finishing(GIVE_BACK), 0),
+        (loans().finishing("insert into library.notes select id from finished;"), 10),
+        // A query runs only because its rows are read.
+        (loans().finishing("select library.note(id) from finished"), 10),
+        (loans().finishing("(select library.note(id) from finished)"), 10),
+        (loans().finishing("insert into library.notes select id from finished returning n"), 10),
         (
-            "with doubled as (select id * 2 as id from finished), kept as (insert into library.notes select id from doubled returning n) insert into library.notes select n + 1 from kept",
-            20,
+            loans().finishing("with a as (select id from finished) select library.note(id) from a"),
+            10,
         ),
-        (
-            "with kept as (insert into library.notes select id from finished returning n) select library.note(n) from kept -- the end",
-            20,
-        ),
+        (loans().finishing_with(doubled, write), 20),
+        (loans().finishing_with(kept, "select library.note(n) from kept -- the end"), 20),
+        (loans().finishing_with(format!("{kept} -- all of them"), "select 1"), 10),
     ] {
         let shelf = Shelf::with(10).await;
         shelf
             .sql("create table library.notes (n bigint);
                   create function library.note(n bigint) returns void language sql as 'insert into library.notes values (n)'")
             .await;
-        let report = loans().finishing(finishing).run_once(&shelf.engine).await.expect(finishing);
-        assert_eq!(report.finished, 10, "{finishing}");
-        assert_eq!(
-            count(&shelf.client, "select count(*) from library.notes").await,
-            noted,
-            "{finishing}"
-        );
-        let worker = run(shelf.engine.worker().sweep(loans().finishing(finishing)));
+        let report = sweep.run_once(&shelf.engine).await.expect("a pass");
+        assert_eq!(report.finished, 10);
+        assert_eq!(count(&shelf.client, "select count(*) from library.notes").await, noted);
+        let worker = run(shelf.engine.worker().sweep(sweep));
         worker.stop().await;
     }
+}
+
+#[tokio::test]
+async fn i5_finishing_whose_with_writes_is_refused_with_the_right_call() {
+    let shelf = Shelf::with(3).await;
+    shelf.sql("create table library.notes (n bigint)").await;
+    let nested = "with kept as (insert into library.notes select id from finished returning n)
+                  select n from kept";
+    let text = refusal(&shelf, loans().finishing(nested)).await;
+    assert!(text.contains("finishing_with") && text.contains("top level"), "{text}");
+    assert_eq!(shelf.count("state = 'out'").await, 3, "nothing was claimed");
 }

@@ -7,12 +7,14 @@ use std::time::Duration;
 use leasehold::JobError;
 use leasehold::sweep::{Sweep, When};
 
-use super::shelf::{Shelf, loans};
+use super::fixture::{Shelf, loans};
+use crate::fixture::{count, number, run, until};
 use crate::logs::Logs;
-use crate::rig::{count, number, run, until};
 
-const FAILED: &str = "select count(*) from leasehold.sweep_failure where retry_at is not null";
-const DEAD: &str = "select count(*) from leasehold.sweep_failure where dead_at is not null";
+const FAILED: &str =
+    "select count(*) from leasehold_internal.sweep_failure where retry_at is not null";
+const DEAD: &str =
+    "select count(*) from leasehold_internal.sweep_failure where dead_at is not null";
 
 /// Fails the rows 1 to 5 while `broken`.
 fn picky(broken: &Arc<AtomicBool>) -> Sweep {
@@ -33,12 +35,12 @@ fn picky(broken: &Arc<AtomicBool>) -> Sweep {
 /// Makes every failed row due for its retry.
 async fn due(shelf: &Shelf) {
     shelf
-        .sql("update leasehold.sweep_failure set retry_at = now() where retry_at is not null")
+        .sql("update leasehold_internal.sweep_failure set retry_at = now() where retry_at is not null")
         .await;
 }
 
 #[tokio::test]
-async fn failed_rows_are_retried_and_finish_without_a_trace() {
+async fn failed_rows_are_retried_and_finish_without_a_failure() {
     let shelf = Shelf::with(100).await;
     let broken = Arc::new(AtomicBool::new(true));
     let sweep = picky(&broken);
@@ -46,10 +48,12 @@ async fn failed_rows_are_retried_and_finish_without_a_trace() {
     assert_eq!((report.finished, report.failed, report.dead), (95, 5, 0));
     assert_eq!(shelf.count("state = 'coming'").await, 5, "they stay claimed");
     assert_eq!(count(&shelf.client, FAILED).await, 5);
-    let why = "select count(*) from leasehold.sweep_failure where last_error = 'the shelf is locked\u{fffd}'";
+    let why = "select count(*) from leasehold_internal.sweep_failure where last_error = 'the shelf is locked\u{fffd}'";
     assert_eq!(count(&shelf.client, why).await, 5);
     // Their claims are old, and still the failure decides when they return.
-    shelf.sql("update leasehold.sweep_failure set retry_at = now() + interval '1 day'").await;
+    shelf
+        .sql("update leasehold_internal.sweep_failure set retry_at = now() + interval '1 day'")
+        .await;
     shelf.age_claims("3 hours").await;
     let watched = sweep.watch_once(&shelf.engine).await.expect("a look");
     assert_eq!((watched.reset, watched.retried), (0, 0), "not yet");
@@ -59,12 +63,12 @@ async fn failed_rows_are_retried_and_finish_without_a_trace() {
     broken.store(false, Ordering::SeqCst);
     assert_eq!(sweep.run_once(&shelf.engine).await.expect("a pass").finished, 5);
     shelf.assert_all_back(100).await;
-    let left = "select count(*) from leasehold.sweep_failure";
+    let left = "select count(*) from leasehold_internal.sweep_failure";
     assert_eq!(count(&shelf.client, left).await, 0, "a finished row loses its failure");
 }
 
 #[tokio::test]
-async fn a_row_out_of_attempts_is_set_aside_until_someone_redrives_it() {
+async fn row_out_of_attempts_is_set_aside_until_an_operator_redrives_it() {
     let shelf = Shelf::with(100).await;
     let broken = Arc::new(AtomicBool::new(true));
     let sweep = picky(&broken);
@@ -91,7 +95,7 @@ async fn a_row_out_of_attempts_is_set_aside_until_someone_redrives_it() {
 }
 
 #[tokio::test]
-async fn an_error_a_panic_and_a_last_word_fail_every_row_that_is_not_over() {
+async fn error_and_panic_fail_every_row_that_is_not_finished() {
     for kind in ["error", "panic", "final"] {
         let shelf = Shelf::with(30).await;
         let sweep = loans().handle(move |batch| async move {
@@ -106,14 +110,14 @@ async fn an_error_a_panic_and_a_last_word_fail_every_row_that_is_not_over() {
         let report = sweep.run_once(&shelf.engine).await.expect("a pass");
         let dead = if kind == "final" { 20 } else { 0 };
         assert_eq!((report.finished, report.failed, report.dead), (10, 20, dead), "{kind}");
-        let told = "select count(*) from leasehold.sweep_failure where last_error ~ 'van|library'";
-        assert_eq!(count(&shelf.client, told).await, 20, "{kind}");
+        let recorded = "select count(*) from leasehold_internal.sweep_failure where last_error ~ 'van|library'";
+        assert_eq!(count(&shelf.client, recorded).await, 20, "{kind}");
         shelf.assert_each_finished_once().await;
     }
 }
 
 #[tokio::test]
-async fn a_row_that_cannot_be_finished_fails_alone() {
+async fn row_that_cannot_be_finished_fails_alone() {
     let shelf = Shelf::with(100).await;
     // One row whose effect the table refuses: 50 is of book 0, and its number of copies is wrong.
     shelf
@@ -124,14 +128,14 @@ async fn a_row_that_cannot_be_finished_fails_alone() {
         .await;
     let report = loans().run_once(&shelf.engine).await.expect("a pass");
     assert_eq!((report.finished, report.failed), (99, 1));
-    let why = "select count(*) from leasehold.sweep_failure where key = '50' and last_error like '%not_given_back_twice%'";
+    let why = "select count(*) from leasehold_internal.sweep_failure where key = '50' and last_error like '%not_given_back_twice%'";
     assert_eq!(count(&shelf.client, why).await, 1);
     shelf.assert_each_finished_once().await;
     assert_eq!(number(&shelf.client, "select sum(out_on_loan) from library.books").await, 0);
 }
 
 #[tokio::test]
-async fn a_failure_that_comes_too_late_is_not_noted() {
+async fn failure_of_a_lost_claim_is_not_recorded() {
     let shelf = Shelf::with(10).await;
     let engine = shelf.engine.clone();
     let sweep = loans().handle(move |batch| {
@@ -147,11 +151,14 @@ async fn a_failure_that_comes_too_late_is_not_noted() {
     });
     let report = sweep.run_once(&shelf.engine).await.expect("a pass");
     assert_eq!((report.failed, report.lost), (0, 10));
-    assert_eq!(count(&shelf.client, "select count(*) from leasehold.sweep_failure").await, 0);
+    assert_eq!(
+        count(&shelf.client, "select count(*) from leasehold_internal.sweep_failure").await,
+        0
+    );
 }
 
 /// Fails every row with a password and a line break.
-fn telling() -> Sweep {
+fn failing_with_a_password() -> Sweep {
     loans().handle(|batch| async move {
         for key in batch.keys() {
             batch.fail(key, "no route to postgres://ann:hunter2@db\nINFO all is well");
@@ -164,7 +171,7 @@ fn telling() -> Sweep {
 async fn h12_h25_line_about_failed_rows_has_no_password_and_no_line_break() {
     let shelf = Shelf::with(3).await;
     let logs = Logs::collect();
-    telling().run_once(&shelf.engine).await.expect("a pass");
+    failing_with_a_password().run_once(&shelf.engine).await.expect("a pass");
     let text = logs.text();
     assert!(logs.has("WARN", "no route to postgres://ann:***@db INFO all is well"), "{text}");
     assert!(!text.contains("hunter2"), "{text}");
@@ -174,12 +181,11 @@ async fn h12_h25_line_about_failed_rows_has_no_password_and_no_line_break() {
 async fn h25_hidden_texts_of_a_sweep_reach_neither_the_log_nor_the_table() {
     let shelf = Shelf::with(3).await;
     let logs = Logs::collect();
-    let sweep = telling().when(When::continuous(Duration::from_millis(10)));
+    let sweep = failing_with_a_password().when(When::continuous(Duration::from_millis(10)));
     let worker = run(shelf.engine.worker().hide_error_texts().sweep(sweep));
     until("all have failed", async || count(&shelf.client, FAILED).await == 3).await;
     worker.stop().await;
-    let hidden =
-        "select count(*) from leasehold.sweep_failure where last_error like '%hides error texts%'";
+    let hidden = "select count(*) from leasehold_internal.sweep_failure where last_error like '%hides error texts%'";
     assert_eq!(count(&shelf.client, hidden).await, 3);
     assert!(logs.has("WARN", "rows failed"), "{}", logs.text());
     assert!(!logs.text().contains("no route"), "{}", logs.text());

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use leasehold::sweep::Sweep;
 
-use super::shelf::{Shelf, loans};
-use crate::rig::{count, sql};
+use super::fixture::{Shelf, loans};
+use crate::fixture::{count, sql};
 
 /// Runs `meanwhile` between the first claim and its finish.
 fn interrupted(shelf: &Shelf, meanwhile: &'static str) -> Sweep {
@@ -26,7 +26,7 @@ fn interrupted(shelf: &Shelf, meanwhile: &'static str) -> Sweep {
 }
 
 #[tokio::test]
-async fn a_claim_that_was_taken_back_finishes_nothing() {
+async fn claim_finishes_no_row_that_was_reset() {
     let shelf = Shelf::with(10).await;
     let sweep = interrupted(
         &shelf,
@@ -41,7 +41,7 @@ async fn a_claim_that_was_taken_back_finishes_nothing() {
 }
 
 #[tokio::test]
-async fn a_claim_that_somebody_else_holds_now_finishes_nothing() {
+async fn claim_finishes_no_row_that_another_claim_holds() {
     let shelf = Shelf::with(10).await;
     let sweep = interrupted(&shelf, "update library.loans set taken_by = 7 where id <= 4");
     let report = sweep.run_once(&shelf.engine).await.expect("a pass");
@@ -52,7 +52,7 @@ async fn a_claim_that_somebody_else_holds_now_finishes_nothing() {
 }
 
 #[tokio::test]
-async fn rows_that_somebody_finished_by_hand_are_not_finished_again() {
+async fn claim_finishes_no_row_that_was_finished_by_hand() {
     let shelf = Shelf::with(10).await;
     let sweep =
         interrupted(&shelf, "update library.loans set state = 'back', taken_by = 7 where id <= 4");
@@ -62,7 +62,7 @@ async fn rows_that_somebody_finished_by_hand_are_not_finished_again() {
 }
 
 #[tokio::test]
-async fn a_renewal_tells_what_was_lost_and_keeps_the_rest() {
+async fn renewal_returns_lost_rows_and_keeps_the_others() {
     let shelf = Shelf::with(10).await;
     let engine = shelf.engine.clone();
     let sweep = loans().handle(move |batch| {

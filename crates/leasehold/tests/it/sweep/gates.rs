@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use leasehold::sweep::{Answer, Asking, ClaimGate, Gate, Leaving, Sweep, SweepReport};
 
-use super::shelf::{Shelf, loans};
-use crate::rig::{count, soon};
+use super::fixture::{Shelf, loans};
+use crate::fixture::{count, soon};
 
 /// Counts the locks of gates in this test's own database: other tests use the same server.
 const HELD: &str = "select count(*) from pg_locks where locktype = 'advisory' and classid = 7306 \
@@ -56,7 +56,7 @@ async fn together(shelf: &Shelf, sweep: &Sweep, cleaners: usize) -> Vec<SweepRep
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d8_a_gate_that_grants_to_everybody_breaks_nothing() {
+async fn d8_sweep_is_correct_under_a_gate_that_grants_every_request() {
     let shelf = Shelf::with(4000).await;
     let gate = stubborn(Some(Answer::Granted));
     let sweep = loans().batch(50).gate(Gate::custom(gate.clone()));
@@ -71,18 +71,18 @@ async fn d8_a_gate_that_grants_to_everybody_breaks_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d8_a_gate_that_grants_to_nobody_holds_nothing_up_for_ever() {
+async fn d8_sweep_ends_under_a_gate_that_grants_no_request() {
     let shelf = Shelf::with(2000).await;
     let gate = stubborn(Some(Answer::Busy));
     let sweep = loans().batch(50).gate(Gate::custom(gate.clone()));
     together(&shelf, &sweep, 2).await;
     shelf.assert_all_back(2000).await;
     assert!(gate.asked.load(Ordering::SeqCst) > 0);
-    assert_eq!(gate.left.load(Ordering::SeqCst), 0, "nobody was let in");
+    assert_eq!(gate.left.load(Ordering::SeqCst), 0, "no request was granted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d6_a_gate_that_does_not_answer_is_soon_asked_no_more() {
+async fn d6_gate_that_does_not_answer_is_asked_a_few_times_only() {
     for says in [None, Some(Answer::Unavailable)] {
         let shelf = Shelf::with(2000).await;
         let gate = stubborn(says);
@@ -98,7 +98,7 @@ async fn d6_a_gate_that_does_not_answer_is_soon_asked_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d4_an_advisory_lock_that_somebody_else_holds_does_not_stop_a_sweep() {
+async fn d4_advisory_lock_of_another_session_does_not_stop_a_sweep() {
     let shelf = Shelf::with(300).await;
     let sweep = loans().gate(Gate::advisory());
     // Another program uses the same lock keys, and never releases them.
@@ -112,7 +112,7 @@ async fn d4_an_advisory_lock_that_somebody_else_holds_does_not_stop_a_sweep() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d3_the_advisory_gate_ends_with_the_claim_whatever_becomes_of_its_connection() {
+async fn d3_advisory_gate_is_free_while_rows_are_handled() {
     let shelf = Shelf::with(1000).await;
     let engine = shelf.engine.clone();
     let sweep = loans().batch(100).gate(Gate::advisory()).handle(move |_| {

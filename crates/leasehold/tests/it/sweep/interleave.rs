@@ -5,12 +5,12 @@ use leasehold::testing::{SweepSql, sweep_sql};
 use leasehold_testing::stepper::{Exploration, Run, Script, Stepper};
 use tokio_postgres::Client;
 
-use super::shelf::{Shelf, loans};
-use crate::rig::count;
+use super::fixture::{Shelf, loans};
+use crate::fixture::count;
 
 /// Two loans that claim 7 has held for three hours, and one that waits.
 const WORLD: &str = "
-    truncate library.loans, library.books, library.trail, leasehold.sweep_failure;
+    truncate library.loans, library.books, library.trail, leasehold_internal.sweep_failure;
     insert into library.books values (1, 3);
     insert into library.loans (id, book, ends_at) select n, 1, now() - interval '1 day' from generate_series(1, 3) n;
     update library.loans set state = 'coming', taken_by = 7, taken_at = now() - interval '3 hours' where id <= 2;
@@ -73,7 +73,7 @@ async fn judge(client: &Client, run: &Run) -> Result<(), String> {
             "select count(*) from library.trail where from_state = 'back'",
         ),
         (
-            "claimed by nobody",
+            "a claimed row without a claim, or the reverse",
             "select count(*) from library.loans where (state = 'coming') <> (taken_by is not null) and state <> 'back'",
         ),
     ];
@@ -103,7 +103,7 @@ async fn explore(shelf: &Shelf, scripts: impl Fn() -> Vec<Script>) -> Exploratio
 }
 
 #[tokio::test]
-async fn d12_the_watchdog_and_the_owner_finish_in_the_same_instant_and_one_wins() {
+async fn d12_one_of_watchdog_and_claim_wins_in_every_order() {
     let shelf = Shelf::new().await;
     let sql = sweep_sql(&loans(), &shelf.engine).await.expect("a sweep");
     let both = "'{1,2}'::text[]";
@@ -134,7 +134,7 @@ async fn d12_the_watchdog_and_the_owner_finish_in_the_same_instant_and_one_wins(
 }
 
 #[tokio::test]
-async fn sabotage_a_finish_without_its_fence_is_noticed() {
+async fn sabotage_finish_without_a_fence_is_found() {
     let shelf = Shelf::new().await;
     let sql = sweep_sql(&loans(), &shelf.engine).await.expect("a sweep");
     let both = "'{1,2}'::text[]";

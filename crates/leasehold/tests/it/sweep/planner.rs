@@ -4,8 +4,8 @@ use leasehold::testing::{SweepSql, sweep_sql};
 use leasehold_testing::plan::Plan;
 use tokio_postgres::Client;
 
-use super::shelf::{Shelf, loans};
-use crate::rig::until;
+use super::fixture::{Shelf, loans};
+use crate::fixture::until;
 
 async fn plan(client: &Client, sql: &str, types: &str, values: &str) -> Plan {
     leasehold_testing::plan::plan(client, "loans", sql, types, values).await
@@ -32,16 +32,16 @@ async fn assert_plans(client: &Client, sql: &SweepSql, when: &str) {
 }
 
 #[tokio::test]
-async fn g13_a_sweep_reads_its_partial_indexes_with_ten_rows_and_with_a_hundred_thousand() {
+async fn g13_sweep_reads_its_partial_indexes_with_ten_rows_and_with_a_hundred_thousand() {
     let shelf = Shelf::with(10).await;
     let sql = sweep_sql(&loans(), &shelf.engine).await.expect("a sweep");
     let client = shelf.database.connect_directly().await;
     client.batch_execute(sql.settings).await.expect("settings");
-    assert_plans(&client, &sql, "ten rows that nobody counted").await;
+    assert_plans(&client, &sql, "ten rows without statistics").await;
     shelf.sql("analyze library.loans").await;
     assert_plans(&client, &sql, "ten rows").await;
     shelf.lend(11, 100_000).await;
-    assert_plans(&client, &sql, "a hundred thousand rows that nobody counted").await;
+    assert_plans(&client, &sql, "a hundred thousand rows without statistics").await;
     shelf.sql("analyze library.loans").await;
     assert_plans(&client, &sql, "a hundred thousand rows").await;
     // The night is over: statistics say that nothing waits. Then a new day's rows come.
@@ -62,7 +62,7 @@ async fn g13_a_sweep_reads_its_partial_indexes_with_ten_rows_and_with_a_hundred_
 }
 
 #[tokio::test]
-async fn g13_a_pass_does_not_read_again_what_it_has_finished_under_an_old_snapshot() {
+async fn g13_pass_does_not_reread_finished_rows_under_an_old_snapshot() {
     let shelf = Shelf::with(20_000).await;
     let old = shelf.database.connect_directly().await;
     old.batch_execute("begin isolation level repeatable read; select count(*) from library.loans")

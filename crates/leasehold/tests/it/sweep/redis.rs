@@ -10,9 +10,9 @@ use leasehold_testing::PrivateRedis;
 use rustix::process::Signal;
 
 use super::child::MAIN;
-use super::shelf::{Shelf, loans};
+use super::fixture::{Shelf, loans};
+use crate::fixture::{count, run, until};
 use crate::processes::Process;
-use crate::rig::{count, run, until};
 
 const KEY: &str = "leasehold:sweep:loans.end";
 
@@ -53,7 +53,7 @@ async fn takes_and_gives_back(shelf: &Shelf, server: &PrivateRedis) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_gate_is_taken_while_rows_are_fetched_and_given_back_before_they_are_worked_on() {
+async fn gate_is_held_during_the_claim_and_released_before_the_handler() {
     let (shelf, server) = (Shelf::new().await, PrivateRedis::start().expect("Redis"));
     let mut first = 1;
     // A request that Redis does not answer within 150 ms times out, and then the pass proves nothing.
@@ -66,7 +66,7 @@ async fn the_gate_is_taken_while_rows_are_fetched_and_given_back_before_they_are
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d5_a_holder_frozen_past_the_life_of_its_lock_takes_no_row_of_the_next_one() {
+async fn d5_holder_frozen_past_the_expiry_of_its_lock_takes_no_row_of_the_next_one() {
     let (shelf, server) = (Shelf::with(1000).await, PrivateRedis::start().expect("Redis"));
     shelf.sql(DAWDLE).await;
     let door = shelf.database.connect_directly().await;
@@ -106,7 +106,7 @@ async fn d5_a_holder_frozen_past_the_life_of_its_lock_takes_no_row_of_the_next_o
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d9_a_late_release_leaves_the_next_holders_lock_alone() {
+async fn d9_late_release_keeps_the_lock_of_the_next_holder() {
     let (shelf, server) = (Shelf::with(10).await, PrivateRedis::start().expect("Redis"));
     shelf.sql(DAWDLE).await;
     let door = shelf.database.connect_directly().await;
@@ -125,16 +125,16 @@ async fn d9_a_late_release_leaves_the_next_holders_lock_alone() {
     let mut redis = server.connect().await.expect("a connection");
     until("it is inside", async || redis.exists::<_, bool>(KEY).await.expect("an answer")).await;
     // Its time is up, and another holder has the lock.
-    redis.set::<_, _, ()>(KEY, "somebody else").await.expect("set");
+    redis.set::<_, _, ()>(KEY, "another holder").await.expect("set");
     door.batch_execute("select pg_advisory_unlock(99)").await.expect("open");
-    let report = crate::rig::soon(claiming).await.expect("no panic");
+    let report = crate::fixture::soon(claiming).await.expect("no panic");
     assert_eq!(report.finished, 10);
     let holder: Option<String> = redis.get(KEY).await.expect("an answer");
-    assert_eq!(holder.as_deref(), Some("somebody else"));
+    assert_eq!(holder.as_deref(), Some("another holder"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d6_d7_redis_is_flushed_killed_and_frozen_in_the_middle_of_a_night() {
+async fn d6_d7_sweep_claims_each_row_once_while_redis_is_flushed_killed_and_frozen() {
     let (shelf, mut server) = (Shelf::with(600).await, PrivateRedis::start().expect("Redis"));
     let sweep =
         || loans().batch(50).gate(gate(&server)).when(When::continuous(Duration::from_millis(10)));
@@ -169,7 +169,7 @@ async fn d6_d7_redis_is_flushed_killed_and_frozen_in_the_middle_of_a_night() {
 }
 
 #[tokio::test]
-async fn a_redis_that_was_never_there_stops_nothing_and_a_bad_address_is_refused() {
+async fn sweep_works_without_redis_and_refuses_an_invalid_address() {
     let shelf = Shelf::with(300).await;
     let nowhere = Gate::redis("redis+unix:///nowhere/redis.sock").expect("a gate");
     let report = loans().gate(nowhere).run_once(&shelf.engine).await.expect("a pass");

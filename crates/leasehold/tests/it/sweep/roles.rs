@@ -4,11 +4,11 @@ use leasehold::Leasehold;
 use leasehold::database::Database;
 use leasehold::sweep::{Watched, watch_by_name};
 
-use super::shelf::{Shelf, loans};
-use crate::rig::{count, sql};
+use super::fixture::{Shelf, loans};
+use crate::fixture::{count, sql};
 
 #[tokio::test]
-async fn a_worker_sweeps_with_the_rights_of_a_worker_and_touches_our_tables_only_by_functions() {
+async fn worker_sweeps_with_the_rights_of_a_worker_only() {
     let shelf = Shelf::with(300).await;
     let user = format!("sweeper_{:08x}", rand::random::<u32>());
     shelf
@@ -30,13 +30,13 @@ async fn a_worker_sweeps_with_the_rights_of_a_worker_and_touches_our_tables_only
     });
     let report = sweep.run_once(&engine).await.expect("a pass");
     assert_eq!((report.finished, report.failed), (299, 1));
-    shelf.sql("update leasehold.sweep_failure set retry_at = now()").await;
+    shelf.sql("update leasehold_internal.sweep_failure set retry_at = now()").await;
     assert_eq!(sweep.watch_once(&engine).await.expect("a look").retried, 1);
     let client = engine.pool().get().await.expect("a connection");
     for forbidden in [
-        "update leasehold.sweep set next_run_at = now()",
-        "delete from leasehold.sweep",
-        "select leasehold.next_generation()",
+        "update leasehold_internal.sweep set next_run_at = now()",
+        "delete from leasehold_internal.sweep",
+        "select leasehold_internal.next_generation()",
         "select leasehold.pause_sweep('loans.end', 'me')",
         "select leasehold.redrive_sweep('loans.end', null, 'me')",
     ] {
@@ -73,7 +73,7 @@ async fn h19_operator_asks_for_the_watchdog_of_a_sweep_that_another_role_declare
     loans().watch_once(&engine).await.expect("declared");
     shelf
         .sql(
-            "update leasehold.sweep set watchdog_ran_at = now();
+            "update leasehold_internal.sweep set watchdog_ran_at = now();
              alter table library.loans disable trigger all;
              update library.loans set state = 'coming', taken_by = 7,
                     taken_at = now() - interval '3 hours';
@@ -83,8 +83,8 @@ async fn h19_operator_asks_for_the_watchdog_of_a_sweep_that_another_role_declare
     let asked = watch_by_name(&shelf.engine, "loans.end", "ann").await.expect("asked");
     assert_eq!(asked, Some(Watched::Asked));
     let (asked, ran) = (
-        "select count(*) from leasehold.sweep where watchdog_ran_at is null",
-        "select count(*) from library.ran_as where who <> (select declared_by from leasehold.sweep)",
+        "select count(*) from leasehold_internal.sweep where watchdog_ran_at is null",
+        "select count(*) from library.ran_as where who <> (select declared_by from leasehold_internal.sweep)",
     );
     assert_eq!(count(&shelf.client, asked).await, 1, "the next worker has the turn");
     assert_eq!(shelf.count("state = 'coming'").await, 3, "nothing ran here");

@@ -7,8 +7,8 @@ use leasehold::events::Event;
 use leasehold::sweep::{Sweep, When};
 use tokio::sync::Semaphore;
 
-use super::shelf::{Shelf, loans};
-use crate::rig::{Running, count, run, until};
+use super::fixture::{Shelf, loans};
+use crate::fixture::{Running, count, run, until};
 use crate::support::wait_for;
 
 /// A sweep at midnight, in a time zone where midnight is far away: it must not run by itself.
@@ -20,12 +20,12 @@ async fn nightly(shelf: &Shelf) -> Sweep {
 }
 
 /// The sweep's next run is at the next midnight of its zone, and no run is under way.
-const AT_MIDNIGHT: &str = "select count(*) from leasehold.sweep
+const AT_MIDNIGHT: &str = "select count(*) from leasehold_internal.sweep
     where next_run_at > now() and next_run_at <= now() + interval '25 hours'
       and (next_run_at at time zone sweep.zone)::time = '00:00'";
 
 /// Makes the last midnight due again.
-const NIGHT_FALLS: &str = "update leasehold.sweep set next_run_at = next_run_at - interval '1 day' where next_run_at > now()";
+const NIGHT_FALLS: &str = "update leasehold_internal.sweep set next_run_at = next_run_at - interval '1 day' where next_run_at > now()";
 
 async fn ended(worker: &mut Running) {
     wait_for(&mut worker.events, |event| {
@@ -36,13 +36,13 @@ async fn ended(worker: &mut Running) {
 
 async fn declared(shelf: &Shelf) {
     until("the sweep is declared", async || {
-        count(&shelf.client, "select count(*) from leasehold.sweep").await == 1
+        count(&shelf.client, "select count(*) from leasehold_internal.sweep").await == 1
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_night_runs_once_for_all_workers_and_the_next_one_is_a_day_later() {
+async fn nightly_run_happens_once_for_all_workers_and_the_next_one_is_a_day_later() {
     let shelf = Shelf::with(500).await;
     let sweep = nightly(&shelf).await.batch(10);
     let workers: Vec<_> = (0..3).map(|_| run(shelf.engine.worker().sweep(sweep.clone()))).collect();
@@ -56,18 +56,19 @@ async fn a_night_runs_once_for_all_workers_and_the_next_one_is_a_day_later() {
     for worker in workers {
         // The event of an end comes after it is stored.
         let (mut events, task) = worker.ask_to_stop();
-        crate::rig::ended(task).await.expect("a clean stop");
+        crate::fixture::ended(task).await.expect("a clean stop");
         let seen = std::iter::from_fn(|| events.try_recv().ok());
         ends += seen.filter(|event| matches!(event, Event::SweepRunEnded { .. })).count();
     }
     assert_eq!(ends, 1, "one of them ended the run");
     shelf.assert_all_back(500).await;
-    let whole = "select count(*) from leasehold.sweep where run_ended_at >= run_started_at";
+    let whole =
+        "select count(*) from leasehold_internal.sweep where run_ended_at >= run_started_at";
     assert_eq!(count(&shelf.client, whole).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_starts_late_joins_the_run() {
+async fn worker_that_starts_late_joins_the_run() {
     let shelf = Shelf::with(300).await;
     let door = Arc::new(Semaphore::new(0));
     let sweep = nightly(&shelf).await;
@@ -97,14 +98,16 @@ async fn a_worker_that_starts_late_joins_the_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_night_that_nobody_was_there_for_is_made_up_for_at_once() {
+async fn missed_nights_are_made_up_by_one_run_at_once() {
     let shelf = Shelf::with(20).await;
     let sweep = nightly(&shelf).await;
     let mut worker = run(shelf.engine.worker().sweep(sweep.clone()));
     declared(&shelf).await;
     worker.stop().await;
     // Three nights pass with no worker.
-    shelf.sql("update leasehold.sweep set next_run_at = next_run_at - interval '3 days'").await;
+    shelf
+        .sql("update leasehold_internal.sweep set next_run_at = next_run_at - interval '3 days'")
+        .await;
     worker = run(shelf.engine.worker().sweep(sweep));
     ended(&mut worker).await;
     assert_eq!(count(&shelf.client, AT_MIDNIGHT).await, 1, "one run for all of them");
@@ -113,7 +116,7 @@ async fn a_night_that_nobody_was_there_for_is_made_up_for_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_someone_asked_for_happens_now_even_if_one_is_about_to_end() {
+async fn requested_run_starts_now_even_if_a_run_is_about_to_end() {
     let shelf = Shelf::with(20).await;
     let mut worker = run(shelf.engine.worker().sweep(nightly(&shelf).await));
     declared(&shelf).await;
@@ -126,21 +129,24 @@ async fn a_run_that_someone_asked_for_happens_now_even_if_one_is_about_to_end() 
     worker.stop().await;
     assert_eq!(count(&shelf.client, AT_MIDNIGHT).await, 1, "the night stays where it is");
     // Closing a run names the time at which it was due.
-    shelf.sql("update leasehold.sweep set next_run_at = now() - interval '1 minute'").await;
-    let slot = "(select next_run_at from leasehold.sweep)";
+    shelf
+        .sql("update leasehold_internal.sweep set next_run_at = now() - interval '1 minute'")
+        .await;
+    let slot = "(select next_run_at from leasehold_internal.sweep)";
     let stale = format!(
-        "select leasehold.close_sweep('loans.end', {slot} - interval '1 second', now() + interval '1 day')::int"
+        "select leasehold_internal.close_sweep('loans.end', {slot} - interval '1 second', now() + interval '1 day')::int"
     );
     assert_eq!(count(&shelf.client, &stale).await, 0, "asked for again meanwhile");
-    let right =
-        format!("select leasehold.close_sweep('loans.end', {slot}, now() + interval '1 day')::int");
+    let right = format!(
+        "select leasehold_internal.close_sweep('loans.end', {slot}, now() + interval '1 day')::int"
+    );
     assert_eq!(count(&shelf.client, &right).await, 1);
     assert_eq!(count(&shelf.client, &right).await, 1, "from where it is now");
     assert_eq!(count(&shelf.client, "select leasehold.run_sweep('nothing')::int").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_does_not_end_while_somebody_has_a_due_row_locked() {
+async fn run_does_not_end_while_a_due_row_is_locked() {
     let shelf = Shelf::with(20).await;
     let other = shelf.database.connect_directly().await;
     other
@@ -151,7 +157,7 @@ async fn a_run_does_not_end_while_somebody_has_a_due_row_locked() {
     declared(&shelf).await;
     shelf.sql(NIGHT_FALLS).await;
     until("the others are back", async || shelf.count("state = 'back'").await == 19).await;
-    let under_way = "select count(*) from leasehold.sweep_state where state = 'running'";
+    let under_way = "select count(*) from leasehold.sweeps where state = 'running'";
     assert_eq!(count(&shelf.client, under_way).await, 1);
     other.batch_execute("commit").await.expect("let go");
     ended(&mut worker).await;
@@ -160,7 +166,7 @@ async fn a_run_does_not_end_while_somebody_has_a_due_row_locked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_sweep_claims_nothing_and_goes_on_when_it_is_resumed() {
+async fn paused_sweep_claims_no_row_until_it_is_resumed() {
     let shelf = Shelf::with(20).await;
     let sweep = loans().when(When::continuous(Duration::from_millis(5)));
     sweep.watch_once(&shelf.engine).await.expect("declared");
@@ -168,7 +174,7 @@ async fn a_paused_sweep_claims_nothing_and_goes_on_when_it_is_resumed() {
     let report = sweep.run_once(&shelf.engine).await.expect("a pass");
     assert_eq!((report.claimed, report.paused), (0, true));
     let mut worker = run(shelf.engine.worker().sweep(sweep));
-    let paused = "select count(*) from leasehold.sweep_state where state = 'paused' and paused_why = 'stocktaking'";
+    let paused = "select count(*) from leasehold.sweeps where state = 'paused' and paused_why = 'stocktaking'";
     assert_eq!(count(&shelf.client, paused).await, 1);
     assert_eq!(
         count(&shelf.client, "select leasehold.pause_sweep('loans.end', 'bob')::int").await,
@@ -185,7 +191,7 @@ async fn a_paused_sweep_claims_nothing_and_goes_on_when_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn a_sweep_that_is_paused_in_the_middle_finishes_the_batch_in_hand_and_stops() {
+async fn sweep_paused_during_a_batch_finishes_it_and_stops() {
     let shelf = Shelf::with(500).await;
     let engine = shelf.engine.clone();
     // It checks for a pause before every claim.
@@ -193,7 +199,7 @@ async fn a_sweep_that_is_paused_in_the_middle_finishes_the_batch_in_hand_and_sto
         let engine = engine.clone();
         async move {
             let client = engine.pool().get().await?;
-            crate::rig::sql(&client, "select leasehold.pause_sweep('loans.end', 'ann')").await;
+            crate::fixture::sql(&client, "select leasehold.pause_sweep('loans.end', 'ann')").await;
             Ok(())
         }
     });
@@ -202,32 +208,32 @@ async fn a_sweep_that_is_paused_in_the_middle_finishes_the_batch_in_hand_and_sto
 }
 
 #[tokio::test]
-async fn declaring_again_neither_repeats_nor_drops_a_night() {
+async fn repeated_declaration_neither_repeats_nor_drops_a_run() {
     let shelf = Shelf::new().await;
     let sweep = nightly(&shelf).await;
-    let hash = "select extract(epoch from next_run_at)::bigint from leasehold.sweep";
+    let hash = "select extract(epoch from next_run_at)::bigint from leasehold_internal.sweep";
     sweep.watch_once(&shelf.engine).await.expect("declared");
-    shelf.sql("update leasehold.sweep set next_run_at = now() + interval '3 hours', rows_finished = 5").await;
-    let before = crate::rig::number(&shelf.client, hash).await;
+    shelf.sql("update leasehold_internal.sweep set next_run_at = now() + interval '3 hours', rows_finished = 5").await;
+    let before = crate::fixture::number(&shelf.client, hash).await;
     sweep.watch_once(&shelf.engine).await.expect("declared");
-    assert_eq!(crate::rig::number(&shelf.client, hash).await, before, "the same clock");
+    assert_eq!(crate::fixture::number(&shelf.client, hash).await, before, "the same clock");
     let tokyo = loans().when(When::nightly("00:00", "Asia/Tokyo").expect("a night"));
-    shelf.sql("update leasehold.sweep set next_run_at = now() - interval '3 hours'").await;
-    let due = crate::rig::number(&shelf.client, hash).await;
+    shelf.sql("update leasehold_internal.sweep set next_run_at = now() - interval '3 hours'").await;
+    let due = crate::fixture::number(&shelf.client, hash).await;
     tokyo.watch_once(&shelf.engine).await.expect("declared");
-    assert_eq!(crate::rig::number(&shelf.client, hash).await, due, "due stays due");
-    shelf.sql("update leasehold.sweep set next_run_at = now() + interval '1 year'").await;
+    assert_eq!(crate::fixture::number(&shelf.client, hash).await, due, "due stays due");
+    shelf.sql("update leasehold_internal.sweep set next_run_at = now() + interval '1 year'").await;
     sweep.watch_once(&shelf.engine).await.expect("declared");
     assert_eq!(
         count(&shelf.client, AT_MIDNIGHT).await,
         1,
         "another clock begins with its next night"
     );
-    assert_eq!(count(&shelf.client, "select rows_finished from leasehold.sweep").await, 5);
+    assert_eq!(count(&shelf.client, "select rows_finished from leasehold_internal.sweep").await, 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_runs_until_idle_sees_a_due_sweep_through() {
+async fn worker_that_runs_until_idle_finishes_a_due_sweep() {
     let shelf = Shelf::with(700).await;
     let sweep = loans().batch(50).loops(2).when(When::continuous(Duration::from_secs(3600)));
     shelf.engine.worker().sweep(sweep).run_until_idle().await.expect("it ends");
@@ -235,7 +241,7 @@ async fn a_worker_that_runs_until_idle_sees_a_due_sweep_through() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_only_keeps_house_watches_and_does_not_sweep() {
+async fn worker_with_only_housekeeping_runs_the_watchdog_and_no_sweep() {
     let shelf = Shelf::with(10).await;
     shelf
         .sql("update library.loans set state = 'coming', taken_by = 7, taken_at = now() - interval '3 hours' where id <= 5")

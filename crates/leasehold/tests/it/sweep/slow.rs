@@ -5,8 +5,8 @@ use std::time::Duration;
 use leasehold::Leasehold;
 use leasehold_testing::{PgBouncer, PrivatePostgres, TestDatabase};
 
-use super::shelf::{Shelf, TABLES, loans};
-use crate::rig::{count, sql};
+use super::fixture::{Shelf, TABLES, loans};
+use crate::fixture::{count, sql};
 
 /// Fails after a while if more than 20 rows are finished by one statement.
 const SLOW: &str = "select library.slow(count(*)) from finished";
@@ -24,7 +24,7 @@ fn slow(seconds: u32) -> String {
 }
 
 #[tokio::test]
-async fn d20_finish_that_takes_too_long_is_halved_until_it_fits() {
+async fn d20_finish_that_times_out_is_halved_until_it_succeeds() {
     let shelf = Shelf::with(200).await;
     // Longer than the test may take, unless the server ends it before the client times out.
     shelf.sql(&slow(600)).await;

@@ -8,8 +8,8 @@ use leasehold::Leasehold;
 use leasehold::database::Database;
 use leasehold::sweep::{States, Sweep, SweepError};
 
-use super::shelf::{Shelf, loans};
-use crate::rig::{count, sql};
+use super::fixture::{Shelf, loans};
+use crate::fixture::{count, sql};
 
 fn things() -> Sweep {
     Sweep::new("things", "public.things")
@@ -60,11 +60,11 @@ async fn d19_key_of_any_type_is_claimed_failed_retried_and_finished() {
         });
         let report = sweep.run_once(&shelf.engine).await.expect("a pass");
         assert_eq!((report.finished, report.failed, report.lost), (24, 1, 0), "{kind}");
-        shelf.sql("update leasehold.sweep_failure set retry_at = now()").await;
+        shelf.sql("update leasehold_internal.sweep_failure set retry_at = now()").await;
         assert_eq!(sweep.watch_once(&shelf.engine).await.expect("a turn").retried, 1, "{kind}");
         let report = sweep.run_once(&shelf.engine).await.expect("a pass");
         assert_eq!((report.finished, report.lost), (1, 0), "{kind}");
-        let left = "select count(*) from leasehold.sweep_failure";
+        let left = "select count(*) from leasehold_internal.sweep_failure";
         assert_eq!(count(&shelf.client, left).await, 0, "{kind}");
     }
 }
@@ -125,7 +125,7 @@ async fn d21_second_sweep_with_the_same_claimed_state_is_refused() {
 }
 
 #[tokio::test]
-async fn d22_table_without_a_schema_is_the_same_one_for_the_sweep_and_its_watchdog() {
+async fn d22_sweep_and_watchdog_resolve_a_table_without_a_schema_alike() {
     let shelf = Shelf::with(5).await;
     // A table of the same name that another search_path finds.
     shelf.sql("create table public.loans (like library.loans including all)").await;
@@ -141,7 +141,7 @@ async fn d22_table_without_a_schema_is_the_same_one_for_the_sweep_and_its_watchd
         .claimed_at("taken_at")
         .claim("taken_by");
     sweep.watch_once(&engine).await.expect("declared");
-    let stored = "select count(*) from leasehold.sweep where table_name = 'library.loans'";
+    let stored = "select count(*) from leasehold_internal.sweep where table_name = 'library.loans'";
     assert_eq!(count(&shelf.client, stored).await, 1);
     shelf
         .sql("update library.loans set state = 'coming', taken_by = 7, taken_at = now() - interval '1 day'")
@@ -150,7 +150,7 @@ async fn d22_table_without_a_schema_is_the_same_one_for_the_sweep_and_its_watchd
     let watched = leasehold::sweep::watch_by_name(&shelf.engine, "loans.end", "ann").await;
     assert!(format!("{watched:?}").contains("reset: 5"), "{watched:?}");
     assert_eq!(sweep.run_once(&engine).await.expect("a pass").finished, 5);
-    let bare = "select leasehold.declare_sweep('x', 'loans', 'id', 'bigint', 'ends_at', 'state', 'a', 'b', \
+    let bare = "select leasehold_internal.declare_sweep('x', 'loans', 'id', 'bigint', 'ends_at', 'state', 'a', 'b', \
                 'c', 'taken_at', 'taken_by', 10, 5, '2 hours', '1 minute', 1000, null, null, '1 minute', null)";
     let error = shelf.client.batch_execute(bare).await.expect_err("refused");
     assert_eq!(error.code().map(|code| code.code()), Some("LH002"));

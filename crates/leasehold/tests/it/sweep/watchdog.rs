@@ -7,9 +7,9 @@ use std::time::Duration;
 use leasehold::events::Event;
 use leasehold::sweep::When;
 
-use super::shelf::{Shelf, loans};
+use super::fixture::{Shelf, loans};
+use crate::fixture::{count, run, soon, until};
 use crate::logs::Logs;
-use crate::rig::{count, run, soon, until};
 use crate::support::wait_for;
 
 /// Claims everything for a holder that went away three hours ago.
@@ -17,7 +17,7 @@ const ABANDONED: &str = "update library.loans set state = 'coming', taken_by = 7
      taken_at = now() - interval '3 hours'";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d11_a_slow_worker_that_is_alive_loses_its_rows_and_finishes_none_of_them() {
+async fn d11_slow_worker_loses_its_rows_and_finishes_none_of_them() {
     let shelf = Shelf::with(200).await;
     let engine = shelf.engine.clone();
     // Two hours of work, as the watchdog sees it.
@@ -26,7 +26,7 @@ async fn d11_a_slow_worker_that_is_alive_loses_its_rows_and_finishes_none_of_the
         async move {
             let client = engine.pool().get().await?;
             let aged = "update library.loans set taken_at = taken_at - interval '2 hours' where state = 'coming'";
-            crate::rig::sql(&client, aged).await;
+            crate::fixture::sql(&client, aged).await;
             let watched = loans().watch_once(&engine).await?;
             assert_eq!(watched.reset, 200);
             let other = loans().run_once(&engine).await?;
@@ -41,7 +41,7 @@ async fn d11_a_slow_worker_that_is_alive_loses_its_rows_and_finishes_none_of_the
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d11_a_slow_worker_that_renews_keeps_its_rows() {
+async fn d11_slow_worker_that_renews_keeps_its_rows() {
     let shelf = Shelf::with(200).await;
     let engine = shelf.engine.clone();
     let slow = loans().batch(200).handle(move |batch| {
@@ -50,7 +50,7 @@ async fn d11_a_slow_worker_that_renews_keeps_its_rows() {
             let client = engine.pool().get().await?;
             for _ in 0..3 {
                 let aged = "update library.loans set taken_at = taken_at - interval '90 minutes' where state = 'coming'";
-                crate::rig::sql(&client, aged).await;
+                crate::fixture::sql(&client, aged).await;
                 assert_eq!(loans().watch_once(&engine).await?.reset, 0);
                 assert_eq!(batch.renew().await?.done, 200);
             }
@@ -63,7 +63,7 @@ async fn d11_a_slow_worker_that_renews_keeps_its_rows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d1_three_watchdogs_and_three_cleaners_at_once_do_nothing_twice() {
+async fn d1_concurrent_watchdogs_and_passes_do_nothing_twice() {
     let shelf = Shelf::with(6000).await;
     shelf.sql("alter table library.loans disable trigger all").await;
     shelf.sql(ABANDONED).await;
@@ -95,7 +95,7 @@ async fn d1_three_watchdogs_and_three_cleaners_at_once_do_nothing_twice() {
 }
 
 #[tokio::test]
-async fn d13_a_clock_that_jumped_brings_back_a_bounded_number_and_says_that_there_are_more() {
+async fn d13_watchdog_resets_a_bounded_number_of_rows_and_reports_more() {
     let shelf = Shelf::with(2500).await;
     shelf.sql(ABANDONED).await;
     let sweep = loans().watchdog_most(1100);
@@ -112,7 +112,7 @@ async fn d13_a_clock_that_jumped_brings_back_a_bounded_number_and_says_that_ther
 }
 
 #[tokio::test]
-async fn d13_the_clock_jumps_under_living_workers_and_only_work_is_repeated() {
+async fn d13_clock_jump_under_living_workers_repeats_no_effect() {
     let shelf = Shelf::with(300).await;
     let engine = shelf.engine.clone();
     let jumps = Arc::new(AtomicUsize::new(3));
@@ -126,7 +126,7 @@ async fn d13_the_clock_jumps_under_living_workers_and_only_work_is_repeated() {
             }
             let client = engine.pool().get().await?;
             let jump = "update library.loans set taken_at = taken_at - interval '3 hours'";
-            crate::rig::sql(&client, jump).await;
+            crate::fixture::sql(&client, jump).await;
             let rows = batch.keys().len();
             assert_eq!(loans().watch_once(&engine).await?.reset, rows as u64);
             let early: Vec<_> = batch.keys().iter().take(100).collect();
@@ -141,7 +141,7 @@ async fn d13_the_clock_jumps_under_living_workers_and_only_work_is_repeated() {
 }
 
 #[tokio::test]
-async fn d13_a_watchdog_killed_half_way_leaves_whole_pieces_and_the_next_one_goes_on() {
+async fn d13_watchdog_killed_half_way_leaves_whole_pieces_to_the_next_one() {
     let shelf = Shelf::with(3000).await;
     shelf.sql(ABANDONED).await;
     // The last piece cannot be written: a trigger kills the watchdog there.
@@ -157,7 +157,7 @@ async fn d13_a_watchdog_killed_half_way_leaves_whole_pieces_and_the_next_one_goe
     assert!(sweep.watch_once(&shelf.engine).await.is_err(), "its connection is gone");
     let back = shelf.count("state = 'out'").await;
     assert!(back > 0 && back % 1000 == 0 && back < 3000, "{back} went back");
-    let woken = "select count(*) from leasehold.sweep where next_run_at <= now()";
+    let woken = "select count(*) from leasehold_internal.sweep where next_run_at <= now()";
     assert_eq!(count(&shelf.client, woken).await, 1, "what went back is due at once");
     shelf.sql("drop trigger kill on library.loans").await;
     let rest = sweep.watch_once(&shelf.engine).await.expect("a look").reset;
@@ -165,7 +165,7 @@ async fn d13_a_watchdog_killed_half_way_leaves_whole_pieces_and_the_next_one_goe
 }
 
 #[tokio::test]
-async fn a_claim_without_a_time_or_from_the_future_is_not_stuck_for_ever() {
+async fn claim_without_a_time_or_with_a_future_time_is_reset() {
     let shelf = Shelf::with(3).await;
     shelf
         .sql(
@@ -181,7 +181,7 @@ async fn a_claim_without_a_time_or_from_the_future_is_not_stuck_for_ever() {
 }
 
 #[tokio::test]
-async fn a_table_can_allow_the_watchdog_alone_to_go_back() {
+async fn table_can_let_only_the_watchdog_reset_rows() {
     let shelf = Shelf::with(10).await;
     shelf
         .sql(
@@ -201,7 +201,7 @@ async fn a_table_can_allow_the_watchdog_alone_to_go_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_watchdog_brings_back_does_not_wait_for_the_next_night() {
+async fn rows_that_the_watchdog_resets_run_before_the_next_night() {
     let shelf = Shelf::with(50).await;
     shelf.sql("alter table library.loans disable trigger all").await;
     shelf.sql(ABANDONED).await;
@@ -229,18 +229,19 @@ async fn what_the_watchdog_brings_back_does_not_wait_for_the_next_night() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_of_the_watchdog_counts_the_rows_that_are_due() {
+async fn watchdog_counts_due_rows() {
     let shelf = Shelf::with(30).await;
     let later = "update library.loans set ends_at = now() + interval '1 day' where id <= 10";
     shelf.sql(later).await;
     // A count that takes too long is left to the next turn of the watchdog.
     until("they are counted", async || {
         loans().watch_once(&shelf.engine).await.expect("a turn");
-        let counted = "select count(*) from leasehold.sweep where due_counted_at is not null";
+        let counted =
+            "select count(*) from leasehold_internal.sweep where due_counted_at is not null";
         count(&shelf.client, counted).await == 1
     })
     .await;
-    let due = "select rows_due from leasehold.sweep";
+    let due = "select rows_due from leasehold_internal.sweep";
     assert_eq!(count(&shelf.client, due).await, 20);
     // A caller that only resets rows does not know what is due, and leaves the number alone.
     leasehold::sweep::watch_by_name(&shelf.engine, "loans.end", "ann").await.expect("a turn");
@@ -248,40 +249,40 @@ async fn a_turn_of_the_watchdog_counts_the_rows_that_are_due() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_turn_of_the_watchdog_counts_the_rows_that_are_claimed_and_stuck() {
+async fn watchdog_counts_claimed_and_stuck_rows() {
     let shelf = Shelf::with(30).await;
     shelf
         .sql(
             "update library.loans set state = 'coming', taken_by = 7,
                     taken_at = now() - interval '1 hour' where id <= 10;
              update library.loans set taken_at = now() - interval '1 day' where id <= 4;
-             insert into leasehold.sweep_failure (sweep, key, claim, attempts, last_error, dead_at)
+             insert into leasehold_internal.sweep_failure (sweep, key, claim, attempts, last_error, dead_at)
              select 'loans.end', n::text, 7, 5, 'no', now() from generate_series(1, 2) n",
         )
         .await;
-    let counted = "select count(*) from leasehold.sweep where claims_counted_at is not null";
+    let counted =
+        "select count(*) from leasehold_internal.sweep where claims_counted_at is not null";
     until("they are counted", async || {
         // A watchdog resets no row that is locked.
         let locked = shelf.database.connect_directly().await;
-        crate::rig::sql(&locked, "begin; select * from library.loans where id <= 4 for update")
+        crate::fixture::sql(&locked, "begin; select * from library.loans where id <= 4 for update")
             .await;
         loans().watch_once(&shelf.engine).await.expect("a turn");
         count(&shelf.client, counted).await == 1
     })
     .await;
     let numbers =
-        "select claimed_now * 10000 + unfailed_now * 100 + stuck_now from leasehold.sweep";
+        "select claimed_now * 10000 + unfailed_now * 100 + stuck_now from leasehold_internal.sweep";
     assert_eq!(count(&shelf.client, numbers).await, 10 * 10000 + 8 * 100 + 2);
-    let oldest =
-        "select count(*) from leasehold.sweep where oldest_claim_at < now() - interval '23 hours'";
+    let oldest = "select count(*) from leasehold_internal.sweep where oldest_claim_at < now() - interval '23 hours'";
     assert_eq!(count(&shelf.client, oldest).await, 1);
 }
 
 #[tokio::test]
-async fn d14_watchdog_that_keeps_failing_is_a_warning_and_its_end_is_logged() {
+async fn d14_watchdog_that_keeps_failing_is_logged_until_it_recovers() {
     let shelf = Shelf::with(3).await;
     let logs = Logs::collect();
-    let rename = "alter function leasehold.take_watch(text) rename to take_watch_away";
+    let rename = "alter function leasehold_internal.begin_watchdog(text) rename to watchdog_away";
     let mut worker = run(shelf.engine.worker().sweep(loans()));
     shelf.sql(rename).await;
     let error = wait_for(&mut worker.events, |event| match event {
@@ -291,9 +292,11 @@ async fn d14_watchdog_that_keeps_failing_is_a_warning_and_its_end_is_logged() {
         _ => None,
     })
     .await;
-    assert!(error.contains("take_watch"), "{error}");
+    assert!(error.contains("begin_watchdog"), "{error}");
     assert!(logs.has("WARN", "keeps failing"), "{}", logs.text());
-    shelf.sql("alter function leasehold.take_watch_away(text) rename to take_watch").await;
+    shelf
+        .sql("alter function leasehold_internal.watchdog_away(text) rename to begin_watchdog")
+        .await;
     until("it succeeds again", async || logs.has("INFO", "succeeds again")).await;
     worker.stop().await;
     let warnings = logs.text().lines().filter(|line| line.contains("keeps failing")).count();

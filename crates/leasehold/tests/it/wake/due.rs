@@ -7,13 +7,13 @@ use std::time::Duration;
 use leasehold::{Enqueue, Finished, JobError, JobResult, Outcome, State};
 
 use super::{Place, next_end};
-use crate::rig::queue_settings;
+use crate::fixture::queue_settings;
 use crate::support::Note;
 
 const SOON: Duration = Duration::from_millis(700);
 
 #[tokio::test]
-async fn b17_a_job_that_falls_due_while_its_worker_sleeps_starts_then() {
+async fn b17_job_starts_when_it_falls_due_while_its_worker_sleeps() {
     let place = Place::new().await;
     // The first is there when the worker falls asleep; the others come while it sleeps.
     let draft = |n| Note { n }.draft().expect("a draft").run_after(SOON);
@@ -61,8 +61,8 @@ async fn b17_promoted_returned_and_released_jobs_wake_an_idle_worker() {
 
     for give_back in [
         "select leasehold.release(array[id], lease_generation) from leasehold.job where held",
-        "update leasehold.lease set lease_expires_at = now() - interval '1 hour'; \
-         select leasehold.expire_leases()",
+        "update leasehold_internal.lease set lease_expires_at = now() - interval '1 hour'; \
+         select leasehold_internal.reclaim_leases()",
     ] {
         // Stored without a wake-up, and claimed by another worker, which hands it back or dies.
         place
@@ -91,23 +91,30 @@ async fn b17_next_due_names_the_first_job_that_the_worker_can_run() {
         )
         .await;
     let ask = async |arguments: &str| {
-        let sql = format!("select coalesce(leasehold.next_due('default', {arguments}), -1)");
+        let sql =
+            format!("select coalesce(leasehold_internal.next_due('default', {arguments}), -1)");
         place.client.query_one(&sql, &[]).await.expect("an answer").get::<_, f64>(0)
     };
     // Whichever priorities the worker knows.
-    for known in ["{}", "{5}", "{-3,0,5}", "{-100,3,7}"] {
-        let ours = ask(&format!("array['ours'], '{known}', interval '1 hour'")).await;
+    for known in [
+        "'{}', '{}'",
+        "'{f}', '{5}'",
+        "'{f,f,f}', '{-3,0,5}'",
+        "'{f,f,f}', '{-100,3,7}'",
+        "'{f,t}', '{5,-100}'",
+    ] {
+        let ours = ask(&format!("array['ours'], {known}, interval '1 hour'")).await;
         assert!(ours > 5.0 && ours < 11.0, "the hundredth foreign one: {ours}");
-        let all = ask(&format!("null, '{known}', interval '1 hour'")).await;
+        let all = ask(&format!("null, {known}, interval '1 hour'")).await;
         assert!(all > 5.0 && all <= ours, "{all} is before {ours}");
-        let near = ask(&format!("array['ours'], '{known}', interval '5 seconds'")).await;
+        let near = ask(&format!("array['ours'], {known}, interval '5 seconds'")).await;
         assert!(near < 0.0, "nothing falls due in 5 s: {near}");
     }
     place.sql("delete from leasehold.job where name = 'foreign'").await;
-    let ours = ask("array['ours'], '{5}', interval '1 hour'").await;
+    let ours = ask("array['ours'], '{f}', '{5}', interval '1 hour'").await;
     assert!(ours > 200.0 && ours <= 300.0, "{ours}");
     place
-        .sql("select leasehold.queue_settings('default'); select leasehold.pause('default', 'me')")
+        .sql("select leasehold_internal.queue_settings('default'); select leasehold.pause('default', 'me')")
         .await;
-    assert_eq!(ask("array['ours'], '{5}', interval '1 hour'").await, f64::INFINITY);
+    assert_eq!(ask("array['ours'], '{f}', '{5}', interval '1 hour'").await, f64::INFINITY);
 }

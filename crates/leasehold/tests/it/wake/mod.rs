@@ -15,7 +15,7 @@ use leasehold_testing::TestDatabase;
 use tokio::sync::mpsc;
 use tokio_postgres::Client;
 
-use crate::rig::{Running, run_as_is, until};
+use crate::fixture::{Running, run_as_is, until};
 use crate::support::Note;
 
 /// The longest poll interval of a worker. Its first poll comes after 48 s at the earliest.
@@ -58,8 +58,10 @@ impl Place {
     }
 
     async fn is_idle(&self, queues: i64) {
-        until("so many are idle", async || crate::rig::number(&self.client, IDLE).await == queues)
-            .await;
+        until("the expected queues are idle", async || {
+            crate::fixture::number(&self.client, IDLE).await == queues
+        })
+        .await;
     }
 
     /// Waits until the worker has nothing more to do before its next poll: its last query asks when
@@ -67,11 +69,11 @@ impl Place {
     async fn asleep(&self) {
         let asked = "select count(*) from pg_stat_activity where datname = current_database() \
                      and pid <> pg_backend_pid() and state = 'idle' and query ~ 'next_due'";
-        until("it sleeps", async || crate::rig::number(&self.client, asked).await > 0).await;
+        until("it sleeps", async || crate::fixture::number(&self.client, asked).await > 0).await;
     }
 
     async fn sql(&self, text: &str) {
-        crate::rig::sql(&self.client, text).await;
+        crate::fixture::sql(&self.client, text).await;
     }
 
     async fn listener(&self) -> Listener {
@@ -107,14 +109,15 @@ impl Listener {
     }
 
     async fn begin_idle(&self, queue: &str) {
-        let sql = format!("select leasehold.begin_idle('{queue}')");
+        let sql = format!("select leasehold_internal.begin_idle('{queue}')");
         let row = self.session.query_one(&sql, &[]).await.expect("an answer");
-        assert!(row.get::<_, bool>(0), "nobody else holds the lock of {queue}");
+        assert!(row.get::<_, bool>(0), "no other session holds the lock of {queue}");
     }
 
     /// Returns the wake-ups sent until now, in order.
     async fn heard(&mut self) -> Vec<String> {
-        crate::rig::sql(&self.session, "select pg_notify('leasehold_wake', '(the last)')").await;
+        crate::fixture::sql(&self.session, "select pg_notify('leasehold_wake', '(the last)')")
+            .await;
         let mut heard = Vec::new();
         let hearing = async {
             loop {
@@ -124,7 +127,7 @@ impl Listener {
                 }
             }
         };
-        crate::rig::soon(hearing).await;
+        crate::fixture::soon(hearing).await;
         heard
     }
 }

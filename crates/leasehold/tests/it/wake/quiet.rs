@@ -7,7 +7,7 @@ use leasehold_testing::{PrivatePostgres, TestDatabase};
 use tokio::sync::Semaphore;
 
 use super::{Place, next_end};
-use crate::rig::jobs;
+use crate::fixture::jobs;
 use crate::support::Note;
 
 #[tokio::test]
@@ -26,7 +26,7 @@ async fn b17_producers_send_no_wake_up_while_every_worker_is_busy() {
     Note { n: 1 }.enqueue(&place.engine).await.expect("enqueued");
     place.sql(r#"insert into leasehold.job (name, kwargs) values ('note', '{"n": 2}')"#).await;
     place.engine.enqueue_many((3..100).map(|n| Note { n })).await.expect("enqueued");
-    assert!(listener.heard().await.is_empty(), "nobody was idle");
+    assert!(listener.heard().await.is_empty(), "no worker was idle");
 
     gate.add_permits(100);
     for _ in 0..100 {
@@ -39,7 +39,7 @@ async fn b17_producers_send_no_wake_up_while_every_worker_is_busy() {
 }
 
 #[tokio::test]
-async fn b17_a_transaction_sends_one_wake_up_per_queue() {
+async fn b17_transaction_sends_one_wake_up_per_queue() {
     let place = Place::new().await;
     let mut listener = place.listener().await;
     listener.begin_idle("default").await;
@@ -55,7 +55,7 @@ async fn b17_a_transaction_sends_one_wake_up_per_queue() {
 }
 
 #[tokio::test]
-async fn b17_what_is_rolled_back_wakes_nobody_and_hides_nothing() {
+async fn b17_rolled_back_enqueue_sends_no_wake_up_and_hides_none() {
     let place = Place::new().await;
     let mut listener = place.listener().await;
     listener.begin_idle("default").await;
@@ -75,7 +75,7 @@ async fn b17_what_is_rolled_back_wakes_nobody_and_hides_nothing() {
 }
 
 #[tokio::test]
-async fn b17_jobs_that_are_due_later_wake_nobody_at_once() {
+async fn b17_scheduled_jobs_send_no_wake_up_when_enqueued() {
     let place = Place::new().await;
     let mut listener = place.listener().await;
     listener.begin_idle("default").await;
@@ -86,9 +86,9 @@ async fn b17_jobs_that_are_due_later_wake_nobody_at_once() {
 }
 
 #[tokio::test]
-async fn b17_a_paused_queue_gets_no_wake_ups_until_it_is_resumed() {
+async fn b17_paused_queue_gets_no_wake_ups_until_it_is_resumed() {
     let place = Place::new().await;
-    place.sql("select leasehold.queue_settings('default')").await;
+    place.sql("select leasehold_internal.queue_settings('default')").await;
     place.sql("select leasehold.pause('default', 'me')").await;
     let worker = place.engine.worker().queue("default", 4).queue("other", 4);
     let worker = place.idle(worker.handle(async |_: Note| {})).await;
@@ -101,7 +101,7 @@ async fn b17_a_paused_queue_gets_no_wake_ups_until_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn b19_a_transaction_that_stored_jobs_can_be_prepared_while_a_worker_sleeps() {
+async fn b19_transaction_with_jobs_can_be_prepared_while_a_worker_sleeps() {
     let postgres = PrivatePostgres::throwaway().set("max_prepared_transactions", "2");
     let postgres = postgres.start().expect("a server");
     let place = Place::on(TestDatabase::on(&postgres).await.expect("a database")).await;
@@ -123,16 +123,20 @@ async fn b19_a_transaction_that_stored_jobs_can_be_prepared_while_a_worker_sleep
 }
 
 #[tokio::test]
-async fn b19_a_producer_keeps_no_lock_after_its_check() {
+async fn b19_producer_keeps_no_lock_after_its_check() {
     let place = Place::new().await;
     let producer = place.database.connect_directly().await;
-    crate::rig::sql(
+    crate::fixture::sql(
         &producer,
         "begin; select leasehold.enqueue('a'); set constraints all immediate",
     )
     .await;
     let locks = "select count(*) from pg_locks where locktype = 'advisory' and database = \
                  (select oid from pg_database where datname = current_database())";
-    assert_eq!(crate::rig::number(&place.client, locks).await, 0, "its transaction is still open");
-    crate::rig::sql(&producer, "commit").await;
+    assert_eq!(
+        crate::fixture::number(&place.client, locks).await,
+        0,
+        "its transaction is still open"
+    );
+    crate::fixture::sql(&producer, "commit").await;
 }

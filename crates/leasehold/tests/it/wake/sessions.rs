@@ -6,12 +6,12 @@ use leasehold_testing::proxy::{FaultProxy, Rule};
 use rustix::process::Signal;
 
 use super::{IDLE, Place, next_end};
+use crate::fixture::{number, until};
 use crate::processes::{Process, tables};
-use crate::rig::{number, until};
 use crate::support::Note;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b17_a_killed_worker_is_not_taken_for_an_idle_one() {
+async fn b17_killed_worker_does_not_count_as_idle() {
     let place = Place::new().await;
     tables(&place.client).await;
     let mut victim = Process::start("quick", &place.database, "");
@@ -25,14 +25,14 @@ async fn b17_a_killed_worker_is_not_taken_for_an_idle_one() {
 }
 
 #[tokio::test]
-async fn b17_a_stopped_worker_is_not_taken_for_an_idle_one() {
+async fn b17_stopped_worker_does_not_count_as_idle() {
     let place = Place::new().await;
     place.idle_worker().await.stop().await;
     place.is_idle(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b17_a_worker_that_lost_its_listening_session_announces_itself_again() {
+async fn b17_worker_that_lost_its_listening_session_announces_itself_again() {
     let place = Place::new().await;
     let mut worker = place.idle_worker().await;
     let holder = IDLE.replace("count(*)", "max(pid)");
@@ -50,14 +50,14 @@ async fn b17_a_worker_that_lost_its_listening_session_announces_itself_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b17_a_worker_whose_announcement_fails_polls() {
+async fn b17_worker_whose_announcement_fails_polls() {
     let database = TestDatabase::new().await;
     let client = database.connect_directly().await;
     let proxy = FaultProxy::before(&database.direct_config()).expect("a proxy");
     let cut = proxy.add(Rule::cut_before("begin_idle").times(u64::MAX));
     let engine = leasehold::Leasehold::connect(&proxy.url()).await.expect("an engine");
     let mut worker =
-        crate::rig::run(engine.worker().queue("default", 2).handle(async |_: Note| {}));
+        crate::fixture::run(engine.worker().queue("default", 2).handle(async |_: Note| {}));
     proxy.wait_fired_times(cut, 2).await.expect("it tried");
     for n in 0..3 {
         Note { n }.enqueue(&engine).await.expect("enqueued");

@@ -7,7 +7,7 @@ use leasehold_testing::TestDatabase;
 use tokio_postgres::Client;
 
 use super::{Place, next_end};
-use crate::rig::Running;
+use crate::fixture::Running;
 use crate::support::Note;
 
 /// Stores a job whenever the worker sleeps, and waits for its end.
@@ -20,7 +20,7 @@ async fn wakes(place: &Place, worker: &mut Running, way: impl AsyncFn(i64)) {
 }
 
 async fn sql_wakes(place: &Place, worker: &mut Running, client: &Client, text: &str) {
-    wakes(place, worker, async |_| crate::rig::sql(client, text).await).await;
+    wakes(place, worker, async |_| crate::fixture::sql(client, text).await).await;
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn b17_enqueue_in_a_transaction_wakes_an_idle_worker_sqlx_0_9() {
 }
 
 #[tokio::test]
-async fn b17_sql_of_any_language_wakes_an_idle_worker() {
+async fn b17_sql_enqueue_wakes_an_idle_worker() {
     let place = Place::new().await;
     let mut worker = place.idle_worker().await;
     for text in [
@@ -157,14 +157,15 @@ async fn b17_copy_wakes_an_idle_worker() {
 }
 
 #[tokio::test]
-async fn b17_every_queue_of_a_worker_is_woken() {
+async fn b17_enqueue_on_any_queue_of_a_worker_wakes_it() {
     let place = Place::new().await;
     let queues = ["default", "a", "b", "c"];
     let mut worker = place.engine.worker().handle(async |_: Note| {});
     for queue in queues {
         worker = worker.queue(queue, 2);
     }
-    let mut worker = crate::rig::run_as_is(worker.poll_every(super::POLL).without_housekeeping());
+    let mut worker =
+        crate::fixture::run_as_is(worker.poll_every(super::POLL).without_housekeeping());
     place.is_idle(4).await;
     for n in 0..3 {
         for queue in queues {
@@ -178,7 +179,7 @@ async fn b17_every_queue_of_a_worker_is_woken() {
 }
 
 #[tokio::test]
-async fn b17_a_producer_wakes_workers_without_rights_on_anything_else() {
+async fn b17_producer_wakes_workers_without_rights_on_anything_else() {
     let place = Place::on(TestDatabase::new().await).await;
     let mut worker = place.idle_worker().await;
     // A hardened database: PUBLIC may not call what the trigger calls.
@@ -189,7 +190,7 @@ async fn b17_a_producer_wakes_workers_without_rights_on_anything_else() {
         )
         .await;
     let producer = place.database.connect_directly().await;
-    crate::rig::sql(&producer, "set role leasehold_producer").await;
+    crate::fixture::sql(&producer, "set role leasehold_producer").await;
     for text in [
         r#"insert into leasehold.job (name, kwargs) values ('note', '{"n": 1}')"#,
         r#"select leasehold.enqueue('note', '{"n": 1}')"#,
@@ -203,7 +204,7 @@ async fn b17_a_producer_wakes_workers_without_rights_on_anything_else() {
         if first {
             sql_wakes(&place, &mut worker, &producer, text).await;
         } else {
-            crate::rig::sql(&producer, text).await;
+            crate::fixture::sql(&producer, text).await;
             assert_eq!(next_end(&mut worker).await, Finished::Completed);
         }
     }

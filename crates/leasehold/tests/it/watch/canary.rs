@@ -3,7 +3,7 @@
 use leasehold::{Finished, JobError};
 
 use super::{a_minute_passes, happened};
-use crate::rig;
+use crate::fixture;
 use crate::sql::{Sql, one, run};
 use crate::support::{Note, engine};
 
@@ -15,7 +15,7 @@ async fn nothing(_: Note) -> Result<(), JobError> {
 async fn every_worker_completes_the_canary_of_its_queues() {
     let sql = Sql::new().await;
     let engine = engine(&sql.database).await;
-    let mut worker = rig::run(engine.worker().handle(nothing).without_housekeeping());
+    let mut worker = fixture::run(engine.worker().handle(nothing).without_housekeeping());
     assert_eq!(engine.canary(["default"]).send_once().await.unwrap(), 1);
     assert_eq!(worker.next_end().await, Finished::Completed);
     worker.stop().await;
@@ -25,7 +25,7 @@ async fn every_worker_completes_the_canary_of_its_queues() {
 }
 
 #[tokio::test]
-async fn one_canary_waits_however_many_producers_there_are_and_however_long_nobody_comes() {
+async fn one_canary_waits_per_queue_however_many_producers_send_one() {
     let sql = Sql::new().await;
     let (one_producer, other) = (engine(&sql.database).await, engine(&sql.database).await);
     let mut sent = 0;
@@ -34,7 +34,7 @@ async fn one_canary_waits_however_many_producers_there_are_and_however_long_nobo
         sent += other.canary(["default"]).send_once().await.unwrap();
         run(
             &sql.client,
-            "update leasehold.idempotency_key set holds_until = now() - interval '1 minute'",
+            "update leasehold_internal.idempotency_key set holds_until = now() - interval '1 minute'",
         )
         .await;
     }

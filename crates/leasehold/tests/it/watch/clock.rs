@@ -7,9 +7,10 @@ pub async fn age(client: &Client, by: &str) {
     let age = format!("interval '{by}'");
     for table in ["measure", "measure_hour"] {
         // In two steps: in one, the rows would collide on the way. No reader sees them there.
-        let there =
-            format!("update leasehold.{table} set at = at - ({age} + interval '1000 days')");
-        let back = format!("update leasehold.{table} set at = at + interval '1000 days'");
+        let there = format!(
+            "update leasehold_internal.{table} set at = at - ({age} + interval '1000 days')"
+        );
+        let back = format!("update leasehold_internal.{table} set at = at + interval '1000 days'");
         run(client, &format!("{there}; {back}")).await;
     }
     for (table, columns) in [
@@ -24,7 +25,8 @@ pub async fn age(client: &Client, by: &str) {
     ] {
         let set: Vec<String> =
             columns.split(' ').map(|column| format!("{column} = {column} - {age}")).collect();
-        run(client, &format!("update leasehold.{table} set {}", set.join(", "))).await;
+        let schema = if table == "job" { "leasehold" } else { "leasehold_internal" };
+        run(client, &format!("update {schema}.{table} set {}", set.join(", "))).await;
     }
 }
 

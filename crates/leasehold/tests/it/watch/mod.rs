@@ -27,14 +27,13 @@ pub async fn a_minute_passes(sql: &Sql) -> Sampled {
 
 /// Returns the alarms that are up, as `rule subject`.
 pub async fn up(client: &Client) -> Vec<String> {
-    let sql =
-        "select rule || ' ' || subject from leasehold.alarm where cleared_at is null order by 1";
+    let sql = "select rule || ' ' || subject from leasehold_internal.alarm where cleared_at is null order by 1";
     all(client, sql, &[]).await
 }
 
 /// Returns a value of the last sample; NaN when there is none.
 pub async fn value(client: &Client, kind: &str, subject: &str, metric: &str) -> f64 {
-    let sql = "select coalesce((select value from leasehold.latest() \
+    let sql = "select coalesce((select value from leasehold_internal.latest() \
                where kind = $1 and subject = $2 and metric = $3), 'NaN')";
     one(client, sql, &[&kind, &subject, &metric]).await
 }
@@ -42,7 +41,7 @@ pub async fn value(client: &Client, kind: &str, subject: &str, metric: &str) -> 
 /// Returns how much of a flow was counted, in all minutes; NaN when there is none. The last sample
 /// does not have it if the clock's minute turned between the event and the sample.
 pub async fn happened(client: &Client, kind: &str, subject: &str, metric: &str) -> f64 {
-    let sql = "select coalesce(sum(value), 'NaN') from leasehold.measure \
+    let sql = "select coalesce(sum(value), 'NaN') from leasehold_internal.measure \
                where flow and kind = $1 and subject = $2 and metric = $3";
     one(client, sql, &[&kind, &subject, &metric]).await
 }
@@ -50,8 +49,8 @@ pub async fn happened(client: &Client, kind: &str, subject: &str, metric: &str) 
 /// Registers a worker that counts as alive, however long the test takes.
 pub async fn a_worker(client: &Client, queue: &str) {
     let sql = format!(
-        "select leasehold.register_worker('w/1', 'w', 'host', 1, '0', array['{queue}'], '{{}}', 1, 0, false); \
-         update leasehold.worker set last_seen_at = now() + interval '1 day'"
+        "select leasehold_internal.register_worker('w/1', 'w', 'host', 1, '0', array['{queue}'], '{{}}', 1, 0, false); \
+         update leasehold_internal.worker set last_seen_at = now() + interval '1 day'"
     );
     run(client, &sql).await;
 }

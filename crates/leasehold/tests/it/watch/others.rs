@@ -12,7 +12,7 @@ async fn minutes(sql: &Sql, count: usize) {
 }
 
 #[tokio::test]
-async fn a_job_that_waits_too_long_in_an_unwatched_queue_is_said() {
+async fn old_ready_job_of_an_unwatched_queue_raises_an_alarm() {
     let sql = Sql::new().await;
     let id = sql.enqueue(1).await[0];
     age(&sql.client, "59 minutes").await;
@@ -33,7 +33,7 @@ async fn a_job_that_waits_too_long_in_an_unwatched_queue_is_said() {
 }
 
 #[tokio::test]
-async fn dead_letters_that_grow_are_said_until_a_quarter_of_an_hour_without() {
+async fn dead_jobs_raise_an_alarm_until_fifteen_minutes_without() {
     let sql = Sql::new().await;
     for _ in 0..10 {
         let (id, generation) = sql.running().await;
@@ -43,8 +43,8 @@ async fn dead_letters_that_grow_are_said_until_a_quarter_of_an_hour_without() {
     assert_eq!(up(&sql.client).await, ["dead_letters_growing default"]);
     // Evaluates the same sample as if they had died `minutes` before it, whatever the clock does.
     let judged = async |minutes: i32| {
-        run(&sql.client, "delete from leasehold.measure where metric = 'buried'").await;
-        let text = "insert into leasehold.measure (at, kind, subject, metric, flow, value) values \
+        run(&sql.client, "delete from leasehold_internal.measure where metric = 'buried'").await;
+        let text = "insert into leasehold_internal.measure (at, kind, subject, metric, flow, value) values \
              ($1::timestamptz - make_interval(mins => $2), 'queue', 'default', 'buried', true, 10)";
         sql.client.execute(text, &[&minute, &minutes]).await.unwrap();
         alarm::evaluate(&sql.client, minute).await.unwrap();
@@ -55,12 +55,12 @@ async fn dead_letters_that_grow_are_said_until_a_quarter_of_an_hour_without() {
 }
 
 #[tokio::test]
-async fn a_queue_with_jobs_and_without_workers_is_said_after_five_minutes() {
+async fn queue_with_ready_jobs_and_no_worker_raises_an_alarm_after_five_minutes() {
     let sql = Sql::new().await;
     sql.enqueue(1).await;
     // Samples of the last five minutes. One is missing if the clock's minute turns between two samples.
-    let seen = "select count(*) from leasehold.measure where metric = 'sampled' and at > \
-        (select max(at) from leasehold.measure where metric = 'sampled') - interval '5 minutes'";
+    let seen = "select count(*) from leasehold_internal.measure where metric = 'sampled' and at > \
+        (select max(at) from leasehold_internal.measure where metric = 'sampled') - interval '5 minutes'";
     let mut sampled = 0;
     while sampled < 5 {
         assert_eq!(up(&sql.client).await, Vec::<String>::new(), "after {sampled} minutes");
@@ -75,13 +75,13 @@ async fn a_queue_with_jobs_and_without_workers_is_said_after_five_minutes() {
 }
 
 #[tokio::test]
-async fn workers_that_die_under_their_jobs_are_said() {
+async fn workers_that_die_under_their_jobs_raise_an_alarm() {
     let sql = Sql::new().await;
     a_worker(&sql.client, "default").await;
     sql.enqueue(10).await;
     let claimed = claim(&sql.client, "w", 10).await;
     sql.overdue(claimed.generation).await;
-    run(&sql.client, "select leasehold.expire_leases()").await;
+    run(&sql.client, "select leasehold_internal.reclaim_leases()").await;
     a_minute_passes(&sql).await;
     assert_eq!(up(&sql.client).await, ["lease_losses default"]);
     // The jobs complete; the losses grow old.
@@ -91,11 +91,11 @@ async fn workers_that_die_under_their_jobs_are_said() {
 }
 
 #[tokio::test]
-async fn a_mirror_that_differs_for_too_long_is_said() {
+async fn mirror_that_differs_for_too_long_raises_an_alarm() {
     let sql = Sql::new().await;
     run(
         &sql.client,
-        "select leasehold.declare_mirror('notes.index', 'public.notes', 'id', 'text', 'version', 'notes', \
+        "select leasehold_internal.declare_mirror('notes.index', 'public.notes', 'id', 'text', 'version', 'notes', \
              'index', 'id', '1 minute', '1 day', '1 minute', 1000, 2500)",
     )
     .await;
@@ -104,7 +104,7 @@ async fn a_mirror_that_differs_for_too_long_is_said() {
     assert_eq!(value(&sql.client, "mirror", "notes.index", "differences").await, 0.0);
     run(
         &sql.client,
-        "insert into leasehold.mirror_difference (mirror, key, kind, first_seen) \
+        "insert into leasehold_internal.mirror_difference (mirror, key, kind, first_seen) \
          values ('notes.index', 'a', 'missing', now() - interval '8 minutes'), ('notes.index', 'b', 'stale', now())",
     )
     .await;
@@ -113,24 +113,24 @@ async fn a_mirror_that_differs_for_too_long_is_said() {
     assert_eq!(value(&sql.client, "mirror", "notes.index", "differences").await, 2.0);
     run(
         &sql.client,
-        "update leasehold.mirror_difference set first_seen = first_seen - interval '3 minutes'",
+        "update leasehold_internal.mirror_difference set first_seen = first_seen - interval '3 minutes'",
     )
     .await;
     a_minute_passes(&sql).await;
     assert_eq!(up(&sql.client).await, ["mirror_difference_age notes.index"]);
-    run(&sql.client, "delete from leasehold.mirror_difference where key = 'a'").await;
+    run(&sql.client, "delete from leasehold_internal.mirror_difference where key = 'a'").await;
     a_minute_passes(&sql).await;
     assert_eq!(up(&sql.client).await, Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn a_mirror_that_nobody_compares_any_more_is_said() {
+async fn mirror_that_is_not_verified_raises_an_alarm() {
     let sql = Sql::new().await;
     run(
         &sql.client,
-        "select leasehold.declare_mirror('notes.index', 'public.notes', 'id', 'text', 'version', 'notes', \
+        "select leasehold_internal.declare_mirror('notes.index', 'public.notes', 'id', 'text', 'version', 'notes', \
              'index', 'id', '1 minute', '1 day', '1 minute', 1000, 2500); \
-         update leasehold.mirror set created_at = now() - interval '1 day', rows_checked = 9000",
+         update leasehold_internal.mirror set created_at = now() - interval '1 day', rows_checked = 9000",
     )
     .await;
     // It may have no store at all.
@@ -139,7 +139,7 @@ async fn a_mirror_that_nobody_compares_any_more_is_said() {
     // A round takes ten minutes: ten ranges, a minute each.
     let equal = async |minutes: i32| {
         let text = format!(
-            "update leasehold.mirror set equal_as_of = now() - interval '{minutes} minutes'"
+            "update leasehold_internal.mirror set equal_as_of = now() - interval '{minutes} minutes'"
         );
         run(&sql.client, &text).await;
         a_minute_passes(&sql).await;
@@ -149,32 +149,32 @@ async fn a_mirror_that_nobody_compares_any_more_is_said() {
     assert_eq!(equal(81).await, ["mirror_not_compared notes.index"]);
     let summary: String = one(
         &sql.client,
-        "select summary from leasehold.alarm where rule = 'mirror_not_compared'",
+        "select summary from leasehold_internal.alarm where rule = 'mirror_not_compared'",
         &[],
     )
     .await;
-    assert!(summary.contains("does a worker run that has its store?"), "{summary}");
+    assert!(summary.contains("is a worker running that can reach its store?"), "{summary}");
     // One fault, one alarm.
     run(
         &sql.client,
-        "insert into leasehold.mirror_difference (mirror, key, kind, first_seen) \
+        "insert into leasehold_internal.mirror_difference (mirror, key, kind, first_seen) \
          values ('notes.index', 'a', 'missing', now() - interval '11 minutes')",
     )
     .await;
     assert_eq!(equal(81).await, ["mirror_difference_age notes.index"]);
-    run(&sql.client, "delete from leasehold.mirror_difference").await;
+    run(&sql.client, "delete from leasehold_internal.mirror_difference").await;
     assert_eq!(equal(1).await, Vec::<String>::new());
 }
 
 #[tokio::test]
-async fn what_a_mirror_did_is_counted_by_outcome_and_tag() {
+async fn rows_of_a_mirror_are_counted_by_outcome_and_tag() {
     let sql = Sql::new().await;
     for (tag, what, n) in [
         ("storage.create_annotation", "synced_missing", 2),
         ("storage.create_annotation", "completed_up_to_date", 5),
         ("reindex_user", "completed_up_to_date", 7),
     ] {
-        run(&sql.client, &format!("insert into leasehold.tally (queue, tag, what, n, subject) values ('notes', '{tag}', '{what}', {n}, 'notes.index')")).await;
+        run(&sql.client, &format!("insert into leasehold_internal.tally (queue, tag, what, n, subject) values ('notes', '{tag}', '{what}', {n}, 'notes.index')")).await;
     }
     a_minute_passes(&sql).await;
     let counted = async |kind: &str, subject: &str, metric: &str| {

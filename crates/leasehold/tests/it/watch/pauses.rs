@@ -8,7 +8,7 @@ const LOW: &str = "completion_rate_low default";
 async fn watched(least: u32) -> Sql {
     let sql = Sql::new().await;
     let text = format!(
-        "select leasehold.watch_queue('default', 'ann', of_min_completed => {least}, of_over => '10 minutes')"
+        "select leasehold.watch_queue('default', 'ann', min_completed => {least}, over => '10 minutes')"
     );
     run(&sql.client, &text).await;
     working(&sql, 12).await;
@@ -32,7 +32,7 @@ async fn silent(sql: &Sql, minutes: usize) {
 }
 
 #[tokio::test]
-async fn the_first_sample_after_a_stop_of_everything_raises_nothing() {
+async fn first_sample_after_a_stop_of_every_process_raises_no_alarm() {
     let sql = watched(1).await;
     age(&sql.client, "30 minutes").await;
     // Half of its ten minutes: the clock's minute may turn meanwhile and add one.
@@ -49,7 +49,7 @@ async fn the_first_sample_after_a_stop_of_everything_raises_nothing() {
 }
 
 #[tokio::test]
-async fn a_minute_that_nobody_sampled_does_not_put_the_alarm_off() {
+async fn minute_without_a_sample_delays_no_alarm() {
     let sql = watched(1).await;
     silent(&sql, 4).await;
     age(&sql.client, "1 minute").await;
@@ -58,7 +58,7 @@ async fn a_minute_that_nobody_sampled_does_not_put_the_alarm_off() {
 }
 
 #[tokio::test]
-async fn a_queue_that_was_paused_has_its_time_to_fill_the_window_again() {
+async fn window_of_a_queue_restarts_after_a_pause() {
     let sql = watched(5).await;
     run(&sql.client, "select leasehold.pause('default', 'ann', 'a move')").await;
     silent(&sql, 12).await;

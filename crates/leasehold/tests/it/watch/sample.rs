@@ -8,7 +8,7 @@ use super::{a_minute_passes, a_worker, age, happened, up, value};
 use crate::sql::{Sql, all, claim, joined, one, run};
 
 #[tokio::test]
-async fn one_of_many_takes_the_sample_of_a_minute() {
+async fn one_process_takes_the_sample_of_a_minute() {
     let sql = Sql::new().await;
     let mut asking = Vec::new();
     for _ in 0..8 {
@@ -24,7 +24,7 @@ async fn one_of_many_takes_the_sample_of_a_minute() {
     let minutes: BTreeSet<_> = taken.iter().collect();
     assert_eq!(minutes.len(), taken.len(), "{taken:?}");
     age(&sql.client, "1 minute").await;
-    assert!(one::<bool>(&sql.client, "select leasehold.sample_due()", &[]).await);
+    assert!(one::<bool>(&sql.client, "select leasehold_internal.sample_due()", &[]).await);
     let mut again = Vec::new();
     while let Some(sampled) = measure::sample(&sql.client).await.unwrap() {
         let minute = sampled.minute;
@@ -35,10 +35,10 @@ async fn one_of_many_takes_the_sample_of_a_minute() {
 }
 
 #[tokio::test]
-async fn a_sampler_that_dies_leaves_the_minute_to_the_next() {
+async fn sampler_that_dies_leaves_the_minute_to_the_next() {
     let sql = Sql::new().await;
     let dying = sql.actor().await;
-    run(&dying, "begin; select leasehold.take_sample()").await;
+    run(&dying, "begin; select leasehold_internal.take_sample()").await;
     // Another session takes the sample, so this one does not wait for it.
     assert_eq!(measure::sample(&sql.client).await.unwrap(), None);
     drop(dying);
@@ -52,11 +52,14 @@ async fn a_sampler_that_dies_leaves_the_minute_to_the_next() {
 }
 
 #[tokio::test]
-async fn a_minute_holds_what_happened_in_it_by_queue_and_tag() {
+async fn sample_has_the_events_of_its_minute_by_queue_and_tag() {
     let sql = Sql::new().await;
     a_worker(&sql.client, "default").await;
-    run(&sql.client, "update leasehold.queue set max_lost = 2, backoff_base = interval '1 hour'")
-        .await;
+    run(
+        &sql.client,
+        "update leasehold_internal.queue set max_lost = 2, backoff_base = interval '1 hour'",
+    )
+    .await;
     for (tag, jobs) in [("api", 3), ("bulk", 2)] {
         let text = format!(
             "insert into leasehold.job (name, tag) select 'note', '{tag}' from generate_series(1, {jobs})"
@@ -77,9 +80,9 @@ async fn a_minute_holds_what_happened_in_it_by_queue_and_tag() {
     }
     let (_, generation) = sql.running().await;
     sql.overdue(generation).await;
-    run(&sql.client, "select leasehold.expire_leases()").await;
+    run(&sql.client, "select leasehold_internal.reclaim_leases()").await;
     run(&sql.client, "insert into leasehold.job (name, scheduled_at, expires_at) values ('late', now() - interval '1 minute', now())").await;
-    run(&sql.client, "select leasehold.expire_jobs()").await;
+    run(&sql.client, "select leasehold_internal.expire_jobs()").await;
     let id = sql.enqueue(1).await[0];
     run(&sql.client, &format!("select leasehold.cancel({id}, 'ann')")).await;
     a_minute_passes(&sql).await;
@@ -125,7 +128,7 @@ async fn h26_job_with_an_infinite_due_time_keeps_no_age_from_being_measured() {
          ('note', 'default', now() - interval '2 hours')",
     )
     .await;
-    run(&sql.client, "select leasehold.take_sample()").await;
+    run(&sql.client, "select leasehold_internal.take_sample()").await;
     let age = value(&sql.client, "queue", "default", "oldest_ready_age").await;
     assert!((7200.0..9000.0).contains(&age), "{age}");
     assert!(value(&sql.client, "queue", "odd", "oldest_ready_age").await > 9000.0);
@@ -139,14 +142,14 @@ async fn queue_without_a_ready_job_has_age_zero() {
         "insert into leasehold.job (name, queue, scheduled_at) values ('note', 'later', now() + interval '1 hour')",
     )
     .await;
-    let age = "select leasehold.oldest_ready_age('later')";
+    let age = "select leasehold_internal.oldest_ready_age('later')";
     assert_eq!(one::<f64>(&sql.client, age, &[]).await, 0.0);
 }
 
 #[tokio::test]
-async fn completions_count_without_history_too() {
+async fn completions_are_counted_without_history() {
     let sql = Sql::new().await;
-    run(&sql.client, "update leasehold.queue set keep_history = false").await;
+    run(&sql.client, "update leasehold_internal.queue set keep_history = false").await;
     let (id, generation) = sql.running().await;
     run(&sql.client, &format!("select leasehold.complete({id}::bigint, {generation})")).await;
     let id = sql.enqueue(1).await[0];
@@ -157,12 +160,12 @@ async fn completions_count_without_history_too() {
 }
 
 #[tokio::test]
-async fn what_was_committed_late_is_counted_in_its_minute() {
+async fn events_that_commit_late_are_counted_in_their_minute() {
     let sql = Sql::new().await;
     let slow = sql.actor().await;
     run(
         &slow,
-        "begin; insert into leasehold.history (outcome, queue, lease_generation, job_ids, names, tags, \
+        "begin; insert into leasehold_internal.history (outcome, queue, lease_generation, job_ids, names, tags, \
          attempts, enqueued_at, kwargs) values ('completed', 'default', 1, '{1}', '{note}', '{\"\"}', '{1}', \
          array[now()], array['{}'::jsonb])",
     )
@@ -171,28 +174,28 @@ async fn what_was_committed_late_is_counted_in_its_minute() {
     assert!(happened(&sql.client, "queue", "default", "completed").await.is_nan());
     run(&slow, "commit").await;
     // Finished in the minute that was sampled.
-    let late = "update leasehold.history set finished_at = $1";
+    let late = "update leasehold_internal.history set finished_at = $1";
     assert_eq!(sql.client.execute(late, &[&sampled]).await.unwrap(), 1);
     a_minute_passes(&sql).await;
     assert_eq!(happened(&sql.client, "queue", "default", "completed").await, 1.0);
 }
 
 #[tokio::test]
-async fn a_minute_is_read_by_its_index_and_not_by_reading_a_day() {
+async fn minute_is_read_by_its_index_and_not_by_reading_a_day() {
     let sql = Sql::new().await;
     run(
         &sql.client,
-        "insert into leasehold.history (finished_at, outcome, queue, lease_generation, job_ids, names, tags, attempts, enqueued_at, kwargs) \
+        "insert into leasehold_internal.history (finished_at, outcome, queue, lease_generation, job_ids, names, tags, attempts, enqueued_at, kwargs) \
          select now() - interval '1 second' * i, 'completed', 'default', i, array[i], '{note}', '{a}', '{1}', array[now()], array['{}'::jsonb] \
            from generate_series(86400, 1, -1) i",
     )
     .await;
-    run(&sql.client, "vacuum analyze leasehold.history_rest").await;
+    run(&sql.client, "vacuum analyze leasehold_internal.history_rest").await;
     let plan: Vec<String> = {
         run(&sql.client, "set enable_seqscan = off").await;
         all(
             &sql.client,
-            "explain (analyze, buffers, costs off, timing off) select tags from leasehold.history \
+            "explain (analyze, buffers, costs off, timing off) select tags from leasehold_internal.history \
              where finished_at >= now() - interval '3 minutes' and finished_at < now()",
             &[],
         )
@@ -201,7 +204,8 @@ async fn a_minute_is_read_by_its_index_and_not_by_reading_a_day() {
     let plan = plan.join("\n");
     assert!(plan.contains("history_rest_finished_at_idx"), "{plan}");
     let pages: i64 =
-        one(&sql.client, "select pg_relation_size('leasehold.history_rest') / 8192", &[]).await;
+        one(&sql.client, "select pg_relation_size('leasehold_internal.history_rest') / 8192", &[])
+            .await;
     // The pages of the whole plan, from memory or from disk.
     let buffers = plan.lines().find_map(|line| line.trim().strip_prefix("Buffers: shared "));
     let read: i64 = buffers
@@ -218,7 +222,7 @@ async fn bulk_work_does_not_count_into_the_watched_length() {
     let sql = Sql::new().await;
     run(
         &sql.client,
-        "select leasehold.watch_queue('default', 'ann', of_bulk_tags => '{reindex_*,import}')",
+        "select leasehold.watch_queue('default', 'ann', bulk_tags => '{reindex_*,import}')",
     )
     .await;
     for (tag, jobs) in [("api", 3), ("reindex_user", 5), ("import", 7), ("important", 1)] {
@@ -230,7 +234,7 @@ async fn bulk_work_does_not_count_into_the_watched_length() {
 }
 
 #[tokio::test]
-async fn a_tag_a_job_makes_a_bounded_number_of_lines() {
+async fn one_tag_per_job_makes_a_bounded_number_of_lines() {
     let sql = Sql::new().await;
     run(&sql.client, "insert into leasehold.job (name, tag) select 'note', 'user ' || i from generate_series(1, 500) i").await;
     let all_of_them = claim(&sql.client, "w", 400).await;
@@ -244,11 +248,12 @@ async fn a_tag_a_job_makes_a_bounded_number_of_lines() {
     .await;
     a_minute_passes(&sql).await;
     let lines: i64 =
-        one(&sql.client, "select count(*) from leasehold.measure where kind = 'tag'", &[]).await;
+        one(&sql.client, "select count(*) from leasehold_internal.measure where kind = 'tag'", &[])
+            .await;
     assert!(lines <= 62, "{lines} lines");
     let done: f64 = one(
         &sql.client,
-        "select sum(value) from leasehold.measure where kind = 'tag' and metric = 'completed'",
+        "select sum(value) from leasehold_internal.measure where kind = 'tag' and metric = 'completed'",
         &[],
     )
     .await;

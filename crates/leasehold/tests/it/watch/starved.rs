@@ -4,7 +4,7 @@ use super::{a_minute_passes, up};
 use crate::sql::{Sql, run};
 
 #[tokio::test]
-async fn g14_job_of_low_priority_that_never_gets_its_turn_raises_an_alarm() {
+async fn g14_job_of_low_priority_that_is_never_claimed_raises_an_alarm() {
     let sql = Sql::new().await;
     run(
         &sql.client,
@@ -22,7 +22,7 @@ async fn g14_job_of_low_priority_that_never_gets_its_turn_raises_an_alarm() {
         run(
             &sql.client,
             "select leasehold.complete_many(array_agg(id), lease_generation) \
-               from leasehold.claim('w', batch => 5) group by lease_generation",
+               from leasehold.claim('w', claim_size => 5) group by lease_generation",
         )
         .await;
         a_minute_passes(&sql).await;

@@ -5,7 +5,7 @@ use crate::sql::{Sql, one, run};
 
 async fn declared(sql: &Sql, name: &str) {
     let text = format!(
-        "select leasehold.declare_sweep('{name}', 'public.{name}', 'id', 'bigint', 'due', 'status', 'NEW', \
+        "select leasehold_internal.declare_sweep('{name}', 'public.{name}', 'id', 'bigint', 'due', 'status', 'NEW', \
              'BUSY', 'DONE', 'taken_at', 'claim', 10, 5, '2 hours', '1 minute', 1000, null, null, '1 minute', null)"
     );
     run(&sql.client, &text).await;
@@ -14,19 +14,21 @@ async fn declared(sql: &Sql, name: &str) {
 /// Records what a watchdog counted: claimed rows, those without a failure, those that are stuck.
 async fn counted(sql: &Sql, sweep: &str, claimed: i64, unfailed: i64, stuck: i64) {
     let text = format!(
-        "select leasehold.note_claimed('{sweep}', {claimed}, {unfailed}, {stuck}, now() - interval '3 hours')"
+        "select leasehold_internal.note_claimed('{sweep}', {claimed}, {unfailed}, {stuck}, now() - interval '3 hours')"
     );
     run(&sql.client, &text).await;
 }
 
 /// Makes the watchdogs look silent for `time`.
 async fn silent(sql: &Sql, time: &str) {
-    let text = format!("update leasehold.sweep set claims_counted_at = now() - interval '{time}'");
+    let text = format!(
+        "update leasehold_internal.sweep set claims_counted_at = now() - interval '{time}'"
+    );
     run(&sql.client, &text).await;
 }
 
 #[tokio::test]
-async fn rows_of_a_sweep_that_nobody_brings_back_are_said() {
+async fn stuck_rows_of_a_sweep_raise_an_alarm() {
     let sql = Sql::new().await;
     declared(&sql, "shelf").await;
     a_minute_passes(&sql).await;
@@ -50,7 +52,7 @@ async fn rows_of_a_sweep_that_nobody_brings_back_are_said() {
     a_minute_passes(&sql).await;
     assert_eq!(up(&sql.client).await, Vec::<String>::new());
     // A row that was set aside raises the alarm, too.
-    run(&sql.client, "insert into leasehold.sweep_failure (sweep, key, claim, attempts, last_error, dead_at) values ('shelf', '2', 7, 5, 'no', now())").await;
+    run(&sql.client, "insert into leasehold_internal.sweep_failure (sweep, key, claim, attempts, last_error, dead_at) values ('shelf', '2', 7, 5, 'no', now())").await;
     counted(&sql, "shelf", 1, 0, 0).await;
     a_minute_passes(&sql).await;
     assert_eq!(value(&sql.client, "sweep", "shelf", "stuck").await, 0.0, "it has its reason");
@@ -73,18 +75,21 @@ async fn rows_claimed_when_the_last_watchdog_counted_are_stuck_after_the_time_of
         "failed rows wait on purpose"
     );
     assert_eq!(up(&sql.client).await, ["sweep_stuck_rows shelf"]);
-    let claimed: i64 =
-        one(&sql.client, "select count(*) from leasehold.measure where metric = 'claimed'", &[])
-            .await;
+    let claimed: i64 = one(
+        &sql.client,
+        "select count(*) from leasehold_internal.measure where metric = 'claimed'",
+        &[],
+    )
+    .await;
     assert_eq!(claimed, 0, "how many are claimed now is not known");
 }
 
 #[tokio::test]
-async fn sweeps_count_their_rows_by_the_minute() {
+async fn rows_of_a_sweep_are_counted_per_minute() {
     let sql = Sql::new().await;
     declared(&sql, "gone").await;
     a_minute_passes(&sql).await;
-    run(&sql.client, "select leasehold.count_sweep('gone', 400, 390, 10, 0)").await;
+    run(&sql.client, "select leasehold_internal.count_sweep('gone', 400, 390, 10, 0)").await;
     a_minute_passes(&sql).await;
     assert_eq!(value(&sql.client, "sweep", "gone", "finished").await, 390.0);
     a_minute_passes(&sql).await;
@@ -92,11 +97,11 @@ async fn sweeps_count_their_rows_by_the_minute() {
 }
 
 #[tokio::test]
-async fn rows_that_the_watchdog_brought_back_count_by_the_minute() {
+async fn rows_that_the_watchdog_reset_are_counted_per_minute() {
     let sql = Sql::new().await;
     declared(&sql, "one").await;
     a_minute_passes(&sql).await;
-    run(&sql.client, "select leasehold.note_watch('one', 40)").await;
+    run(&sql.client, "select leasehold_internal.note_watchdog('one', 40)").await;
     a_minute_passes(&sql).await;
     assert_eq!(value(&sql.client, "sweep", "one", "reset").await, 40.0);
     a_minute_passes(&sql).await;

@@ -7,14 +7,14 @@ use tokio::task::block_in_place;
 use tokio_postgres::Client;
 
 use super::{a_minute_passes, up, value};
-use crate::rig::until;
+use crate::fixture::until;
 use crate::sql::{Sql, all, one, run};
 
 /// Evaluates the last sample again with another value in it.
 async fn judged_as(sql: &Sql, metric: &str, value: f64) {
     let sampled = a_minute_passes(sql).await;
     let text = format!(
-        "update leasehold.measure set value = {value} where metric = '{metric}' and at = '{}'",
+        "update leasehold_internal.measure set value = {value} where metric = '{metric}' and at = '{}'",
         sampled.minute
     );
     run(&sql.client, &text).await;
@@ -22,17 +22,17 @@ async fn judged_as(sql: &Sql, metric: &str, value: f64) {
 }
 
 async fn summary(client: &Client) -> String {
-    let sql = "select summary from leasehold.alarm where rule = 'vacuum_held_back' and cleared_at is null";
+    let sql = "select summary from leasehold_internal.alarm where rule = 'vacuum_held_back' and cleared_at is null";
     one(client, sql, &[]).await
 }
 
 #[tokio::test]
-async fn c9_a_session_that_holds_back_vacuum_is_named_without_its_query() {
+async fn c9_session_that_holds_back_vacuum_is_named_without_its_query() {
     let sql = Sql::new().await;
     let old = sql.actor().await;
     run(&old, "set application_name = E'night\treport'").await;
     run(&old, "begin isolation level repeatable read").await;
-    run(&old, "select 'hunter2' from leasehold.queue").await;
+    run(&old, "select 'hunter2' from leasehold_internal.queue").await;
     let pid: i32 = one(&old, "select pg_backend_pid()", &[]).await;
     a_minute_passes(&sql).await;
     let age_now = value(&sql.client, "database", "", "oldest_xact_age").await;
@@ -41,19 +41,22 @@ async fn c9_a_session_that_holds_back_vacuum_is_named_without_its_query() {
     // The start of its transaction cannot be moved; the measured value can.
     judged_as(&sql, "oldest_xact_age", 901.0).await;
     assert_eq!(up(&sql.client).await, ["vacuum_held_back "]);
-    let said = summary(&sql.client).await;
+    let summary_text = summary(&sql.client).await;
     // PostgreSQL 15 shows a question mark for the tab, later releases its code.
     let application =
-        if said.contains("night?report") { "night?report" } else { "night\\x09report" };
+        if summary_text.contains("night?report") { "night?report" } else { "night\\x09report" };
     for words in [
         format!(
             "held back by session pid {pid}, application {application}, role postgres, idle in transaction, "
         ),
         format!("end it: select pg_terminate_backend({pid})"),
     ] {
-        assert!(said.contains(&words), "{words:?} is not in {said:?}");
+        assert!(summary_text.contains(&words), "{words:?} is not in {summary_text:?}");
     }
-    assert!(!said.contains("hunter2") && !said.contains("select '"), "{said}");
+    assert!(
+        !summary_text.contains("hunter2") && !summary_text.contains("select '"),
+        "{summary_text}"
+    );
     // The remedy that the alarm names works.
     let ended = format!("select pg_terminate_backend({pid}, 120000)");
     assert!(one::<bool>(&sql.client, &ended, &[]).await);
@@ -63,7 +66,7 @@ async fn c9_a_session_that_holds_back_vacuum_is_named_without_its_query() {
 }
 
 #[tokio::test]
-async fn an_owner_that_may_not_read_statistics_still_learns_which_session_and_about_since_when() {
+async fn owner_without_the_right_to_read_statistics_sees_session_and_approximate_age() {
     let sql = Sql::new().await;
     let old = sql.actor().await;
     run(&old, "set application_name = 'night report'").await;
@@ -73,15 +76,15 @@ async fn an_owner_that_may_not_read_statistics_still_learns_which_session_and_ab
     run(
         &sql.client,
         &format!(
-            "create role {owner}; grant usage, create on schema leasehold to {owner}; \
-             grant select on leasehold.measure to {owner}; \
-             alter function leasehold.vacuum_holders() owner to {owner}"
+            "create role {owner}; grant usage, create on schema leasehold, leasehold_internal to {owner}; \
+             grant select on leasehold_internal.measure to {owner}; \
+             alter function leasehold_internal.vacuum_holders() owner to {owner}"
         ),
     )
     .await;
     let holder = async || {
         let sql_text = "select who || ' ' || remedy || ' ' || round(age / 60) \
-                          from leasehold.vacuum_holders()";
+                          from leasehold_internal.vacuum_holders()";
         all::<String>(&sql.client, sql_text, &[]).await
     };
     let hidden = format!(
@@ -93,7 +96,7 @@ async fn an_owner_that_may_not_read_statistics_still_learns_which_session_and_ab
     // Half an hour ago fewer ids had been given out than it has now, ten minutes ago more.
     let sample = async |minutes: i32, than: &str| {
         let text = format!(
-            "insert into leasehold.measure select date_trunc('minute', now()) - interval '{minutes} minutes', \
+            "insert into leasehold_internal.measure select date_trunc('minute', now()) - interval '{minutes} minutes', \
              'database', '', 'next_xid', false, {than}"
         );
         run(&sql.client, &text).await;
@@ -105,7 +108,7 @@ async fn an_owner_that_may_not_read_statistics_still_learns_which_session_and_ab
     let about = found[0].strip_prefix(&hidden).unwrap().trim().parse::<i32>().unwrap();
     assert!((28..60).contains(&about), "{found:?}");
     // Older than every sample: at least as old as the oldest one.
-    run(&sql.client, "update leasehold.measure set value = 1e18").await;
+    run(&sql.client, "update leasehold_internal.measure set value = 1e18").await;
     let found = holder().await;
     let about = found[0].strip_prefix(&hidden).unwrap().trim().parse::<i32>().unwrap();
     assert!((600..660).contains(&about), "{found:?}");
@@ -115,7 +118,7 @@ async fn an_owner_that_may_not_read_statistics_still_learns_which_session_and_ab
     run(
         &sql.client,
         &format!(
-            "alter function leasehold.vacuum_holders() owner to postgres; \
+            "alter function leasehold_internal.vacuum_holders() owner to postgres; \
              drop owned by {owner}; drop role {owner}"
         ),
     )
@@ -170,7 +173,7 @@ impl Standby {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn prepared_transactions_and_abandoned_slots_are_named() {
+async fn prepared_transactions_and_unused_slots_are_reported() {
     let options = PrivatePostgres::throwaway()
         .set("max_prepared_transactions", "3")
         .set("wal_level", "replica")
@@ -179,7 +182,8 @@ async fn prepared_transactions_and_abandoned_slots_are_named() {
     let database = TestDatabase::on(&postgres).await.unwrap();
     let client = database.connect_directly().await;
     let holders = async || {
-        let sql = "select kind || ': ' || who || '; ' || remedy from leasehold.vacuum_holders()";
+        let sql =
+            "select kind || ': ' || who || '; ' || remedy from leasehold_internal.vacuum_holders()";
         all::<String>(&client, sql, &[]).await
     };
     assert_eq!(holders().await, Vec::<String>::new());
@@ -205,7 +209,7 @@ async fn prepared_transactions_and_abandoned_slots_are_named() {
     seen("; look at the standby").await;
     drop(standby);
     seen(
-        "slot: replication slot far_away, used by nobody; when nobody needs it: \
+        "slot: replication slot far_away, not in use; if no standby needs it: \
           select pg_drop_replication_slot('far_away')",
     )
     .await;
@@ -213,7 +217,7 @@ async fn prepared_transactions_and_abandoned_slots_are_named() {
     run(
         &client,
         &format!(
-            "insert into leasehold.measure select date_trunc('minute', now()) - interval '20 minutes', \
+            "insert into leasehold_internal.measure select date_trunc('minute', now()) - interval '20 minutes', \
              'database', '', 'next_xid', false, {xmin} - 10"
         ),
     )
@@ -222,18 +226,18 @@ async fn prepared_transactions_and_abandoned_slots_are_named() {
     run(&client, "select txid_current()").await;
     run(
         &client,
-        "update leasehold.duty set ran_at = ran_at - interval '5 minutes' where isfinite(ran_at)",
+        "update leasehold_internal.duty set ran_at = ran_at - interval '5 minutes' where isfinite(ran_at)",
     )
     .await;
     let sampled = leasehold::measure::sample(&client).await.unwrap().expect("a sample");
     assert_eq!(sampled.changes.len(), 1, "{sampled:?}");
-    let said = summary(&client).await;
-    let (_, since) = said
-        .split_once("held back by replication slot far_away, used by nobody, ")
-        .unwrap_or_else(|| panic!("{said}"));
+    let summary_text = summary(&client).await;
+    let (_, since) = summary_text
+        .split_once("held back by replication slot far_away, not in use, ")
+        .unwrap_or_else(|| panic!("{summary_text}"));
     // More, if the clock's minute has turned since.
     let about = since.split_once(" min").and_then(|(minutes, _)| minutes.parse::<i32>().ok());
-    assert!(about.is_some_and(|about| (18..60).contains(&about)), "{said}");
+    assert!(about.is_some_and(|about| (18..60).contains(&about)), "{summary_text}");
     run(&client, "select pg_drop_replication_slot('far_away')").await;
     assert_eq!(holders().await, Vec::<String>::new());
     drop((database, postgres));

@@ -7,7 +7,7 @@ use leasehold::{Enqueue, Finished, JobId, State};
 use leasehold_testing::TestDatabase;
 use tokio::sync::Semaphore;
 
-use crate::rig::{completed, count, run, sql, until};
+use crate::fixture::{completed, count, run, sql, until};
 use crate::support::{Note, engine};
 
 const HELD: &str = "select count(*) from leasehold.job where held";
@@ -62,7 +62,7 @@ async fn a28_urgent_job_starts_before_the_lost_ones_of_a_dead_worker() {
     assert_eq!(first, urgent);
     until("all are done", async || completed(&client).await == 201).await;
     worker.stop().await;
-    let open = "select count(*) from leasehold.lease where ended_at is null";
+    let open = "select count(*) from leasehold_internal.lease where ended_at is null";
     assert_eq!(count(&client, open).await, 0);
 }
 
@@ -104,13 +104,13 @@ async fn a35_claim_that_hangs_in_one_queue_delays_no_other_queue() {
     let draft = Note { n: 0 }.draft().expect("a draft").queue("slow");
     draft.enqueue(&engine).await.expect("enqueued");
     let worker = engine.worker().queue("slow", 1).queue("default", 1);
-    let mut worker = run(worker.handle(async |_: Note| {}));
+    let mut worker = run(worker.allow_other_queues().handle(async |_: Note| {}));
     let waits = "select count(*) from pg_stat_activity where datname = current_database() \
                  and wait_event_type = 'Lock' and query like '%claim_next%'";
     until("the claim hangs", async || count(&holder, waits).await == 1).await;
     for n in 1..=3 {
         Note { n }.enqueue(&engine).await.expect("enqueued");
-        until("the other queue goes on", async || completed(&client).await == n).await;
+        until("the other queue continues", async || completed(&client).await == n).await;
     }
     assert_eq!(count(&holder, waits).await, 1, "it still hangs");
     sql(&holder, "select pg_advisory_unlock(41)").await;
@@ -119,7 +119,7 @@ async fn a35_claim_that_hangs_in_one_queue_delays_no_other_queue() {
     let recovered = |event: &Event| matches!(event, Event::ClaimRecovered { .. });
     assert!(!worker.seen().iter().any(recovered));
     worker.stop().await;
-    let again = "select count(*) from leasehold.history, unnest(attempts) a where a > 1";
+    let again = "select count(*) from leasehold_internal.history, unnest(attempts) a where a > 1";
     assert_eq!(count(&client, again).await, 0);
 }
 
@@ -143,7 +143,7 @@ async fn a31_more_priorities_than_are_remembered_are_worked_off_in_order() {
     running.await.expect("no panic").expect("a clean stop");
     let late = "select count(*) from (select h.lease_generation, min(h.n) as low, \
                        lag(max(h.n)) over (order by h.lease_generation) as before \
-                  from (select lease_generation, unnest(job_ids) as n from leasehold.history) h \
+                  from (select lease_generation, unnest(job_ids) as n from leasehold_internal.history) h \
                  group by h.lease_generation) g where g.low < g.before";
     assert_eq!(count(&client, late).await, 0, "claims went up the priorities");
 }
@@ -169,7 +169,7 @@ async fn a35_finish_that_hangs_in_one_queue_delays_no_other_queue() {
     enqueue("a", 0).await;
     let others = ["b", "c", "d", "e", "f"];
     let worker = others.iter().fold(engine.worker().queue("a", 2), |w, other| w.queue(*other, 1));
-    let mut worker = run(worker.handle(async |_: Note| {}));
+    let mut worker = run(worker.allow_other_queues().handle(async |_: Note| {}));
     let waits = "select count(*) from pg_stat_activity where datname = current_database() \
                  and wait_event_type = 'Lock' and query like '%complete_many%'";
     until("the finish hangs", async || count(&holder, waits).await == 1).await;

@@ -8,11 +8,11 @@ use leasehold::{Finished, Job, JobError, JobResult, Outcome, State};
 use leasehold_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
 
-use crate::rig::{completed, count, jobs, queue_settings, run};
+use crate::fixture::{completed, count, jobs, queue_settings, run};
 use crate::support::{Note, engine};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_answer_counts_for_the_whole_batch() {
+async fn one_result_counts_for_the_whole_batch() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     engine.enqueue_many((0..10).map(|n| Note { n })).await.expect("enqueued");
@@ -32,18 +32,18 @@ async fn one_answer_counts_for_the_whole_batch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_job_of_a_batch_has_its_own_answer() {
+async fn each_job_of_a_batch_has_its_own_result() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     engine.enqueue_many((0..4).map(|n| Note { n })).await.expect("enqueued");
     let handler = async |items: Vec<ManyItem<Note>>| -> Vec<JobResult> {
-        let answer = |item: ManyItem<Note>| match item.job.n {
+        let result = |item: ManyItem<Note>| match item.job.n {
             0 => Ok(Outcome::Done),
             1 => Err(JobError::permanent("one")),
             2 => Ok(Outcome::Cancel("two".into())),
             _ => Err(JobError::retry("three")),
         };
-        items.into_iter().map(answer).collect()
+        items.into_iter().map(result).collect()
     };
     let mut worker = run(engine.worker().queue("default", 4).handle_many(4, handler));
     let mut ends: Vec<_> = worker.finished(4).await;
@@ -58,7 +58,7 @@ async fn each_job_of_a_batch_has_its_own_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_that_a_batch_handler_does_not_answer_for_are_retried() {
+async fn jobs_for_which_a_batch_handler_returns_no_result_are_retried() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     // Long enough that they do not return while the test looks.
@@ -69,8 +69,8 @@ async fn jobs_that_a_batch_handler_does_not_answer_for_are_retried() {
     let ends: Vec<_> = worker.finished(3).await.into_iter().map(|end| end.1).collect();
     assert_eq!(ends.iter().filter(|end| **end == Finished::Completed).count(), 1);
     assert_eq!(ends.iter().filter(|end| **end == Finished::Retried).count(), 2);
-    let told = "select count(*) from leasehold.job where last_error like '%1 answers for 3 jobs'";
-    assert_eq!(count(&client, told).await, 2);
+    let retried = "select count(*) from leasehold.job where last_error like '%returned 1 results for 3 jobs%'";
+    assert_eq!(count(&client, retried).await, 2);
     worker.stop().await;
 }
 
@@ -82,7 +82,7 @@ struct Brittle {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g6_a_panic_fails_the_jobs_of_its_batch_and_no_others() {
+async fn g6_panic_fails_the_jobs_of_its_batch_and_no_others() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let handler = async |items: Vec<ManyItem<Brittle>>| -> Result<(), JobError> {

@@ -9,7 +9,7 @@ use leasehold_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-use crate::rig::{completed, count, run, until};
+use crate::fixture::{completed, count, run, until};
 use crate::support::{Note, engine};
 
 #[derive(Job, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ use crate::support::{Note, engine};
 struct Ledger {}
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a27_job_without_a_connection_comes_back_and_its_attempt_is_not_counted() {
+async fn a27_job_without_a_connection_is_snoozed_and_its_attempt_is_not_counted() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let gate = Arc::new(Semaphore::new(0));
@@ -37,12 +37,12 @@ async fn a27_job_without_a_connection_comes_back_and_its_attempt_is_not_counted(
     // A counted attempt would have buried them: each has only one.
     until("all of them", async || completed(&client).await == 3).await;
     worker.stop().await;
-    let once = "select count(*) from leasehold.history, unnest(attempts) a where a = 1";
+    let once = "select count(*) from leasehold_internal.history, unnest(attempts) a where a = 1";
     assert_eq!(count(&client, once).await, 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a27_transaction_of_a_handler_may_stand_idle_for_its_run_limit() {
+async fn a27_transaction_of_a_handler_may_be_idle_for_its_run_limit() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let handler = async |_: Ledger, tx: JobTx| -> JobResult {

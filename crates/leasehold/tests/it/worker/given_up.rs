@@ -6,7 +6,7 @@ use leasehold_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use crate::rig::{count, queue_settings, run, soon, sql, until};
+use crate::fixture::{count, queue_settings, run, soon, sql, until};
 use crate::support::{engine, wait_for};
 
 #[derive(Job, Serialize, Deserialize)]
@@ -14,9 +14,9 @@ use crate::support::{engine, wait_for};
 struct Brief {}
 
 /// Reports that it got the stop signal, and does not stop.
-async fn stays(_: Brief, ctx: Ctx, State(told): State<UnboundedSender<()>>) {
+async fn stays(_: Brief, ctx: Ctx, State(asked): State<UnboundedSender<()>>) {
     ctx.stopped().await;
-    let _ = told.send(());
+    let _ = asked.send(());
     std::future::pending::<()>().await;
 }
 
@@ -26,13 +26,13 @@ async fn a26_locked_row_delays_no_renewal_and_the_job_is_retried_afterwards() {
     let (engine, client) = (engine(&database).await, database.connect().await);
     queue_settings(&client, "lease = '1 second'").await;
     let holder = database.connect_directly().await;
-    let (told, mut heard) = unbounded_channel();
-    let worker = engine.worker_with(told).queue("default", 1).without_housekeeping();
+    let (asked, mut stops) = unbounded_channel();
+    let worker = engine.worker_with(asked).queue("default", 1).without_housekeeping();
     let mut worker = run(worker.handle(stays));
     let id = Brief {}.enqueue(&engine).await.expect("enqueued").id();
     worker.started(id).await;
     sql(&holder, "begin; select from leasehold.job for update").await;
-    soon(heard.recv()).await.expect("told to stop");
+    soon(stops.recv()).await.expect("a stop signal");
     // Many ticks of the keeper: it gives up the handler, finds the row locked and keeps renewing.
     let mut renewals = 0;
     wait_for(&mut worker.events, |event| {
@@ -48,13 +48,13 @@ async fn a26_locked_row_delays_no_renewal_and_the_job_is_retried_afterwards() {
     });
     assert_eq!(outcome.await, Finished::Retried);
     worker.stop().await;
-    let told = "select count(*) from leasehold.job where not held and lost_count = 0 \
+    let retried = "select count(*) from leasehold.job where not held and lost_count = 0 \
                 and last_error = 'the handler ran longer than 0.1 s'";
-    assert_eq!(count(&client, told).await, 1);
+    assert_eq!(count(&client, retried).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a26_giving_up_is_tried_again_after_an_error() {
+async fn a26_failure_at_the_run_limit_is_recorded_again_after_an_error() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     // Fails three times as a server does that is out of memory.
@@ -68,12 +68,35 @@ async fn a26_giving_up_is_tried_again_after_an_error() {
          when (old.held and not new.held) execute function trouble()",
     )
     .await;
-    let (told, _heard) = unbounded_channel();
-    let mut worker = run(engine.worker_with(told).queue("default", 1).handle(stays));
+    let (asked, _stops) = unbounded_channel();
+    let mut worker = run(engine.worker_with(asked).queue("default", 1).handle(stays));
     let id = Brief {}.enqueue(&engine).await.expect("enqueued").id();
     let ends = worker.finished(1).await;
     assert_eq!(ends, [(id, Finished::Retried)]);
     until("four tries", async || count(&client, "select last_value from public.tried").await == 4)
         .await;
     worker.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a26_failure_at_the_run_limit_is_counted_and_passed_to_hooks() {
+    let database = TestDatabase::new().await;
+    let engine = engine(&database).await;
+    let (asked, _stops) = unbounded_channel();
+    let (finished, mut ends) = unbounded_channel();
+    let worker =
+        engine.worker_with(asked).queue("default", 1).handle(stays).on_finished(move |job| {
+            let finished = finished.clone();
+            async move { finished.send(job).map_err(|error| error.to_string()) }
+        });
+    let worker = run(worker);
+    Brief {}.enqueue(&engine).await.expect("enqueued");
+    let end = soon(ends.recv()).await.expect("a call of the hook");
+    assert_eq!(end.outcome(), Finished::Retried);
+    assert_eq!(end.error(), Some("the handler ran longer than 0.1 s"));
+    worker.stop().await;
+    let metrics = engine.metrics().await;
+    let counted =
+        "leasehold_jobs_finished_total{queue=\"default\",name=\"brief\",outcome=\"retried\"} 1\n";
+    assert!(metrics.contains(counted), "{metrics}");
 }

@@ -9,7 +9,7 @@ use leasehold::{Ctx, Enqueue, Finished, Job, JobError, JobResult, Outcome, State
 use leasehold_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
 
-use crate::rig::{completed, count, jobs, run, sql};
+use crate::fixture::{completed, count, jobs, run, sql};
 use crate::support::{Note, engine};
 
 #[derive(Clone)]
@@ -33,7 +33,7 @@ impl FromRef<Shop> for Label {
 struct Careful {}
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_handler_gets_its_job_the_state_and_the_context() {
+async fn handler_gets_its_job_the_state_and_the_context() {
     let database = TestDatabase::new().await;
     let engine = engine(&database).await;
     let sold = Arc::new(AtomicI64::new(0));
@@ -57,7 +57,7 @@ async fn a_handler_gets_its_job_the_state_and_the_context() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_job_transaction_writes_is_there_when_the_job_is_done() {
+async fn writes_of_a_job_transaction_are_visible_when_the_job_is_completed() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     sql(&client, "create table ledger (n bigint)").await;
@@ -82,13 +82,14 @@ async fn what_a_job_transaction_writes_is_there_when_the_job_is_done() {
     worker.stop().await;
     // The lease of a job that ended in the handler's transaction does not stay open.
     assert_eq!(
-        count(&client, "select count(*) from leasehold.lease where ended_at is null").await,
+        count(&client, "select count(*) from leasehold_internal.lease where ended_at is null")
+            .await,
         0
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_snoozed_job_waits_and_keeps_its_attempt() {
+async fn snoozed_job_waits_and_keeps_its_attempt() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let handler = async |_: Note| Outcome::Snooze(Duration::from_secs(600));
@@ -102,7 +103,7 @@ async fn a_snoozed_job_waits_and_keeps_its_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_handler_chooses_when_to_try_again() {
+async fn handler_chooses_when_to_try_again() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let handler =
@@ -117,7 +118,7 @@ async fn a_handler_chooses_when_to_try_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_keeps_failing_is_buried_with_its_last_error() {
+async fn job_that_keeps_failing_is_buried_with_its_last_error() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let handler = async |_: Careful, ctx: Ctx| -> JobResult {
@@ -127,14 +128,14 @@ async fn a_job_that_keeps_failing_is_buried_with_its_last_error() {
     Careful {}.enqueue(&engine).await.expect("enqueued");
     let ends: Vec<_> = worker.finished(2).await.into_iter().map(|end| end.1).collect();
     assert_eq!(ends, [Finished::Retried, Finished::Buried]);
-    let dead = "select count(*) from leasehold.dead_job where cause = 'exhausted' and attempts = 2 \
+    let dead = "select count(*) from leasehold_internal.dead_job where cause = 'exhausted' and attempts = 2 \
                 and last_error = 'attempt 2 failed' and priority = 3";
     assert_eq!(count(&client, dead).await, 1);
     worker.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_permanent_error_buries_at_once_and_cancel_files_the_job() {
+async fn permanent_error_buries_at_once_and_cancel_moves_the_job_to_history() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let handler = async |job: Note| -> JobResult {
@@ -149,15 +150,15 @@ async fn a_permanent_error_buries_at_once_and_cancel_files_the_job() {
     assert_eq!(worker.next_end().await, Finished::Buried);
     Note { n: 2 }.enqueue(&engine).await.expect("enqueued");
     assert_eq!(worker.next_end().await, Finished::Cancelled);
-    let dead = "select count(*) from leasehold.dead_job where cause = 'rejected' and last_error = 'no such user'";
+    let dead = "select count(*) from leasehold_internal.dead_job where cause = 'rejected' and last_error = 'no such user'";
     assert_eq!(count(&client, dead).await, 1);
-    let filed = "select count(*) from leasehold.history where outcome = 'cancelled' and note = 'not needed'";
+    let filed = "select count(*) from leasehold_internal.history where outcome = 'cancelled' and note = 'not needed'";
     assert_eq!(count(&client, filed).await, 1);
     worker.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_running_handler_learns_that_its_job_was_cancelled() {
+async fn running_handler_is_asked_to_stop_when_its_job_is_cancelled() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let handler = async |_: Note, ctx: Ctx| -> JobResult {

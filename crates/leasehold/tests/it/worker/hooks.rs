@@ -7,7 +7,7 @@ use leasehold_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::rig::{count, run, soon};
+use crate::fixture::{count, run, soon};
 use crate::support::{Note, engine};
 
 #[derive(Job, Serialize, Deserialize)]
@@ -24,9 +24,9 @@ async fn handle(note: Note) -> JobResult {
 }
 
 async fn next(
-    heard: &mut UnboundedReceiver<FinishedJob>,
+    calls: &mut UnboundedReceiver<FinishedJob>,
 ) -> (Finished, Option<Cause>, Option<String>) {
-    let job = soon(heard.recv()).await.expect("a call");
+    let job = soon(calls.recv()).await.expect("a call");
     (job.outcome(), job.cause(), job.error().map(str::to_owned))
 }
 
@@ -34,7 +34,7 @@ async fn next(
 async fn hooks_are_called_after_the_end_is_recorded() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
-    let (finished, mut heard) = unbounded_channel();
+    let (finished, mut calls) = unbounded_channel();
     let (buried, mut dead) = unbounded_channel();
     let worker = engine
         .worker()
@@ -51,7 +51,7 @@ async fn hooks_are_called_after_the_end_is_recorded() {
         });
     let worker = run(worker);
     Note { n: 0 }.enqueue(&engine).await.expect("enqueued");
-    let job = soon(heard.recv()).await.expect("a call");
+    let job = soon(calls.recv()).await.expect("a call");
     assert_eq!((job.name(), job.queue(), job.attempt()), ("note", "default", 1));
     assert_eq!(
         (job.kwargs(), job.outcome(), job.cause()),
@@ -59,10 +59,10 @@ async fn hooks_are_called_after_the_end_is_recorded() {
     );
     assert_eq!(count(&client, "select count(*) from leasehold.job").await, 0, "it is recorded");
     Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
-    assert_eq!(next(&mut heard).await, (Finished::Retried, None, Some("try again".to_owned())));
+    assert_eq!(next(&mut calls).await, (Finished::Retried, None, Some("try again".to_owned())));
     Note { n: 2 }.enqueue(&engine).await.expect("enqueued");
     let end = (Finished::Buried, Some(Cause::Rejected), Some("no such user".to_owned()));
-    assert_eq!(next(&mut heard).await, end);
+    assert_eq!(next(&mut calls).await, end);
     assert_eq!(next(&mut dead).await, end);
     Once {}.enqueue(&engine).await.expect("enqueued");
     let end = (Finished::Buried, Some(Cause::Exhausted), Some("no".to_owned()));
@@ -72,10 +72,10 @@ async fn hooks_are_called_after_the_end_is_recorded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hook_that_fails_or_panics_changes_nothing() {
+async fn hook_that_fails_or_panics_changes_nothing() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
-    let (finished, mut heard) = unbounded_channel();
+    let (finished, mut calls) = unbounded_channel();
     let worker = engine
         .worker()
         .handle(async |_: Note| {})
@@ -91,7 +91,7 @@ async fn a_hook_that_fails_or_panics_changes_nothing() {
         Note { n }.enqueue(&engine).await.expect("enqueued");
     }
     for _ in 0..20 {
-        assert_eq!(next(&mut heard).await.0, Finished::Completed);
+        assert_eq!(next(&mut calls).await.0, Finished::Completed);
     }
     worker.stop().await;
     assert_eq!(

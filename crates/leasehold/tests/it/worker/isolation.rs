@@ -5,11 +5,11 @@ use leasehold::{Draft, Enqueue, Finished, Job, JobError, Leasehold};
 use leasehold_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
 
-use crate::rig::{completed, count, jobs, queue_settings, run, sql};
+use crate::fixture::{completed, count, jobs, queue_settings, run, sql};
 use crate::support::{Note, engine};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g6_a_panic_is_one_attempts_failure_and_nobody_elses() {
+async fn g6_panic_fails_its_own_attempt_only() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     // Long enough that it does not return while others still run.
@@ -20,14 +20,14 @@ async fn g6_a_panic_is_one_attempts_failure_and_nobody_elses() {
     let ends = worker.finished(20).await;
     assert_eq!(ends.iter().filter(|end| end.1 == Finished::Completed).count(), 19);
     assert_eq!(ends.iter().filter(|end| end.1 == Finished::Retried).count(), 1);
-    let told =
+    let failed =
         "select count(*) from leasehold.job where last_error = 'the handler panicked: seven of 7'";
-    assert_eq!(count(&client, told).await, 1);
+    assert_eq!(count(&client, failed).await, 1);
     worker.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h1_an_error_text_with_nul_is_recorded() {
+async fn h1_error_text_with_nul_is_recorded() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let handler = async |_: Note| -> Result<(), JobError> { Err(JobError::permanent("a\0b")) };
@@ -35,8 +35,11 @@ async fn h1_an_error_text_with_nul_is_recorded() {
     Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
     assert_eq!(worker.next_end().await, Finished::Buried);
     assert_eq!(
-        count(&client, "select count(*) from leasehold.dead_job where last_error = 'a\u{fffd}b'")
-            .await,
+        count(
+            &client,
+            "select count(*) from leasehold_internal.dead_job where last_error = 'a\u{fffd}b'"
+        )
+        .await,
         1
     );
     worker.stop().await;
@@ -58,7 +61,7 @@ async fn h15_names_without_a_handler_are_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h15_a_hundred_thousand_jobs_of_unknown_names_are_no_hindrance() {
+async fn h15_hundred_thousand_jobs_of_unknown_names_delay_no_other_job() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     // Older, of higher priority, and of names on both sides of ours in the index.
@@ -94,7 +97,7 @@ struct StrictNote {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h16_arguments_that_do_not_fit_are_retried_for_a_newer_worker() {
+async fn h16_kwargs_that_do_not_fit_are_retried_for_a_newer_worker() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     NewNote { n: 1, reader: "you".into() }.enqueue(&engine).await.expect("enqueued");
@@ -103,7 +106,7 @@ async fn h16_arguments_that_do_not_fit_are_retried_for_a_newer_worker() {
     former.finished(1).await;
     former.stop().await;
     let waits = "select count(*) from leasehold.job where attempts = 1 \
-                 and last_error like 'the arguments do not fit note: %reader%'";
+                 and last_error like 'the kwargs do not fit note: %reader%'";
     assert_eq!(count(&client, waits).await, 1);
     sql(&client, "update leasehold.job set scheduled_at = now()").await;
     let mut next = run(engine.worker().queue("default", 1).handle(async |_: NewNote| {}));
@@ -118,7 +121,7 @@ async fn enqueue_last_attempt(engine: &Leasehold, note: Note) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h16_arguments_that_never_fit_are_buried_and_others_run() {
+async fn h16_kwargs_that_never_fit_are_buried_and_other_jobs_run() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     enqueue_last_attempt(&engine, Note { n: 1 }).await;
@@ -127,13 +130,13 @@ async fn h16_arguments_that_never_fit_are_buried_and_others_run() {
     worker.finished(2).await;
     worker.stop().await;
     assert_eq!((completed(&client).await, jobs(&client).await), (1, 0));
-    let dead = "select count(*) from leasehold.dead_job where cause = 'undecodable' and attempts = 1 \
-                and last_error like 'the arguments do not fit note: %reader%'";
+    let dead = "select count(*) from leasehold_internal.dead_job where cause = 'undecodable' and attempts = 1 \
+                and last_error like 'the kwargs do not fit note: %reader%'";
     assert_eq!(count(&client, dead).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn h16_one_misfit_does_not_spoil_its_batch() {
+async fn h16_kwargs_that_do_not_fit_fail_no_other_job_of_their_batch() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     NewNote { n: 1, reader: "you".into() }.enqueue(&engine).await.expect("enqueued");
@@ -148,7 +151,11 @@ async fn h16_one_misfit_does_not_spoil_its_batch() {
     worker.stop().await;
     assert_eq!((completed(&client).await, jobs(&client).await), (2, 0));
     assert_eq!(
-        count(&client, "select count(*) from leasehold.dead_job where cause = 'undecodable'").await,
+        count(
+            &client,
+            "select count(*) from leasehold_internal.dead_job where cause = 'undecodable'"
+        )
+        .await,
         1
     );
 }

@@ -12,7 +12,9 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::expire_leases;
-use crate::rig::{back_date_leases, completed, count, jobs, queue_settings, run, soon, sql, until};
+use crate::fixture::{
+    back_date_leases, completed, count, jobs, queue_settings, run, soon, sql, until,
+};
 use crate::support::{Note, engine, wait_for};
 
 /// Waits for the gate.
@@ -21,12 +23,12 @@ async fn gated(_: Note, State(gate): State<Arc<Semaphore>>) {
 }
 
 const ALL_IN_ONE_ATTEMPT: &str =
-    "select count(*) from leasehold.history, unnest(attempts) a where a = 1";
+    "select count(*) from leasehold_internal.history, unnest(attempts) a where a = 1";
 const HELD: &str = "select count(*) from leasehold.job where held";
 /// Held jobs whose lease was prolonged since they were claimed.
-const RENEWED: &str = "select count(*) from leasehold.job j join leasehold.lease l using (lease_generation) \
+const RENEWED: &str = "select count(*) from leasehold.job j join leasehold_internal.lease l using (lease_generation) \
      where j.held and l.ended_at is null and l.lease_expires_at > l.claimed_at + l.lease";
-const LOSSES: &str = "select coalesce(sum(cardinality(lost_ids)), 0) from leasehold.lease";
+const LOSSES: &str = "select coalesce(sum(cardinality(lost_ids)), 0) from leasehold_internal.lease";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a10_jobs_that_wait_for_the_only_slot_lose_no_lease() {
@@ -58,8 +60,7 @@ async fn a11_two_workers_of_one_name_do_not_share_leases() {
     let mut new = run(worker());
     let new_generation = new.started(id).await;
     assert!(new_generation > old_generation);
-    let holders =
-        "select count(distinct claimed_by) from leasehold.lease where claimed_by like 'pod-1/%'";
+    let holders = "select count(distinct claimed_by) from leasehold_internal.lease where claimed_by like 'pod-1/%'";
     assert_eq!(count(&client, holders).await, 2);
     // A late call of the old process.
     let late = format!("select leasehold.complete({id}, {old_generation})::int");
@@ -102,7 +103,7 @@ async fn a16_handlers_that_spin_on_every_thread_lose_no_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a3_a_lease_that_ran_out_unnoticed_is_still_its_owners() {
+async fn a3_lease_that_ran_out_and_was_not_reclaimed_still_belongs_to_its_owner() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let gate = Arc::new(Semaphore::new(0));
@@ -118,22 +119,22 @@ async fn a3_a_lease_that_ran_out_unnoticed_is_still_its_owners() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a5_a_handler_learns_that_its_lease_was_taken() {
+async fn a5_handler_is_asked_to_stop_when_its_lease_was_reclaimed() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     queue_settings(&client, "lease = '15 seconds'").await;
-    let (told, mut reasons) = unbounded_channel();
+    let (stops, mut reasons) = unbounded_channel();
     let handler =
-        async |_: Note, ctx: Ctx, State(told): State<UnboundedSender<StopReason>>| -> JobResult {
-            let _ = told.send(ctx.stopped().await);
+        async |_: Note, ctx: Ctx, State(stops): State<UnboundedSender<StopReason>>| -> JobResult {
+            let _ = stops.send(ctx.stopped().await);
             Err(JobError::permanent("a verdict that must not count"))
         };
     let mut worker =
-        run(engine.worker_with(told).queue("default", 1).without_housekeeping().handle(handler));
+        run(engine.worker_with(stops).queue("default", 1).without_housekeeping().handle(handler));
     let id = Note { n: 1 }.enqueue(&engine).await.expect("enqueued").id();
     let generation = worker.started(id).await;
     // The lease is lost by an expiry in the database, not by its age; the next renewal learns of it.
-    sql(&client, "update leasehold.queue set paused_at = now(), paused_by = 'test'").await;
+    sql(&client, "update leasehold_internal.queue set paused_at = now(), paused_by = 'test'").await;
     assert_eq!(expire_leases(&client).await, 1);
     assert_eq!(worker.lost_a_lease().await, generation);
     assert_eq!(soon(reasons.recv()).await, Some(StopReason::LeaseLost));

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Barrier;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use crate::rig::{Running, completed, count, jobs, run, soon, until};
+use crate::fixture::{Running, completed, count, jobs, run, soon, until};
 use crate::support::{Note, engine, wait_for};
 
 #[derive(Job, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ async fn ends(worker: &mut Running, id: JobId, wanted: Finished) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a17_a_handler_that_waits_for_ever_is_given_up_and_frees_its_slot() {
+async fn a17_handler_that_waits_for_ever_fails_at_its_run_limit_and_frees_its_slot() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let worker = engine
@@ -44,16 +44,16 @@ async fn a17_a_handler_that_waits_for_ever_is_given_up_and_frees_its_slot() {
     worker.started(id).await;
     Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
     ends(&mut worker, id, Finished::Retried).await;
-    let told = "select count(*) from leasehold.job where name = 'brief' and attempts >= 1 \
+    let failed = "select count(*) from leasehold.job where name = 'brief' and attempts >= 1 \
                 and last_error = 'the handler ran longer than 0.1 s'";
-    until("it is said why", async || count(&client, told).await == 1).await;
+    until("the failure is recorded", async || count(&client, failed).await == 1).await;
     // The one slot is free again: the other job runs.
     until("the other job", async || completed(&client).await == 1).await;
     worker.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a17_a_handler_learns_of_its_limit_and_may_say_last_words() {
+async fn a17_handler_is_asked_to_stop_at_its_run_limit_and_its_error_is_recorded() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let handler = async |_: Brief, ctx: Ctx| -> JobResult {
@@ -64,7 +64,7 @@ async fn a17_a_handler_learns_of_its_limit_and_may_say_last_words() {
     let mut worker = run(engine.worker().queue("default", 1).handle(handler));
     let id = Brief {}.enqueue(&engine).await.expect("enqueued").id();
     ends(&mut worker, id, Finished::Buried).await;
-    let kept = "select count(*) from leasehold.dead_job where last_error = 'got as far as page 3'";
+    let kept = "select count(*) from leasehold_internal.dead_job where last_error = 'got as far as page 3'";
     assert_eq!(count(&client, kept).await, 1);
     worker.stop().await;
 }
@@ -74,7 +74,7 @@ async fn stuck(_: Brief, ctx: Ctx, State((gate, late)): State<(Gate, Late)>) {
     if ctx.attempt() > 1 {
         return;
     }
-    let _ = gate.lock().expect("one of us").recv();
+    let _ = gate.lock().expect("no panic").recv();
     // In a task that the worker cannot abort: the strongest case of a late result.
     tokio::spawn(async move {
         let mut client = ctx.engine().pool().get().await.expect("a connection");
@@ -87,19 +87,20 @@ type Gate = Arc<Mutex<mpsc::Receiver<()>>>;
 type Late = UnboundedSender<Result<(), FinishError>>;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn g7_a_handler_that_blocks_its_thread_is_given_up_and_its_late_result_refused() {
+async fn g7_handler_that_blocks_its_thread_fails_at_its_run_limit_and_its_late_result_is_rejected()
+{
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let (let_go, gate) = mpsc::channel::<()>();
-    let (late, mut late_answers) = unbounded_channel();
+    let (late, mut late_results) = unbounded_channel();
     let state = (Arc::new(Mutex::new(gate)), late);
     let mut worker = run(engine.worker_with(state).queue("default", 2).handle(stuck));
     let id = Brief {}.enqueue(&engine).await.expect("enqueued").id();
     // By another attempt: the first one is still stuck.
     ends(&mut worker, id, Finished::Completed).await;
     drop(let_go);
-    let answer = soon(late_answers.recv()).await.expect("an answer");
-    assert!(matches!(answer, Err(FinishError::LeaseLost { .. })), "{answer:?}");
+    let result = soon(late_results.recv()).await.expect("a result");
+    assert!(matches!(result, Err(FinishError::LeaseLost { .. })), "{result:?}");
     worker.stop().await;
     assert_eq!((completed(&client).await, jobs(&client).await), (1, 0));
 }

@@ -3,10 +3,12 @@
 mod alone;
 mod batches;
 mod connections;
+mod defer;
 mod given_up;
 mod handlers;
 mod hooks;
 mod isolation;
+mod layers;
 mod leases;
 mod limits;
 mod once;
@@ -15,6 +17,8 @@ mod paused;
 mod refused;
 mod returns;
 mod schedules;
+mod services;
+mod settings;
 mod stopping;
 mod texts;
 mod transactions;
@@ -25,20 +29,20 @@ use leasehold_testing::TestDatabase;
 use tokio::sync::oneshot;
 use tokio_postgres::Client;
 
-use crate::rig::number;
+use crate::fixture::number;
 use crate::support::{Note, engine, finished};
 
 /// Takes the jobs of every open lease away, as if their workers had been silent for an hour. In one
 /// transaction: a renewal must not slip in between. Returns the number of jobs that went back.
 async fn expire_leases(client: &Client) -> i64 {
-    let text = "update leasehold.lease set lease_expires_at = now() - interval '1 hour' \
+    let text = "update leasehold_internal.lease set lease_expires_at = now() - interval '1 hour' \
                  where ended_at is null; \
-                select returned from leasehold.expire_leases()";
+                select returned from leasehold_internal.reclaim_leases()";
     number(client, text).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_runs_and_leaves_the_table() {
+async fn job_runs_and_leaves_the_table() {
     let database = TestDatabase::new().await;
     let engine = engine(&database).await;
     for n in 0..10 {

@@ -10,7 +10,7 @@ use leasehold_testing::TestDatabase;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::expire_leases;
-use crate::rig::{completed, count, run, soon, sql};
+use crate::fixture::{completed, count, run, soon, sql};
 use crate::support::{Note, engine};
 
 fn again(why: &str) -> JobResult {
@@ -18,32 +18,32 @@ fn again(why: &str) -> JobResult {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_is_first_then_unfinished_then_finished_with_its_result() {
+async fn step_is_first_then_unfinished_then_finished_with_its_result() {
     let database = TestDatabase::new().await;
     let engine = engine(&database).await;
-    let (told, mut phases) = unbounded_channel();
+    let (seen, mut phases) = unbounded_channel();
     let handler =
-        async |_: Note, ctx: Ctx, State(told): State<UnboundedSender<String>>| -> JobResult {
+        async |_: Note, ctx: Ctx, State(seen): State<UnboundedSender<String>>| -> JobResult {
             let _ = match ctx.once::<i64>("charge").await? {
-                Step::First(_) if ctx.attempt() == 1 => told.send("first".into()),
+                Step::First(_) if ctx.attempt() == 1 => seen.send("first".into()),
                 // The effect is known not to have taken place: begin anew.
                 Step::Unfinished(step) if ctx.attempt() == 2 => {
                     step.forget(&ctx).await?;
-                    told.send("forgotten".into())
+                    seen.send("forgotten".into())
                 }
-                Step::First(_) => told.send("first again".into()),
+                Step::First(_) => seen.send("first again".into()),
                 Step::Unfinished(step) => {
                     step.finish(&ctx, &42_i64).await?;
-                    told.send("unfinished".into())
+                    seen.send("unfinished".into())
                 }
                 Step::Finished(result) => {
-                    let _ = told.send(format!("finished with {result}"));
+                    let _ = seen.send(format!("finished with {result}"));
                     return Ok(Outcome::Done);
                 }
             };
             again("once more")
         };
-    let mut worker = run(engine.worker_with(told).queue("default", 1).handle(handler));
+    let mut worker = run(engine.worker_with(seen).queue("default", 1).handle(handler));
     Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
     worker.finished(5).await;
     worker.stop().await;
@@ -83,7 +83,7 @@ async fn once_do_repeats_a_failed_effect_and_never_a_finished_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_about_one_thing_share_its_step() {
+async fn jobs_with_one_scope_share_its_step() {
     let database = TestDatabase::new().await;
     let engine = engine(&database).await;
     let effects = Arc::new(AtomicUsize::new(0));
@@ -102,7 +102,7 @@ async fn jobs_about_one_thing_share_its_step() {
     let mut worker =
         run(engine.worker_with(Arc::clone(&effects)).queue("default", 20).handle(handler));
     let client = database.connect().await;
-    crate::rig::until("all are done", async || completed(&client).await == 20).await;
+    crate::fixture::until("all are done", async || completed(&client).await == 20).await;
     assert_eq!(effects.load(Ordering::SeqCst), 1);
     worker.seen();
     worker.stop().await;
@@ -112,7 +112,7 @@ async fn jobs_about_one_thing_share_its_step() {
 async fn effect_then_silence(
     job: Note,
     ctx: Ctx,
-    State(told): State<UnboundedSender<()>>,
+    State(done): State<UnboundedSender<()>>,
 ) -> JobResult {
     let mut client = ctx.engine().pool().get().await?;
     let transaction = client.transaction().await?;
@@ -122,20 +122,20 @@ async fn effect_then_silence(
     }
     transaction.commit().await?;
     if ctx.attempt() == 1 {
-        let _ = told.send(());
+        let _ = done.send(());
         std::future::pending::<()>().await;
     }
     Ok(Outcome::Done)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b6_an_effect_with_a_mark_is_applied_once_although_its_worker_died_before_the_finish() {
+async fn b6_effect_with_a_mark_is_applied_once_although_its_worker_died_before_the_finish() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     sql(&client, "create table ledger (n bigint)").await;
-    let (told, mut applied) = unbounded_channel();
+    let (done, mut applied) = unbounded_channel();
     let worker =
-        || engine.worker_with(told.clone()).queue("default", 1).handle(effect_then_silence);
+        || engine.worker_with(done.clone()).queue("default", 1).handle(effect_then_silence);
     let dead = run(worker().grace(Duration::ZERO).without_housekeeping());
     let id = Note { n: 7 }.enqueue(&engine).await.expect("enqueued").id();
     soon(applied.recv()).await.expect("the effect");

@@ -9,7 +9,7 @@ use leasehold::{Ctx, Enqueue, JobId, Leasehold, State};
 use leasehold_testing::TestDatabase;
 use tokio_postgres::Client;
 
-use crate::rig::{Running, completed, count, run, sql, until};
+use crate::fixture::{Running, completed, count, run, sql, until};
 use crate::support::{Note, engine, wait_for};
 
 async fn enqueue_with_priority(engine: &Leasehold, n: i64, priority: i32) -> JobId {
@@ -36,7 +36,7 @@ async fn starts(worker: &mut Running, many: usize) -> Vec<JobId> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lower_priority_numbers_run_first_and_equals_in_their_order() {
+async fn lower_priority_numbers_run_first_and_equal_ones_by_due_time() {
     let database = TestDatabase::new().await;
     let engine = engine(&database).await;
     let mut expected = Vec::new();
@@ -44,7 +44,7 @@ async fn lower_priority_numbers_run_first_and_equals_in_their_order() {
         let id = enqueue_with_priority(&engine, n as i64, priority).await;
         expected.push((priority, id));
     }
-    // Stable. Ids do not tell the order: each connection draws its own.
+    // Stable. Ids are not in this order: each connection draws its own.
     expected.sort_by_key(|job| job.0);
     let mut worker = run(engine.worker().queue("default", 1).handle(async |_: Note| {}));
     let order = starts(&mut worker, 6).await;
@@ -53,7 +53,7 @@ async fn lower_priority_numbers_run_first_and_equals_in_their_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_delayed_job_runs_when_its_time_has_come_and_not_before() {
+async fn scheduled_job_runs_at_its_due_time_and_not_before() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let draft = Note { n: 1 }.draft().expect("a draft").run_after(Duration::from_secs(3600));
@@ -85,7 +85,7 @@ async fn busy_worker(engine: &Leasehold, chains: i64) -> (Running, Arc<AtomicBoo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_busy_worker_finds_the_job_of_a_producer_that_committed_late() {
+async fn busy_worker_finds_the_job_of_a_producer_that_committed_late() {
     let database = TestDatabase::new().await;
     let engine = engine(&database).await;
     // It takes its place in the order before all others, and commits after them.
@@ -100,7 +100,7 @@ async fn a_busy_worker_finds_the_job_of_a_producer_that_committed_late() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_busy_worker_finds_other_priorities_and_jobs_behind_its_place() {
+async fn busy_worker_finds_other_priorities_and_jobs_before_its_cursor() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     // One slot is left, so that jobs that are due later or less urgent get their turn, too.
@@ -118,7 +118,7 @@ async fn a_busy_worker_finds_other_priorities_and_jobs_behind_its_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_retry_that_is_due_runs_although_newer_jobs_have_run() {
+async fn retry_that_is_due_runs_although_newer_jobs_have_run() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let handler = async |job: Note, ctx: Ctx| -> leasehold::JobResult {

@@ -14,7 +14,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::expire_leases;
-use crate::rig::{Running, completed, count, jobs, run, soon, sql};
+use crate::fixture::{Running, completed, count, jobs, run, soon, sql};
 use crate::support::{Note, engine, wait_for};
 
 /// Where the first attempt falls asleep.
@@ -127,7 +127,7 @@ async fn sleep_and_wake(
         wake.notify_one();
         let end = end_of(&mut first, attempt).await;
         // The sleeper's own slot is free again: it may well be the second to run the job.
-        crate::rig::until("the second run", async || jobs(client).await == 0).await;
+        crate::fixture::until("the second run", async || jobs(client).await == 0).await;
         end
     } else {
         let permit = second.acquire().await.expect("open");
@@ -177,20 +177,20 @@ async fn every_wake(places: &[Place]) {
                 "{place:?} {wakes:?}"
             );
             assert_eq!(count(&client, "select count(distinct n) from ledger").await, n);
-            let left = "select (select count(*) from leasehold.job) + (select count(*) from leasehold.dead_job)";
+            let left = "select (select count(*) from leasehold.job) + (select count(*) from leasehold_internal.dead_job)";
             assert_eq!(count(&client, left).await, 0, "{place:?} {wakes:?}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a1_a_worker_that_slept_past_its_lease_completes_nothing_and_leaves_no_effect() {
+async fn a1_worker_that_was_paused_past_its_lease_completes_nothing_and_leaves_no_effect() {
     use Place::*;
     every_wake(&[BeforeTheTransaction, AfterTheEffect, AfterTheCompletion, BeforeReturning]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a1_a2_a_late_report_of_any_kind_changes_nothing_of_the_new_attempt() {
+async fn a1_a2_late_finish_of_any_kind_leaves_the_new_attempt_unchanged() {
     let verbs = ["retry", "bury", "snooze", "cancel"];
     every_wake(&verbs.map(Place::BeforeReporting)).await;
 }

@@ -7,7 +7,7 @@ use leasehold_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 
-use crate::rig::{completed, count, jobs, run, sql, until};
+use crate::fixture::{completed, count, jobs, run, sql, until};
 use crate::support::{Note, engine};
 
 #[derive(Job, Serialize, Deserialize)]
@@ -76,7 +76,7 @@ async fn a37_claim_in_plain_sql_passes_a_refused_job_too() {
     refuse_bad_claims(&client).await;
     Bad {}.enqueue(&engine).await.expect("enqueued");
     engine.enqueue_many((0..2).map(|n| Note { n })).await.expect("enqueued");
-    let claim = "select count(*) from leasehold.claim('w', batch => 10) where name = 'note'";
+    let claim = "select count(*) from leasehold.claim('w', claim_size => 10) where name = 'note'";
     let mut claimed = Vec::new();
     for _ in 0..3 {
         claimed.push(count(&client, claim).await);
@@ -127,7 +127,7 @@ async fn a25_refused_completion_is_recorded_as_a_failure_with_the_reason() {
         &client,
         "create function refuse() returns trigger language plpgsql as \
          $$ begin raise exception 'no completion for bad jobs'; end $$; \
-         create trigger refuse before insert on leasehold.history for each row \
+         create trigger refuse before insert on leasehold_internal.history for each row \
          when ('bad' = any (new.names)) execute function refuse()",
     )
     .await;
@@ -140,9 +140,9 @@ async fn a25_refused_completion_is_recorded_as_a_failure_with_the_reason() {
     let ends = worker.finished(21).await;
     assert_eq!(ends.iter().filter(|end| end.1 == Finished::Completed).count(), 20, "{ends:?}");
     worker.stop().await;
-    let told = "select count(*) from leasehold.job where name = 'bad' and not held \
+    let failed = "select count(*) from leasehold.job where name = 'bad' and not held \
                 and last_error like '%no completion for bad jobs%'";
-    assert_eq!((completed(&client).await, count(&client, told).await), (20, 1));
+    assert_eq!((completed(&client).await, count(&client, failed).await), (20, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -192,7 +192,7 @@ async fn a25_g11_results_without_room_keep_their_slots() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let holder = database.connect_directly().await;
-    sql(&holder, "begin; lock table leasehold.history in exclusive mode").await;
+    sql(&holder, "begin; lock table leasehold_internal.history in exclusive mode").await;
     let started = std::sync::Arc::new(std::sync::atomic::AtomicI64::new(0));
     let handler =
         async |_: Note, State(started): State<std::sync::Arc<std::sync::atomic::AtomicI64>>| {
@@ -237,7 +237,7 @@ async fn a25_job_whose_row_is_locked_delays_no_other_of_its_lease() {
     sql(&holder, "commit").await;
     until("everything", async || completed(&client).await == 12).await;
     worker.stop().await;
-    let again = "select count(*) from leasehold.history, unnest(attempts) a where a > 1";
+    let again = "select count(*) from leasehold_internal.history, unnest(attempts) a where a > 1";
     assert_eq!(count(&client, again).await, 0);
 }
 
@@ -249,7 +249,7 @@ async fn a25_refusal_with_a_code_of_the_users_own_is_permanent() {
         &client,
         "create function refuse() returns trigger language plpgsql as \
          $$ begin raise exception 'closed for bad jobs' using errcode = 'ZZ001'; end $$; \
-         create trigger refuse before insert on leasehold.history for each row \
+         create trigger refuse before insert on leasehold_internal.history for each row \
          when ('bad' = any (new.names)) execute function refuse()",
     )
     .await;
@@ -261,7 +261,7 @@ async fn a25_refusal_with_a_code_of_the_users_own_is_permanent() {
     let ends = worker.finished(6).await;
     assert_eq!(ends.iter().filter(|end| end.1 == Finished::Completed).count(), 5, "{ends:?}");
     worker.stop().await;
-    let told = "select count(*) from leasehold.job where name = 'bad' and not held \
+    let failed = "select count(*) from leasehold.job where name = 'bad' and not held \
                 and last_error like '%closed for bad jobs%'";
-    assert_eq!((completed(&client).await, count(&client, told).await), (5, 1));
+    assert_eq!((completed(&client).await, count(&client, failed).await), (5, 1));
 }

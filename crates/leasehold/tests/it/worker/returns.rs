@@ -6,17 +6,17 @@ use leasehold::{Draft, Enqueue, JobResult, Outcome};
 use leasehold_testing::TestDatabase;
 use serde::{Deserialize, Serialize};
 
-use crate::rig::{count, run};
+use crate::fixture::{count, run};
 use crate::support::engine;
 
-macro_rules! kinds {
-    ($($kind:ident $name:literal),*) => {
+macro_rules! job_types {
+    ($($job:ident $name:literal),*) => {
         $(#[derive(Clone, Debug, leasehold::Job, Serialize, Deserialize)]
         #[job(name = $name)]
-        struct $kind;)*
+        struct $job;)*
     };
 }
-kinds!(Anyhow "anyhow", Eyre "eyre", Boxed "boxed", Own "own", Unit "unit", Says "says", Ours "ours", Text "text");
+job_types!(Anyhow "anyhow", Eyre "eyre", Boxed "boxed", Own "own", Unit "unit", Decides "decides", Ours "ours", Text "text");
 
 #[derive(Debug, thiserror::Error)]
 #[error("the letter was not sent")]
@@ -44,7 +44,7 @@ async fn by_own_error(_: Own) -> Result<(), NotSent> {
 
 async fn by_unit(_: Unit) {}
 
-async fn by_outcome(_: Says) -> Outcome {
+async fn by_outcome(_: Decides) -> Outcome {
     Outcome::Cancel("not wanted".into())
 }
 
@@ -84,7 +84,7 @@ async fn handlers_return_every_usual_result_and_keep_the_causes_of_errors() {
     Boxed.enqueue(&engine).await.expect("enqueued");
     Own.enqueue(&engine).await.expect("enqueued");
     Unit.enqueue(&engine).await.expect("enqueued");
-    Says.enqueue(&engine).await.expect("enqueued");
+    Decides.enqueue(&engine).await.expect("enqueued");
     Ours.enqueue(&engine).await.expect("enqueued");
     Text.enqueue(&engine).await.expect("enqueued");
     let untyped = Draft::untyped("untyped", &serde_json::json!({})).expect("a draft");
@@ -105,18 +105,9 @@ async fn handlers_return_every_usual_result_and_keep_the_causes_of_errors() {
         );
         assert_eq!(count(&client, &failed).await, 1, "{name}");
     }
-    let ended = "select count(*) from leasehold.finished_job \
-                 where (name, outcome) in (('unit', 'completed'), ('says', 'cancelled'))";
+    let ended = "select count(*) from leasehold_internal.finished_job \
+                 where (name, outcome) in (('unit', 'completed'), ('decides', 'cancelled'))";
     assert_eq!(count(&client, ended).await, 2);
-}
-
-#[tokio::test]
-async fn worker_with_two_handlers_for_a_name_does_not_start() {
-    let database = TestDatabase::new().await;
-    let engine = engine(&database).await;
-    let worker = engine.worker().queue("default", 1).handle(by_unit).handle(async |_: Unit| {});
-    let error = worker.run_until(async {}).await.expect_err("refused").to_string();
-    assert!(error.contains("\"unit\" has two handlers"), "{error}");
 }
 
 #[tokio::test]

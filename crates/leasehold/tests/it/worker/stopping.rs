@@ -9,15 +9,15 @@ use leasehold::{Ctx, Draft, Enqueue, Finished, JobError, JobResult, State};
 use leasehold_testing::TestDatabase;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::rig::{completed, count, ended, jobs, run, sql, until};
+use crate::fixture::{completed, count, ended, jobs, run, sql, until};
 use crate::support::{Note, engine, finished, wait_for};
 
 const GIVEN_BACK: &str = "select count(*) from leasehold.job where not held and attempts = 0 \
                           and lost_count = 0 and scheduled_at <= now()";
-const OPEN_LEASES: &str = "select count(*) from leasehold.lease where ended_at is null";
+const OPEN_LEASES: &str = "select count(*) from leasehold_internal.lease where ended_at is null";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a23_work_that_is_unfinished_after_the_grace_is_given_back_with_its_attempt() {
+async fn a23_job_that_still_runs_after_the_grace_is_released_with_its_attempt() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let first = Note { n: 1 }.enqueue(&engine).await.expect("enqueued").id();
@@ -34,13 +34,13 @@ async fn a23_work_that_is_unfinished_after_the_grace_is_given_back_with_its_atte
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a23_a_handler_that_heeds_the_stop_is_not_charged() {
+async fn a23_attempt_of_a_handler_that_stops_on_request_does_not_count() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     let first = Note { n: 1 }.enqueue(&engine).await.expect("enqueued").id();
     let handler = async |_: Note, ctx: Ctx| -> JobResult {
         assert_eq!(ctx.stopped().await, StopReason::Shutdown);
-        Err(JobError::retry("told to stop"))
+        Err(JobError::retry("asked to stop"))
     };
     let worker =
         engine.worker().queue("default", 1).grace(Duration::from_millis(50)).handle(handler);
@@ -51,7 +51,7 @@ async fn a23_a_handler_that_heeds_the_stop_is_not_charged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a23_claimed_jobs_that_did_not_start_are_given_back() {
+async fn a23_claimed_jobs_that_did_not_start_are_released() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     // The worker gets the stop signal while its claim is under way.
@@ -103,7 +103,7 @@ async fn a23_leases_are_renewed_while_a_draining_worker_waits_for_its_handlers()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a23_a_second_request_cuts_the_grace_short() {
+async fn a23_second_request_cuts_the_grace_short() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
@@ -124,7 +124,7 @@ async fn a23_a_second_request_cuts_the_grace_short() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i6_a_paused_queue_gives_out_nothing_until_it_is_resumed() {
+async fn i6_paused_queue_is_not_claimed_from_until_it_is_resumed() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, database.connect().await);
     sql(&client, "select leasehold.pause('default', 'test', 'maintenance')").await;
@@ -169,9 +169,9 @@ async fn ends_as_usual_after(change: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i6_a_job_that_runs_ends_as_usual_when_its_queue_is_paused_or_its_settings_are_removed() {
+async fn i6_running_job_completes_when_its_queue_is_paused_or_its_settings_are_removed() {
     tokio::join!(
         ends_as_usual_after("select leasehold.pause('default', 'test', 'maintenance')"),
-        ends_as_usual_after("delete from leasehold.queue where name = 'default'"),
+        ends_as_usual_after("delete from leasehold_internal.queue where name = 'default'"),
     );
 }

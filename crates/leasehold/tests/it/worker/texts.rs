@@ -3,8 +3,8 @@
 use leasehold::{Enqueue, Finished, JobError, JobResult};
 use leasehold_testing::TestDatabase;
 
+use crate::fixture::{queue_settings, run};
 use crate::logs::Logs;
-use crate::rig::{queue_settings, run};
 use crate::sql::one;
 use crate::support::{Note, engine};
 
@@ -44,7 +44,8 @@ async fn h25_hidden_error_texts_reach_neither_job_nor_history() {
     assert_eq!(ends, [Finished::Retried, Finished::Retried, Finished::Cancelled]);
     worker.stop().await;
     let kept: String =
-        one(&client, "select concat_ws(' ', f.*) from leasehold.finished_job f", &[]).await;
+        one(&client, "select concat_ws(' ', f.*) from leasehold_internal.finished_job f", &[])
+            .await;
     assert!(kept.contains("hides error texts") && !kept.contains("a secret"), "{kept}");
 }
 

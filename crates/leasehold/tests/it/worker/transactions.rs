@@ -12,7 +12,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use super::expire_leases;
-use crate::rig::{Running, completed, count, jobs, queue_settings, run, soon, sql};
+use crate::fixture::{Running, completed, count, jobs, queue_settings, run, soon, sql};
 use crate::support::{Note, engine};
 
 const INSERT: &str = "insert into ledger values ($1)";
@@ -62,14 +62,14 @@ async fn completing_in_a_transaction_that_rolls_back_completes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c8_a_handler_that_swallowed_an_sql_error_cannot_complete_its_job() {
+async fn c8_handler_that_ignores_an_sql_error_cannot_complete_its_job() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, ledger(&database).await);
-    let (told, mut answers) = unbounded_channel();
+    let (done, mut results) = unbounded_channel();
     let handler = async |job: Note,
                          tx: JobTx,
                          ctx: Ctx,
-                         State(told): State<UnboundedSender<bool>>|
+                         State(done): State<UnboundedSender<bool>>|
            -> JobResult {
         tx.query_typed(INSERT, &[(&job.n, Type::INT8)]).await?;
         if ctx.attempt() == 1 {
@@ -78,20 +78,20 @@ async fn c8_a_handler_that_swallowed_an_sql_error_cannot_complete_its_job() {
             assert_eq!(swallowed.expect_err("twice").code(), Some(&SqlState::UNIQUE_VIOLATION));
         }
         let completed = tx.complete().await;
-        let _ = told.send(completed.is_ok());
+        let _ = done.send(completed.is_ok());
         completed
     };
-    let mut worker = run(engine.worker_with(told).queue("default", 1).handle(handler));
+    let mut worker = run(engine.worker_with(done).queue("default", 1).handle(handler));
     Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
     assert_eq!(worker.next_end().await, Finished::Retried);
-    assert_eq!(soon(answers.recv()).await, Some(false));
+    assert_eq!(soon(results.recv()).await, Some(false));
     assert_eq!(worker.next_end().await, Finished::Completed);
     assert_eq!((ledger_rows(&client).await, completed(&client).await), (1, 1));
     worker.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c8_a_commit_that_the_server_turns_into_a_rollback_is_no_success() {
+async fn c8_commit_that_the_server_turns_into_a_rollback_is_no_success() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, ledger(&database).await);
     let handler = async |job: Note, ctx: Ctx| -> JobResult {
@@ -129,7 +129,7 @@ async fn c8_a_commit_that_the_server_turns_into_a_rollback_is_no_success() {
 type Gates = (UnboundedSender<()>, Arc<Semaphore>);
 
 /// Takes a snapshot, waits while the test changes the job's row, then completes.
-async fn in_isolation(job: Note, ctx: Ctx, State((told, gate)): State<Gates>) -> JobResult {
+async fn in_isolation(job: Note, ctx: Ctx, State((reached, gate)): State<Gates>) -> JobResult {
     let level = match job.n {
         1 => IsolationLevel::ReadCommitted,
         2 => IsolationLevel::RepeatableRead,
@@ -139,7 +139,7 @@ async fn in_isolation(job: Note, ctx: Ctx, State((told, gate)): State<Gates>) ->
     let transaction = connection.build_transaction().isolation_level(level).start().await?;
     transaction.query_typed(INSERT, &[(&job.n, Type::INT8)]).await?;
     if ctx.attempt() == 1 {
-        let _ = told.send(());
+        let _ = reached.send(());
         gate.acquire().await?.forget();
     }
     ctx.complete_in(&transaction).await?;
@@ -148,12 +148,12 @@ async fn in_isolation(job: Note, ctx: Ctx, State((told, gate)): State<Gates>) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c7_a_serialization_failure_fails_the_attempt_and_leaves_no_effect() {
+async fn c7_serialization_failure_fails_the_attempt_and_leaves_no_effect() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, ledger(&database).await);
-    let (told, mut waiting) = unbounded_channel();
+    let (reached, mut waiting) = unbounded_channel();
     let gate = Arc::new(Semaphore::new(0));
-    let state = (told, Arc::clone(&gate));
+    let state = (reached, Arc::clone(&gate));
     let mut worker = run(engine.worker_with(state).queue("default", 1).handle(in_isolation));
     for n in 1..=3 {
         Note { n }.enqueue(&engine).await.expect("enqueued");
@@ -171,12 +171,12 @@ async fn c7_a_serialization_failure_fails_the_attempt_and_leaves_no_effect() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn c7_a_snapshot_from_before_the_expiry_cannot_complete_the_job() {
+async fn c7_snapshot_from_before_the_expiry_cannot_complete_the_job() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, ledger(&database).await);
-    let (told, mut waiting) = unbounded_channel();
+    let (reached, mut waiting) = unbounded_channel();
     let gate = Arc::new(Semaphore::new(0));
-    let state = (told, Arc::clone(&gate));
+    let state = (reached, Arc::clone(&gate));
     let mut worker = run(engine
         .worker_with(state)
         .queue("default", 1)
@@ -194,12 +194,12 @@ async fn c7_a_snapshot_from_before_the_expiry_cannot_complete_the_job() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_that_begins_with_a_lease_check_keeps_the_job_until_it_ends() {
+async fn transaction_that_begins_with_a_lease_check_keeps_the_job_until_it_ends() {
     let database = TestDatabase::new().await;
     let (engine, client) = (engine(&database).await, ledger(&database).await);
-    let (told, mut waiting) = unbounded_channel();
+    let (reached, mut waiting) = unbounded_channel();
     let gate = Arc::new(Semaphore::new(0));
-    let handler = async |_: Note, ctx: Ctx, State((told, gate)): State<Gates>| -> JobResult {
+    let handler = async |_: Note, ctx: Ctx, State((reached, gate)): State<Gates>| -> JobResult {
         let mut connection = ctx.engine().pool().get().await?;
         for _ in 0..2 {
             let transaction = connection.transaction().await?;
@@ -208,18 +208,18 @@ async fn a_transaction_that_begins_with_a_lease_check_keeps_the_job_until_it_end
                 return Ok(Outcome::Done);
             }
             if matches!(checked, Err(FinishError::LeaseLost { .. })) {
-                let _ = told.send(());
+                let _ = reached.send(());
                 return Ok(Outcome::Done);
             }
-            let _ = told.send(());
+            let _ = reached.send(());
             gate.acquire().await?.forget();
             transaction.commit().await?;
-            let _ = told.send(());
+            let _ = reached.send(());
             gate.acquire().await?.forget();
         }
         Ok(Outcome::Done)
     };
-    let state = (told, Arc::clone(&gate));
+    let state = (reached, Arc::clone(&gate));
     let mut worker =
         run(engine.worker_with(state).queue("default", 1).without_housekeeping().handle(handler));
     Note { n: 1 }.enqueue(&engine).await.expect("enqueued");
@@ -229,7 +229,7 @@ async fn a_transaction_that_begins_with_a_lease_check_keeps_the_job_until_it_end
     soon(waiting.recv()).await.expect("between the transactions");
     assert_eq!(expire_leases(&client).await, 1);
     gate.add_permits(1);
-    soon(waiting.recv()).await.expect("told that the lease is lost");
+    soon(waiting.recv()).await.expect("the lease is lost");
     lost_and_completed(&mut worker).await;
     worker.stop().await;
 }

@@ -1,4 +1,4 @@
-//! Warnings about jobs that would wait for ever: what the log says, and what to do.
+//! Warnings about jobs that would wait for ever: the log line, and its remedy.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -46,17 +46,6 @@ impl Log {
     fn text(&self) -> String {
         String::from_utf8(self.lock().clone()).expect("UTF-8")
     }
-}
-
-#[tokio::test]
-async fn worker_warns_of_a_handler_whose_queue_it_does_not_work() {
-    let database = TestDatabase::new().await;
-    let (engine, log) = (engine(&database).await, Log::default());
-    let _collecting = log.start();
-    let worker = engine.worker().queue("default", 1).handle(async |_: Letter| {});
-    worker.run_until(async {}).await.expect("a worker");
-    let text = log.text();
-    assert!(text.contains("letter") && text.contains(".queue(\"mail\", slots)"), "{text}");
 }
 
 #[tokio::test]

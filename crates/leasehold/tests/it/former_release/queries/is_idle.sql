@@ -1,16 +1,16 @@
--- Whether a worker has nothing to do. One statement, so one snapshot: a job that is being claimed
--- is seen either due or held, never in between.
+-- Returns whether a worker has nothing to do. One statement, so one snapshot: a job that is being
+-- claimed is seen either ready or running, never in between.
 select not exists (
-    -- Due, or past its time and not yet set aside.
+    -- Ready, or expired and not buried yet.
     select from leasehold.job j
-      left join leasehold.queue q on q.name = j.queue
+      left join leasehold_internal.queue q on q.name = j.queue
      where j.queue = any ($2) and j.name = any ($3) and not j.held
        and ((j.scheduled_at <= statement_timestamp() and j.expires_at > statement_timestamp()
              and q.paused_at is null)
             or ($4 and j.expires_at <= statement_timestamp()))
 ) and not exists (
-    -- Held by this worker, or left behind by a dead one.
-    select from leasehold.lease l
+    -- Held by this worker, or left by a dead one.
+    select from leasehold_internal.lease l
      cross join lateral unnest(l.job_ids) as held (id)
       join leasehold.job j
         on j.id = held.id and j.held and j.lease_generation = l.lease_generation
@@ -19,16 +19,10 @@ select not exists (
             or ($4 and l.lease_expires_at < statement_timestamp()
                 and j.queue = any ($2) and j.name = any ($3)))
 ) and not exists (
-    select from leasehold.schedule s
+    select from leasehold_internal.schedule s
      where $4 and s.paused_at is null and s.next_slot <= statement_timestamp()
 ) and not exists (
     -- Declared by this worker and not stored yet.
     select from unnest($5) as declared (name)
-     where not exists (select from leasehold.schedule s where s.name = declared.name)
-)
-and not exists (
-    -- Sweeps of this worker: not stored yet, or due.
-    select from unnest($6) as declared (name)
-      left join leasehold.sweep s on s.name = declared.name
-     where s.name is null or (s.paused_at is null and s.next_run_at <= statement_timestamp())
+     where not exists (select from leasehold_internal.schedule s where s.name = declared.name)
 )

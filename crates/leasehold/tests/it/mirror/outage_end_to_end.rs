@@ -5,12 +5,12 @@ use std::os::unix::process::ExitStatusExt as _;
 use rustix::process::Signal;
 
 use super::child;
-use super::notes::{Margin, in_the_end};
+use super::fixture::{Margin, in_the_end};
+use crate::fixture::{back_date_leases, run, until};
 use crate::processes::Process;
-use crate::rig::{back_date_leases, run, until};
 
 #[tokio::test]
-async fn f11_after_an_outage_nothing_is_missing_stale_or_a_ghost() {
+async fn f11_store_equals_the_table_after_an_outage() {
     let margin = Margin::new().await;
     margin.write_many(1, 500).await;
     margin.pass().await;
@@ -27,7 +27,7 @@ async fn f11_after_an_outage_nothing_is_missing_stale_or_a_ghost() {
     margin.sql("delete from margin.note where id between 'n01000' and 'n01200'").await;
     // Deleted and saved again under the same name.
     margin.write(&["n00002", "n01100"]).await;
-    let off = "select count(*) from leasehold.job where priority > 1000000";
+    let off = "select count(*) from leasehold.job where deferred";
     in_the_end("work is put off", async || margin.count(off).await > 1000).await;
     margin.target.faults(|faults| faults.down = false);
     in_the_end("no job is left", async || margin.jobs().await == 0).await;
@@ -35,19 +35,19 @@ async fn f11_after_an_outage_nothing_is_missing_stale_or_a_ghost() {
     margin.assert_equal().await;
     let report = margin.check().await;
     assert!(report.is_equal() && report.equal_as_of.is_some(), "{report:?}");
-    assert_eq!(margin.count("select count(*) from leasehold.dead_job").await, 0);
+    assert_eq!(margin.count("select count(*) from leasehold_internal.dead_job").await, 0);
     assert!(margin.target.fallen().is_empty(), "no version fell");
 }
 
 #[tokio::test]
-async fn a13_21500_notes_saved_while_the_store_was_away_are_all_there_afterwards() {
+async fn a13_store_has_21500_notes_that_were_saved_during_an_outage() {
     let margin = Margin::new().await;
     margin.target.faults(|faults| faults.down = true);
     let worker = run(margin.engine.worker().mirror(margin.mirror()));
     for first in (1..=21_500).step_by(2150) {
         margin.write_many(first, 2150).await;
     }
-    let off = "select count(*) from leasehold.job where priority > 1000000";
+    let off = "select count(*) from leasehold.job where deferred";
     in_the_end("work is put off", async || margin.count(off).await > 5000).await;
     margin.target.faults(|faults| faults.down = false);
     in_the_end("all is there", async || margin.target.documents().len() == 21_500).await;
@@ -58,7 +58,7 @@ async fn a13_21500_notes_saved_while_the_store_was_away_are_all_there_afterwards
 }
 
 #[tokio::test]
-async fn f7_a_process_that_dies_between_the_commit_and_the_write_loses_nothing() {
+async fn f7_process_killed_between_commit_and_write_loses_no_change() {
     let margin = Margin::new().await;
     // One process only saves; the other one also holds the job.
     for (kind, held) in [("saves", 0), ("saves-and-works", 1)] {
@@ -85,7 +85,7 @@ async fn f7_a_process_that_dies_between_the_commit_and_the_write_loses_nothing()
 }
 
 #[tokio::test]
-async fn f6_what_was_rolled_back_never_reaches_the_store() {
+async fn f6_rolled_back_change_never_reaches_the_store() {
     let margin = Margin::new().await;
     let direct = margin.mirror().direct_writer(&margin.engine);
     margin.sql("begin; insert into margin.note (id) values ('a')").await;
@@ -99,13 +99,13 @@ async fn f6_what_was_rolled_back_never_reaches_the_store() {
     direct.changed(["a"]);
     until("it is there", async || margin.target.find("a").is_some()).await;
     margin.assert_equal().await;
-    for (told, change) in [
+    for (expected, change) in [
         (3, "update margin.note set body = 'never' where id = 'a'"),
         (4, "delete from margin.note where id = 'a'"),
     ] {
         margin.sql(&format!("begin; {change}")).await;
         direct.changed(["a"]);
-        until("it looked", async || direct.written() == told).await;
+        until("it looked", async || direct.written() == expected).await;
         margin.sql("rollback").await;
         margin.assert_equal().await;
     }

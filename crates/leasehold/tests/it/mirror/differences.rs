@@ -3,13 +3,13 @@
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::notes::Margin;
+use super::fixture::Margin;
 
 /// Records that the document of a key differs, as found by a round that began at `began`, with the
 /// version that the store holds. Returns how many differences count, and how many jobs were made.
 async fn noted(margin: &Margin, began: Timestamp, key: &str, kind: &str) -> (i32, i32) {
     let held = margin.target.find(key).map(|held| held.version);
-    let sql = "select different, made from leasehold.mirror_differs('notes', $1, array[$2::text],
+    let sql = "select different, made from leasehold_internal.mirror_differs('notes', $1, array[$2::text],
                array[$3::text], array[9::bigint], array[$4::bigint])";
     let row = margin.client.query_one(sql, &[&began, &key, &kind, &held]).await.expect("noted");
     (row.get(0), row.get(1))
@@ -20,24 +20,24 @@ async fn now(margin: &Margin) -> Timestamp {
 }
 
 async fn forget_differences(margin: &Margin) {
-    margin.sql("delete from leasehold.mirror_difference").await;
+    margin.sql("delete from leasehold_internal.mirror_difference").await;
 }
 
 #[tokio::test]
-async fn a_change_from_before_the_round_is_a_difference_whatever_changed_since() {
+async fn change_before_the_round_is_a_difference_despite_later_changes() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
     margin.pass().await;
     margin.sql("update margin.note set body = 'w' where id = 'a'").await;
     // Its job runs for long.
-    margin.sql("select leasehold.claim('somebody', 'notes')").await;
+    margin.sql("select leasehold.claim('w', 'notes')").await;
     let began = now(&margin).await;
     margin.sql("update margin.note set body = 'x' where id = 'a'").await;
     assert_eq!(margin.jobs().await, 2);
     assert_eq!(noted(&margin, began, "a", "stale").await, (1, 0), "and a worker has it");
     // A statement that changes many rows leaves no marks.
     forget_differences(&margin).await;
-    margin.sql("delete from leasehold.job; delete from leasehold.idempotency_key").await;
+    margin.sql("delete from leasehold.job; delete from leasehold_internal.idempotency_key").await;
     margin.write_many(1, 101).await;
     margin.sql("update margin.note set body = 'x'").await;
     margin.pass().await;
@@ -49,12 +49,12 @@ async fn a_change_from_before_the_round_is_a_difference_whatever_changed_since()
 }
 
 #[tokio::test]
-async fn a_row_that_is_only_to_be_looked_at_again_is_a_difference() {
+async fn row_with_only_a_reindex_job_is_a_difference() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
     margin.pass().await;
     let began = now(&margin).await;
-    margin.sql("select leasehold.mirror_reindex('notes', array['a'])").await;
+    margin.sql("select leasehold.reindex_mirror('notes', array['a'])").await;
     margin.target.tamper("a", 1, Some(json!({})));
     assert_eq!(
         noted(&margin, began, "a", "stale").await,
@@ -67,7 +67,7 @@ async fn a_row_that_is_only_to_be_looked_at_again_is_a_difference() {
 }
 
 #[tokio::test]
-async fn f15_row_that_lacks_an_earlier_change_is_a_difference_although_it_changed_since() {
+async fn f15_row_without_an_earlier_change_is_a_difference_despite_later_changes() {
     let margin = Margin::new().await;
     margin.write(&["a"]).await;
     margin.write_many(1, 120).await;
@@ -84,7 +84,7 @@ async fn f15_row_that_lacks_an_earlier_change_is_a_difference_although_it_change
     margin.sql("update margin.note set body = 'fourth'").await;
     assert_eq!(noted(&margin, began, "a", "stale").await, (1, 0), "two changes are on their way");
     assert_eq!(noted(&margin, began, "n00007", "stale").await, (1, 0), "one of many at once");
-    let published = "select count(*) from leasehold.mirror where leasehold.publish_check('notes', $1, 1, 0) >= $1";
+    let published = "select count(*) from leasehold_internal.mirror where leasehold_internal.publish_check('notes', $1, 1, 0) >= $1";
     let row = margin.client.query_one(published, &[&began]).await.expect("published");
     assert_eq!(row.get::<_, i64>(0), 0, "not equal as of then");
     margin.pass().await;
@@ -92,7 +92,7 @@ async fn f15_row_that_lacks_an_earlier_change_is_a_difference_although_it_change
 }
 
 #[tokio::test]
-async fn f15_row_is_excused_if_the_store_holds_what_was_there_before_its_change() {
+async fn f15_row_is_excused_if_the_store_holds_the_version_before_its_change() {
     let margin = Margin::new().await;
     margin.write(&["a", "b", "c", "d"]).await;
     margin.pass().await;
@@ -110,7 +110,7 @@ async fn f15_row_is_excused_if_the_store_holds_what_was_there_before_its_change(
     margin.target.tamper("d", 1, Some(json!({})));
     assert_eq!(noted(&margin, began, "d", "stale").await, (1, 0));
     // Nor does a job that a trigger of an earlier release made: it does not record what was before.
-    margin.sql("select leasehold.mirror_changed('notes', array['c'])").await;
+    margin.sql("select leasehold_internal.mirror_changed('notes', array['c'])").await;
     assert_eq!(noted(&margin, began, "c", "stale").await, (1, 0));
 }
 
@@ -118,11 +118,11 @@ async fn f15_row_is_excused_if_the_store_holds_what_was_there_before_its_change(
 async fn f15_check_that_stalled_keeps_differences_that_another_noted_since() {
     let margin = Margin::new().await;
     let stalled = now(&margin).await;
-    let note = "insert into leasehold.mirror_difference (mirror, key, kind) values ('notes', 'a', 'stale')";
+    let note = "insert into leasehold_internal.mirror_difference (mirror, key, kind) values ('notes', 'a', 'stale')";
     margin.sql(note).await;
-    let left = "select count(*) from leasehold.mirror_difference";
-    let equal = "select leasehold.mirror_equal('notes', null, null, '{}', $1)";
-    let seen = "select leasehold.mirror_seen('notes', array['a'], $1)";
+    let left = "select count(*) from leasehold_internal.mirror_difference";
+    let equal = "select leasehold_internal.mirror_equal('notes', null, null, '{}', $1)";
+    let seen = "select leasehold_internal.mirror_seen('notes', array['a'], $1)";
     for struck in [equal, seen] {
         margin.client.query(struck, &[&stalled]).await.expect("asked");
         assert_eq!(margin.count(left).await, 1, "it was noted after the look");
@@ -138,9 +138,9 @@ async fn f15_check_that_stalled_keeps_differences_that_another_noted_since() {
 #[tokio::test]
 async fn f15_round_begins_anew_when_the_store_searches_another_set() {
     let margin = Margin::new().await;
-    margin.sql("select leasehold.mirror_serves('notes', 'one')").await;
-    let take = "select token, after, round_started_at from leasehold.take_check('notes')";
-    let end = "select leasehold.end_check('notes', $1, $2, 10, 0, interval '0')";
+    margin.sql("select leasehold_internal.mirror_serves('notes', 'one')").await;
+    let take = "select token, after, round_started_at from leasehold_internal.take_check('notes')";
+    let end = "select leasehold_internal.end_check('notes', $1, $2, 10, 0, interval '0')";
     let first = margin.client.query_one(take, &[]).await.expect("a range");
     let began: Timestamp = first.get(2);
     let ended =
@@ -148,7 +148,7 @@ async fn f15_round_begins_anew_when_the_store_searches_another_set() {
     assert!(ended.get::<_, bool>(0));
     let second = margin.client.query_one(take, &[]).await.expect("a range");
     assert_eq!(second.get::<_, Option<&str>>(1), Some("m"), "half of it is compared");
-    margin.sql("select leasehold.mirror_adopts('notes', 'one', 'two')").await;
+    margin.sql("select leasehold_internal.mirror_adopts('notes', 'one', 'two')").await;
     let none: Option<&str> = None;
     let ended = margin.client.query_one(end, &[&second.get::<_, i64>(0), &none]).await.expect("no");
     assert!(!ended.get::<_, bool>(0), "what it compared is lost");
@@ -156,7 +156,7 @@ async fn f15_round_begins_anew_when_the_store_searches_another_set() {
     assert_eq!(third.get::<_, Option<&str>>(1), None, "from the start");
     assert!(third.get::<_, Timestamp>(2) > began);
     // An ordered check that began before proves nothing either; one that began afterwards does.
-    let publish = "select leasehold.publish_check('notes', $1, 10, 0)";
+    let publish = "select leasehold_internal.publish_check('notes', $1, 10, 0)";
     for (began, equal) in [(began, false), (now(&margin).await, true)] {
         let row = margin.client.query_one(publish, &[&began]).await.expect("published");
         assert_eq!(row.get::<_, Option<Timestamp>>(0).is_some(), equal);

@@ -8,7 +8,7 @@ use leasehold::sweep::{States, Sweep};
 use leasehold_testing::TestDatabase;
 use tokio_postgres::Client;
 
-use crate::rig::{count, sql};
+use crate::fixture::{count, sql};
 use crate::support;
 
 /// Ten books; each loan that ends gives one copy back.

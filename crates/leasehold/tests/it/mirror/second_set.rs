@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use leasehold::mirror::Mirror;
 use leasehold_testing::{ScriptedTarget, ScriptedTargets};
 
-use super::notes::{Margin, bare, in_the_end};
-use crate::rig::until;
+use super::fixture::{Margin, bare, in_the_end};
+use crate::fixture::until;
 
 /// Returns a mirror with ten notes in the searched set and in the former one.
 async fn rebuilt(limit: Duration) -> (Margin, Mirror, ScriptedTarget, ScriptedTarget) {
@@ -33,19 +33,19 @@ async fn catches_up(margin: &Margin, mirror: &Mirror, former: &ScriptedTarget) {
 }
 
 #[tokio::test]
-async fn f11_a_former_set_that_is_broken_does_not_stop_the_one_that_is_searched() {
+async fn f11_broken_former_set_does_not_stop_the_searched_set() {
     let (margin, mirror, searched, former) = rebuilt(Duration::from_secs(5)).await;
     // Each pass has only its own row, however slow this machine is.
-    margin.keep_put_off().await;
+    margin.keep_deferred().await;
     former.faults(|faults| faults.down = true);
     let direct = mirror.direct_writer(&margin.engine);
     for n in 0..3 {
         let key = format!("new {n}");
         margin.write(&[&key]).await;
         let tally = mirror.pass_once(&margin.engine).await.expect("a pass");
-        assert_eq!((tally.done, tally.snoozed), (0, 1), "its job waits for the former set");
+        assert_eq!((tally.completed, tally.deferred), (0, 1), "its job waits for the former set");
         assert!(searched.find(&key).is_some(), "searchable all the same");
-        assert!(!direct.is_closed(), "nobody is told to leave the store alone");
+        assert!(!direct.is_closed(), "the direct path stays open");
     }
     margin.write(&["direct"]).await;
     direct.changed(["direct"]);
@@ -63,7 +63,7 @@ async fn f11_a_former_set_that_is_broken_does_not_stop_the_one_that_is_searched(
 }
 
 #[tokio::test]
-async fn f11_a_former_set_that_hangs_is_asked_seldom_and_the_searched_one_is_written() {
+async fn f11_hanging_former_set_gets_few_calls_while_the_searched_set_is_written() {
     let (margin, mirror, searched, former) = rebuilt(Duration::from_millis(100)).await;
     let (before, began) = (former.log().len(), Instant::now());
     former.faults(|faults| faults.slow = Some(Duration::from_secs(3600)));
@@ -86,17 +86,17 @@ async fn f11_a_former_set_that_hangs_is_asked_seldom_and_the_searched_one_is_wri
 }
 
 #[tokio::test]
-async fn f12_differences_of_a_former_set_that_is_away_stay_noted() {
+async fn f12_differences_of_an_unavailable_former_set_stay_recorded() {
     let (margin, mirror, _, former) = rebuilt(Duration::from_secs(5)).await;
     let check = async || mirror.check_once(&margin.engine).await.expect("a check");
-    let noted = "select count(*) from leasehold.mirror_difference";
+    let noted = "select count(*) from leasehold_internal.mirror_difference";
     let equal = check().await.equal_as_of.expect("equal");
     former.tamper("n00003", 1, None);
     assert_eq!(check().await.differences, 1);
     former.faults(|faults| faults.down = true);
     for _ in 0..2 {
         let report = check().await;
-        assert_eq!(margin.count(noted).await, 1, "nobody has looked at it since");
+        assert_eq!(margin.count(noted).await, 1, "no check compared it since");
         assert_eq!(report.equal_as_of, Some(equal), "and nothing was proven");
     }
     former.faults(|faults| faults.down = false);

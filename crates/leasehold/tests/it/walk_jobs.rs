@@ -2,10 +2,11 @@
 
 use crate::sql::Sql;
 
-const WALK: &str = "select strays from leasehold.walk_jobs(every => '-1 hour', up_to => 10)";
+const WALK: &str =
+    "select strays from leasehold_internal.walk_jobs(every => '-1 hour', up_to => 10)";
 
 #[tokio::test]
-async fn i4_a_job_that_a_hand_marked_as_held_comes_back() {
+async fn i4_job_marked_as_held_by_hand_is_returned() {
     let sql = Sql::new().await;
     let (running, generation) = sql.running().await;
     let stray = sql.enqueue(1).await[0];
@@ -21,10 +22,10 @@ async fn i4_a_job_that_a_hand_marked_as_held_comes_back() {
 }
 
 #[tokio::test]
-async fn i4_a_job_whose_lease_was_deleted_comes_back_with_its_loss_counted() {
+async fn i4_job_whose_lease_was_deleted_is_returned_with_its_loss_counted() {
     let sql = Sql::new().await;
     let (id, generation) = sql.running().await;
-    sql.run("delete from leasehold.lease").await;
+    sql.run("delete from leasehold_internal.lease").await;
     assert_eq!(sql.one::<i32>(WALK, &[]).await, 1);
     let lost = "select lost_count::int from leasehold.job where id = $1";
     assert_eq!(sql.one::<i32>(lost, &[&id]).await, 1);
@@ -33,19 +34,19 @@ async fn i4_a_job_whose_lease_was_deleted_comes_back_with_its_loss_counted() {
 }
 
 #[tokio::test]
-async fn d1_the_walk_goes_on_where_another_housekeeper_left_it() {
+async fn d1_walk_continues_where_another_housekeeper_stopped() {
     let sql = Sql::new().await;
     sql.enqueue(25).await;
     sql.run("update leasehold.job set expires_at = now() - interval '1 minute'").await;
     let other = sql.actor().await;
-    let piece = "select expired from leasehold.walk_jobs(every => '-1 hour', up_to => 10)";
+    let piece = "select expired from leasehold_internal.walk_jobs(every => '-1 hour', up_to => 10)";
     let mut found = Vec::new();
     for client in [&sql.client, &other, &sql.client] {
         found.push(client.query_one(piece, &[]).await.expect("a piece").get::<_, i32>(0));
     }
     assert_eq!(found, [10, 10, 5]);
     // Within the pause no housekeeper walks a second time.
-    let again = "select expired from leasehold.walk_jobs(every => '1 hour')";
+    let again = "select expired from leasehold_internal.walk_jobs(every => '1 hour')";
     sql.enqueue(1).await;
     sql.run("update leasehold.job set expires_at = now() - interval '1 minute'").await;
     assert_eq!(sql.one::<i32>(again, &[]).await, 0);
@@ -59,12 +60,12 @@ async fn a25_job_that_cannot_be_buried_does_not_stop_the_walk() {
         "update leasehold.job set expires_at = now() - interval '1 minute'; \
          create function public.refuse() returns trigger language plpgsql as \
          $$ begin raise exception 'not this one'; end $$; \
-         create trigger refuse before insert on leasehold.dead_job for each row \
+         create trigger refuse before insert on leasehold_internal.dead_job for each row \
          when (new.id = {}) execute function public.refuse()",
         ids[3]
     ))
     .await;
-    let piece = "select expired from leasehold.walk_jobs(every => '-1 hour', up_to => 10)";
+    let piece = "select expired from leasehold_internal.walk_jobs(every => '-1 hour', up_to => 10)";
     let mut found = Vec::new();
     for _ in 0..3 {
         found.push(sql.one::<i32>(piece, &[]).await);

@@ -140,7 +140,7 @@ pub async fn jobs(client: &Client) -> i64 {
 
 /// Returns the number of completed jobs in history.
 pub async fn completed(client: &Client) -> i64 {
-    let sql = "select coalesce(sum(cardinality(job_ids)), 0) from leasehold.history where outcome = 'completed'";
+    let sql = "select coalesce(sum(cardinality(job_ids)), 0) from leasehold_internal.history where outcome = 'completed'";
     count(client, sql).await
 }
 
@@ -150,13 +150,17 @@ pub async fn sql(client: &Client, text: &str) {
 
 /// Changes settings of the queue `default`, such as `lease = '1 second'`.
 pub async fn queue_settings(client: &Client, settings: &str) {
-    sql(client, "insert into leasehold.queue (name) values ('default') on conflict do nothing")
+    sql(
+        client,
+        "insert into leasehold_internal.queue (name) values ('default') on conflict do nothing",
+    )
+    .await;
+    sql(client, &format!("update leasehold_internal.queue set {settings} where name = 'default'"))
         .await;
-    sql(client, &format!("update leasehold.queue set {settings} where name = 'default'")).await;
 }
 
 /// Makes every lease look as if its worker had been silent for an hour.
 pub async fn back_date_leases(client: &Client) {
-    let text = "update leasehold.lease set lease_expires_at = now() - interval '1 hour' where ended_at is null";
+    let text = "update leasehold_internal.lease set lease_expires_at = now() - interval '1 hour' where ended_at is null";
     sql(client, text).await;
 }

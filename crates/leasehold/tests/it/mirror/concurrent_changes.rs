@@ -7,10 +7,10 @@ use leasehold::mirror::Mirror;
 use leasehold_testing::ScriptedTargets;
 
 use super::barriers::{Barrier, Call, StopsAt, StopsAtSwap};
-use super::notes::{Margin, bare};
+use super::fixture::{Margin, bare};
 
 #[tokio::test]
-async fn f8_a_commit_behind_the_place_of_a_round_is_found_by_the_next_one() {
+async fn f8_commit_behind_the_cursor_of_a_round_is_found_by_the_next_round() {
     let margin = Margin::new().await;
     margin.write_many(1, 20).await;
     margin.pass().await;
@@ -59,7 +59,7 @@ async fn changed_before_the_swap(margin: &Margin, store: &ScriptedTargets, write
     margin.sql("update margin.note set body = 'late' where id < 'n00010'").await;
     margin.sql("delete from margin.note where id between 'n00050' and 'n00059'").await;
     margin.write(&["late"]).await;
-    assert_eq!(writer.pass_once(&margin.engine).await.expect("a pass").done, 20);
+    assert_eq!(writer.pass_once(&margin.engine).await.expect("a pass").completed, 20);
     assert_eq!(margin.jobs().await, 0, "nothing is left that could make up for it");
     barrier.open();
     let report = rebuilding.await.expect("ended").expect("rebuilt");
@@ -74,7 +74,7 @@ async fn filled() -> (Margin, ScriptedTargets) {
 }
 
 #[tokio::test]
-async fn f12_what_changes_between_the_proof_and_the_swap_is_in_the_new_set() {
+async fn f12_changes_between_the_proof_and_the_swap_are_in_the_new_set() {
     let (margin, store) = filled().await;
     changed_before_the_swap(&margin, &store, &mirror(&store)).await;
     margin.assert_equals(&store.searched()).await;
@@ -82,7 +82,7 @@ async fn f12_what_changes_between_the_proof_and_the_swap_is_in_the_new_set() {
 }
 
 #[tokio::test]
-async fn f12_a_writer_that_knows_one_set_only_loses_what_changes_before_the_swap() {
+async fn f12_sabotage_writer_of_one_set_loses_changes_before_the_swap() {
     let (margin, store) = filled().await;
     // This is why writers write to both sets.
     let one = bare().target(Arc::new(store.searched()));

@@ -6,9 +6,9 @@ use leasehold::sweep::When;
 use rustix::process::Signal;
 
 use super::child::MAIN;
-use super::shelf::{Shelf, loans};
+use super::fixture::{Shelf, loans};
+use crate::fixture::{count, number, until};
 use crate::processes::Process;
-use crate::rig::{count, number, until};
 
 /// Tables in which processes record what they do, and a door that keeps them waiting.
 const PLACES: &str =
@@ -20,7 +20,7 @@ async fn said(shelf: &Shelf, what: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_killed_after_400_of_1000_leaves_600_that_the_watchdog_brings_back() {
+async fn watchdog_resets_the_rows_of_a_killed_worker() {
     let shelf = Shelf::with(1000).await;
     shelf.sql(PLACES).await;
     let mut victim = Process::run(MAIN, "400-of-1000", &shelf.database, &[]);
@@ -40,11 +40,11 @@ async fn a_worker_killed_after_400_of_1000_leaves_600_that_the_watchdog_brings_b
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_workers_share_the_same_1000_rows_and_each_is_claimed_once() {
+async fn two_workers_claim_each_row_once() {
     let shelf = Shelf::with(1000).await;
     let sweep = loans().batch(50).when(When::continuous(Duration::from_millis(20)));
-    let one = crate::rig::run(shelf.engine.worker().sweep(sweep.clone()));
-    let two = crate::rig::run(shelf.engine.worker().sweep(sweep));
+    let one = crate::fixture::run(shelf.engine.worker().sweep(sweep.clone()));
+    let two = crate::fixture::run(shelf.engine.worker().sweep(sweep));
     until("all are back", async || shelf.count("state <> 'back'").await == 0).await;
     one.stop().await;
     two.stop().await;
@@ -54,7 +54,7 @@ async fn two_workers_share_the_same_1000_rows_and_each_is_claimed_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn d11_a_worker_stopped_for_longer_than_the_watchdog_waits_finishes_nothing() {
+async fn d11_worker_stopped_for_longer_than_the_watchdog_limit_finishes_no_row() {
     let shelf = Shelf::with(1000).await;
     shelf.sql(PLACES).await;
     let sleeper = Process::run(MAIN, "waits", &shelf.database, &[]);

@@ -8,13 +8,13 @@ use leasehold::{Finished, JobId};
 use leasehold_testing::target::Operation;
 
 use super::barriers::{Call, StopsAt};
-use super::notes::{Margin, bare};
-use crate::rig::{run, until};
+use super::fixture::{Margin, bare};
+use crate::fixture::{run, until};
 use crate::support::wait_for;
 
 /// Returns how many jobs were claimed before one of `wanted` was claimed and completed.
 async fn claimed_before(margin: &Margin, slots: usize, wanted: &[i64]) -> i64 {
-    margin.sql("delete from leasehold.lease").await;
+    margin.sql("delete from leasehold_internal.lease").await;
     let mut worker =
         run(margin.engine.worker().queue("notes", slots).mirror(margin.mirror().without_check()));
     wait_for(&mut worker.events, |event| match event {
@@ -28,8 +28,8 @@ async fn claimed_before(margin: &Margin, slots: usize, wanted: &[i64]) -> i64 {
     .await;
     worker.stop().await;
     // Every claim draws a new and greater generation.
-    let sql = "select coalesce(sum(cardinality(l.job_ids)), 0)::bigint from leasehold.lease l
-                where l.lease_generation < (select min(h.lease_generation) from leasehold.history h
+    let sql = "select coalesce(sum(cardinality(l.job_ids)), 0)::bigint from leasehold_internal.lease l
+                where l.lease_generation < (select min(h.lease_generation) from leasehold_internal.history h
                                              where h.job_ids && $1)";
     margin.client.query_one(sql, &[&wanted]).await.expect("a count").get(0)
 }
@@ -40,7 +40,7 @@ async fn ids(margin: &Margin, what: &str) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn x23_2500_jobs_that_cannot_be_done_do_not_keep_a_fresh_one_out() {
+async fn x23_2500_failing_jobs_do_not_starve_a_fresh_one() {
     let margin = Margin::new().await;
     margin.write_many(1, 2500).await;
     margin.target.faults(|faults| {
@@ -48,7 +48,7 @@ async fn x23_2500_jobs_that_cannot_be_done_do_not_keep_a_fresh_one_out() {
             faults.items.insert(format!("n{n:05}"), ItemError::Busy("not today".into()));
         }
     });
-    assert!(margin.pass().await.snoozed >= 2500);
+    assert!(margin.pass().await.deferred >= 2500);
     // All of them are due again, and have been for longer than the fresh one.
     margin.sql("update leasehold.job set scheduled_at = now() - interval '1 hour'").await;
     margin.write(&["fresh"]).await;
@@ -58,7 +58,7 @@ async fn x23_2500_jobs_that_cannot_be_done_do_not_keep_a_fresh_one_out() {
 }
 
 #[tokio::test]
-async fn x23_a_stream_of_fresh_jobs_does_not_keep_out_what_was_put_off() {
+async fn x23_stream_of_fresh_jobs_does_not_starve_deferred_ones() {
     let margin = Margin::new().await;
     margin.target.faults(|faults| faults.down = true);
     margin.write(&["a", "b"]).await;
@@ -72,12 +72,12 @@ async fn x23_a_stream_of_fresh_jobs_does_not_keep_out_what_was_put_off() {
 }
 
 #[tokio::test]
-async fn f10_a_re_index_of_everything_does_not_hold_up_what_is_saved_now() {
+async fn f10_full_reindex_does_not_delay_a_new_save() {
     let margin = Margin::new().await;
     margin.write_many(1, 20_000).await;
     margin.sql("delete from leasehold.job").await;
     margin
-        .sql("select leasehold.mirror_reindex('notes', array(select id from margin.note), 'reindex_all', 1000)")
+        .sql("select leasehold.reindex_mirror('notes', array(select id from margin.note), 'reindex_all', 1000)")
         .await;
     margin.write(&["live"]).await;
     let live = ids(&margin, "kwargs->>'key' = 'live'").await;
@@ -97,18 +97,18 @@ fn looked_at(margin: &Margin) -> Vec<usize> {
 }
 
 #[tokio::test]
-async fn f10_what_people_change_is_not_looked_at_together_with_a_large_re_index() {
+async fn f10_pass_checks_user_changes_apart_from_bulk_work() {
     let margin = Margin::new().await;
     margin.write_many(1, 30).await;
     margin.sql("update leasehold.job set priority = 100, tag = 'rename'").await;
     margin.write(&["live"]).await;
-    assert_eq!(margin.pass().await.done, 31);
+    assert_eq!(margin.pass().await.completed, 31);
     // One call before the write and one after it.
     assert_eq!(looked_at(&margin), [1, 1, 30, 30]);
 }
 
 #[tokio::test]
-async fn f10_while_people_are_there_bulk_work_gathers_for_the_next_pass() {
+async fn f10_bulk_work_gathers_for_the_next_pass_while_users_are_active() {
     let margin = Margin::new().await;
     // The first pass of bulk work waits until all jobs are claimed. Calls 0 and 1 belong to the pass
     // before it.
@@ -116,7 +116,7 @@ async fn f10_while_people_are_there_bulk_work_gathers_for_the_next_pass() {
     let limit = Duration::from_secs(600);
     let mirror = bare().limit(limit).without_check().target(store);
     margin.write(&["live"]).await;
-    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").done, 1);
+    assert_eq!(mirror.pass_once(&margin.engine).await.expect("a pass").completed, 1);
     let worker = run(margin.engine.worker().mirror(mirror));
     for part in 0..4 {
         let first = 5 * part + 1;

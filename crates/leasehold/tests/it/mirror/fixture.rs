@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use leasehold::Leasehold;
 use leasehold::mirror::{CheckReport, Mirror};
-use leasehold::worker::Tally;
+use leasehold::worker::FinishedCounts;
 use leasehold_testing::{ScriptedTarget, TestDatabase};
 use tokio_postgres::Client;
 
-use crate::rig::{count, sql};
+use crate::fixture::{count, sql};
 use crate::support;
 
 pub const TABLES: &str = "
@@ -23,7 +23,7 @@ pub const TABLES: &str = "
     create table margin.said (what text not null);
     insert into margin.author values (1, 'ada'), (2, 'grace');
     -- Where the figures of each minute come from.
-    create table if not exists leasehold.tally (
+    create table if not exists leasehold_internal.tally (
         at timestamptz not null default statement_timestamp(), queue text, tag text, what text,
         n bigint, subject text);";
 
@@ -76,9 +76,9 @@ impl Margin {
         let database = TestDatabase::new().await;
         let mut client = database.connect_directly().await;
         sql(&client, TABLES).await;
-        Mirror::install(mirror, &mut client).await.expect("installed");
+        mirror.install(&mut client).await.expect("installed");
         // Long enough that a lease ends when a test expires it, and not because the machine is slow.
-        sql(&client, "update leasehold.queue set lease = '1 day'").await;
+        sql(&client, "update leasehold_internal.queue set lease = '1 day'").await;
         let engine = support::engine(&database).await;
         Self { engine, client, target: ScriptedTarget::new(), database }
     }
@@ -120,7 +120,7 @@ impl Margin {
 
     /// Makes snoozed and deferred jobs wait until the test makes them due: a pass that takes longer
     /// than their wait would claim them once more.
-    pub async fn keep_put_off(&self) {
+    pub async fn keep_deferred(&self) {
         self.sql(
             "create function margin.much_later() returns trigger language plpgsql as $$
              begin
@@ -138,7 +138,7 @@ impl Margin {
         self.count("select count(*) from leasehold.job").await
     }
 
-    pub async fn pass(&self) -> Tally {
+    pub async fn pass(&self) -> FinishedCounts {
         self.mirror().pass_once(&self.engine).await.expect("a pass")
     }
 

@@ -1,0 +1,104 @@
+//! docs/sql.md is what the catalogue says about the schema `leasehold`.
+//!
+//! To write it anew: `LEASEHOLD_WRITE_DOCS=1 scripts/test sql_page`.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::sql::Sql;
+
+const HEAD: &str = "# SQL interface
+
+Everything in schema `leasehold`, as `\\df+` and `\\d+` show it. Callers in every language use these
+objects, and the library and the command line use them too. Objects in `leasehold_internal` change without
+notice. This page is made from the comments in the database, and a test compares the two.
+
+Times are compared with the database's clock. Functions that finish a job take its id and the generation of
+its claim: together they are the [fence](glossary.md). A function that runs for an operator takes the
+`actor`, and records the call in `leasehold.audit`.
+";
+
+/// Name, arguments, result and comment of each function, by the parts of the page.
+const FUNCTIONS: &str = "
+    select p.proname::text, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid),
+           obj_description(p.oid, 'pg_proc')
+      from pg_proc p where p.pronamespace = 'leasehold'::regnamespace order by p.proname";
+
+const COLUMNS: &str = "
+    select c.relname::text, case c.relkind when 'v' then 'view' when 'c' then 'type' else 'table' end,
+           coalesce(obj_description(c.oid, 'pg_class'), (
+               select obj_description(t.oid, 'pg_type') from pg_type t where t.typrelid = c.oid)),
+           a.attname::text, format_type(a.atttypid, a.atttypmod), col_description(c.oid, a.attnum)
+      from pg_class c
+      join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+     where c.relnamespace = 'leasehold'::regnamespace and c.relkind in ('r', 'v', 'c')
+     order by c.relkind <> 'v', c.relkind <> 'r', c.relname, a.attnum";
+
+fn short(text: &str) -> String {
+    text.replace("timestamp with time zone", "timestamptz")
+        .replace("::text", "")
+        .replace("::interval", "")
+        .replace("::jsonb", "")
+        .replace("NULL::integer", "NULL")
+        .replace("NULL::bigint", "NULL")
+        .replace("NULL::boolean", "NULL")
+        .replace("NULL::uuid", "NULL")
+        .replace("NULL::timestamptz", "NULL")
+        .replace("NULL[]", "NULL")
+        .replace(" DEFAULT ", " = ")
+}
+
+async fn page(sql: &Sql) -> (String, Vec<String>) {
+    let (mut page, mut bare) = (HEAD.to_owned(), Vec::new());
+    page.push_str("\n## Functions\n");
+    for row in sql.client.query(FUNCTIONS, &[]).await.expect("functions") {
+        let (name, arguments, result): (&str, String, String) =
+            (row.get(0), row.get(1), row.get(2));
+        let text = row.get::<_, Option<String>>(3).unwrap_or_default();
+        if text.is_empty() {
+            bare.push(format!("function {name}"));
+        }
+        let (arguments, result) = (short(&arguments), short(&result));
+        write!(page, "\n### {name}\n\n{text}\n\n```sql\nleasehold.{name}({arguments})\n  returns {result}\n```\n")
+            .expect("text");
+    }
+    let mut last = String::new();
+    for row in sql.client.query(COLUMNS, &[]).await.expect("columns") {
+        let (relation, what, column): (&str, &str, &str) = (row.get(0), row.get(1), row.get(3));
+        if relation != last {
+            let text = row.get::<_, Option<String>>(2).unwrap_or_default();
+            if text.is_empty() {
+                bare.push(format!("{what} {relation}"));
+            }
+            write!(
+                page,
+                "\n## {what} {relation}\n\n{text}\n\n| column | type | |\n|---|---|---|\n"
+            )
+            .expect("text");
+            relation.clone_into(&mut last);
+        }
+        let text = row.get::<_, Option<String>>(5).unwrap_or_default();
+        if text.is_empty() {
+            bare.push(format!("column {relation}.{column}"));
+        }
+        let kind = short(row.get(4));
+        writeln!(page, "| `{column}` | {kind} | {text} |").expect("text");
+    }
+    (page, bare)
+}
+
+#[tokio::test]
+async fn sql_page_equals_the_catalogue_and_every_public_object_has_a_comment() {
+    let sql = Sql::new().await;
+    let (page, bare) = page(&sql).await;
+    assert!(bare.is_empty(), "comment on these in functions/comments.sql: {bare:#?}");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/sql.md");
+    if std::env::var_os("LEASEHOLD_WRITE_DOCS").is_some() {
+        std::fs::write(&path, &page).expect("written");
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        stored == page,
+        "docs/sql.md differs from the comments; write it anew: LEASEHOLD_WRITE_DOCS=1 scripts/test sql_page"
+    );
+}
