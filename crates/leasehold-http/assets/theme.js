@@ -1,4 +1,4 @@
-// Runs before anything is painted: a theme that was chosen earlier never flashes in the other one.
+// Runs before the browser paints: a page with a chosen theme never flashes in the other one.
 "use strict";
 (() => {
   const root = document.documentElement;
@@ -7,6 +7,6 @@
     const theme = localStorage.getItem("SITE.theme");
     if (theme === "light" || theme === "dark") root.dataset.theme = theme;
   } catch {
-    // Storage can be forbidden; then the system decides.
+    // The browser may forbid storage; then the system's theme applies.
   }
 })();

@@ -1,13 +1,13 @@
 //! Stylesheets, scripts and icons: inside the executable, under names that change with their bytes.
 //!
 //! # What is true
-//! - A hashed name always has the same bytes, so browsers may keep it for ever ([`CACHE_CONTROL`]). A
+//! - A hashed name always has the same bytes, so browsers may cache it for ever ([`CACHE_CONTROL`]). A
 //!   new build has new names; a page names the files of its own build.
 //! - Names are compared with a fixed list: no path is ever built from a request.
 //!
 //! # What can go wrong
 //! - During a rolling deploy a page of the new build asks an old process for its stylesheet and
-//!   gets 404 there. The page works unstyled and without scripts; a reload mends it.
+//!   gets 404 there. The page works unstyled and without scripts; a reload repairs it.
 
 use sha2::{Digest, Sha256};
 
@@ -35,14 +35,14 @@ struct Named {
 
 /// The files of one service.
 pub struct Assets {
-    place: &'static str,
+    prefix: &'static str,
     files: Vec<Named>,
 }
 
 impl Assets {
-    /// Creates an empty set of files, served below `place`, such as `/assets/`.
-    pub fn at(place: &'static str) -> Self {
-        Self { place, files: Vec::new() }
+    /// Creates an empty set of files, served below `prefix`, such as `/assets/`.
+    pub fn at(prefix: &'static str) -> Self {
+        Self { prefix, files: Vec::new() }
     }
 
     #[must_use]
@@ -55,14 +55,14 @@ impl Assets {
         let digest = Sha256::digest(bytes);
         let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         let (stem, extension) = plain.rsplit_once('.').unwrap_or((plain, ""));
-        let href = format!("{}{stem}.{hash}.{extension}", self.place);
+        let href = format!("{}{stem}.{hash}.{extension}", self.prefix);
         self.files.push(Named { plain, href, asset: Asset { bytes, content_type } });
         self
     }
 
-    /// Returns the file with this hashed name: the part of the URL after `place`.
+    /// Returns the file with this hashed name: the part of the URL after `prefix`.
     pub fn find(&self, name: &str) -> Option<Asset> {
-        let found = self.files.iter().find(|a| a.href.strip_prefix(self.place) == Some(name))?;
+        let found = self.files.iter().find(|a| a.href.strip_prefix(self.prefix) == Some(name))?;
         Some(found.asset)
     }
 
@@ -78,13 +78,13 @@ impl Assets {
 
     /// Returns the files that name another host or load something by themselves. For tests: there
     /// must be none.
-    pub fn strangers(&self) -> Vec<&'static str> {
-        let names_another = |asset: &Asset| {
+    pub fn with_external_references(&self) -> Vec<&'static str> {
+        let is_external = |asset: &Asset| {
             let text = String::from_utf8_lossy(asset.bytes);
             let text = text.replace("http://www.w3.org/2000/svg", "");
-            ["://", "@import", "url("].iter().any(|word| text.contains(word))
+            ["://", "@import", "url("].iter().any(|reference| text.contains(reference))
         };
-        self.all().filter(|(_, asset)| names_another(asset)).map(|(plain, _)| plain).collect()
+        self.all().filter(|(_, asset)| is_external(asset)).map(|(plain, _)| plain).collect()
     }
 }
 
@@ -93,12 +93,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h4_files_are_found_by_their_hashed_names_and_by_nothing_else() {
+    fn h4_files_are_found_only_by_their_hashed_names() {
         let assets = Assets::at("/x/").with("a.css", CSS, b"body {}").with("b.js", JS, b"1");
         for (plain, asset) in assets.all() {
             let name = assets.href(plain).strip_prefix("/x/").expect("a name");
             assert_eq!(assets.find(name), Some(asset));
-            assert_eq!(assets.find(plain), None, "a name without hash would be kept for ever");
+            assert_eq!(
+                assets.find(plain),
+                None,
+                "browsers would cache a name without hash for ever"
+            );
         }
         for name in ["", "/", "..", "../Cargo.toml", "%2e%2e/a.css", "a.css\0", "..\\x"] {
             assert_eq!(assets.find(name), None, "{name:?}");
@@ -107,12 +111,12 @@ mod tests {
     }
 
     #[test]
-    fn files_that_name_a_host_are_found_out() {
+    fn with_external_references_lists_files_that_name_a_host() {
         let icon = br#"<svg xmlns="http://www.w3.org/2000/svg"/>"#;
         let assets = Assets::at("/")
             .with("icon.svg", SVG, icon)
             .with("evil.css", CSS, b"@import 'x'")
             .with("evil.js", JS, b"fetch('https://example.org')");
-        assert_eq!(assets.strangers(), ["evil.css", "evil.js"]);
+        assert_eq!(assets.with_external_references(), ["evil.css", "evil.js"]);
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! # What is true
 //! - Bodies are counted while they arrive. `Content-Length` is only used to refuse a body early.
-//! - Nothing is decompressed: a compressed body is refused, so that a small one cannot expand into a
+//! - Nothing is decompressed: a compressed body is refused, so that a small body cannot expand into a
 //!   large one.
 
 use std::error::Error;
@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 
-pub use crate::budget::{Budget, Held, Share, keep};
+pub use crate::budget::{Budget, MemoryPermit, Share, hold_memory};
 
 /// Why a body was not received.
 #[derive(Debug, thiserror::Error)]
@@ -24,18 +24,18 @@ pub enum BodyError {
     #[error("the body did not arrive in time")]
     TooSlow,
     /// The memory for bodies is used up.
-    #[error("too much is being received at once")]
+    #[error("the memory for bodies is used up")]
     Busy,
     #[error("the body is compressed")]
-    Packed,
-    #[error("the body broke off")]
+    Compressed,
+    #[error("the body ended early")]
     Broken,
 }
 
 /// A body and the memory that is reserved for it.
-pub struct Taken {
+pub struct ReceivedBody {
     pub bytes: Bytes,
-    pub held: Held,
+    pub permit: MemoryPermit,
 }
 
 impl Budget {
@@ -46,7 +46,7 @@ impl Budget {
         headers: &HeaderMap,
         body: Body,
         limit: usize,
-    ) -> Result<Taken, BodyError> {
+    ) -> Result<ReceivedBody, BodyError> {
         self.of(None).read(headers, body, limit).await
     }
 }
@@ -58,15 +58,15 @@ impl Share {
         headers: &HeaderMap,
         mut body: Body,
         limit: usize,
-    ) -> Result<Taken, BodyError> {
-        refuse_packed(headers)?;
+    ) -> Result<ReceivedBody, BodyError> {
+        refuse_compressed(headers)?;
         let announced = headers
             .get(header::CONTENT_LENGTH)
             .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
         if announced.is_some_and(|announced| announced > limit as u64) {
             return Err(BodyError::TooLarge { limit });
         }
-        let mut held = Held::default();
+        let mut permit = MemoryPermit::default();
         let mut first = Bytes::new();
         let mut rest = BytesMut::new();
         while let Some(frame) = body.frame().await {
@@ -75,7 +75,7 @@ impl Share {
             if size > limit {
                 return Err(BodyError::TooLarge { limit });
             }
-            self.grow(&mut held, size)?;
+            self.grow(&mut permit, size)?;
             // Most bodies arrive in one piece and are never copied.
             if first.is_empty() && rest.is_empty() {
                 first = data;
@@ -89,14 +89,14 @@ impl Share {
             }
         }
         let bytes = if rest.is_empty() { first } else { rest.freeze() };
-        Ok(Taken { bytes, held })
+        Ok(ReceivedBody { bytes, permit })
     }
 }
 
-fn refuse_packed(headers: &HeaderMap) -> Result<(), BodyError> {
+fn refuse_compressed(headers: &HeaderMap) -> Result<(), BodyError> {
     match headers.get(header::CONTENT_ENCODING) {
         Some(value) if !value.as_bytes().eq_ignore_ascii_case(b"identity") => {
-            Err(BodyError::Packed)
+            Err(BodyError::Compressed)
         }
         _ => Ok(()),
     }
@@ -105,12 +105,12 @@ fn refuse_packed(headers: &HeaderMap) -> Result<(), BodyError> {
 /// The error source that [`crate::server`] sets when a body does not arrive in time.
 #[derive(Debug, thiserror::Error)]
 #[error("the body did not arrive in time")]
-pub struct Late;
+pub struct BodyTimeout;
 
 fn broken(error: &axum::Error) -> BodyError {
     let mut source: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = source {
-        if error.is::<Late>() {
+        if error.is::<BodyTimeout>() {
             return BodyError::TooSlow;
         }
         source = error.source();
@@ -134,16 +134,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn e21_bodies_are_whole_up_to_the_limit_and_refused_beyond_it() {
+    async fn e21_body_is_received_whole_up_to_the_limit_and_refused_beyond_it() {
         let budget = Budget::new(1 << 20);
         for sizes in [&[][..], &[1], &[10], &[4, 6], &[0, 3, 0, 3, 4]] {
-            let taken = budget.read(&HeaderMap::new(), pieces(sizes), 10).await.ok();
+            let received = budget.read(&HeaderMap::new(), pieces(sizes), 10).await.ok();
             let expected: Vec<u8> = sizes
                 .iter()
                 .enumerate()
                 .flat_map(|(at, size)| vec![b'a' + at as u8; *size])
                 .collect();
-            assert_eq!(taken.map(|taken| taken.bytes.to_vec()), Some(expected), "{sizes:?}");
+            assert_eq!(received.map(|body| body.bytes.to_vec()), Some(expected), "{sizes:?}");
         }
         for sizes in [&[11][..], &[5, 6], &[1, 1, 9]] {
             let refused = budget.read(&HeaderMap::new(), pieces(sizes), 10).await;
@@ -164,10 +164,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn h11_packed_bodies_are_not_unpacked() {
-        let packed =
+    async fn h11_compressed_body_is_refused() {
+        let gzip =
             HeaderMap::from_iter([(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))]);
-        let refused = Budget::new(1 << 20).read(&packed, pieces(&[1]), 10).await;
-        assert!(matches!(refused, Err(BodyError::Packed)));
+        let refused = Budget::new(1 << 20).read(&gzip, pieces(&[1]), 10).await;
+        assert!(matches!(refused, Err(BodyError::Compressed)));
     }
 }

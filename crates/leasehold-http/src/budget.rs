@@ -1,14 +1,15 @@
 //! Memory for request bodies and responses: bounded in total and per client.
 //!
 //! # What is true
-//! - All clients together hold at most the budget, one client at most its share: an eighth. So one
-//!   client that stalls leaves seven eighths to the others.
-//! - A response holds its memory until its last piece was handed to the connection: see [`keep`].
+//! - All clients together hold at most the budget, one client at most its share: an eighth. So a client
+//!   that stalls leaves seven eighths to the others.
+//! - A response holds its memory until its last piece was handed to the connection: see
+//!   [`hold_memory`].
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -16,10 +17,11 @@ use axum::body::{Body, HttpBody};
 use axum::response::Response;
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::body::BodyError;
-use crate::limits::one_client;
+use crate::limits::client_key;
 
 /// Memory is handed out in pieces of this size.
 pub(crate) const PIECE: usize = 16 * 1024;
@@ -55,7 +57,7 @@ pub struct Share {
 
 /// Reserved memory. It returns to the budget when this is dropped.
 #[derive(Default)]
-pub struct Held {
+pub struct MemoryPermit {
     all: Option<OwnedSemaphorePermit>,
     own: Option<OwnedSemaphorePermit>,
 }
@@ -77,7 +79,7 @@ impl Budget {
 
     /// Returns the share of this client.
     pub fn of(&self, client: Option<IpAddr>) -> Share {
-        let own = client.map(|client| self.0.client(one_client(client)));
+        let own = client.map(|client| self.0.client(client_key(client)));
         Share { all: Arc::clone(&self.0.all), own }
     }
 }
@@ -86,7 +88,7 @@ impl Inner {
     /// Returns what is left of a client's share. Clients that hold nothing are pruned, so memory is
     /// bounded by the number of those that hold some.
     fn client(&self, client: IpAddr) -> Arc<Semaphore> {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.lock();
         if let Some(known) = clients.known.get(&client).and_then(Weak::upgrade) {
             return known;
         }
@@ -101,9 +103,9 @@ impl Inner {
 }
 
 impl Share {
-    /// Makes sure that `bytes` bytes are held.
-    pub(crate) fn grow(&self, held: &mut Held, bytes: usize) -> Result<(), BodyError> {
-        let has = held.all.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+    /// Makes sure that `bytes` bytes are permit.
+    pub(crate) fn grow(&self, permit: &mut MemoryPermit, bytes: usize) -> Result<(), BodyError> {
+        let has = permit.all.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let missing = bytes.div_ceil(PIECE).saturating_sub(has);
         if missing == 0 {
             return Ok(());
@@ -114,14 +116,14 @@ impl Share {
         };
         let own = self.own.as_ref().map(more).transpose()?;
         let all = more(&self.all)?;
-        add(&mut held.all, Some(all));
-        add(&mut held.own, own);
+        add(&mut permit.all, Some(all));
+        add(&mut permit.own, own);
         Ok(())
     }
 
-    /// Holds `bytes` bytes. Waits up to `limit` for other requests to give memory back, then fails with
+    /// Holds `bytes` bytes. Waits up to `limit` for other requests to return memory, then fails with
     /// [`BodyError::Busy`]. So does a request for more than the client's share or the total budget.
-    pub async fn hold(&self, bytes: usize, limit: Duration) -> Result<Held, BodyError> {
+    pub async fn hold(&self, bytes: usize, limit: Duration) -> Result<MemoryPermit, BodyError> {
         let pieces = u32::try_from(bytes.div_ceil(PIECE)).map_err(|_| BodyError::Busy)?;
         let holding = async {
             // The client's own share first: a request that waits for it must not take from other
@@ -132,22 +134,22 @@ impl Share {
             };
             let all = Arc::clone(&self.all).acquire_many_owned(pieces).await;
             let own = own.transpose().map_err(|_| BodyError::Busy)?;
-            Ok(Held { all: Some(all.map_err(|_| BodyError::Busy)?), own })
+            Ok(MemoryPermit { all: Some(all.map_err(|_| BodyError::Busy)?), own })
         };
         tokio::time::timeout(limit, holding).await.unwrap_or(Err(BodyError::Busy))
     }
 }
 
-fn add(held: &mut Option<OwnedSemaphorePermit>, more: Option<OwnedSemaphorePermit>) {
-    match (held, more) {
-        (Some(held), Some(more)) => held.merge(more),
-        (held @ None, more) => *held = more,
+fn add(permit: &mut Option<OwnedSemaphorePermit>, more: Option<OwnedSemaphorePermit>) {
+    match (permit, more) {
+        (Some(permit), Some(more)) => permit.merge(more),
+        (permit @ None, more) => *permit = more,
         (Some(_), None) => {}
     }
 }
 
-impl Held {
-    /// Gives back everything beyond `bytes` bytes.
+impl MemoryPermit {
+    /// Returns everything beyond `bytes` bytes to the budget.
     pub fn shrink(&mut self, bytes: usize) {
         let pieces = bytes.div_ceil(PIECE);
         for permit in [&mut self.all, &mut self.own].into_iter().flatten() {
@@ -158,25 +160,25 @@ impl Held {
 }
 
 /// Makes a response hold memory until the client has taken all but the last piece.
-pub fn keep(response: Response, mut held: Held) -> Response {
-    if held.all.is_none() {
+pub fn hold_memory(response: Response, mut permit: MemoryPermit) -> Response {
+    if permit.all.is_none() {
         return response;
     }
     if let Some(bytes) = response.body().size_hint().exact() {
-        held.shrink(usize::try_from(bytes).unwrap_or(usize::MAX));
+        permit.shrink(usize::try_from(bytes).unwrap_or(usize::MAX));
     }
-    response.map(|body| Body::new(Holding { body, rest: Bytes::new(), _held: held }))
+    response.map(|body| Body::new(HeldBody { body, rest: Bytes::new(), _held: permit }))
 }
 
-/// A body that is handed out in slices. In one piece it would belong to the connection at once, and
-/// its memory would be given back while a slow client still makes us keep the bytes.
-struct Holding {
+/// A body that is handed out in slices. In one piece it would belong to the connection at once, and its
+/// memory would return to the budget while the connection still holds the bytes for a slow client.
+struct HeldBody {
     body: Body,
     rest: Bytes,
-    _held: Held,
+    _held: MemoryPermit,
 }
 
-impl HttpBody for Holding {
+impl HttpBody for HeldBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -227,11 +229,11 @@ mod tests {
     const OTHER: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2)));
 
     #[tokio::test]
-    async fn h22_one_client_holds_an_eighth_and_leaves_the_rest_to_others() {
+    async fn h22_client_holds_at_most_an_eighth_of_the_budget() {
         let budget = Budget::new(16 * PIECE);
         let first = budget.of(ONE).hold(2 * PIECE, SOON).await.ok();
         assert!(first.is_some());
-        let mut more = Held::default();
+        let mut more = MemoryPermit::default();
         assert!(matches!(budget.of(ONE).grow(&mut more, 1), Err(BodyError::Busy)));
         assert!(matches!(budget.of(ONE).hold(1, SOON).await, Err(BodyError::Busy)));
         assert!(budget.of(OTHER).hold(2 * PIECE, SOON).await.is_ok());
@@ -249,7 +251,7 @@ mod tests {
     #[tokio::test]
     async fn h22_a_refused_client_takes_nothing_from_the_budget() {
         let budget = Budget::new(8 * PIECE);
-        let all: Vec<Held> = {
+        let all: Vec<MemoryPermit> = {
             let mut all = Vec::new();
             for last in 0..8 {
                 let client = Some(IpAddr::from([198, 51, 100, last]));
@@ -258,28 +260,28 @@ mod tests {
             all
         };
         assert_eq!(all.len(), 8);
-        let mut held = Held::default();
-        assert!(budget.of(ONE).grow(&mut held, 1).is_err());
+        let mut permit = MemoryPermit::default();
+        assert!(budget.of(ONE).grow(&mut permit, 1).is_err());
         drop(all);
-        assert!(budget.of(ONE).grow(&mut held, 1).is_ok(), "its own share was given back");
+        assert!(budget.of(ONE).grow(&mut permit, 1).is_ok(), "its own share was returned");
     }
 
     #[test]
-    fn h22_clients_that_hold_nothing_are_forgotten() {
+    fn h22_budget_forgets_clients_that_hold_nothing() {
         let budget = Budget::new(PIECE);
         for number in 0..10_000_u32 {
             drop(budget.of(Some(IpAddr::from(number.to_be_bytes()))));
         }
-        let clients = budget.0.clients.lock().expect("a lock");
+        let clients = budget.0.clients.lock();
         assert!(clients.known.len() <= PRUNE_AT, "{}", clients.known.len());
     }
 
     #[tokio::test]
-    async fn h22_an_answer_gives_its_memory_back_with_its_last_piece() {
+    async fn h22_response_returns_its_memory_with_its_last_piece() {
         let budget = Budget::new(64 * PIECE);
-        let held = budget.of(None).hold(64 * PIECE, SOON).await.expect("all of it");
+        let permit = budget.of(None).hold(64 * PIECE, SOON).await.expect("all of it");
         let text = vec![b'x'; 3 * SLICE];
-        let response = keep(Response::new(Body::from(text.clone())), held);
+        let response = hold_memory(Response::new(Body::from(text.clone())), permit);
         assert_eq!(budget.0.all.available_permits(), 64 - 3 * SLICE / PIECE, "what it needs");
         let mut body = response.into_body();
         assert_eq!(body.size_hint().exact(), Some(3 * SLICE as u64));

@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::limits::one_client;
+use parking_lot::Mutex;
+
+use crate::limits::client_key;
 
 /// How often an address with too many connections is logged.
 const WARN_EVERY: Duration = Duration::from_secs(60);
@@ -20,14 +22,14 @@ pub struct ServerLimits {
     pub body: Duration,
     /// From the end of the head to the beginning of the response. Default: 60 s.
     pub request: Duration,
-    /// How long a client may take less of a response than [`least_speed`](Self::least_speed).
+    /// How long a client may read less of a response than [`least_speed`](Self::least_speed).
     /// Default: 30 s.
     pub stall: Duration,
-    /// Bytes per second that a client must take of a response, over the time of
+    /// Bytes per second that a client must read of a response, over the time of
     /// [`stall`](Self::stall). Default: 1024.
     pub least_speed: u32,
-    /// How long one response may wait for its client altogether. Default: 30 min.
-    pub answer: Duration,
+    /// How long one response may wait for its client in total. Default: 30 min.
+    pub response: Duration,
     /// How long running requests have after a stop. Default: 20 s.
     pub grace: Duration,
     /// Default: 1024.
@@ -46,7 +48,7 @@ impl Default for ServerLimits {
             request: Duration::from_secs(60),
             stall: Duration::from_secs(30),
             least_speed: 1024,
-            answer: Duration::from_secs(30 * 60),
+            response: Duration::from_secs(30 * 60),
             grace: Duration::from_secs(20),
             connections: 1024,
             connections_per_address: 64,
@@ -80,7 +82,7 @@ struct Open {
 }
 
 /// A counted connection. Dropping it counts it off.
-pub(crate) struct Entered {
+pub(crate) struct ConnectionPermit {
     connections: Arc<Connections>,
     address: IpAddr,
 }
@@ -91,9 +93,9 @@ impl Connections {
     }
 
     /// Counts a connection. Returns `None` if the address already has `each` connections.
-    pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Entered> {
-        let address = one_client(peer);
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<ConnectionPermit> {
+        let address = client_key(peer);
+        let mut open = self.open.lock();
         let count = open.of.entry(address).or_default();
         if self.each > 0 && *count >= self.each {
             if open.warned.is_none_or(|warned| warned.elapsed() >= WARN_EVERY) {
@@ -101,20 +103,20 @@ impl Connections {
                 tracing::warn!(
                     %address,
                     most = self.each,
-                    "an address has as many connections as it may have; more are closed. If that \
-                     is a proxy of yours, set trusted-proxies"
+                    "an address has the most connections that it may have; further ones are closed. If \
+                     the address is a trusted proxy, set trusted-proxies"
                 );
             }
             return None;
         }
         *count += 1;
-        Some(Entered { connections: Arc::clone(self), address })
+        Some(ConnectionPermit { connections: Arc::clone(self), address })
     }
 }
 
-impl Drop for Entered {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut open = self.connections.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.connections.open.lock();
         if let Some(count) = open.of.get_mut(&self.address) {
             *count -= 1;
             if *count == 0 {
@@ -129,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h22_an_address_has_so_many_connections_and_others_have_theirs() {
+    fn h22_connections_are_limited_per_address() {
         let connections = Arc::new(Connections::new(2));
         let [one, same, other] = ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"]
             .map(|text| text.parse::<IpAddr>().expect("an address"));
@@ -137,16 +139,16 @@ mod tests {
         let second = connections.enter(same);
         assert!(first.is_some() && second.is_some());
         assert!(connections.enter(one).is_none());
-        let elsewhere = connections.enter(other);
-        assert!(elsewhere.is_some());
+        let another = connections.enter(other);
+        assert!(another.is_some());
         drop(second);
         assert!(connections.enter(one).is_some());
-        drop((first, elsewhere));
-        assert!(connections.open.lock().expect("a lock").of.is_empty(), "nothing is left behind");
+        drop((first, another));
+        assert!(connections.open.lock().of.is_empty(), "nothing is left behind");
     }
 
     #[test]
-    fn h22_behind_proxies_connections_are_the_proxies_own() {
+    fn h22_connections_are_not_limited_per_address_behind_proxies() {
         assert_eq!(ServerLimits::behind(0).connections_per_address, 64);
         let connections =
             Arc::new(Connections::new(ServerLimits::behind(1).connections_per_address));

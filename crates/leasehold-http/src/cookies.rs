@@ -6,8 +6,10 @@
 //!   `Sec-Fetch-Site`, older ones in `Origin`.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use cookie::time::Duration;
+use cookie::{Cookie, SameSite};
 
-use crate::headers::text;
+use crate::headers::header_value;
 
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -29,11 +31,14 @@ pub fn all<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a s
 }
 
 /// Returns the value of a `Set-Cookie` header.
-pub fn write(name: &str, value: &str, path: &str, seconds: u32, secure: bool) -> HeaderValue {
-    let secure = if secure { "; Secure" } else { "" };
-    text(&format!(
-        "{name}={value}; Path={path}; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
-    ))
+pub fn set_cookie(name: &str, value: &str, path: &str, seconds: u32, secure: bool) -> HeaderValue {
+    let cookie = Cookie::build((name, value))
+        .path(path)
+        .max_age(Duration::seconds(seconds.into()))
+        .http_only(true)
+        .same_site(SameSite::Strict)
+        .secure(secure);
+    header_value(&cookie.to_string())
 }
 
 /// Returns false for a form that another site made the browser send. Programs send neither header and
@@ -68,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn h10_forms_of_other_sites_are_refused() {
+    fn h10_form_of_another_site_is_refused() {
         let (https, http) = ("https://p.example/pastes", "http://p.example/pastes");
         let own = |base_url: &str, pairs: &[(HeaderName, &'static str)]| {
             is_own_form(&headers(pairs), base_url)
@@ -95,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_is_found_by_its_whole_name() {
+    fn cookie_is_found_by_its_whole_name() {
         let sent = headers(&[(header::COOKIE, "xa=1; a=2"), (header::COOKIE, "b=3")]);
         assert_eq!(find(&sent, "a"), Some("2"));
         assert_eq!(find(&sent, "b"), Some("3"));

@@ -1,25 +1,25 @@
-//! Bodies of JSON.
+//! JSON bodies.
 
 use axum::body::Body;
 use axum::http::HeaderMap;
 use serde::de::DeserializeOwned;
 
-use crate::body::{BodyError, Budget, Held, Share};
+use crate::body::{BodyError, Budget, MemoryPermit, Share};
 use crate::headers::media_type;
 
-/// Most characters of the parser's message that the client sees.
+/// The most characters of the parser's message that the client sees.
 const LONGEST_REASON: usize = 400;
 
-/// Why a body of JSON was not accepted.
+/// Why a JSON body was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum JsonError {
-    #[error("the body is not called JSON")]
+    #[error("the content type of the body is not JSON")]
     NotJson,
     #[error(transparent)]
     Body(#[from] BodyError),
     /// A sentence for the client.
     #[error("{0}")]
-    Misfit(String),
+    Invalid(String),
 }
 
 impl Budget {
@@ -29,7 +29,7 @@ impl Budget {
         headers: &HeaderMap,
         body: Body,
         limit: usize,
-    ) -> Result<(T, Held), JsonError> {
+    ) -> Result<(T, MemoryPermit), JsonError> {
         self.of(None).json(headers, body, limit).await
     }
 }
@@ -42,25 +42,25 @@ impl Share {
         headers: &HeaderMap,
         body: Body,
         limit: usize,
-    ) -> Result<(T, Held), JsonError> {
+    ) -> Result<(T, MemoryPermit), JsonError> {
         if media_type(headers).as_deref() != Some("application/json") {
             return Err(JsonError::NotJson);
         }
-        let taken = self.read(headers, body, limit).await?;
+        let received = self.read(headers, body, limit).await?;
         // serde would read a list of the right length as the fields in their order.
-        if taken.bytes.trim_ascii_start().first() != Some(&b'{') {
-            return Err(misfit("send an object, {\"name\": value}"));
+        if received.bytes.trim_ascii_start().first() != Some(&b'{') {
+            return Err(invalid("send an object, {\"name\": value}"));
         }
-        match serde_json::from_slice(&taken.bytes) {
-            Ok(value) => Ok((value, taken.held)),
-            Err(error) => Err(misfit(&error.to_string())),
+        match serde_json::from_slice(&received.bytes) {
+            Ok(value) => Ok((value, received.permit)),
+            Err(error) => Err(invalid(&error.to_string())),
         }
     }
 }
 
-fn misfit(why: &str) -> JsonError {
+fn invalid(why: &str) -> JsonError {
     let why: String = why.chars().take(LONGEST_REASON).collect();
-    JsonError::Misfit(format!("The JSON does not fit: {why}."))
+    JsonError::Invalid(format!("The JSON is not what this address accepts: {why}."))
 }
 
 #[cfg(test)]
@@ -69,7 +69,7 @@ mod tests {
     use axum::http::{HeaderValue, header};
 
     #[tokio::test]
-    async fn h2_only_an_object_that_is_called_json_is_taken() {
+    async fn h2_only_an_object_of_type_json_is_accepted() {
         #[derive(Debug, serde::Deserialize)]
         struct Pair {
             one: u8,
@@ -83,8 +83,11 @@ mod tests {
         let json = "application/json; charset=utf-8";
         assert!(matches!(read(json, r#" {"one":1}"#).await, Ok(1)));
         assert!(matches!(read("text/plain", r#"{"one":1}"#).await, Err(JsonError::NotJson)));
-        assert!(matches!(read(json, "[1]").await, Err(JsonError::Misfit(_))));
-        let Err(JsonError::Misfit(why)) = read(json, r#"{"one":"1"}"#).await else { panic!() };
-        assert!(why.starts_with("The JSON does not fit: invalid type"), "{why}");
+        assert!(matches!(read(json, "[1]").await, Err(JsonError::Invalid(_))));
+        let Err(JsonError::Invalid(why)) = read(json, r#"{"one":"1"}"#).await else { panic!() };
+        assert!(
+            why.starts_with("The JSON is not what this address accepts: invalid type"),
+            "{why}"
+        );
     }
 }

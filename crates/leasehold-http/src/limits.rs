@@ -2,7 +2,7 @@
 //!
 //! # What is true
 //! - A client is an address: the peer's, or the one that our own proxies report. An IPv6 client is
-//!   its /64, because each client gets that many addresses for free.
+//!   its /64, because providers give each client a whole /64.
 //! - Memory is bounded: addresses hash into 2¹⁸ slots, and slots whose quota has refilled are dropped
 //!   from time to time. One pair of clients in 262,144 shares a slot.
 
@@ -26,7 +26,7 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// A client sends too many requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many requests from one address")]
-pub struct TooMany {
+pub struct RateLimited {
     /// At least a second.
     pub retry_after: Duration,
 }
@@ -56,7 +56,7 @@ impl Limit {
     }
 
     /// Counts a request, or refuses it and returns how long to wait.
-    pub fn admit(&self, client: Option<IpAddr>) -> Result<(), TooMany> {
+    pub fn admit(&self, client: Option<IpAddr>) -> Result<(), RateLimited> {
         let (Some(limiter), Some(client)) = (&self.limiter, client) else { return Ok(()) };
         if self.seen.fetch_add(1, Ordering::Relaxed) % PRUNE_EVERY == PRUNE_EVERY - 1 {
             limiter.retain_recent();
@@ -64,18 +64,18 @@ impl Limit {
         }
         limiter.check_key(&self.slot(client)).map_err(|until| {
             let retry_after = until.wait_time_from(self.clock.now());
-            TooMany { retry_after: retry_after.max(Duration::from_secs(1)) }
+            RateLimited { retry_after: retry_after.max(Duration::from_secs(1)) }
         })
     }
 
     fn slot(&self, client: IpAddr) -> u32 {
-        let slot = self.hasher.hash_one(one_client(client)) % SLOTS;
+        let slot = self.hasher.hash_one(client_key(client)) % SLOTS;
         u32::try_from(slot).unwrap_or_default()
     }
 }
 
 /// Returns the address that identifies a client: an IPv4 address, or an IPv6 /64.
-pub fn one_client(address: IpAddr) -> IpAddr {
+pub fn client_key(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         v4 @ IpAddr::V4(_) => v4,
         IpAddr::V6(v6) => {
@@ -89,7 +89,7 @@ pub fn one_client(address: IpAddr) -> IpAddr {
 /// without a connection.
 pub fn client(extensions: &Extensions, headers: &HeaderMap, proxies: usize) -> Option<IpAddr> {
     if proxies == 0 {
-        UNBELIEVED.see(headers);
+        PROXY_WARNING.check(headers);
         return peer(extensions);
     }
     forwarded(headers, proxies).or_else(|| peer(extensions))
@@ -100,14 +100,14 @@ pub fn peer(extensions: &Extensions) -> Option<IpAddr> {
     extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip())
 }
 
-static UNBELIEVED: Unbelieved = Unbelieved(AtomicBool::new(false));
+static PROXY_WARNING: ProxyWarning = ProxyWarning(AtomicBool::new(false));
 
 /// Warns once when requests seem to come through a proxy that the settings do not name: all of its
 /// clients would share one client's limits.
-struct Unbelieved(AtomicBool);
+struct ProxyWarning(AtomicBool);
 
-impl Unbelieved {
-    fn see(&self, headers: &HeaderMap) {
+impl ProxyWarning {
+    fn check(&self, headers: &HeaderMap) {
         if headers.contains_key(FORWARDED_FOR) && !self.0.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "a request has X-Forwarded-For, which is ignored: the number of trusted proxies is \
@@ -159,9 +159,9 @@ mod tests {
     }
 
     #[test]
-    fn h9_the_client_is_counted_from_the_right_and_cannot_choose_its_address() {
+    fn h9_client_is_counted_from_the_right_of_x_forwarded_for() {
         let some = |text: &str| Some(text.to_owned());
-        assert_eq!(forwarded_by(&["192.0.2.7"], 0), some("10.0.0.9"), "nobody is trusted");
+        assert_eq!(forwarded_by(&["192.0.2.7"], 0), some("10.0.0.9"), "no proxy is trusted");
         assert_eq!(forwarded_by(&["1.1.1.1, 192.0.2.7"], 1), some("192.0.2.7"));
         assert_eq!(forwarded_by(&["1.1.1.1, 192.0.2.7, 10.0.0.1"], 2), some("192.0.2.7"));
         assert_eq!(forwarded_by(&["1.1.1.1", "192.0.2.7:99"], 1), some("192.0.2.7"));
@@ -172,28 +172,28 @@ mod tests {
     }
 
     #[test]
-    fn h9_an_address_that_asks_too_often_is_told_to_wait_and_others_are_not() {
+    fn h9_limit_refuses_one_address_and_admits_others() {
         let limit = Limit::new(1, 2);
         let (one, other) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([198, 51, 100, 1]));
         assert!(limit.admit(Some(one)).is_ok() && limit.admit(Some(one)).is_ok());
         // Each second gives one back, so a few more may pass on a slow machine.
         let refused = (0..100).find_map(|_| limit.admit(Some(one)).err());
-        assert!(refused.is_some_and(|TooMany { retry_after }| retry_after.as_secs() >= 1));
+        assert!(refused.is_some_and(|RateLimited { retry_after }| retry_after.as_secs() >= 1));
         assert!(limit.slot(one) == limit.slot(other) || limit.admit(Some(other)).is_ok());
     }
 
     #[test]
-    fn h9_all_addresses_of_one_network_are_one_client() {
+    fn h9_addresses_of_one_ipv6_network_are_one_client() {
         let addresses = ["2001:db8::1", "2001:db8::ffff:2", "2001:db8:0:1::1", "::ffff:192.0.2.1"];
         let [one, same, other, v4] =
-            addresses.map(|text| text.parse().map(one_client).expect("an address"));
+            addresses.map(|text| text.parse().map(client_key).expect("an address"));
         assert_eq!(one, same);
         assert_ne!(one, other);
         assert_eq!(v4, IpAddr::from([192, 0, 2, 1]));
     }
 
     #[test]
-    fn h9_the_limiter_forgets_whom_it_need_not_remember() {
+    fn h9_limit_forgets_addresses_whose_quota_has_refilled() {
         let limit = Limit::new(1_000_000_000, 1);
         for number in 0..PRUNE_EVERY {
             let _ = limit.admit(Some(IpAddr::from(number.to_be_bytes())));
@@ -227,21 +227,21 @@ mod tests {
     }
 
     #[test]
-    fn h22_a_header_that_is_not_believed_is_warned_of_once() {
-        let (count, warning) = (std::sync::Arc::default(), Unbelieved(AtomicBool::new(false)));
+    fn h22_ignored_x_forwarded_for_is_warned_of_once() {
+        let (count, warning) = (std::sync::Arc::default(), ProxyWarning(AtomicBool::new(false)));
         let value = HeaderValue::from_static("192.0.2.7");
         let headers = HeaderMap::from_iter([(FORWARDED_FOR, value)]);
         tracing::subscriber::with_default(Counting(std::sync::Arc::clone(&count)), || {
-            warning.see(&HeaderMap::new());
+            warning.check(&HeaderMap::new());
             assert_eq!(count.load(Ordering::Relaxed), 0);
-            warning.see(&headers);
-            warning.see(&headers);
+            warning.check(&headers);
+            warning.check(&headers);
         });
         assert_eq!(count.load(Ordering::Relaxed), 1);
     }
 
     #[test]
-    fn no_limit_is_no_limit() {
+    fn limit_of_zero_admits_every_request() {
         let limit = Limit::new(0, 0);
         assert!((0..1000).all(|_| limit.admit(Some(IpAddr::from([192, 0, 2, 1]))).is_ok()));
     }

@@ -26,7 +26,7 @@ pub fn add_problems(
     }
 }
 
-/// The format that [`crate::failures::ResponseFormat`] has for programs.
+/// The format that [`crate::problems::ResponseFormat`] has for programs.
 fn content(path: &str) -> Value {
     if !path.starts_with("/api/") {
         return json!({ "text/plain": { "schema": { "type": "string" } } });
@@ -59,8 +59,8 @@ pub fn gaps(document: &Value, problems: &Problems) -> Vec<String> {
     let paths = document["paths"].as_object().into_iter().flatten();
     for (path, operations) in paths {
         for (method, operation) in operations.as_object().into_iter().flatten() {
-            let said = problems.iter().any(|(at, how, _)| at == path && how == method);
-            if !said || !operation["operationId"].is_string() {
+            let listed = problems.iter().any(|(at, how, _)| at == path && how == method);
+            if !listed || !operation["operationId"].is_string() {
                 gaps.push(format!("{method} {path}"));
             }
         }

@@ -1,4 +1,4 @@
-//! What surrounds every page: its head, its header, and the controls that scripts activate.
+//! The layout of every page: its head, its header, and the controls that scripts activate.
 //!
 //! # What is true
 //! - Nothing is inline and nothing comes from another host: pages live under
@@ -49,7 +49,7 @@ impl Site {
                     script src=(href(self.script)) defer {}
                 }
                 body {
-                    a.skip href="#main" { "Skip to the content" }
+                    a.skip href="#main" { "Skip to content" }
                     (body)
                 }
             }
@@ -85,7 +85,7 @@ pub fn keys_item() -> Markup {
     html! {
         li {
             button.quiet #keys type="button" hidden aria-keyshortcuts="?"
-                data-key="?" data-does="Show these shortcuts" aria-haspopup="dialog" {
+                data-key="?" data-does="Show shortcuts" aria-haspopup="dialog" {
                 span aria-hidden="true" { "?" }
                 span.visually-hidden { "Keyboard shortcuts" }
             }
@@ -97,9 +97,9 @@ pub fn keys_item() -> Markup {
 /// script fills and opens the dialog, because it knows what the page can do.
 pub fn help(choices: &Markup) -> Markup {
     html! {
-        p #say .visually-hidden role="status" aria-live="polite" {}
+        p #announcements .visually-hidden role="status" aria-live="polite" {}
         dialog #help aria-labelledby="help-title" {
-            h2 #help-title { "Keyboard" }
+            h2 #help-title { "Keyboard shortcuts" }
             dl #help-list {}
             (choices)
             form method="dialog" { button type="submit" { "Close" } }

@@ -12,19 +12,14 @@ pub fn segment(path: &str, before: usize) -> Option<&str> {
 }
 
 /// Decodes percent escapes: `%61` is `a`. Returns `None` for a broken escape, invalid UTF-8 or a NUL.
-pub fn unescape(part: &str) -> Option<String> {
-    let mut bytes = part.bytes();
-    let mut plain = Vec::new();
-    while let Some(byte) = bytes.next() {
-        plain.push(match byte {
-            b'%' => {
-                let digit = |byte: u8| char::from(byte).to_digit(16);
-                u8::try_from(digit(bytes.next()?)? * 16 + digit(bytes.next()?)?).ok()?
-            }
-            byte => byte,
-        });
+pub fn percent_decode(part: &str) -> Option<String> {
+    let is_escape = |rest: &[u8]| matches!(rest, [one, two, ..] if one.is_ascii_hexdigit() && two.is_ascii_hexdigit());
+    // The decoder leaves a broken escape as it is.
+    if !part.as_bytes().split(|byte| *byte == b'%').skip(1).all(is_escape) {
+        return None;
     }
-    String::from_utf8(plain).ok().filter(|text| !text.contains('\0'))
+    let text = percent_encoding::percent_decode_str(part).decode_utf8().ok()?;
+    (!text.contains('\0')).then(|| text.into_owned())
 }
 
 /// Returns a value of the query.
@@ -43,7 +38,7 @@ where
         None => Ok(usual),
         Some(text) => match text.parse::<N>() {
             Ok(limit) if limit >= 1.into() && limit <= most && !text.starts_with('+') => Ok(limit),
-            _ => Err(format!("limit is a number from 1 to {most}.")),
+            _ => Err(format!("limit must be a number from 1 to {most}.")),
         },
     }
 }
@@ -59,7 +54,8 @@ pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     Some(token.unwrap_or_default())
 }
 
-/// Browsers name `text/html` when they open a page or send a form; curl and scripts do not.
+/// Returns true for a browser: it names `text/html` when it opens a page or sends a form, and curl and
+/// scripts do not.
 pub fn is_browser(headers: &HeaderMap) -> bool {
     accepts(headers, "text/html")
 }
@@ -77,7 +73,7 @@ mod tests {
     use axum::body::Body;
 
     #[test]
-    fn h4_paths_are_taken_apart_and_never_put_together() {
+    fn h4_segments_are_decoded_and_broken_escapes_are_refused() {
         assert_eq!(segment("/raw/a%62", 1), Some("a%62"));
         assert_eq!(segment("/raw", 1), None);
         for (sent, plain) in [
@@ -91,25 +87,25 @@ mod tests {
             ("%zz", None),
             ("%ff", None),
         ] {
-            assert_eq!(unescape(sent).as_deref(), plain, "{sent}");
+            assert_eq!(percent_decode(sent).as_deref(), plain, "{sent}");
         }
     }
 
     #[test]
-    fn a_limit_is_a_number_between_one_and_the_most() {
-        let asked = |query: &str| {
+    fn limit_is_a_number_from_one_to_the_maximum() {
+        let limit = |query: &str| {
             let request = Request::builder().uri(format!("/x{query}")).body(Body::empty());
             limit(&request.expect("a request"), 50_u32, 200)
         };
-        assert_eq!(asked(""), Ok(50));
-        assert_eq!(asked("?limit=200"), Ok(200));
+        assert_eq!(limit(""), Ok(50));
+        assert_eq!(limit("?limit=200"), Ok(200));
         for bad in ["0", "201", "-1", "%2B5", "", "x"] {
-            assert!(asked(&format!("?limit={bad}")).is_err(), "{bad}");
+            assert!(limit(&format!("?limit={bad}")).is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn tokens_come_from_the_authorization_header() {
+    fn bearer_reads_the_authorization_header() {
         let with = |value: &str| {
             let headers = [(header::AUTHORIZATION, value.parse().expect("a value"))];
             bearer(&HeaderMap::from_iter(headers)).map(str::to_owned)

@@ -1,12 +1,12 @@
 //! Listens, counts connections, and closes those that stall.
 //!
 //! # What is true
-//! - A client has a time limit for its request's head, for the body, and for taking the response; an
+//! - A client has a time limit for its request's head, for the body, and for reading the response; an
 //!   idle connection is closed.
 //! - The number of open connections is limited. Beyond that, clients wait in the system's accept
 //!   queue until another connection ends. One address may have only some of them; further ones are
 //!   closed at once.
-//! - A client must take a response at a minimum speed, and whole within a time limit: see
+//! - A client must read a response at a minimum speed, and all of it within a time limit: see
 //!   [`ServerLimits`].
 //! - HTTP/1.1 only: a client cannot open and reset streams by the thousand.
 //! - A stop lets running requests end, and accepts no new ones.
@@ -33,15 +33,15 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-use crate::answers;
 use crate::connections::Connections;
-use crate::frame::RequestDeadline;
-use crate::stall::{Answers, Stalling, Timed};
+use crate::middleware::RequestDeadline;
+use crate::responses;
+use crate::stall::{ResponseCount, TimedBody, TimedWrites};
 
 pub use crate::connections::ServerLimits;
 
-/// How long a router's own frame has to report a late response, before the connection does.
-const FRAME_FIRST: Duration = Duration::from_secs(1);
+/// How long the middleware of a router has to report a late response, before the connection does.
+const MIDDLEWARE_HEAD_START: Duration = Duration::from_secs(1);
 
 /// Serves until `stop` is ready, then lets running requests end.
 pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
@@ -55,7 +55,7 @@ pub async fn serve_within(
     limits: ServerLimits,
     stop: impl Future<Output = ()>,
 ) {
-    let places = Arc::new(Semaphore::new(limits.connections.clamp(1, Semaphore::MAX_PERMITS)));
+    let permits = Arc::new(Semaphore::new(limits.connections.clamp(1, Semaphore::MAX_PERMITS)));
     let limits = Arc::new(limits);
     let addresses = Arc::new(Connections::new(limits.connections_per_address));
     let graceful = GracefulShutdown::new();
@@ -64,34 +64,34 @@ pub async fn serve_within(
     loop {
         let accepted = async {
             // A permit first: connections that we cannot serve stay in the system's queue.
-            let place = Arc::clone(&places).acquire_owned().await.ok();
-            (accept(&listener).await, place)
+            let permit = Arc::clone(&permits).acquire_owned().await.ok();
+            (accept(&listener).await, permit)
         };
-        let ((stream, peer), place) = tokio::select! {
+        let ((stream, peer), permit) = tokio::select! {
             () = &mut stop => break,
             accepted = accepted => accepted,
         };
         // Dropped, and so closed: a response would cost us exactly what such a client wants us to
         // spend.
-        let Some(entered) = addresses.enter(peer.ip()) else { continue };
-        let answers = Answers::default();
-        let io = TokioIo::new(Stalling::new(stream, &limits, answers.clone()));
+        let Some(of_address) = addresses.enter(peer.ip()) else { continue };
+        let responses = ResponseCount::default();
+        let io = TokioIo::new(TimedWrites::new(stream, &limits, responses.clone()));
         let service = Connection {
             router: TowerToHyperService::new(router.clone()),
             peer,
             limits: Arc::clone(&limits),
-            answers,
+            responses,
         };
         let connection = graceful.watch(http.serve_connection(io, service));
         tokio::spawn(async move {
             // A client that disconnects is no error of ours.
             let _ = connection.await;
-            drop((place, entered));
+            drop((permit, of_address));
         });
     }
     drop(listener);
     if tokio::time::timeout(limits.grace, graceful.shutdown()).await.is_err() {
-        tracing::warn!("requests were still running at the end of the grace time and are given up");
+        tracing::warn!("requests still ran at the end of the grace period and are aborted");
     }
 }
 
@@ -116,9 +116,9 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
                 let _ = stream.set_nodelay(true);
                 return (stream, peer);
             }
-            Err(error) if gone_already(&error) => {}
+            Err(error) if is_gone(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot accept connections just now; trying again");
+                tracing::warn!(%error, "cannot accept connections; trying again in 200 ms");
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         }
@@ -126,7 +126,7 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
 }
 
 /// Returns true if the client disconnected before we accepted it.
-fn gone_already(error: &std::io::Error) -> bool {
+fn is_gone(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
@@ -136,7 +136,7 @@ struct Connection {
     router: TowerToHyperService<Router>,
     peer: SocketAddr,
     limits: Arc<ServerLimits>,
-    answers: Answers,
+    responses: ResponseCount,
 }
 
 impl Service<hyper::Request<Incoming>> for Connection {
@@ -146,73 +146,58 @@ impl Service<hyper::Request<Incoming>> for Connection {
 
     fn call(&self, request: hyper::Request<Incoming>) -> Self::Future {
         let body_limit = self.limits.body;
-        let mut request = request.map(|body| Timed::body(body, body_limit));
+        let mut request = request.map(|body| TimedBody::wrap(body, body_limit));
         request.extensions_mut().insert(ConnectInfo(self.peer));
         request.extensions_mut().insert(RequestDeadline(self.limits.request));
-        let answering = self.router.call(request);
-        let deadline = self.limits.request + FRAME_FIRST;
-        let answers = self.answers.clone();
+        let handling = self.router.call(request);
+        let deadline = self.limits.request + MIDDLEWARE_HEAD_START;
+        let responses = self.responses.clone();
         Box::pin(async move {
-            let answered = tokio::time::timeout(deadline, answering).await;
-            answers.begin();
-            match answered {
-                Ok(answered) => answered,
-                Err(_) => Ok(too_late()),
+            let handled = tokio::time::timeout(deadline, handling).await;
+            responses.begin();
+            match handled {
+                Ok(response) => response,
+                Err(_) => Ok(timed_out()),
             }
         })
     }
 }
 
-/// For routers without a [`crate::frame`], which would report the service's own failure.
-fn too_late() -> Response {
-    let mut response = answers::plain("the answer took too long\n");
+/// For routers without [`crate::middleware`], which reports the timeout as the service's own problem.
+fn timed_out() -> Response {
+    let mut response = responses::text("the response took too long\n");
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    crate::headers::guard(response.headers_mut(), false);
+    crate::headers::add_security_headers(response.headers_mut(), false);
     response
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failures::{self, IntoProblem, ProblemDetails};
-    use crate::frame::answered;
-    use axum::response::IntoResponse;
+    use crate::middleware::respond;
+    use crate::problems::{CommonProblem, IntoProblem, ProblemDetails};
     use axum::routing::get;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-    enum Failure {
-        Late,
-        Broken,
+    enum TestProblem {
+        Common(CommonProblem),
     }
 
-    impl IntoResponse for Failure {
-        fn into_response(self) -> Response {
-            failures::carry(self)
-        }
-    }
+    crate::embed_common_problem!(TestProblem);
 
-    impl IntoProblem for Failure {
+    impl IntoProblem for TestProblem {
         fn problem(&self) -> ProblemDetails {
-            match self {
-                Self::Late => {
-                    ProblemDetails::new(StatusCode::SERVICE_UNAVAILABLE, "late", "Come back later.")
-                }
-                Self::Broken => {
-                    ProblemDetails::new(StatusCode::INTERNAL_SERVER_ERROR, "broken", "Noted.")
-                }
-            }
+            let Self::Common(problem) = self;
+            problem.problem()
         }
 
-        fn page(told: &ProblemDetails) -> bytes::Bytes {
-            format!("<p>{}", told.detail).into()
+        fn common(&self) -> Option<&CommonProblem> {
+            let Self::Common(problem) = self;
+            Some(problem)
         }
 
-        fn timed_out() -> Self {
-            Self::Late
-        }
-
-        fn broken() -> Self {
-            Self::Broken
+        fn page(problem: &ProblemDetails) -> bytes::Bytes {
+            format!("<p>{}", problem.detail).into()
         }
     }
 
@@ -221,7 +206,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(600);
 
     /// Returns the raw response of a server with this router and this time limit for requests.
-    async fn hear(router: Router, request: &str, deadline: Duration) -> String {
+    async fn request(router: Router, request: &str, deadline: Duration) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let limits = ServerLimits { head: LONG, request: deadline, ..ServerLimits::default() };
@@ -229,14 +214,14 @@ mod tests {
         let mut stream = TcpStream::connect(address).await.expect("a connection");
         let request = format!("{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.expect("a request");
-        let mut heard = String::new();
-        let reading = stream.read_to_string(&mut heard);
+        let mut response = String::new();
+        let reading = stream.read_to_string(&mut response);
         tokio::time::timeout(Duration::from_secs(60), reading)
             .await
             .expect("an end in time")
-            .expect("an answer");
+            .expect("a response");
         serving.abort();
-        heard
+        response
     }
 
     fn router() -> Router {
@@ -247,31 +232,34 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn h11_a_late_answer_is_told_in_the_words_of_the_service() {
-        let framed = router().layer(axum::middleware::from_fn(answered::<Failure>));
-        let heard = hear(framed, "GET /slow", SHORT).await;
-        assert!(heard.starts_with("HTTP/1.1 503 "), "{heard}");
-        assert!(heard.ends_with("Come back later.\n"), "{heard}");
+    async fn h11_middleware_reports_a_late_response_as_a_problem() {
+        let wrapped = router().layer(axum::middleware::from_fn(respond::<TestProblem>));
+        let response = request(wrapped, "GET /slow", SHORT).await;
+        assert!(response.starts_with("HTTP/1.1 503 "), "{response}");
+        assert!(response.ends_with("send the same Idempotency-Key.\n"), "{response}");
     }
 
     #[tokio::test]
-    async fn h11_an_answer_that_nobody_watches_is_cut_off_too() {
-        let heard = hear(router(), "GET /slow", SHORT).await;
-        assert!(heard.starts_with("HTTP/1.1 503 "), "{heard}");
-        assert!(heard.contains("\r\nx-content-type-options: nosniff\r\n"), "{heard}");
+    async fn h11_late_response_without_middleware_is_cut_off() {
+        let response = request(router(), "GET /slow", SHORT).await;
+        assert!(response.starts_with("HTTP/1.1 503 "), "{response}");
+        assert!(response.contains("\r\nx-content-type-options: nosniff\r\n"), "{response}");
     }
 
     #[tokio::test]
-    async fn a_panic_is_a_500_and_a_method_that_is_not_taken_names_those_that_are() {
-        async fn wrong_method() -> Failure {
-            Failure::Late
-        }
-        let framed = router()
-            .method_not_allowed_fallback(wrong_method)
-            .layer(axum::middleware::from_fn(answered::<Failure>));
-        let heard = hear(framed.clone(), "GET /x", LONG).await;
-        assert!(heard.starts_with("HTTP/1.1 500 ") && heard.ends_with("Noted.\n"), "{heard}");
-        let heard = hear(framed, "DELETE /x", LONG).await;
-        assert!(heard.contains("\r\nallow: GET,HEAD\r\n"), "{heard}");
+    async fn panic_is_reported_as_500() {
+        let wrapped = router().layer(axum::middleware::from_fn(respond::<TestProblem>));
+        let response = request(wrapped, "GET /x", LONG).await;
+        assert!(response.starts_with("HTTP/1.1 500 "), "{response}");
+        assert!(response.ends_with("which was logged.\n"), "{response}");
+    }
+
+    #[tokio::test]
+    async fn wrong_method_lists_the_allowed_ones() {
+        let wrapped = router()
+            .method_not_allowed_fallback(async || TestProblem::from(CommonProblem::WrongMethod))
+            .layer(axum::middleware::from_fn(respond::<TestProblem>));
+        let response = request(wrapped, "DELETE /x", LONG).await;
+        assert!(response.contains("\r\nallow: GET,HEAD\r\n"), "{response}");
     }
 }

@@ -1,8 +1,8 @@
-//! Deadlines: for a body that does not arrive, and for a client that takes its response too slowly.
+//! Deadlines: for a body that does not arrive, and for a client that reads its response too slowly.
 //!
 //! # What can go wrong
 //! - A connection is closed while the client still sends, as after "too large": the system then
-//!   resets it, and the client may never see the response. So incoming bytes are discarded for a
+//!   resets it, and the client may never see the response. So incoming bytes are sink for a
 //!   moment.
 
 use std::io;
@@ -18,23 +18,23 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-use crate::body::Late;
+use crate::body::BodyTimeout;
 use crate::server::ServerLimits;
 
-/// How long, and how many bytes, are discarded after the last response.
+/// How long, and how many bytes, are sink after the last response.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES: usize = 64 * 1024 * 1024;
 
 /// A body that must arrive within `limit` of the first poll.
-pub struct Timed {
+pub struct TimedBody {
     body: Incoming,
     limit: Duration,
     /// Set at the first poll; most requests have no body.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl Timed {
-    pub fn body(body: Incoming, limit: Duration) -> Body {
+impl TimedBody {
+    pub fn wrap(body: Incoming, limit: Duration) -> Body {
         match body.is_end_stream() {
             true => Body::empty(),
             false => Body::new(Self { body, limit, deadline: None }),
@@ -44,7 +44,7 @@ impl Timed {
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-impl HttpBody for Timed {
+impl HttpBody for TimedBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -57,7 +57,7 @@ impl HttpBody for Timed {
             self.deadline.get_or_insert_with(|| Box::pin(sleep(limit))).as_mut().poll(context);
         // Checked first: otherwise a client that always has one more byte ready could send for ever.
         if late.is_ready() {
-            return Poll::Ready(Some(Err(Box::new(Late))));
+            return Poll::Ready(Some(Err(Box::new(BodyTimeout))));
         }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
         Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
@@ -74,94 +74,93 @@ impl HttpBody for Timed {
 
 /// Counts the responses of a connection: each has its own time limit.
 #[derive(Clone, Default)]
-pub struct Answers(Arc<AtomicU64>);
+pub struct ResponseCount(Arc<AtomicU64>);
 
-impl Answers {
+impl ResponseCount {
     pub fn begin(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Judges a client by how it takes its responses: at a minimum speed, and each within a time limit.
-/// Only time spent waiting for the client counts, so a response that we produce slowly costs it
-/// nothing.
-struct Judge {
+/// Measures how a client reads its responses: at a minimum speed, and each within a time limit. Only
+/// time spent waiting for the client counts, so a response that we produce slowly costs it nothing.
+struct ReadSpeed {
     limit: Duration,
-    /// Bytes that the client must take per `limit` of waiting.
+    /// Bytes that the client must read per `limit` of waiting.
     least: u64,
-    answer_limit: Duration,
+    response_limit: Duration,
     waiting_since: Option<Instant>,
-    /// Time waited since the client was judged last, and the bytes that it took.
+    /// Time waited since the speed was checked last, and the bytes that the client read.
     waited: Duration,
-    taken: u64,
+    read: u64,
     /// The response that is being sent, and the time waited in it.
-    answer: u64,
-    waited_in_answer: Duration,
+    response: u64,
+    waited_in_response: Duration,
 }
 
-impl Judge {
+impl ReadSpeed {
     fn new(limits: &ServerLimits) -> Self {
         let least = (limits.stall.as_secs_f64() * f64::from(limits.least_speed)) as u64;
         Self {
             limit: limits.stall,
             least: least.max(1),
-            answer_limit: limits.answer,
+            response_limit: limits.response,
             waiting_since: None,
             waited: Duration::ZERO,
-            taken: 0,
-            answer: 0,
-            waited_in_answer: Duration::ZERO,
+            read: 0,
+            response: 0,
+            waited_in_response: Duration::ZERO,
         }
     }
 
-    /// Adds the time waited until `now`, while response number `answer` is being sent.
-    fn look(&mut self, now: Instant, answer: u64) {
+    /// Adds the time waited until `now`, while response number `response` is being sent.
+    fn add_wait(&mut self, now: Instant, response: u64) {
         if let Some(since) = self.waiting_since.take() {
             let waited = now.saturating_duration_since(since);
             self.waited += waited;
-            self.waited_in_answer += waited;
+            self.waited_in_response += waited;
         }
-        if answer != self.answer {
-            self.answer = answer;
-            self.waited_in_answer = Duration::ZERO;
+        if response != self.response {
+            self.response = response;
+            self.waited_in_response = Duration::ZERO;
         }
     }
 
-    fn took(&mut self, bytes: usize) {
-        self.taken = self.taken.saturating_add(bytes as u64);
+    fn add_bytes(&mut self, bytes: usize) {
+        self.read = self.read.saturating_add(bytes as u64);
     }
 
-    /// Starts to wait for the client at `now`. Returns when to judge it next at the latest, or `None`
-    /// if it is too slow.
-    fn waits(&mut self, now: Instant) -> Option<Instant> {
-        if self.waited_in_answer >= self.answer_limit {
+    /// Starts to wait for the client at `now`. Returns when to check its speed next at the latest, or
+    /// `None` if it is too slow.
+    fn begin_wait(&mut self, now: Instant) -> Option<Instant> {
+        if self.waited_in_response >= self.response_limit {
             return None;
         }
         if self.waited >= self.limit {
-            if self.taken < self.least {
+            if self.read < self.least {
                 return None;
             }
-            (self.waited, self.taken) = (Duration::ZERO, 0);
+            (self.waited, self.read) = (Duration::ZERO, 0);
         }
         self.waiting_since = Some(now);
-        Some(now + (self.limit - self.waited).min(self.answer_limit - self.waited_in_answer))
+        Some(now + (self.limit - self.waited).min(self.response_limit - self.waited_in_response))
     }
 }
 
-/// A connection whose client must take what is written.
-pub struct Stalling<T> {
+/// A connection whose client must read what is written.
+pub struct TimedWrites<T> {
     stream: T,
-    judge: Judge,
-    answers: Answers,
-    /// When the client is judged next. Reused, so that a slow reader costs one timer.
+    speed: ReadSpeed,
+    responses: ResponseCount,
+    /// When the speed is checked next. Reused, so that a slow reader costs one timer.
     deadline: Option<Pin<Box<Sleep>>>,
     /// After the last response: until when, and how many bytes, to discard.
     lingering: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
-impl<T> Stalling<T> {
-    pub fn new(stream: T, limits: &ServerLimits, answers: Answers) -> Self {
-        Self { stream, judge: Judge::new(limits), answers, deadline: None, lingering: None }
+impl<T> TimedWrites<T> {
+    pub fn new(stream: T, limits: &ServerLimits, responses: ResponseCount) -> Self {
+        Self { stream, speed: ReadSpeed::new(limits), responses, deadline: None, lingering: None }
     }
 
     fn watch<R>(
@@ -171,19 +170,19 @@ impl<T> Stalling<T> {
         bytes: impl FnOnce(&R) -> usize,
     ) -> Poll<io::Result<R>> {
         let now = Instant::now();
-        self.judge.look(now, self.answers.0.load(Ordering::Relaxed));
+        self.speed.add_wait(now, self.responses.0.load(Ordering::Relaxed));
         if let Poll::Ready(Ok(done)) = &written {
-            self.judge.took(bytes(done));
+            self.speed.add_bytes(bytes(done));
         }
         if written.is_ready() {
             return written;
         }
-        let Some(until) = self.judge.waits(now) else {
+        let Some(until) = self.speed.begin_wait(now) else {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         };
         let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep_until(until)));
         deadline.as_mut().reset(until);
-        // If the deadline is already over, wake up at once and judge again.
+        // If the deadline has passed already, wake up at once and check again.
         if deadline.as_mut().poll(context).is_ready() {
             context.waker().wake_by_ref();
         }
@@ -191,7 +190,7 @@ impl<T> Stalling<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Stalling<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for TimedWrites<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -201,7 +200,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Stalling<T> {
     }
 }
 
-impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stalling<T> {
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimedWrites<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -238,14 +237,14 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Stalling<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> Stalling<T> {
+impl<T: AsyncRead + Unpin> TimedWrites<T> {
     /// Ready when the client has closed its side too, or when `LINGER` or `LINGER_BYTES` is used up.
     fn linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let (end, left) =
             self.lingering.get_or_insert_with(|| (Box::pin(sleep(LINGER)), LINGER_BYTES));
-        let mut thrown_away = [0; 8192];
+        let mut sink = [0; 8192];
         while *left > 0 && end.as_mut().poll(context).is_pending() {
-            let mut into = ReadBuf::new(&mut thrown_away);
+            let mut into = ReadBuf::new(&mut sink);
             match ready!(Pin::new(&mut self.stream).poll_read(context, &mut into)) {
                 Ok(()) if !into.filled().is_empty() => {
                     *left = left.saturating_sub(into.filled().len());
@@ -262,14 +261,14 @@ mod tests {
     use super::*;
 
     /// Returns the second, of 200, in which a client is cut off that takes `bytes` per second, with a
-    /// new response every `answer_seconds`.
-    fn lasts(limits: &ServerLimits, bytes: usize, answer_seconds: u64) -> Option<u64> {
-        let (mut judge, start) = (Judge::new(limits), Instant::now());
+    /// new response every `response_seconds`.
+    fn lasts(limits: &ServerLimits, bytes: usize, response_seconds: u64) -> Option<u64> {
+        let (mut speed, start) = (ReadSpeed::new(limits), Instant::now());
         for second in 0..200 {
             let now = start + Duration::from_secs(second);
-            judge.look(now, second / answer_seconds);
-            judge.took(bytes);
-            if judge.waits(now).is_none() {
+            speed.add_wait(now, second / response_seconds);
+            speed.add_bytes(bytes);
+            if speed.begin_wait(now).is_none() {
                 return Some(second);
             }
         }
@@ -281,30 +280,30 @@ mod tests {
     }
 
     #[test]
-    fn h22_a_client_below_the_least_speed_is_cut_off() {
+    fn h22_client_below_the_least_speed_is_cut_off() {
         assert_eq!(lasts(&limits(), 20, 1000), Some(30));
         assert_eq!(lasts(&limits(), 0, 1000), Some(30));
-        assert_eq!(lasts(&limits(), 20, 10), Some(30), "whatever it asks for");
-        assert_eq!(lasts(&limits(), 200, 1000), None, "one that is fast enough is not");
+        assert_eq!(lasts(&limits(), 20, 10), Some(30), "with ever new responses too");
+        assert_eq!(lasts(&limits(), 200, 1000), None, "a client that is fast enough stays");
     }
 
     #[test]
-    fn h22_a_whole_answer_has_an_end_however_it_is_taken() {
-        let limits = ServerLimits { answer: Duration::from_secs(90), ..limits() };
+    fn h22_response_has_a_time_limit_however_fast_it_is_read() {
+        let limits = ServerLimits { response: Duration::from_secs(90), ..limits() };
         assert_eq!(lasts(&limits, 200, 1000), Some(90));
-        assert_eq!(lasts(&limits, 200, 80), None, "each answer has its own time");
+        assert_eq!(lasts(&limits, 200, 80), None, "each response has its own time");
     }
 
     #[test]
-    fn h22_time_in_which_we_do_not_wait_for_the_client_does_not_count() {
-        let (mut judge, start) = (Judge::new(&limits()), Instant::now());
+    fn h22_only_time_spent_waiting_for_the_client_counts() {
+        let (mut speed, start) = (ReadSpeed::new(&limits()), Instant::now());
         for hour in 0..100 {
             let now = start + Duration::from_secs(3600 * hour);
-            judge.look(now, 1);
-            assert!(judge.waits(now).is_some());
-            // A moment later it has taken a little; then nothing is sent for an hour.
-            judge.look(now + Duration::from_millis(100), 1);
-            judge.took(1);
+            speed.add_wait(now, 1);
+            assert!(speed.begin_wait(now).is_some());
+            // 100 ms later it has read one byte; then nothing is sent for an hour.
+            speed.add_wait(now + Duration::from_millis(100), 1);
+            speed.add_bytes(1);
         }
     }
 }

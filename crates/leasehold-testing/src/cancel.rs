@@ -55,7 +55,7 @@ pub async fn for_each_poll<S, T>(
             return n;
         }
     }
-    panic!("the work did not end within {MAX_POLLS} waits: does it ever, when nobody drops it?");
+    panic!("the work did not end within {MAX_POLLS} waits; does it end at all?");
 }
 
 /// Runs a future and drops it after its nth wait. Returns `None` if it was dropped.
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn every_point_comes_once_and_the_last_run_is_whole() {
+    async fn for_each_poll_drops_at_every_wait_and_completes_last() {
         let steps = Cell::new(0);
         let seen = RefCell::new(Vec::new());
         let last = for_each_poll(
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_dropped_is_dropped_before_the_check() {
+    async fn for_each_poll_drops_the_work_before_the_check() {
         struct Held<'a>(&'a Cell<bool>);
         impl Drop for Held<'_> {
             fn drop(&mut self) {
@@ -126,7 +126,7 @@ mod tests {
 
     #[tokio::test]
     #[should_panic(expected = "did not end")]
-    async fn work_without_an_end_fails_the_test() {
+    async fn for_each_poll_panics_on_endless_work() {
         let for_ever = async |()| {
             loop {
                 tokio::task::yield_now().await;

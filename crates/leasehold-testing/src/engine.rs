@@ -16,9 +16,9 @@
 //! let found = t.assert_enqueued::<SendEmail>(|job| job.to == "ada@example.com").await;
 //! t.perform(send_email, found.job).await.assert_done(); // one handler, alone
 //!
-//! t.crash_worker().await; // somebody took the job and died
-//! let tally = t.drain(t.worker().handle(send_email)).await; // everything that is due
-//! assert_eq!(tally.done, 1);
+//! t.crash_worker().await; // a worker claimed the job and died
+//! let counts = t.drain(t.worker().handle(send_email)).await; // everything that is due
+//! assert_eq!(counts.completed, 1);
 //!
 //! t.advance(Duration::from_secs(3600)).await; // retries, delays, schedules: an hour later
 //! # }
@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use leasehold::housekeeping::HousekeepingConfig;
 use leasehold::worker::WorkerBuilder;
-use leasehold::{JobId, Leasehold, Tally};
+use leasehold::{FinishedCounts, JobId, Leasehold};
 use tokio_postgres::Client;
 
 use crate::TestDatabase;
@@ -87,7 +87,10 @@ impl TestEngine {
 
     /// Runs the worker until nothing is due, and returns how the attempts ended. Jobs that failed, or
     /// were snoozed or deferred, wait for their time: [`advance`](Self::advance), then drain again.
-    pub async fn drain<S: Send + Sync + 'static>(&self, worker: WorkerBuilder<S>) -> Tally {
+    pub async fn drain<S: Send + Sync + 'static>(
+        &self,
+        worker: WorkerBuilder<S>,
+    ) -> FinishedCounts {
         match tokio::time::timeout(LIMIT, worker.run_until_idle()).await {
             Ok(Ok(tally)) => tally,
             Ok(Err(error)) => panic!("the worker failed: {error}"),
@@ -110,7 +113,7 @@ impl TestEngine {
                     .iter()
                     .map(|column| format!("{column} = {column} - make_interval(secs => {seconds})"))
                     .collect();
-                let sql = format!("update leasehold.{table} set {}", columns.join(", "));
+                let sql = format!("update {table} set {}", columns.join(", "));
                 transaction.batch_execute(&sql).await?;
             }
             transaction.commit().await
@@ -131,7 +134,7 @@ impl TestEngine {
             let queues = client.query("select distinct queue from leasehold.job", &[]).await?;
             for queue in &queues {
                 let queue: String = queue.get(0);
-                let sql = "select id from leasehold.claim('crashed', $1, batch => 1000)";
+                let sql = "select id from leasehold.claim('crashed', $1, claim_size => 1000)";
                 loop {
                     let claimed = client.query(sql, &[&queue]).await?;
                     if claimed.is_empty() {
@@ -141,7 +144,7 @@ impl TestEngine {
                 }
             }
             // All at once, at the end: the next claim would reclaim expired leases.
-            let over = "update leasehold.lease \
+            let over = "update leasehold_internal.lease \
                            set lease_expires_at = statement_timestamp() - interval '1 second' \
                          where claimed_by = 'crashed' and ended_at is null";
             client.execute(over, &[]).await?;
@@ -160,16 +163,19 @@ fn describe(error: &tokio_postgres::Error) -> String {
 
 /// Every stored moment that code depends on or that operators see.
 const MOMENTS: &[(&str, &[&str])] = &[
-    ("job", &["enqueued_at", "scheduled_at", "expires_at"]),
-    ("lease", &["claimed_at", "lease_expires_at", "ended_at"]),
-    ("dead_job", &["enqueued_at", "scheduled_at", "expires_at", "died_at"]),
-    ("history", &["finished_at"]),
-    ("idempotency_key", &["holds_until", "created_at", "look_again_at"]),
-    ("once_marker", &["started_at", "finished_at", "keep_until"]),
-    ("worker", &["started_at", "last_seen_at", "draining_since", "stopped_at"]),
-    ("schedule", &["next_slot", "last_slot", "paused_at", "last_declared_at", "moved_at"]),
+    ("leasehold.job", &["enqueued_at", "scheduled_at", "expires_at"]),
+    ("leasehold_internal.lease", &["claimed_at", "lease_expires_at", "ended_at"]),
+    ("leasehold_internal.dead_job", &["enqueued_at", "scheduled_at", "expires_at", "died_at"]),
+    ("leasehold_internal.history", &["finished_at"]),
+    ("leasehold_internal.idempotency_key", &["holds_until", "created_at", "look_again_at"]),
+    ("leasehold_internal.once_marker", &["started_at", "finished_at", "keep_until"]),
+    ("leasehold_internal.worker", &["started_at", "last_seen_at", "draining_since", "stopped_at"]),
     (
-        "sweep",
+        "leasehold_internal.schedule",
+        &["next_slot", "last_slot", "paused_at", "last_declared_at", "moved_at"],
+    ),
+    (
+        "leasehold_internal.sweep",
         &[
             "next_run_at",
             "run_started_at",
@@ -181,12 +187,12 @@ const MOMENTS: &[(&str, &[&str])] = &[
             "oldest_claim_at",
         ],
     ),
-    ("sweep_failure", &["failed_at", "retry_at", "dead_at"]),
-    ("duty", &["ran_at"]),
-    ("server_start", &["since"]),
-    ("queue", &["paused_at"]),
+    ("leasehold_internal.sweep_failure", &["failed_at", "retry_at", "dead_at"]),
+    ("leasehold_internal.duty", &["ran_at"]),
+    ("leasehold_internal.server_start", &["since"]),
+    ("leasehold_internal.queue", &["paused_at"]),
     (
-        "mirror",
+        "leasehold_internal.mirror",
         &[
             "rebuild_started_at",
             "rebuild_ended_at",
@@ -199,12 +205,12 @@ const MOMENTS: &[(&str, &[&str])] = &[
             "adopted_at",
         ],
     ),
-    ("mirror_gone", &["gone_at"]),
-    ("mirror_difference", &["first_seen", "last_seen", "repaired_at"]),
-    ("tally", &["at"]),
-    ("watch", &["since"]),
+    ("leasehold_internal.mirror_gone", &["gone_at"]),
+    ("leasehold_internal.mirror_difference", &["first_seen", "last_seen", "repaired_at"]),
+    ("leasehold_internal.tally", &["at"]),
+    ("leasehold_internal.watch", &["since"]),
     (
-        "alarm",
+        "leasehold_internal.alarm",
         &[
             "raised_at",
             "cleared_at",
@@ -215,7 +221,7 @@ const MOMENTS: &[(&str, &[&str])] = &[
             "delivered_at",
         ],
     ),
-    ("alarm_receiver", &["seen_at"]),
+    ("leasehold_internal.alarm_receiver", &["seen_at"]),
 ];
 
 /// Returns whether [`TestEngine::advance`] moves a column, such as `job.scheduled_at`.
@@ -229,6 +235,6 @@ pub fn moves(column: &str) -> bool {
 }
 
 fn hasty<S: Send + Sync + 'static>(worker: WorkerBuilder<S>) -> WorkerBuilder<S> {
-    let tidying = HousekeepingConfig::default().expire_every(Duration::from_millis(20));
+    let tidying = HousekeepingConfig::default().reclaim_every(Duration::from_millis(20));
     worker.name("test").poll_every(Duration::from_millis(10)).housekeeping(tidying)
 }

@@ -1,9 +1,9 @@
 //! Counts how often each rule of a proxy or a server fired, and waits for it.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 /// Counts by rule. `changes` also goes up with every change of the rules, for tasks that wait for
@@ -51,6 +51,6 @@ impl<Id: Copy + Eq + std::hash::Hash> Firings<Id> {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Id, u64>> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock()
     }
 }

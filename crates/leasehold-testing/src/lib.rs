@@ -7,6 +7,9 @@
 //! - [`database`]: a separate, migrated database for each test.
 //! - [`engine`]: an engine on it, with a clock that the test moves and workers that it crashes;
 //!   [`assertions`] and [`perform`] are its other methods.
+//! - [`wait`] and [`queries`]: [`until`] waits for a condition, [`sql`] runs statements, [`count`] returns a
+//!   number.
+//! - [`minutes`]: minutes that end when a test decides, with their samples and alarms.
 //! - [`plan`]: how Postgres executes a prepared statement.
 //! - [`program`]: an executable with a clean environment, and what it printed.
 //! - `http`, with the feature of that name: a service as clients see it.
@@ -28,6 +31,7 @@ pub mod engine;
 mod firings;
 #[cfg(feature = "http")]
 pub mod http;
+pub mod minutes;
 #[cfg(feature = "opensearch")]
 pub mod opensearch;
 pub mod perform;
@@ -35,12 +39,14 @@ pub mod pgbouncer;
 pub mod plan;
 pub mod program;
 pub mod proxy;
+pub mod queries;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "s3")]
 pub mod s3;
 pub mod stepper;
 pub mod target;
+pub mod wait;
 
 pub use assertions::EnqueuedJob;
 pub use database::TestDatabase;
@@ -52,8 +58,10 @@ pub use opensearch::PrivateOpenSearch;
 pub use perform::Performed;
 pub use pgbouncer::PgBouncer;
 pub use proxy::FaultProxy;
+pub use queries::{count, sql};
 #[cfg(feature = "redis")]
 pub use redis::PrivateRedis;
 #[cfg(feature = "s3")]
 pub use s3::{FullS3Server, S3Server};
 pub use target::{ScriptedTarget, ScriptedTargets};
+pub use wait::until;

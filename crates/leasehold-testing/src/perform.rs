@@ -28,9 +28,9 @@ const START: &str = "
     with made as (
         insert into leasehold.job
             (name, kwargs, queue, tag, max_attempts, held, lease_generation, attempts)
-        values ($1, $2, $3, 'perform', $4, true, leasehold.next_generation(), $5)
+        values ($1, $2, $3, 'perform', $4, true, leasehold_internal.next_generation(), $5)
         returning id, lease_generation, queue)
-    insert into leasehold.lease
+    insert into leasehold_internal.lease
         (lease_generation, lease_expires_at, lease, keep_history, queue, claimed_by, claim_id, job_ids)
     select lease_generation, statement_timestamp() + interval '1 hour', interval '1 hour', true, queue,
            'perform', $6, array[id]
@@ -39,7 +39,7 @@ const START: &str = "
 /// Returns true if the job was still held: the handler did not finish it.
 const END: &str = "
     with mine as (delete from leasehold.job where id = $1 and lease_generation = $2 returning 1),
-         over as (delete from leasehold.lease where lease_generation = $2)
+         over as (delete from leasehold_internal.lease where lease_generation = $2)
     select exists (select from mine)";
 
 /// A handler about to run. Await it.
@@ -118,14 +118,17 @@ async fn start<J: Job>(
     kwargs: &serde_json::Value,
     attempt: i32,
 ) -> Result<Ctx, String> {
-    let told = |error: tokio_postgres::Error| leasehold::error::describe(&error);
+    let describe = |error: tokio_postgres::Error| leasehold::error::describe(&error);
     let claim_id = Uuid::now_v7();
-    client.query("select leasehold.queue_settings($1)", &[&J::QUEUE]).await.map_err(told)?;
+    client
+        .query("select leasehold_internal.queue_settings($1)", &[&J::QUEUE])
+        .await
+        .map_err(describe)?;
     let max_attempts = J::policy().max_attempts;
     client
         .execute(START, &[&J::NAME, &Json(kwargs), &J::QUEUE, &max_attempts, &attempt, &claim_id])
         .await
-        .map_err(told)?;
+        .map_err(describe)?;
     let found =
         leasehold::testing::attempts_of_claim(engine.engine(), J::QUEUE, "perform", claim_id).await;
     let mut found = found.map_err(|error| error.to_string())?;

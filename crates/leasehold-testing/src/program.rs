@@ -8,8 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::process::Command;
 
-/// Longer than a command of a test takes, unless it hangs.
-pub const LIMIT: Duration = Duration::from_secs(120);
+pub use crate::wait::LIMIT;
 
 /// Returns a command without the variables of this process, so that no setting of the developer leaks
 /// into a test. It has no home directory.

@@ -125,14 +125,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_major_version_is_read_from_every_kind_of_release() {
+    fn major_version_is_parsed_from_every_release_name() {
         assert_eq!(major_of("postgres (PostgreSQL) 15.18 (Debian 15.18-1)"), "15");
         assert_eq!(major_of("postgres (PostgreSQL) 18beta1"), "18");
         assert_eq!(major_of("postgres (PostgreSQL 9 fork) 17.2"), "17");
     }
 
     #[test]
-    fn names_are_ordered_by_number_and_not_by_letter() {
+    fn versions_are_ordered_by_number() {
         assert!(number_in("postgresql@16") > number_in("postgresql@9.6"));
         assert_eq!(number_in("postgresql"), 0);
     }

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_status_is_the_eighth_line_and_may_be_missing() {
+    fn status_is_the_eighth_line_or_missing() {
         let full = PidFile::parse("12\n/data\n170000\n5432\n/run\n\n 52 3\nready   \n").unwrap();
         assert_eq!((full.pid, full.status.as_str()), (12, "ready"));
         assert_eq!(full.started_at, "170000");
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_living_process_that_is_no_server_does_not_count() {
+    fn pid_of_another_program_is_not_a_server() {
         let ours = PidFile::parse(&std::process::id().to_string()).unwrap();
         assert!(!ours.is_alive());
     }

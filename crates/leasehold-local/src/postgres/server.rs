@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_with_blanks_survives_the_url() {
+    fn socket_url_encodes_blanks() {
         let url = socket_url(Path::new("/Users/a b/run"), 5432, "app");
         let config: Config = url.parse().expect("a URL");
         let hosts = format!("{:?}", config.get_hosts());

@@ -73,20 +73,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_that_hangs_is_killed() {
+    fn hanging_command_is_killed() {
         let error = run(Command::new("sleep").arg("600"), Duration::from_millis(50)).unwrap_err();
         assert!(matches!(error, CommandError::TooSlow { .. }), "{error}");
     }
 
     #[test]
-    fn a_command_that_says_too_much_is_cut_short_and_still_ends() {
+    fn long_output_of_a_command_is_cut() {
         let script = "head -c 1000000 /dev/zero | tr '\\0' x";
         let said = run(Command::new("sh").args(["-c", script]), Duration::from_secs(60)).unwrap();
         assert_eq!(said.len() as u64, KEEP_BYTES);
     }
 
     #[test]
-    fn a_failure_carries_what_the_command_said() {
+    fn failure_has_the_output_of_the_command() {
         let error =
             run(Command::new("sh").args(["-c", "echo why >&2; exit 3"]), Duration::from_secs(60))
                 .unwrap_err()

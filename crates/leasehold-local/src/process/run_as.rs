@@ -64,7 +64,7 @@ mod tests {
     const PASSWD: &str = "root:x:0:0::/root:/bin/sh\ndaemon:x:1:2::/:/bin/sh\nnobody:*:-2:-2::/:\n";
 
     #[test]
-    fn postgres_is_preferred_then_nobody_then_anyone_but_root() {
+    fn choice_prefers_postgres_to_other_users() {
         let name = |passwd: &str| RunAs::from_passwd(passwd).map(|user| user.name);
         assert_eq!(name(&format!("{PASSWD}postgres:x:101:104::/:")), Some("postgres".into()));
         assert_eq!(name(PASSWD), Some("nobody".into()));
@@ -73,8 +73,8 @@ mod tests {
     }
 
     #[test]
-    fn ids_below_zero_are_read_as_the_system_reads_them() {
-        let nobody = RunAs::from_passwd(PASSWD).unwrap();
-        assert_eq!((nobody.uid, nobody.gid), (4_294_967_294, 4_294_967_294));
+    fn negative_ids_wrap_as_in_the_system() {
+        let user = RunAs::from_passwd(PASSWD).unwrap();
+        assert_eq!((user.uid, user.gid), (4_294_967_294, 4_294_967_294));
     }
 }

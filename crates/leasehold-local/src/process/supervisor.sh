@@ -1,4 +1,4 @@
-# Runs one server and makes sure that it does not outlive whoever started it.
+# Runs one server and makes sure that it does not outlive the process that started it.
 #
 #   supervisor.sh SIGNAL REMOVE COMMAND...
 #

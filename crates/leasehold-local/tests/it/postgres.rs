@@ -65,7 +65,7 @@ fn is_running(pid: u32) -> bool {
 }
 
 #[tokio::test]
-async fn a_throwaway_server_answers_and_leaves_nothing_behind() {
+async fn temporary_server_leaves_no_files() {
     let postgres = PrivatePostgres::throwaway().set("work_mem", "7MB").start().unwrap();
     let (dir, pid) = (postgres.dir().to_owned(), postgres.pid().unwrap());
     let client = connect(&postgres.config("postgres")).await;
@@ -83,7 +83,7 @@ async fn a_throwaway_server_answers_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_kept_cluster_is_durable_and_keeps_its_rows() {
+async fn kept_cluster_is_durable() {
     let dir = Dir::new();
     let postgres = PrivatePostgres::kept_in(&dir.0).start().unwrap();
     let client = connect(&postgres.config("postgres")).await;
@@ -99,7 +99,7 @@ async fn a_kept_cluster_is_durable_and_keeps_its_rows() {
 }
 
 #[tokio::test]
-async fn a_crash_loses_open_transactions_and_nothing_else() {
+async fn crash_loses_open_transactions_only() {
     let mut postgres = PrivatePostgres::throwaway().start().unwrap();
     let client = connect(&postgres.config("postgres")).await;
     client.batch_execute("create table t (n int8); insert into t values (1)").await.unwrap();
@@ -119,7 +119,7 @@ async fn a_crash_loses_open_transactions_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_server_killed_with_9_starts_again_only_when_it_is_ready() {
+async fn server_restarts_after_sigkill_once_it_is_ready() {
     let mut postgres = PrivatePostgres::throwaway().start().unwrap();
     let pid = postgres.pid().unwrap();
     let status = Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap();
@@ -148,7 +148,7 @@ fn listening() -> (PrivatePostgres, u16) {
 }
 
 #[tokio::test]
-async fn tcp_wants_the_password_that_the_url_contains() {
+async fn tcp_requires_the_password_of_the_url() {
     let (postgres, port) = listening();
     let with: Config = postgres.tcp_url("postgres").unwrap().parse().unwrap();
     assert_eq!(number(&connect(&with).await, "select 1::int8").await, 1);
@@ -158,13 +158,13 @@ async fn tcp_wants_the_password_that_the_url_contains() {
 }
 
 #[test]
-fn without_being_asked_there_is_no_tcp() {
+fn server_has_no_tcp_by_default() {
     let postgres = PrivatePostgres::throwaway().start().unwrap();
     assert_eq!(postgres.tcp_url("postgres"), None);
 }
 
 #[test]
-fn a_failed_start_quotes_the_log_and_leaves_no_directory() {
+fn failed_start_quotes_the_log_and_leaves_no_directory() {
     let error = PrivatePostgres::throwaway().set("max_connections", "many").start().err().unwrap();
     assert!(error.to_string().contains("max_connections"), "{error}");
     let PostgresError::NotStarted { log, .. } = error else { panic!("{error}") };
@@ -172,7 +172,7 @@ fn a_failed_start_quotes_the_log_and_leaves_no_directory() {
 }
 
 #[test]
-fn a_directory_of_another_version_is_refused() {
+fn directory_of_another_version_is_refused() {
     let dir = Dir::new();
     fs::create_dir_all(dir.0.join("data")).unwrap();
     fs::write(dir.0.join("data/PG_VERSION"), "9.6\n").unwrap();
@@ -181,7 +181,7 @@ fn a_directory_of_another_version_is_refused() {
 }
 
 #[test]
-fn a_directory_in_use_is_refused() {
+fn directory_in_use_is_refused() {
     let dir = Dir::new();
     let first = PrivatePostgres::kept_in(&dir.0).start().unwrap();
     let error = PrivatePostgres::kept_in(&dir.0).start().err().unwrap();
@@ -190,7 +190,7 @@ fn a_directory_in_use_is_refused() {
 }
 
 #[tokio::test]
-async fn a_directory_with_a_long_path_gets_a_socket_elsewhere() {
+async fn directory_with_a_long_path_gets_a_socket_elsewhere() {
     let dir = Dir::new();
     let long = dir.0.join("x".repeat(100));
     fs::create_dir(&dir.0).unwrap();
@@ -233,7 +233,7 @@ fn start_helper(dir: &str) -> (Child, u32, PathBuf) {
 }
 
 #[test]
-fn killing_the_starter_with_9_stops_the_server_and_removes_what_is_temporary() {
+fn server_of_a_killed_starter_stops_and_is_removed() {
     let (mut child, pid, dir) = start_helper("");
     assert!(is_running(pid) && dir.exists());
     child.kill().unwrap();
@@ -243,14 +243,14 @@ fn killing_the_starter_with_9_stops_the_server_and_removes_what_is_temporary() {
 }
 
 #[test]
-fn after_a_kill_the_next_start_waits_for_the_old_server_to_close() {
+fn start_after_a_kill_waits_for_the_old_server() {
     let dir = Dir::new();
     let (mut child, pid, _) = start_helper(dir.0.to_str().unwrap());
     child.kill().unwrap();
     child.wait().unwrap();
-    let told = dir.0.join("data/postmaster.pid");
-    wait_until("the old server hears of it", || {
-        !fs::read_to_string(&told).is_ok_and(|file| file.contains("ready"))
+    let pidfile = dir.0.join("data/postmaster.pid");
+    wait_until("the old server is stopping", || {
+        !fs::read_to_string(&pidfile).is_ok_and(|file| file.contains("ready"))
     });
     let postgres = PrivatePostgres::kept_in(&dir.0).start().unwrap();
     assert_ne!(postgres.pid(), Some(pid));

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_plain_and_short_whatever_the_test_is_called() {
+    fn database_name_is_plain_and_short() {
         let name = build("lh", 0xabc, 7, &format!("queue::Größe\"{}", "x".repeat(99)));
         assert!(name.starts_with("lh_00000abc_7_gr__e_x"), "{name}");
         assert_eq!(name.len(), NAME_BYTES);

@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_changed_only_in_its_database() {
+    fn url_keeps_all_but_its_database() {
         let change = |url| with_database(url, "new");
         assert_eq!(
             change("postgres://me:secret@host:5433/old?sslmode=disable").as_deref(),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_is_as_long_as_the_query_says() {
+    fn mark_has_the_length_that_the_query_expects() {
         assert!(LEFT_OVER.contains(MARK) && LEFT_OVER.contains(&format!(", {})", MARK.len() + 1)));
     }
 }

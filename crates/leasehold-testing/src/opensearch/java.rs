@@ -55,7 +55,7 @@ mod tests {
     use super::major;
 
     #[test]
-    fn versions_are_read_from_what_java_says() {
+    fn java_versions_are_parsed() {
         assert_eq!(major("openjdk version \"17.0.15\" 2025-04-15\nOpenJDK …"), Some(17));
         assert_eq!(major("openjdk version \"21\" 2023-09-19"), Some(21));
         assert_eq!(major("java version \"1.8.0_392\""), Some(1));

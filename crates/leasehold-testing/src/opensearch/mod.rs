@@ -45,7 +45,7 @@ pub enum OpenSearchError {
         "Java 11 to 21 is not installed: `apt-get install default-jre-headless`, or set JAVA_HOME"
     )]
     NoJava,
-    #[error("OpenSearch is not there (looked for {}): run `scripts/test --prepare`", .0.display())]
+    #[error("OpenSearch is not installed (looked for {}): run `scripts/test --prepare`", .0.display())]
     NotFetched(PathBuf),
     #[error("OpenSearch did not start: {why}; its log says:\n{tail}")]
     NotStarted { why: String, tail: String },
@@ -130,7 +130,7 @@ impl PrivateOpenSearch {
                         return Ok(());
                     }
                     // Our server can never get that port.
-                    Some(_) => break "somebody else has its port".to_owned(),
+                    Some(_) => break "another program uses its port".to_owned(),
                     None => {}
                 }
             }

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_statement_is_known_whenever_it_is_executed() {
+    fn named_statement_is_recognised_at_each_execution() {
         let mut statements = Statements::default();
         let mut run = |tag, body: &[u8]| statements.about_to_run(&message(tag, body));
         assert_eq!(run(b'P', b"s1\0select 1\0\0\0"), None);

@@ -1,8 +1,8 @@
 //! The rules in force, and how often they fired.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::rule::{AtStatement, Rule, Weather, When};
@@ -177,6 +177,6 @@ impl Rules {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }

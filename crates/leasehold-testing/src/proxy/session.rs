@@ -1,7 +1,8 @@
 //! State that the two directions of one connection share.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::lane::Direction;
 use super::rules::RuleId;
@@ -112,6 +113,6 @@ impl Session {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_goes_when_it_is_full_and_nothing_in_it_is_needed() {
+    fn full_file_is_removed_with_its_last_body() {
         let dir = std::env::temp_dir().join(format!("bodies-{:08x}", rand::random::<u32>()));
         fs::create_dir(&dir).unwrap();
         let mut bodies = Bodies::in_dir(dir.clone());

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_told_apart_by_method_and_query() {
+    fn requests_are_classified_by_method_and_query() {
         let one = |op, key: &str| (op, vec![key.to_owned()]);
         assert_eq!(read(Method::PUT, "/b/blobs/a%2Bb%20c", ""), one(Op::Put, "blobs/a+b c"));
         assert_eq!(read(Method::PUT, "/b/k?partNumber=1&uploadId=x", ""), one(Op::Multipart, "k"));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_keys_of_a_batch_are_read_from_its_body() {
+    fn keys_of_a_batch_are_parsed_from_its_body() {
         let body =
             "<Delete><Object><Key>a&amp;b</Key></Object><Object><Key>c</Key></Object></Delete>";
         assert_eq!(

@@ -171,13 +171,13 @@ impl Gateway {
                     self.note(&call, Outcome::Refused(503));
                     return Ok(refusal(503));
                 };
-                let (tell, told) = oneshot::channel();
+                let (send, receive) = oneshot::channel();
                 // A separate task: a client that gives up ends its connection, but not this.
-                tokio::spawn(self.clone().apply_later(id, call, head, body, tell, permit));
+                tokio::spawn(self.clone().apply_later(id, call, head, body, send, permit));
                 if fault == Fault::LandLater {
                     return Err(Cut);
                 }
-                told.await.unwrap_or(Err(Cut))
+                receive.await.unwrap_or(Err(Cut))
             }
             Fault::HideKeys => self.apply(call, head, body).await,
         }
@@ -189,16 +189,16 @@ impl Gateway {
         mut call: Call,
         head: Parts,
         body: Bytes,
-        tell: oneshot::Sender<Result<HttpResponse, Cut>>,
+        send: oneshot::Sender<Result<HttpResponse, Cut>>,
         _permit: OwnedSemaphorePermit,
     ) {
         self.rules.fire(id);
         self.rules.until_removed(id).await;
-        if tell.is_closed() {
+        if send.is_closed() {
             call.outcome = Outcome::Late;
         }
         let answer = self.apply(call, head, body).await;
-        let _ = tell.send(answer);
+        let _ = send.send(answer);
     }
 
     /// Applies the request. The store logs it; a request that it never saw is logged here.

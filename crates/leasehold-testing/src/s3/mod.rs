@@ -86,7 +86,7 @@ impl S3Server {
     pub const BUCKET: &str = "leasehold";
     pub const REGION: &str = "us-east-1";
     pub const ACCESS_KEY: &str = "AKIALEASEHOLDTESTING";
-    pub const SECRET_KEY: &str = "no-secret-of-anyone";
+    pub const SECRET_KEY: &str = "secret-of-the-tests";
 
     /// Listens on a free port of 127.0.0.1.
     pub fn start() -> io::Result<Self> {

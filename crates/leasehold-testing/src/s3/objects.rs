@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Bound;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use s3s::crypto::{Checksum, Md5};
 
 use super::bodies::{Bodies, Place};
@@ -192,7 +192,7 @@ impl Objects {
     }
 
     fn lock(&self) -> MutexGuard<'_, Index> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+        self.index.lock()
     }
 }
 

@@ -1,7 +1,8 @@
 //! The rules in force, and how often they fired.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::call::Call;
 use super::rule::{Fault, Rule};
@@ -117,6 +118,6 @@ impl Rules {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }

@@ -152,9 +152,9 @@ impl Stage {
                 running.iter().all(|script| waits.iter().any(|(waiter, _)| waiter == script));
             // PostgreSQL resolves a deadlock by itself; otherwise another script must be able to free
             // the lock.
-            let someone_can_go = (0..scripts.len())
+            let one_can_continue = (0..scripts.len())
                 .any(|script| !running.contains(&script) && next[script] < scripts[script].len());
-            if all_wait && someone_can_go && !has_cycle(&waits) {
+            if all_wait && one_can_continue && !has_cycle(&waits) {
                 for script in running {
                     if let Some(step) = self.actors[script].note_wait() {
                         run.events.push(Event::Waits((script, step)));
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_is_no_deadlock_and_a_ring_is_one() {
+    fn ring_of_waits_is_a_deadlock_and_a_queue_is_not() {
         assert!(!has_cycle(&[]));
         assert!(!has_cycle(&[(1, 0), (2, 1), (2, 0)]));
         assert!(has_cycle(&[(0, 1), (1, 0)]));

@@ -93,8 +93,8 @@ impl Stepper {
             let run = stage.play(scripts(), &mut orders).await?;
             // What a script left open is part neither of the result nor of the next run.
             stage.reset().await?;
-            let verdict = check(stage.looker(), &run).await;
-            seen.note(&run, verdict);
+            let judged = check(stage.looker(), &run).await;
+            seen.note(&run, judged);
             if !orders.next() {
                 seen.diverged = orders.diverged;
                 return Ok(seen);

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn every_order_comes_once() {
+    fn orders_visit_every_order_once() {
         for lengths in [&[2, 2][..], &[3, 3], &[2, 2, 2], &[1, 4], &[3], &[]] {
             let seen = all_orders(lengths);
             let distinct: HashSet<_> = seen.iter().collect();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn the_count_is_the_one_of_the_books() {
+    fn count_equals_the_multinomial() {
         assert_eq!(count(&[4, 4]), 70);
         assert_eq!(count(&[3, 3, 3]), 1680);
         assert_eq!(count(&[100, 100]), u64::MAX);

@@ -13,7 +13,7 @@ pub enum StepperError {
     TooMany { possible: u64, limit: u64 },
     #[error("the stepper's own connection failed: {0:?}")]
     Database(#[from] tokio_postgres::Error),
-    #[error("nothing moved for {seconds} s; so far:\n{run}")]
+    #[error("no script made progress for {seconds} s; so far:\n{run}")]
     Stuck { seconds: u64, run: Run },
 }
 
@@ -44,11 +44,11 @@ pub struct Failure {
 }
 
 impl Exploration {
-    pub(super) fn note(&mut self, run: &Run, verdict: Result<(), String>) {
+    pub(super) fn note(&mut self, run: &Run, judged: Result<(), String>) {
         self.orders += 1;
         self.waited += u64::from(run.waited());
         self.deadlocks += run.count_errors("40P01") as u64;
-        if let Err(why) = verdict {
+        if let Err(why) = judged {
             self.failed += 1;
             if self.failures.len() < KEEP {
                 self.failures.push(Failure { why, run: run.clone() });

@@ -84,7 +84,7 @@ impl fmt::Display for Run {
                     writeln!(f, "    … waits")?;
                 }
                 Event::Ended(place, Ok(_)) if waiting.contains(place) => {
-                    writeln!(f, "  … {} goes on", self.name(*place))?;
+                    writeln!(f, "  … {} continues", self.name(*place))?;
                 }
                 Event::Ended(_, Ok(_)) => {}
                 Event::Ended(place, Err(error)) => {

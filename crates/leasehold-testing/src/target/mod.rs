@@ -14,10 +14,11 @@ mod answer;
 mod sets;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use leasehold::mirror::{Held, ItemError, Write, Written};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 pub use sets::ScriptedTargets;
@@ -91,7 +92,7 @@ impl ScriptedTarget {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Changes the faults.

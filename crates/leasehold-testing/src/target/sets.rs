@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use leasehold::mirror::{Target, TargetError, Targets};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::ScriptedTarget;
 
@@ -40,7 +41,7 @@ impl ScriptedTargets {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Returns the set of that name.

@@ -2,7 +2,7 @@ use leasehold_testing::TestDatabase;
 use leasehold_testing::cancel::for_each_poll;
 
 #[tokio::test]
-async fn a_dropped_transaction_leaves_nothing_open() {
+async fn dropped_transaction_leaves_no_open_session() {
     let database = TestDatabase::new().await;
     let outside = database.connect_directly().await;
     outside.batch_execute("create table t (n int8)").await.unwrap();
@@ -28,7 +28,7 @@ async fn a_dropped_transaction_leaves_nothing_open() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_left_inside_a_transaction_is_found() {
+async fn check_finds_a_session_left_in_a_transaction() {
     let database = TestDatabase::new().await;
     let (shared, outside) = (database.connect_directly().await, database.connect_directly().await);
     let pid: i32 = shared.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);

@@ -9,7 +9,7 @@ async fn jobs(client: &tokio_postgres::Client) -> i64 {
 }
 
 #[tokio::test]
-async fn two_tests_do_not_see_each_other() {
+async fn databases_of_two_tests_are_separate() {
     let (one, two) = (TestDatabase::new().await, TestDatabase::new().await);
     let (first, second) = (one.connect().await, two.connect().await);
     first.batch_execute("insert into leasehold.job (name) values ('a')").await.unwrap();
@@ -20,7 +20,7 @@ async fn two_tests_do_not_see_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_is_dropped_with_everyone_in_it() {
+async fn database_is_dropped_with_open_sessions() {
     let (kept, dropped) = (TestDatabase::new().await, TestDatabase::new().await);
     let name = dropped.name().to_owned();
     let inside = dropped.connect_directly().await;
@@ -32,7 +32,7 @@ async fn a_database_is_dropped_with_everyone_in_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_clock_does_not_end_the_making_of_a_database() {
+async fn database_is_created_under_a_paused_clock() {
     let begin = tokio::time::Instant::now();
     let database = TestDatabase::new().await;
     drop(database);
@@ -40,7 +40,7 @@ async fn a_paused_clock_does_not_end_the_making_of_a_database() {
 }
 
 #[tokio::test]
-async fn a_test_may_crash_a_server_of_its_own() {
+async fn test_may_crash_a_private_server() {
     let mut postgres = PrivatePostgres::throwaway().start().unwrap();
     let database = TestDatabase::on(&postgres).await.unwrap();
     let client = database.connect().await;

@@ -33,7 +33,7 @@ async fn clients_share_a_server_connection_between_transactions() {
 }
 
 #[tokio::test]
-async fn options_at_connecting_are_no_error() {
+async fn connection_options_are_accepted() {
     let postgres = PrivatePostgres::throwaway().start().unwrap();
     let pooler = PgBouncer::start(&postgres, 1).unwrap();
     let mut config = pooler.config("postgres");

@@ -58,7 +58,7 @@ impl Setup {
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn without_rules_everything_passes() {
+async fn proxy_without_rules_passes_everything() {
     let setup = Setup::new().await;
     let mut client = setup.client().await;
     client.execute("insert into t values ($1)", &[&1i64]).await.unwrap();
@@ -77,7 +77,7 @@ async fn without_rules_everything_passes() {
 }
 
 #[tokio::test]
-async fn a_lost_reply_leaves_a_row_that_the_client_knows_nothing_of() {
+async fn lost_reply_leaves_the_row() {
     let setup = Setup::new().await;
     let client = setup.client().await;
     let rule = setup.proxy.add(Rule::drop_reply_to("insert into t"));
@@ -92,7 +92,7 @@ async fn a_lost_reply_leaves_a_row_that_the_client_knows_nothing_of() {
 }
 
 #[tokio::test]
-async fn the_reply_to_a_commit_is_lost_and_the_row_is_there() {
+async fn lost_reply_to_a_commit_leaves_the_row() {
     let setup = Setup::new().await;
     let mut client = setup.client().await;
     let rule = setup.proxy.add(Rule::drop_reply_to_commit());
@@ -104,7 +104,7 @@ async fn the_reply_to_a_commit_is_lost_and_the_row_is_there() {
 }
 
 #[tokio::test]
-async fn a_commit_that_the_server_answers_with_rollback_is_no_commit() {
+async fn commit_of_a_failed_transaction_does_not_match_the_rule() {
     let setup = Setup::new().await;
     let client = setup.client().await;
     let rule = setup.proxy.add(Rule::drop_reply_to_commit());
@@ -115,7 +115,7 @@ async fn a_commit_that_the_server_answers_with_rollback_is_no_commit() {
 }
 
 #[tokio::test]
-async fn a_statement_prepared_long_ago_is_still_recognised() {
+async fn statement_prepared_earlier_is_recognised() {
     let setup = Setup::new().await;
     let client = setup.client().await;
     let insert = client.prepare("insert into t values ($1)").await.unwrap();
@@ -129,7 +129,7 @@ async fn a_statement_prepared_long_ago_is_still_recognised() {
 }
 
 #[tokio::test]
-async fn in_a_pipeline_only_the_chosen_reply_and_later_ones_are_lost() {
+async fn pipeline_loses_the_chosen_and_later_replies_only() {
     let setup = Setup::new().await;
     let client = setup.client().await;
     let insert = client.prepare("insert into t values ($1)").await.unwrap();
@@ -143,7 +143,7 @@ async fn in_a_pipeline_only_the_chosen_reply_and_later_ones_are_lost() {
 }
 
 #[tokio::test]
-async fn after_a_copy_the_right_reply_is_lost() {
+async fn copy_does_not_shift_the_lost_reply() {
     use std::pin::pin;
     let setup = Setup::new().await;
     let client = setup.client().await;
@@ -161,7 +161,7 @@ async fn after_a_copy_the_right_reply_is_lost() {
 }
 
 #[tokio::test]
-async fn a_statement_that_is_cut_off_before_never_runs() {
+async fn statement_cut_off_before_it_is_sent_never_runs() {
     let setup = Setup::new().await;
     let client = setup.client().await;
     let rule = setup.proxy.add(Rule::cut_before("insert into t").times(2));
@@ -173,7 +173,7 @@ async fn a_statement_that_is_cut_off_before_never_runs() {
 }
 
 #[tokio::test]
-async fn a_blackhole_after_a_statement_keeps_its_locks_and_tells_nobody() {
+async fn blackhole_after_a_statement_keeps_its_locks() {
     let setup = Setup::new().await;
     let client = setup.client().await;
     setup.direct.batch_execute("insert into t values (1)").await.unwrap();
@@ -193,7 +193,7 @@ async fn a_blackhole_after_a_statement_keeps_its_locks_and_tells_nobody() {
 }
 
 #[tokio::test]
-async fn a_client_that_dies_behind_a_blackhole_keeps_its_locks() {
+async fn client_that_dies_behind_a_blackhole_keeps_its_locks() {
     let setup = Setup::new().await;
     let other = setup.client().await;
     let (client, connection) = setup.proxy.config().connect(NoTls).await.unwrap();
@@ -218,7 +218,7 @@ async fn a_client_that_dies_behind_a_blackhole_keeps_its_locks() {
 }
 
 #[tokio::test]
-async fn a_blackhole_holds_everything_until_it_is_removed() {
+async fn blackhole_holds_everything_until_it_is_removed() {
     let setup = Setup::new().await;
     let client = setup.client().await;
     let rule = setup.proxy.add(Rule::blackhole());
@@ -232,7 +232,7 @@ async fn a_blackhole_holds_everything_until_it_is_removed() {
 }
 
 #[tokio::test]
-async fn a_reset_ends_every_connection_and_new_ones_work() {
+async fn reset_ends_every_connection_and_allows_new_ones() {
     let setup = Setup::new().await;
     let (one, two) = (setup.client().await, setup.client().await);
     assert_eq!(setup.proxy.reset_all(), 2);
@@ -252,7 +252,7 @@ async fn refused_connections_are_counted() {
 }
 
 #[tokio::test]
-async fn a_cut_after_a_client_message_lets_the_server_have_it() {
+async fn cut_after_a_client_message_delivers_it() {
     let setup = Setup::new().await;
     let rule = setup.proxy.add(Rule::cut_after_client_message(2));
     let client = setup.client().await;
@@ -262,7 +262,7 @@ async fn a_cut_after_a_client_message_lets_the_server_have_it() {
 }
 
 #[tokio::test]
-async fn a_cut_inside_a_row_is_an_error_and_not_a_short_answer() {
+async fn cut_inside_a_row_is_an_error() {
     let setup = Setup::new().await;
     // Row description, row, …
     let rule = setup.proxy.add(Rule::cut_inside_server_message(2));
@@ -272,7 +272,7 @@ async fn a_cut_inside_a_row_is_an_error_and_not_a_short_answer() {
 }
 
 #[tokio::test]
-async fn slow_networks_change_nothing_but_the_time() {
+async fn slow_network_changes_no_result() {
     let setup = Setup::new().await;
     let slow = setup.proxy.add(Rule::throttle(200_000));
     let late = setup.proxy.add(Rule::delay(Duration::from_millis(5)));
@@ -286,7 +286,7 @@ async fn slow_networks_change_nothing_but_the_time() {
 }
 
 #[tokio::test]
-async fn a_cancel_request_passes() {
+async fn proxy_passes_cancel_requests() {
     let setup = Setup::new().await;
     let client = setup.client().await;
     let token = client.cancel_token();
@@ -299,7 +299,7 @@ async fn a_cancel_request_passes() {
 }
 
 #[tokio::test]
-async fn the_proxy_outlives_its_server_and_finds_it_again() {
+async fn proxy_reconnects_to_a_restarted_server() {
     let mut postgres = PrivatePostgres::throwaway().start().unwrap();
     let proxy = FaultProxy::before(&postgres.config("postgres")).unwrap();
     postgres.crash().unwrap();
@@ -309,7 +309,7 @@ async fn the_proxy_outlives_its_server_and_finds_it_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_that_never_fires_says_what_to_look_at() {
+async fn rule_that_never_fires_panics_with_its_description() {
     let setup = FaultProxy::before("host=/nowhere user=me".parse().as_ref().unwrap()).unwrap();
     let rule = setup.add(Rule::drop_reply_to("x"));
     let error = setup.wait_fired(rule).await.unwrap_err().to_string();

@@ -4,7 +4,7 @@ use leasehold_testing::PrivateRedis;
 use redis::AsyncCommands;
 
 #[tokio::test]
-async fn a_private_redis_answers_forgets_and_comes_back_empty() {
+async fn private_redis_restarts_empty() {
     let mut server = PrivateRedis::start().unwrap();
     let mut client = server.connect().await.unwrap();
     client.set::<_, _, ()>("a", "1").await.unwrap();
@@ -22,7 +22,7 @@ async fn a_private_redis_answers_forgets_and_comes_back_empty() {
 }
 
 #[tokio::test]
-async fn a_frozen_redis_answers_when_it_is_thawed() {
+async fn frozen_redis_answers_when_thawed() {
     let mut server = PrivateRedis::start().unwrap();
     let mut client = server.connect().await.unwrap();
     client.set::<_, _, ()>("a", "1").await.unwrap();

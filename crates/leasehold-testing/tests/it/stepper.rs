@@ -49,7 +49,7 @@ async fn both_count(client: &Client, _: &Run) -> Result<(), String> {
 }
 
 #[tokio::test]
-async fn reading_and_then_writing_loses_an_increment() {
+async fn read_then_write_loses_an_increment() {
     let (_database, stepper) = stepper().await;
     let read = "select n from t where id = 1";
     let seen = stepper
@@ -71,7 +71,7 @@ async fn reading_and_then_writing_loses_an_increment() {
 }
 
 #[tokio::test]
-async fn locking_the_row_first_loses_none() {
+async fn locked_read_loses_no_increment() {
     let (_database, stepper) = stepper().await;
     let read = "select n from t where id = 1 for update";
     let seen = stepper
@@ -87,7 +87,7 @@ async fn locking_the_row_first_loses_none() {
 }
 
 #[tokio::test]
-async fn scripts_that_do_not_touch_run_in_every_order_and_never_wait() {
+async fn independent_scripts_run_in_every_order_without_waiting() {
     let (_database, stepper) = stepper().await;
     let script = |name: &str, id: i64| {
         Script::new(name).transaction(&[&format!("update t set n = n + 1 where id = {id}")])
@@ -108,7 +108,7 @@ async fn scripts_that_do_not_touch_run_in_every_order_and_never_wait() {
 }
 
 #[tokio::test]
-async fn a_deadlock_is_an_answer() {
+async fn deadlock_is_a_result_of_a_step() {
     let (_database, stepper) = stepper().await;
     let lock = |id: i64| format!("update t set n = n + 1 where id = {id}");
     let seen = stepper
@@ -162,7 +162,7 @@ async fn three_scripts_queue_at_one_row() {
 }
 
 #[tokio::test]
-async fn nothing_of_one_order_is_left_in_the_next() {
+async fn each_order_starts_from_a_fresh_setup() {
     let (_database, stepper) = stepper().await;
     // Neither script ends its transaction, and each leaves a lock and a setting.
     let script = |name: &str, id: i64| {
@@ -193,7 +193,7 @@ async fn nothing_of_one_order_is_left_in_the_next() {
 }
 
 #[tokio::test]
-async fn too_many_orders_are_refused_before_anything_runs() {
+async fn too_many_orders_are_refused() {
     let (_database, stepper) = stepper().await;
     let script = |name: &str| Script::new(name).transaction(&["select 1"; 8]);
     let error = stepper

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use leasehold::worker::FromRef;
 use leasehold::{
-    Ctx, Enqueue, EnqueueError, Job, JobError, JobResult, JobTx, Outcome, State, Tally,
+    Ctx, Enqueue, EnqueueError, Finished, FinishedCounts, Job, JobError, JobResult, JobTx, Outcome,
+    State,
 };
 use leasehold_testing::TestEngine;
 use serde::{Deserialize, Serialize};
@@ -40,7 +41,7 @@ fn mail(to: &str) -> SendEmail {
 async fn send_email(job: SendEmail, State(Mailer { broken }): State<Mailer>) -> JobResult {
     match job.to.as_str() {
         "later" => Ok(Outcome::Snooze(HOUR)),
-        "nobody" => Ok(Outcome::Cancel("nobody wants it".to_owned())),
+        "unwanted" => Ok(Outcome::Cancel("not wanted".to_owned())),
         "nonsense" => Err(JobError::permanent("no such address")),
         _ if broken => Err(std::io::Error::other("the line is busy").into()),
         _ => Ok(Outcome::Done),
@@ -63,7 +64,7 @@ async fn count(t: &TestEngine, sql: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn an_enqueued_job_is_found_by_its_arguments() {
+async fn assert_enqueued_finds_a_job_by_its_arguments() {
     let t = TestEngine::new().await;
     mail("bob").enqueue(t.engine()).await.expect("enqueued");
     let draft =
@@ -81,7 +82,7 @@ async fn an_enqueued_job_is_found_by_its_arguments() {
 }
 
 #[tokio::test]
-async fn a_failed_assertion_says_where_it_stands_and_what_is_waiting() {
+async fn failed_assertion_names_its_line_and_waiting_jobs() {
     let text = panic_of(async {
         let t = TestEngine::new().await;
         mail("bob").enqueue(t.engine()).await.expect("enqueued");
@@ -102,21 +103,21 @@ async fn a_failed_assertion_says_where_it_stands_and_what_is_waiting() {
 }
 
 #[tokio::test]
-async fn a_handler_is_performed_alone() {
+async fn perform_runs_one_handler() {
     let t = TestEngine::new().await;
     let perform = |to: &str| t.perform(send_email, mail(to)).with_state(Mailer { broken: false });
     perform("ada").await.assert_done();
     assert_eq!(perform("later").await.assert_snoozed(), HOUR);
-    assert_eq!(perform("nobody").await.assert_cancelled(), "nobody wants it");
+    assert_eq!(perform("unwanted").await.assert_cancelled(), "not wanted");
     assert_eq!(perform("nonsense").await.assert_dead(), "no such address");
     let broken = t.perform(send_email, mail("ada")).with_state(Mailer { broken: true }).await;
     assert_eq!(broken.assert_retry(), "the line is busy");
     assert_eq!(count(&t, "select count(*) from leasehold.jobs").await, 0);
-    assert_eq!(count(&t, "select count(*) from leasehold.lease").await, 0);
+    assert_eq!(count(&t, "select count(*) from leasehold_internal.lease").await, 0);
 }
 
 #[tokio::test]
-async fn a_handler_that_answers_otherwise_fails_the_test() {
+async fn perform_assertion_fails_on_another_outcome() {
     let text = panic_of(async {
         let t = TestEngine::new().await;
         t.perform(async |_: Refund| Outcome::Snooze(HOUR), Refund { order: 1 }).await.assert_done();
@@ -125,7 +126,7 @@ async fn a_handler_that_answers_otherwise_fails_the_test() {
 }
 
 #[tokio::test]
-async fn a_performed_handler_knows_its_attempt_and_parts_of_the_state() {
+async fn performed_handler_has_attempt_and_state() {
     #[derive(Clone)]
     struct Limit(i64);
     struct App;
@@ -144,7 +145,7 @@ async fn a_performed_handler_knows_its_attempt_and_parts_of_the_state() {
 }
 
 #[tokio::test]
-async fn a_performed_handler_may_complete_in_its_own_transaction() {
+async fn performed_handler_may_complete_in_a_transaction() {
     async fn refund(job: Refund, tx: JobTx) -> JobResult {
         tx.execute("insert into refunds values ($1)", &[&job.order]).await?;
         tx.complete().await
@@ -166,9 +167,9 @@ async fn a_performed_handler_may_complete_in_its_own_transaction() {
 }
 
 #[tokio::test]
-async fn draining_runs_what_is_due_and_says_how_it_ended() {
+async fn drain_runs_due_jobs_and_returns_the_tally() {
     let t = TestEngine::new().await;
-    for to in ["ada", "bob", "later", "nobody", "nonsense"] {
+    for to in ["ada", "bob", "later", "unwanted", "nonsense"] {
         mail(to).enqueue(t.engine()).await.expect("enqueued");
     }
     mail("ada")
@@ -178,14 +179,19 @@ async fn draining_runs_what_is_due_and_says_how_it_ended() {
         .enqueue(t.engine())
         .await
         .expect("enqueued");
-    let tally = t.drain(t.worker_with(Mailer { broken: false }).handle(send_email)).await;
-    let wanted = Tally { done: 2, snoozed: 1, cancelled: 1, dead: 1, ..Tally::default() };
-    assert_eq!(tally, wanted);
+    let counts = t.drain(t.worker_with(Mailer { broken: false }).handle(send_email)).await;
+    let wanted = FinishedCounts::from([
+        (Finished::Completed, 2),
+        (Finished::Snoozed, 1),
+        (Finished::Cancelled, 1),
+        (Finished::Buried, 1),
+    ]);
+    assert_eq!(counts, wanted);
     assert_eq!(t.all_enqueued::<SendEmail>().await.len(), 2);
 }
 
 #[tokio::test]
-async fn jobs_that_jobs_enqueue_are_drained_too() {
+async fn drain_runs_jobs_that_jobs_enqueue() {
     async fn refund(job: Refund, ctx: Ctx) -> Result<(), JobError> {
         mail(&format!("owner of {}", job.order)).enqueue(ctx.engine()).await?;
         Ok(())
@@ -193,7 +199,7 @@ async fn jobs_that_jobs_enqueue_are_drained_too() {
     let t = TestEngine::new().await;
     Refund { order: 1 }.enqueue(t.engine()).await.expect("enqueued");
     let worker = t.worker_with(Mailer { broken: false }).handle(refund).handle(send_email);
-    assert_eq!(t.drain(worker).await.done, 2);
+    assert_eq!(t.drain(worker).await.completed, 2);
 }
 
 /// When a drain last started to check whether anything is left to do.
@@ -201,7 +207,7 @@ const LOOKED: &str = "select max(query_start)::text from pg_stat_activity \
     where datname = current_database() and query like '-- Returns whether a worker has nothing to do.%'";
 
 #[tokio::test]
-async fn a_drain_does_not_end_while_a_job_runs() {
+async fn drain_waits_for_running_jobs() {
     async fn refund(_: Refund, ctx: Ctx) -> Result<(), JobError> {
         // No job is due meanwhile, however often the drain checks; this waits until it has checked
         // twice.
@@ -220,11 +226,11 @@ async fn a_drain_does_not_end_while_a_job_runs() {
     let t = TestEngine::new().await;
     Refund { order: 1 }.enqueue(t.engine()).await.expect("enqueued");
     let worker = t.worker_with(Mailer { broken: false }).handle(refund).handle(send_email);
-    assert_eq!(t.drain(worker).await, Tally { done: 2, ..Tally::default() });
+    assert_eq!(t.drain(worker).await, FinishedCounts::from([(Finished::Completed, 2)]));
 }
 
 #[tokio::test]
-async fn errors_of_an_enqueue_reach_the_test_as_they_are() {
+async fn enqueue_errors_reach_the_test() {
     let t = TestEngine::new().await;
     let refused = mail("ada").draft().expect("a draft").queue("Mail").enqueue(t.engine()).await;
     assert!(matches!(refused, Err(EnqueueError::Refused(_))));

@@ -4,7 +4,7 @@ use leasehold_testing::s3::Rule;
 const TEXT: &str = "the bytes that were sent";
 
 #[tokio::test]
-async fn a_flipped_byte_changes_the_answer_and_not_its_length() {
+async fn flipped_byte_keeps_the_length() {
     let (s3, store) = setup();
     put(&store, "k", TEXT).await.unwrap();
     s3.add(Rule::on(Op::Get).flip_byte());
@@ -17,7 +17,7 @@ async fn a_flipped_byte_changes_the_answer_and_not_its_length() {
 }
 
 #[tokio::test]
-async fn a_shortened_answer_looks_whole() {
+async fn shortened_response_has_a_matching_length() {
     let (s3, store) = setup();
     put(&store, "k", TEXT).await.unwrap();
     s3.add(Rule::on(Op::Get).shorten());
@@ -26,7 +26,7 @@ async fn a_shortened_answer_looks_whole() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_cut_is_an_error_for_the_client() {
+async fn cut_response_is_an_error_for_the_client() {
     let (s3, store) = setup();
     put(&store, "k", TEXT).await.unwrap();
     let cut = s3.add(Rule::on(Op::Get).cut_inside());
@@ -35,7 +35,7 @@ async fn an_answer_that_is_cut_is_an_error_for_the_client() {
 }
 
 #[tokio::test]
-async fn what_is_stored_can_differ_from_what_was_sent() {
+async fn stored_bytes_can_differ_from_the_sent_ones() {
     let (s3, store) = setup();
     s3.add(Rule::on(Op::Put).corrupt());
     put(&store, "k", TEXT).await.unwrap();
@@ -47,7 +47,7 @@ async fn what_is_stored_can_differ_from_what_was_sent() {
 }
 
 #[tokio::test]
-async fn a_success_can_be_a_pretence() {
+async fn success_can_be_faked() {
     let (s3, store) = setup();
     s3.add(Rule::on(Op::Put).error_in_200());
     put(&store, "k", TEXT).await.unwrap();

@@ -3,7 +3,7 @@ use leasehold_testing::s3::Rule;
 use object_store::Error;
 
 #[tokio::test]
-async fn a_rule_fails_requests_as_often_as_it_says() {
+async fn rule_fails_the_given_number_of_requests() {
     let (s3, store) = setup();
     for status in [500, 503, 429, 403] {
         s3.clear_log();
@@ -27,7 +27,7 @@ async fn a_rule_fails_requests_as_often_as_it_says() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_leaves_an_object_that_the_client_knows_nothing_of() {
+async fn lost_response_leaves_the_object() {
     let (s3, store) = setup();
     let lost = s3.add(Rule::on(Op::Put).apply_then_drop());
     assert!(put(&store, "k", "x").await.is_err());
@@ -38,7 +38,7 @@ async fn a_lost_answer_leaves_an_object_that_the_client_knows_nothing_of() {
 }
 
 #[tokio::test]
-async fn a_dropped_request_changes_nothing() {
+async fn dropped_request_changes_nothing() {
     let (s3, store) = setup();
     s3.put_object("k", b"x").unwrap();
     s3.add(Rule::on_everything().drop_before().times(2));
@@ -68,7 +68,7 @@ async fn one_key_of_a_batch_can_be_refused() {
 }
 
 #[tokio::test]
-async fn lists_leave_out_what_is_hidden() {
+async fn lists_omit_hidden_objects() {
     let (s3, store) = setup();
     for key in ["blobs/1", "blobs/2", "blobs/3"] {
         s3.put_object(key, b"x").unwrap();
@@ -83,7 +83,7 @@ async fn lists_leave_out_what_is_hidden() {
 }
 
 #[tokio::test]
-async fn an_outage_cuts_what_is_open_and_turns_away_what_comes() {
+async fn outage_cuts_open_and_refuses_new_connections() {
     let (s3, store) = setup();
     put(&store, "k", "x").await.unwrap();
     s3.go_down();
@@ -96,7 +96,7 @@ async fn an_outage_cuts_what_is_open_and_turns_away_what_comes() {
 }
 
 #[tokio::test]
-async fn the_first_rule_that_fits_fires() {
+async fn first_matching_rule_fires() {
     let (s3, store) = setup();
     let first = s3.add(Rule::on(Op::Put).fail(500));
     let second = s3.add(Rule::on(Op::Put).fail(503));

@@ -2,7 +2,7 @@ use super::*;
 use leasehold_testing::s3::Rule;
 
 #[tokio::test]
-async fn a_held_request_waits_for_the_test() {
+async fn held_request_waits_for_the_test() {
     let (s3, store) = setup();
     let held = s3.add(Rule::on(Op::Put).key("slow").hold());
     let slow = {
@@ -20,7 +20,7 @@ async fn a_held_request_waits_for_the_test() {
 }
 
 #[tokio::test]
-async fn a_held_request_lands_although_its_client_gave_up() {
+async fn held_request_lands_after_its_client_gave_up() {
     let (s3, store) = setup();
     s3.put_object("k", b"x").unwrap();
     let held = s3.add(Rule::on(Op::DeleteMany).hold());
@@ -40,7 +40,7 @@ async fn a_held_request_lands_although_its_client_gave_up() {
 }
 
 #[tokio::test]
-async fn a_request_can_land_when_its_connection_is_long_gone() {
+async fn held_request_lands_after_its_connection_closed() {
     let (s3, store) = setup();
     let later = s3.add(Rule::on(Op::Put).land_later());
     assert!(put(&store, "k", "old").await.is_err());
@@ -55,7 +55,7 @@ async fn a_request_can_land_when_its_connection_is_long_gone() {
 }
 
 #[tokio::test]
-async fn an_answer_can_be_held_after_the_work_is_done() {
+async fn response_can_be_held_after_the_work() {
     let (s3, store) = setup();
     let held = s3.add(Rule::on(Op::Put).hold_reply());
     let slow = tokio::spawn(async move { put(&store, "k", "x").await });
@@ -67,7 +67,7 @@ async fn an_answer_can_be_held_after_the_work_is_done() {
 }
 
 #[tokio::test]
-async fn requests_are_held_up_to_a_bound() {
+async fn number_of_held_requests_is_bounded() {
     let (s3, store) = setup();
     let later = s3.add(Rule::on(Op::Put).land_later().always());
     for n in 0..256 {

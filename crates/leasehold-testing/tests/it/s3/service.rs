@@ -3,7 +3,7 @@ use leasehold_testing::FullS3Server;
 use std::time::SystemTime;
 
 #[tokio::test]
-async fn the_server_for_tests_passes_the_suite() {
+async fn s3_server_passes_the_suite() {
     let (s3, store) = setup();
     suite::run(&store).await;
     assert_eq!(s3.keys(), Vec::<String>::new());
@@ -11,7 +11,7 @@ async fn the_server_for_tests_passes_the_suite() {
 }
 
 #[tokio::test]
-async fn a_full_server_passes_the_same_suite() {
+async fn full_s3_server_passes_the_suite() {
     let server = FullS3Server::start().unwrap_or_else(|error| panic!("{error}"));
     let endpoint = server.endpoint();
     let store = client(&endpoint, S3Server::BUCKET, S3Server::ACCESS_KEY, S3Server::SECRET_KEY);
@@ -23,7 +23,7 @@ async fn a_full_server_passes_the_same_suite() {
 }
 
 #[tokio::test]
-async fn a_wrong_secret_is_refused() {
+async fn wrong_secret_is_refused() {
     let s3 = S3Server::start().unwrap();
     let thief = client(&s3.endpoint(), S3Server::BUCKET, S3Server::ACCESS_KEY, "guessed");
     let refused = put(&thief, "k", "x").await.unwrap_err();
@@ -33,7 +33,7 @@ async fn a_wrong_secret_is_refused() {
 }
 
 #[tokio::test]
-async fn the_log_says_who_did_what_in_order() {
+async fn log_has_requests_in_order() {
     let (s3, store) = setup();
     put(&store, "blobs/a b+c", "x").await.unwrap();
     get(&store, "blobs/a b+c").await.unwrap();
@@ -59,7 +59,7 @@ async fn the_log_says_who_did_what_in_order() {
 }
 
 #[tokio::test]
-async fn a_test_can_reach_behind_the_service() {
+async fn test_can_change_objects_directly() {
     let (s3, store) = setup();
     s3.put_object("blobs/old", b"bytes").unwrap();
     assert!(s3.age_object("blobs/old", Duration::from_secs(48 * 3600)));
@@ -76,7 +76,7 @@ async fn a_test_can_reach_behind_the_service() {
 }
 
 #[tokio::test]
-async fn uploads_in_parts_are_refused_and_seen() {
+async fn multipart_uploads_are_refused_and_logged() {
     let (s3, store) = setup();
     assert!(store.put_multipart(&"blobs/parts".into()).await.is_err());
     assert_eq!(about(&s3, "blobs/parts"), [(Op::Multipart, Outcome::Refused(501))]);
@@ -91,7 +91,7 @@ async fn another_bucket_does_not_exist() {
 }
 
 #[tokio::test]
-async fn the_server_ends_with_its_handle() {
+async fn server_stops_with_its_handle() {
     let (s3, store) = setup();
     put(&store, "k", "x").await.unwrap();
     drop(s3);

@@ -1,9 +1,9 @@
-//! The common look of our pages: colours in pairs of light and dark, the frame, and the controls.
+//! The styles that all pages share: colours in pairs of light and dark, the layout, and the controls.
 //!
 //! Services put these before their own rules and serve all of it as one file.
 
-/// Colours, fonts, the frame around a page, words.
-pub const FRAME_CSS: &str = include_str!("../assets/frame.css");
+/// Colours, fonts, the layout of a page, text.
+pub const LAYOUT_CSS: &str = include_str!("../assets/layout.css");
 /// Buttons, fields, boxes, dialogs.
 pub const CONTROLS_CSS: &str = include_str!("../assets/controls.css");
 
