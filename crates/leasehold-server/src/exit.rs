@@ -16,7 +16,7 @@ Exit codes:
   2    usage: the command line cannot be read
   3    not found
   4    refused: needs a confirmation (--yes) or a filter (--all)
-  5    conflict: the state of things does not allow it (running job, pending migrations)
+  5    conflict: the current state does not allow it (running job, missing migrations)
   6    cannot reach the database
   7    timeout
   130  stopped by Ctrl-C";

@@ -28,12 +28,12 @@ pub enum Kept {
 impl Kept {
     /// Checks whether this process may run housekeeping.
     pub async fn by(engine: &Leasehold) -> Result<Self, Failure> {
-        if engine.may_keep_house().await? {
+        if engine.may_run_housekeeping().await? {
             return Ok(Self::Here);
         }
         tracing::warn!(
-            "this role may not do housekeeping: samples, alarms and expired leases are left to other \
-             processes; to let it: grant leasehold_housekeeper to it"
+            "the role of this process may not run housekeeping: other processes must take samples, raise \
+             alarms and reclaim jobs; to allow it, grant leasehold_housekeeper to the role"
         );
         Ok(Self::NotAllowed)
     }
@@ -55,7 +55,7 @@ pub async fn beside(
     stopping: &Stopping,
 ) -> Result<(Option<Service>, Kept), Failure> {
     let kept = Kept::by(engine).await?;
-    let says = "measures, raises alarms, returns the jobs of dead workers, fires schedules";
+    let says = "takes samples, raises alarms, reclaims jobs of dead workers, fires schedules";
     let part = (kept == Kept::Here).then(|| service(engine, name, says, stopping));
     Ok((part, kept))
 }

@@ -1,6 +1,7 @@
 //! The executable `leasehold`: a development server, workers, and the operator's commands.
 //!
-//! In reading order: [`cli`] has the commands, [`exit`] the exit codes, [`output`] the output formats;
+//! In reading order: [`cli`] has the commands, [`help`] their help, [`exit`] the exit codes, [`output`]
+//! the output formats;
 //! [`run`] starts and stops the services of a long-running command; [`mod@serve`] has the paste and the
 //! annotation service, [`console`] the console; [`dev`] starts everything on one machine; [`doctor`]
 //! looks for problems.
@@ -18,6 +19,7 @@ mod console;
 mod dev;
 mod doctor;
 mod exit;
+mod help;
 mod housekeeping;
 mod output;
 mod private_server;
@@ -26,9 +28,10 @@ mod serve;
 mod text;
 mod worker;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{FromArgMatches, Parser};
 
 pub use cli::Common;
 use exit::Code;
@@ -40,9 +43,9 @@ pub use serve::{Args as ServeArgs, run as serve};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Durable jobs in the Postgres you already have.
+/// Durable jobs in Postgres
 #[derive(Parser)]
-#[command(name = "leasehold", version, after_help = format!("{HELP}{}", exit::TABLE), subcommand_required = true, arg_required_else_help = true)]
+#[command(name = "leasehold", version, subcommand_required = true, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: cli::Command,
@@ -50,18 +53,11 @@ struct Cli {
     common: Common,
 }
 
-const HELP: &str = "\
-Examples:
-  leasehold dev --demo                                   a private PostgreSQL and jobs to watch
-  leasehold enqueue email.send '{\"to\":\"a@b.c\"}' --wait
-  leasehold jobs list --state dead,running
-  leasehold doctor
-
-";
-
 /// Runs the command line of `leasehold`.
 pub async fn main() -> ExitCode {
-    let Cli { command, common } = Cli::parse();
+    let matches = help::command_line().get_matches();
+    let Cli { command, common } =
+        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // Workers and services log more, and set up logging themselves.
     if !matches!(
         command,
@@ -95,5 +91,9 @@ pub fn conclude(ended: Result<ExitCode, Failure>, common: &Common) -> ExitCode {
 pub fn init_tracing() {
     let filter = cli::address::environment("LEASEHOLD_LOG").unwrap_or_else(|| "warn".to_owned());
     let filter = tracing_subscriber::EnvFilter::try_new(&filter).unwrap_or_else(|_| "warn".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
 }

@@ -156,6 +156,11 @@ impl Out {
         let _ = writeln!(io::stderr(), "{text}");
     }
 
+    /// Writes a warning to stderr.
+    pub fn warn(&self, text: impl std::fmt::Display) {
+        self.note(format!("{} {text}", self.paint_note(Style::Warning, "warning:")));
+    }
+
     /// Colours a text for stdout, if colours are on.
     pub fn paint(&self, style: Style, text: &str) -> String {
         style.apply(text, self.color.on(io::stdout().is_terminal()))

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_system_has_its_place() {
+    fn default_dir_depends_on_the_system() {
         let home = |name: &str| (name == "HOME").then(|| "/home/ann".to_owned());
         let nothing = |_: &str| None;
         let at = |root, mac| choose(&home, root, mac).map(|dir| dir.display().to_string());

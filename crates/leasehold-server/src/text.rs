@@ -1,15 +1,49 @@
-//! Text formatting: durations, suggestions for typos, and escaping for terminals.
+//! Text: durations, sizes, suggestions for typos, and escaping for terminals.
+//!
+//! Durations are read and printed in one format, on every page and in every command: the friendly
+//! format of jiff, `1h 30m`.
 
 use std::time::Duration;
 
-use jiff::{Span, SpanRelativeTo, Timestamp};
+use jiff::fmt::friendly::{Designator, Spacing, SpanPrinter};
+use jiff::{RoundMode, SignedDuration, Span, SpanRelativeTo, SpanRound, Timestamp, Unit};
+
+const PRINTER: SpanPrinter =
+    SpanPrinter::new().designator(Designator::Compact).spacing(Spacing::BetweenUnits);
 
 /// Parses `30s`, `5m`, `1h30m`, `2 days`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let bad = || format!("{text:?} is not a length of time; write 30s, 5m, 1h30m or 2 days");
+    let bad = || format!("{text:?} is not a duration; write 30s, 5m, 1h30m or 2 days");
     let span: Span = text.trim().trim_start_matches('+').parse().map_err(|_| bad())?;
     let length = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| bad())?;
     Duration::try_from(length).map_err(|_| bad())
+}
+
+/// Prints a duration in its two largest units, cut and not rounded: `1h 30m`, `12s`, `250ms`.
+pub fn print_duration(time: Duration) -> String {
+    let smallest = match time.as_secs() {
+        0 => Unit::Millisecond,
+        1..3600 => Unit::Second,
+        3600..86_400 => Unit::Minute,
+        _ => Unit::Hour,
+    };
+    let round = SpanRound::new()
+        .largest(Unit::Day)
+        .smallest(smallest)
+        .mode(RoundMode::Trunc)
+        .days_are_24_hours();
+    let span =
+        SignedDuration::try_from(time).and_then(Span::try_from).and_then(|span| span.round(round));
+    match span {
+        Ok(span) => PRINTER.span_to_string(&span),
+        // Longer than a calendar goes.
+        Err(_) => "thousands of years".to_owned(),
+    }
+}
+
+/// Like [`print_duration`], for the seconds that a query returns.
+pub fn seconds(time: f64) -> String {
+    print_duration(Duration::try_from_secs_f64(time.max(0.0)).unwrap_or(Duration::MAX))
 }
 
 /// Parses `1MiB`, `64 KiB`, `2MB`, or a number of bytes.
@@ -31,39 +65,13 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).ok_or_else(bad)
 }
 
-/// Formats a duration in its two largest units: `1h 30m`, `12s`, `250ms`.
-pub fn length(time: Duration) -> String {
-    let seconds = time.as_secs();
-    let units = [
-        (seconds / 86_400, "d"),
-        (seconds / 3600 % 24, "h"),
-        (seconds / 60 % 60, "m"),
-        (seconds % 60, "s"),
-    ];
-    let parts: Vec<String> = units
-        .iter()
-        .skip_while(|(count, _)| *count == 0)
-        .take(2)
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, unit)| format!("{count}{unit}"))
-        .collect();
-    match parts.is_empty() {
-        true => format!("{}ms", time.as_millis()),
-        false => parts.join(" "),
-    }
-}
-
-pub fn seconds(time: f64) -> String {
-    length(Duration::try_from_secs_f64(time.max(0.0)).unwrap_or(Duration::MAX))
-}
-
 /// Formats the distance of a time from now: `12s ago`, `in 5m`.
 pub fn relative(moment: Timestamp, now: Timestamp) -> String {
     let distance = moment.duration_since(now);
     match (distance.unsigned_abs(), distance.is_negative()) {
         (near, _) if near < Duration::from_secs(1) => "now".to_owned(),
-        (far, true) => format!("{} ago", length(far)),
-        (far, false) => format!("in {}", length(far)),
+        (far, true) => format!("{} ago", print_duration(far)),
+        (far, false) => format!("in {}", print_duration(far)),
     }
 }
 
@@ -111,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_read_the_way_people_write_them() {
+    fn parse_duration_reads_usual_spellings() {
         for (text, seconds) in [
             ("30s", 30.0),
             ("+5m", 300.0),
@@ -127,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_read_the_way_people_write_them() {
+    fn parse_size_reads_usual_spellings() {
         for (text, bytes) in
             [("0", 0), ("12", 12), ("1MiB", 1 << 20), ("64 KiB", 65_536), ("2mb", 2_000_000)]
         {
@@ -140,20 +148,40 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_written_in_two_units() {
-        let written: Vec<String> =
-            [0.25, 12.0, 90.0, 3600.0, 90_061.0].map(seconds).into_iter().collect();
-        assert_eq!(written, ["250ms", "12s", "1m 30s", "1h", "1d 1h"]);
+    fn print_duration_prints_the_two_largest_units() {
+        for (time, text) in [
+            (-1.0, "0s"),
+            (0.0, "0s"),
+            (0.25, "250ms"),
+            (12.9, "12s"),
+            (90.0, "1m 30s"),
+            (3600.0, "1h"),
+            (5399.0, "1h 29m"),
+            (86_400.0, "1d"),
+            (90_061.0, "1d 1h"),
+            (86_400.0 * 400.0, "400d"),
+            (1e300, "thousands of years"),
+        ] {
+            assert_eq!(seconds(time), text, "{time}");
+        }
     }
 
     #[test]
-    fn a_text_cannot_steer_the_terminal() {
+    fn printed_durations_are_parsed_back() {
+        for time in [1, 59, 60, 61, 3599, 3600, 5400, 86_400, 90_000, 34_560_000] {
+            let time = Duration::from_secs(time);
+            assert_eq!(parse_duration(&print_duration(time)), Ok(time), "{time:?}");
+        }
+    }
+
+    #[test]
+    fn one_line_removes_escape_sequences() {
         assert_eq!(one_line("a\u{1b}]0;title\u{7}\nb", 80), "a]0;title b");
         assert_eq!(one_line("abcdef", 4), "abc…");
     }
 
     #[test]
-    fn a_near_miss_is_suggested_and_a_stranger_is_not() {
+    fn nearest_suggests_only_similar_words() {
         let known = ["mail".to_owned(), "reports".to_owned()];
         assert_eq!(nearest("mial", &known), Some("mail"));
         assert_eq!(nearest("report", &known), Some("reports"));

@@ -30,14 +30,14 @@ const DECLARE_EVERY: Duration = Duration::from_secs(3600);
 #[derive(clap::Args, Debug, Default)]
 #[command(next_help_heading = "Alarms")]
 pub struct AlarmOptions {
-    /// Send alarms to this URL as signed POSTs; the secret is in LEASEHOLD_HTTP_SECRET
+    /// Send notifications to this URL as signed POSTs; LEASEHOLD_HTTP_SECRET holds the secret
     #[arg(long, env = "LEASEHOLD_ALARM_WEBHOOK", value_name = "URL", hide_env_values = true)]
     alarm_webhook: Option<String>,
-    /// Run this command for each alarm, with the alarm as JSON on standard input. No shell runs
+    /// Run this command for each notification, with the alarm as JSON on standard input. No shell runs
     #[arg(long, env = "LEASEHOLD_ALARM_COMMAND", value_name = "COMMAND")]
     alarm_command: Option<String>,
     /// Let --alarm-webhook use plain http, any port and private addresses
-    #[arg(long, env = "LEASEHOLD_ALARM_PRIVATE_NETWORK", value_parser = clap::builder::BoolishValueParser::new(), num_args = 0..=1, default_missing_value = "true", default_value = "false")]
+    #[arg(long, env = "LEASEHOLD_ALARM_PRIVATE_NETWORK", value_name = "YES", value_parser = clap::builder::BoolishValueParser::new(), num_args = 0..=1, default_missing_value = "true", default_value = "false")]
     alarm_private_network: bool,
 }
 
@@ -112,24 +112,30 @@ impl Ways {
                 tokio::time::sleep(DECLARE_EVERY).await;
                 // A registration lasts for days: one that fails does no harm.
                 if let Err(failure) = declare(&declaring, &names).await {
-                    tracing::warn!(%failure, "could not say that alarms are carried from here");
+                    tracing::warn!(%failure, "could not register as a receiver of alarms; retried in an hour");
                 }
             }
         };
-        Ok(Service::new("alarms", format!("tells {}", says.join(" and ")), async move {
-            let carrying = async {
-                while let Some(ended) = carriers.join_next().await {
-                    ended.map_err(|panic| {
-                        Failure::failed(format!("a carrier stopped: {panic}"))
-                    })??;
+        Ok(Service::new(
+            "alarms",
+            format!("sends notifications {}", says.join(" and ")),
+            async move {
+                let carrying = async {
+                    while let Some(ended) = carriers.join_next().await {
+                        ended.map_err(|panic| {
+                            Failure::failed(format!(
+                                "the worker for notifications stopped: {panic}"
+                            ))
+                        })??;
+                    }
+                    Ok(())
+                };
+                tokio::select! {
+                    ended = carrying => ended,
+                    () = again => Ok(()),
                 }
-                Ok(())
-            };
-            tokio::select! {
-                ended = carrying => ended,
-                () = again => Ok(()),
-            }
-        }))
+            },
+        ))
     }
 }
 
@@ -158,7 +164,7 @@ impl Notice {
         let raised = word["alarm"].as_i64().filter(|_| word["event"] == "raised");
         if let Some(alarm) = raised {
             let client = engine.pool().get().await?;
-            let sql = "select leasehold.alarm_is_over($1)";
+            let sql = "select leasehold_internal.alarm_has_cleared($1)";
             let rows = client.query_typed(sql, &[(&alarm, Type::INT8)]).await?;
             if rows.first().is_some_and(|row| row.get(0)) {
                 return Ok(None);
@@ -172,14 +178,14 @@ impl Notice {
         if let (Ok(Outcome::Done), Some(alarm)) = (&result, self.raised)
             && let Err(error) = self.note(alarm).await
         {
-            tracing::warn!(%error, alarm, "the delivery of an alarm could not be noted");
+            tracing::warn!(%error, alarm, "the delivery of a notification could not be recorded");
         }
         result
     }
 
     async fn note(&self, alarm: i64) -> Result<(), JobError> {
         let client = self.engine.pool().get().await?;
-        let sql = "select leasehold.note_alarm_delivery($1, $2)";
+        let sql = "select leasehold_internal.note_alarm_delivery($1, $2)";
         let params = [(&alarm as _, Type::INT8), (&self.receiver as _, Type::TEXT)];
         client.query_typed(sql, &params).await?;
         Ok(())
@@ -197,7 +203,7 @@ async fn in_time(running: impl Future<Output = JobResult>) -> JobResult {
 async fn declare(engine: &Leasehold, names: &[&str]) -> Result<(), Failure> {
     let client = engine.pool().get().await.map_err(Failure::failed)?;
     for name in names {
-        let sql = "select leasehold.declare_alarm_receiver($1)";
+        let sql = "select leasehold_internal.declare_alarm_receiver($1)";
         client.query_typed(sql, &[(name, Type::TEXT)]).await?;
     }
     Ok(())
@@ -208,9 +214,9 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_command_that_does_not_end_is_given_up_and_tried_again() {
-        let told = tokio::time::timeout(2 * COMMAND_LIMIT, in_time(std::future::pending()));
-        let why = told.await.expect("given up").expect_err("not told");
+    async fn command_without_an_end_is_killed_and_retried() {
+        let ended = tokio::time::timeout(2 * COMMAND_LIMIT, in_time(std::future::pending()));
+        let why = ended.await.expect("killed in time").expect_err("not delivered");
         assert!(!why.is_permanent(), "{why}");
         assert_eq!(why.to_string(), "the command did not end within 60 s");
     }

@@ -26,7 +26,7 @@ use crate::run::Signals;
 use report::Report;
 use server::BenchServer;
 
-/// Measure the engine beside bare SQL on this machine
+/// Measure the engine on a database, compared with bare SQL
 #[derive(Debug, Parser)]
 #[command(
     after_help = "Examples:\n  leasehold bench drain --jobs 100000\n  leasehold bench latency --json\n\n\
@@ -50,13 +50,13 @@ enum What {
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Common {
-    /// Number of jobs
+    /// Run this many jobs
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
     pub jobs: u64,
     /// Keep finished jobs in history, as queues do by default
     #[arg(long)]
     pub history: bool,
-    /// Slots of the worker
+    /// Give the worker this many slots
     #[arg(long, default_value_t = 2000)]
     pub slots: usize,
 }

@@ -60,7 +60,7 @@ pub async fn verify(session: &leasehold::database::Session, ledger: &Ledger) -> 
     ensure!(never == 0 && again == 0, "{never} jobs never ran, {again} ran more than once");
     let rows = session
         .query_typed(
-            "select (select count(*) from leasehold.job) + (select count(*) from leasehold.dead_job)",
+            "select (select count(*) from leasehold.job) + (select count(*) from leasehold_internal.dead_job)",
             &[],
         )
         .await?;
@@ -72,7 +72,7 @@ pub async fn verify(session: &leasehold::database::Session, ledger: &Ledger) -> 
 pub async fn set_up(session: &leasehold::database::Session, history: bool) -> Result<()> {
     session
         .batch_execute(&format!(
-            "insert into leasehold.queue (name, keep_history) values ('bench', {history}) \
+            "insert into leasehold_internal.queue (name, keep_history) values ('bench', {history}) \
              on conflict (name) do update set keep_history = excluded.keep_history"
         ))
         .await?;

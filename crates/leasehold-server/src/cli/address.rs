@@ -81,7 +81,7 @@ fn from_pg_variables(environment: Environment<'_>) -> Result<Option<Config>, Fai
     };
     if let Some(port) = environment("PGPORT") {
         let port = port.parse().map_err(|_| {
-            Failure::usage(format!("PGPORT is {port:?}; it is a number such as 5432"))
+            Failure::usage(format!("PGPORT is {port:?}; it must be a number such as 5432"))
         })?;
         config.port(port);
     }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flag_comes_before_database_url_and_that_before_the_pg_variables() {
+    fn flag_precedes_database_url_and_pg_variables() {
         let all = [
             ("DATABASE_URL", "postgres://b@localhost/b"),
             ("PGHOST", "localhost"),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn without_any_name_the_error_says_what_to_do() {
+    fn missing_database_is_an_error_with_a_hint() {
         let failure = origin(None, &[("XDG_DATA_HOME", "/nonexistent")]).expect_err("no address");
         assert!(
             failure.next_step().is_some_and(|hint| hint.contains("leasehold dev")),
@@ -166,14 +166,14 @@ mod tests {
     }
 
     #[test]
-    fn b13_a_description_names_every_host() {
+    fn b13_description_names_every_host() {
         let (_, text) =
             origin(Some("postgres://me@localhost:1,127.0.0.1:2/db"), &[]).expect("an address");
         assert_eq!(text, "postgres://me@localhost:1,127.0.0.1:2/db");
     }
 
     #[test]
-    fn a_description_has_no_password() {
+    fn description_has_no_password() {
         let (_, text) =
             origin(Some("postgres://me:s3cret@127.0.0.1:99/db"), &[]).expect("an address");
         assert_eq!(text, "postgres://me@127.0.0.1:99/db");

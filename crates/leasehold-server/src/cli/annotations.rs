@@ -11,10 +11,10 @@ use crate::exit::Failure;
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Create, rename and delete users, and issue their tokens
+    /// Add, rename and delete users, and issue tokens
     #[command(subcommand)]
     Users(Users),
-    /// Create and move groups, and change their members
+    /// Add and move groups, and change their members
     #[command(subcommand)]
     Groups(Groups),
     /// Change which search index belongs to this database
@@ -24,8 +24,9 @@ pub enum Command {
 
 #[derive(Subcommand, Debug)]
 pub enum Index {
-    /// Forget the search index, so that another one can replace it: the next `leasehold serve` with an
-    /// index records it, and the full comparison fills it
+    /// Forget the search index, so that the next `leasehold serve` can bring another one
+    ///
+    /// The full comparison fills the new index.
     Forget {
         /// Skip the confirmation
         #[arg(long)]
@@ -35,26 +36,32 @@ pub enum Index {
 
 #[derive(Subcommand, Debug)]
 pub enum Users {
-    /// Create an account and print its token, which is shown only once
+    /// Add a user and print the token, which is shown only once
     Add {
-        /// 2 to 30 of a-z, 0-9, dot, dash and underscore
+        /// Name of the user: 2 to 30 of a-z, 0-9, dot, dash and underscore
         name: String,
-        /// The name that other users see
+        /// Show this name to other users
         #[arg(long, default_value = "", value_name = "TEXT")]
         display_name: String,
     },
     /// Print one more token for a user
     Token {
+        /// Name of the user
         name: String,
-        /// Revoke all earlier tokens of the user and log out the user's browsers: for a token that was
-        /// lost or leaked
+        /// Revoke all earlier tokens of the user and end the sessions of the user's browsers
         #[arg(long)]
         revoke_others: bool,
     },
     /// Rename a user; the search index follows by itself
-    Rename { name: String, new_name: String },
-    /// Delete a user and everything they wrote
+    Rename {
+        /// Name of the user
+        name: String,
+        /// New name of the user
+        new_name: String,
+    },
+    /// Delete a user and all notes of that user
     Delete {
+        /// Name of the user
         name: String,
         /// Skip the confirmation
         #[arg(long)]
@@ -64,11 +71,11 @@ pub enum Users {
 
 #[derive(Subcommand, Debug)]
 pub enum Groups {
-    /// Create a group and print its id
+    /// Add a group and print its id
     Add {
-        /// The name that users see
+        /// Name of the group
         name: String,
-        /// The owner
+        /// Make this user the owner
         #[arg(long, value_name = "USER")]
         owner: String,
         /// Let every user who knows its id join
@@ -76,13 +83,33 @@ pub enum Groups {
         open: bool,
     },
     /// Add a user to a group
-    Join { group: String, user: String },
+    Join {
+        /// Id of the group
+        group: String,
+        /// Name of the user
+        user: String,
+    },
     /// Remove a user from a group, or withdraw an invitation
-    RemoveMember { group: String, user: String },
+    RemoveMember {
+        /// Id of the group
+        group: String,
+        /// Name of the user
+        user: String,
+    },
     /// Make a member of a group its owner
-    HandOver { group: String, user: String },
+    HandOver {
+        /// Id of the group
+        group: String,
+        /// Name of the new owner, who is a member
+        user: String,
+    },
     /// Move all notes of a group into another one; __world__ is public
-    Move { group: String, to: String },
+    Move {
+        /// Id of the group
+        group: String,
+        /// Id of the other group
+        to: String,
+    },
 }
 
 /// The service without its index: changes made here reach the index through jobs. --timeout is the
@@ -120,13 +147,13 @@ async fn users(notes: &Annotations, command: Users, common: &Common) -> Result<(
             let (token, revoked) = notes.only_token(&name).await?;
             let answer = json!({ "name": name, "token": token.as_str(), "revoked": revoked });
             out.one("user", &answer, |_| token.as_str().to_owned())?;
-            out.note(format!("the {revoked} that {name} had before are void"));
+            out.note(format!("{revoked} earlier tokens of {name} are revoked"));
         }
         Users::Rename { name, new_name } => {
             let user = notes.user(&name).await?;
             let work = notes.rename_user(user.id, &new_name).await?;
             let answer = json!({ "name": new_name, "work": work.map(|id| id.to_string()) });
-            out.one("user", &answer, |_| format!("{name} is {new_name} now"))?;
+            out.one("user", &answer, |_| format!("user {name} is renamed to {new_name}"))?;
             if let Some(work) = work {
                 out.note(follow(work));
             }
@@ -135,14 +162,14 @@ async fn users(notes: &Annotations, command: Users, common: &Common) -> Result<(
             let user = notes.user(&name).await?;
             if !yes {
                 return Err(Failure::refused(format!(
-                    "{name} and everything they wrote would be gone for good"
+                    "this would delete user {name} and all notes of that user for good"
                 ))
-                .hint("say that you mean it: --yes"));
+                .hint("add --yes to confirm"));
             }
             let work = notes.delete_user(user.id).await?;
             let answer = json!({ "name": name, "work": work.to_string() });
             out.one("user", &answer, |_| {
-                format!("{name} is gone; a worker removes what they wrote")
+                format!("user {name} is deleted; a worker removes the notes")
             })?;
             out.note(follow(work));
         }
@@ -163,23 +190,23 @@ async fn groups(notes: &Annotations, command: Groups, common: &Common) -> Result
             let member = notes.user(&user).await?;
             notes.let_in(member.id, &group).await?;
             let answer = json!({ "id": group, "user": user });
-            out.one("group", &answer, |_| format!("{user} reads in {group} now"))
+            out.one("group", &answer, |_| format!("{user} is a member of group {group}"))
         }
         Groups::RemoveMember { group, user } => {
             notes.remove_member(None, &group, &user).await?;
             let answer = json!({ "id": group, "user": user });
-            out.one("group", &answer, |_| format!("{user} is not in {group} any more"))
+            out.one("group", &answer, |_| format!("{user} is removed from group {group}"))
         }
         Groups::HandOver { group, user } => {
             notes.hand_over(None, &group, &user).await?;
             let answer = json!({ "id": group, "owner": user });
-            out.one("group", &answer, |_| format!("{user} owns {group} now"))
+            out.one("group", &answer, |_| format!("{user} owns group {group}"))
         }
         Groups::Move { group, to } => {
             let work = notes.move_group(None, &group, &to).await?;
             let answer = json!({ "id": group, "to": to, "work": work.to_string() });
             out.one("group", &answer, |_| {
-                format!("what was in {group} is read by the members of {to} from now on")
+                format!("the notes of group {group} are moved to group {to}")
             })?;
             out.note(follow(work));
             Ok(())
@@ -190,19 +217,21 @@ async fn groups(notes: &Annotations, command: Groups, common: &Common) -> Result
 async fn forget(notes: &Annotations, yes: bool, common: &Common) -> Result<(), Failure> {
     if !yes {
         return Err(Failure::refused(
-            "searches are incomplete until the index that comes next was compared with the notes",
+            "searches would be incomplete until the next index has been compared with the notes",
         )
-        .hint("say that you mean it: --yes"));
+        .hint("add --yes to confirm"));
     }
     let former = notes.forget_index().await?;
     let answer = json!({ "former": former });
     common.out().one("index", &answer, |_| match &former {
-        Some(place) => format!("{place} is forgotten; the next index that is used takes its place"),
-        None => "no index is known; the next one that is used is recorded".to_owned(),
+        Some(place) => {
+            format!("index {place} is forgotten; the next leasehold serve records its own")
+        }
+        None => "no index is recorded; the next leasehold serve records its own".to_owned(),
     })
 }
 
 /// Names the command that shows the progress of the index.
 fn follow(work: i64) -> String {
-    format!("the index follows: leasehold reindex --status {work} --watch")
+    format!("a worker updates the index; follow it: leasehold reindex --status {work} --watch")
 }

@@ -11,11 +11,11 @@ use super::db::Db;
 use crate::exit::Failure;
 use crate::output::{Color, Format, Out};
 
-/// Options of every command.
+// No doc comment: clap would show it as the description of the program.
 #[derive(clap::Args, Debug, Clone)]
-#[command(next_help_heading = "Options of every command")]
+#[command(next_help_heading = "Global options")]
 pub struct Common {
-    /// The database, such as postgres://user@host:5432/name
+    /// Use this database, such as postgres://user@host:5432/name
     ///
     /// Default: DATABASE_URL, then the PG* variables, then the private server of `leasehold dev`.
     /// Put a URL with a password into the environment: every user of the machine can read a command
@@ -29,7 +29,7 @@ pub struct Common {
     )]
     pub database_url: Option<String>,
 
-    /// What stands between here and PostgreSQL: detect, none, session or transaction
+    /// Pooler in front of PostgreSQL: detect, none, session or transaction
     ///
     /// A pooler in transaction mode hands sessions on after each transaction, so that nothing may
     /// be set or prepared on them. `detect` finds out on connecting.
@@ -37,15 +37,15 @@ pub struct Common {
           value_parser = |mode: &str| mode.parse::<Pooler>().map_err(|error| error.to_string()))]
     pooler: Option<Pooler>,
 
-    /// The output format
-    #[arg(short, long, global = true, value_enum, value_name = "FORM", env = "LEASEHOLD_OUTPUT")]
+    /// Output format
+    #[arg(short, long, global = true, value_enum, value_name = "FORMAT", env = "LEASEHOLD_OUTPUT")]
     output: Option<Format>,
 
-    /// Short for --output json
+    /// Print JSON: short for --output json
     #[arg(long, global = true, conflicts_with = "output")]
     json: bool,
 
-    /// Whether to use colours
+    /// Use colours: auto, always or never
     #[arg(
         long,
         global = true,
@@ -56,7 +56,7 @@ pub struct Common {
     )]
     color: Color,
 
-    /// How long the database may take to answer
+    /// Timeout for database calls
     #[arg(long, global = true, value_name = "TIME", default_value = "30s", value_parser = crate::text::parse_duration,
           env = "LEASEHOLD_TIMEOUT")]
     timeout: Duration,

@@ -64,7 +64,7 @@ impl Db {
     }
 
     fn timed_out(&self) -> Failure {
-        let limit = crate::text::length(self.timeout);
+        let limit = crate::text::print_duration(self.timeout);
         Failure::timeout(format!("the database did not answer within {limit}"))
             .hint("narrow the filter, allow more with --timeout, or run: leasehold doctor")
     }
@@ -81,7 +81,7 @@ impl Db {
     pub async fn one(&self, sql: &str, params: &[Param<'_>]) -> Result<Row, Failure> {
         let rows = self.query(sql, params).await?;
         rows.into_iter().next().ok_or_else(|| {
-            Failure::failed("the database answered with no row where there is always one")
+            Failure::failed("the database returned no row for a statement that always has one")
                 .hint("run: leasehold doctor")
         })
     }

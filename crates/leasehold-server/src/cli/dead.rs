@@ -11,24 +11,24 @@ use super::filter::Filter;
 use super::jobs::{Part, no_such_state};
 use super::many::Selection;
 use super::record;
-use super::verdicts::{Act, Verdicts, redrive_step};
+use super::results::{Act, Results, redrive_step};
 use crate::exit::Failure;
 use crate::output::Columns;
 use crate::text::{one_line, relative};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// List dead jobs, the last that died first
+    /// List dead jobs, the latest death first
     List(ListArgs),
     /// Group dead jobs by name and error, the largest group first
     Groups {
         #[command(flatten)]
         filter: Filter,
-        /// The most groups to list
+        /// List at most this many groups
         #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
         limit: u32,
     },
-    /// Redrive dead jobs: bring them back with fresh attempts
+    /// Redrive dead jobs with fresh attempts
     #[command(after_help = REDRIVE_HELP)]
     Redrive {
         #[command(flatten)]
@@ -38,7 +38,8 @@ pub enum Command {
     },
 }
 
-const CAUSE_HELP: &str = "Jobs that died of these: exhausted, lost, rejected, undecodable, expired";
+const CAUSE_HELP: &str =
+    "Select jobs that died of these causes: exhausted, lost, rejected, undecodable, expired";
 
 const REDRIVE_HELP: &str = "\
 Examples:
@@ -71,7 +72,9 @@ async fn list(args: ListArgs, common: &Common) -> Result<ExitCode, Failure> {
     let causes = JobFilter::any().causes(args.cause);
     let filter = args.filter.join()?.and(causes).map_err(Failure::usage)?;
     let Some(filter) = filter.only(&[JobState::Dead]) else {
-        return Err(Failure::usage("the filter names a state that is not dead"));
+        return Err(Failure::usage(
+            "the filter selects no dead jobs; remove its state, or use: leasehold jobs list",
+        ));
     };
     let (out, db) = (common.out(), common.db().await?);
     args.part.read(&db, &filter).await?.print(out, "no dead jobs", record::dead_table)?;
@@ -117,12 +120,12 @@ async fn redrive(
     if !selection.confirm(&db, out, "redrive", &filter).await? {
         return Ok(ExitCode::SUCCESS);
     }
-    let (mut verdicts, by) = (Verdicts::new(Act::Run, &selection), by(None));
+    let (mut results, by) = (Results::new(Act::Run, &selection), by(None));
     if selection.by_id() {
-        redrive_step(&db, &selection.ids, &by, &mut verdicts).await?;
+        redrive_step(&db, &selection.ids, &by, &mut results).await?;
     } else {
-        let act = async |ids: &[JobId]| redrive_step(&db, ids, &by, &mut verdicts).await;
+        let act = async |ids: &[JobId]| redrive_step(&db, ids, &by, &mut results).await;
         selection.each_step(&db, &filter, act).await?;
     }
-    verdicts.report(out)
+    results.report(out)
 }

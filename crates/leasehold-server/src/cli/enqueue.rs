@@ -9,13 +9,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use jiff::Timestamp;
 use leasehold::Draft;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::common::Common;
 use super::db::Db;
+use super::due::{Due, parse_due};
 use super::known::{DEFAULT, check_queue};
 use super::wait;
 use crate::exit::Failure;
@@ -24,27 +24,27 @@ use crate::text::parse_duration;
 #[derive(ClapArgs, Debug)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// The name of the job, which selects its handler, such as email.send
+    /// Name of the job, which selects its handler, such as email.send
     name: String,
-    /// The arguments, a JSON object; @file reads a file, - reads standard input
+    /// Arguments, a JSON object; @FILE reads a file, - reads standard input
     #[arg(value_name = "JSON|@FILE|-", default_value = "{}")]
     kwargs: String,
-    #[arg(long, default_value = DEFAULT, help = "The queue it waits in")]
+    #[arg(long, default_value = DEFAULT, help = "Enqueue into this queue")]
     queue: String,
-    /// Lower runs first
+    /// Set the priority; lower numbers run first
     #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
     priority: i32,
-    /// When to run: '+5m' from now by the database's clock, or a time such as
-    /// 2026-05-01T09:00:00Z
+    /// Run at this time: '+5m' from now by the database's clock, or 2026-05-01T09:00:00Z
     #[arg(long, value_parser = parse_due, value_name = "WHEN")]
     at: Option<Due>,
-    /// The origin of the job, for operators and for metrics
+    /// Label the job for operators and metrics
     #[arg(long, default_value = "")]
     tag: String,
-    /// Make a repeat harmless: one key, one job. Generated and printed if not given
+    /// Store at most one job under this key, so that a repeat makes no second one. Default: a
+    /// generated key, which is printed
     #[arg(long)]
     key: Option<String>,
-    /// How often it may start before it is buried; default: the setting of the queue
+    /// Bury the job after this many attempts. Default: the setting of the queue
     #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
     max_attempts: Option<i32>,
     /// Allow a queue that does not exist yet
@@ -53,32 +53,16 @@ pub struct Args {
     /// Wait until the job is over and exit by its outcome: 0 completed, 1 dead or cancelled
     #[arg(long)]
     wait: bool,
-    /// How long to wait; then exit 7, and the job continues
+    /// Stop waiting after this time with exit code 7; the job continues
     #[arg(long, value_parser = parse_duration, requires = "wait", value_name = "TIME")]
-    timeout: Option<Duration>,
+    wait_timeout: Option<Duration>,
 }
 
 const HELP: &str = "\
 Examples:
   leasehold enqueue email.send '{\"to\":\"a@b.c\"}' --queue mail
   leasehold enqueue report.build @report.json --at +5m --key report-2026-05
-  jq -c . order.json | leasehold enqueue order.check - --wait --timeout 1m";
-
-/// When a job is due.
-#[derive(Clone, Debug)]
-enum Due {
-    In(Duration),
-    At(Timestamp),
-}
-
-fn parse_due(text: &str) -> Result<Due, String> {
-    if text.starts_with('+') {
-        return parse_duration(text).map(Due::In);
-    }
-    text.parse().map(Due::At).map_err(|_| {
-        format!("{text:?} is no moment; write '+5m' or a time with its zone such as 2026-05-01T09:00:00Z")
-    })
-}
+  jq -c . order.json | leasehold enqueue order.check - --wait --wait-timeout 1m";
 
 #[derive(Serialize)]
 struct Answer {
@@ -114,9 +98,9 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let stored =
         store(&db, draft, common.timeout()).await.map_err(|failure| match failure.code {
             // It may have been stored: the hint names the key for a safe repeat.
-            crate::exit::Code::Unreachable | crate::exit::Code::Timeout => {
-                failure.hint(format!("repeat it with --key {key}: that makes no second job"))
-            }
+            crate::exit::Code::Unreachable | crate::exit::Code::Timeout => failure.hint(format!(
+                "repeat the command with --key {key}: the same key makes no second job"
+            )),
             _ => failure,
         })?;
     let id = stored.id().0;
@@ -132,15 +116,18 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         format!("job {} {what} in {} (key {})", answer.id, answer.queue, answer.key)
     })?;
     if !args.wait {
+        if let Some(warning) = wait::no_worker(&db, &args.queue, &args.name).await {
+            out.warn(format!("{warning}: start one, or pass --queue"));
+        }
         return Ok(ExitCode::SUCCESS);
     }
-    wait::until_over(&db, out, leasehold::JobId(id), args.timeout).await
+    wait::until_over(&db, out, leasehold::JobId(id), args.wait_timeout).await
 }
 
 async fn store(db: &Db, draft: Draft, timeout: Duration) -> Result<leasehold::Enqueued, Failure> {
     match tokio::time::timeout(timeout, draft.enqueue(db.client())).await {
         Ok(stored) => Ok(stored?),
-        Err(_) => Err(Failure::timeout("the database did not say whether it stored the job")),
+        Err(_) => Err(Failure::timeout("the database did not answer; the job may be stored")),
     }
 }
 
@@ -176,19 +163,4 @@ fn read_all(input: impl Read, from: &str) -> Result<String, Failure> {
         .hint("store the bulk elsewhere and enqueue a reference to it"));
     }
     Ok(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn due_times_are_relative_or_exact_and_never_guessed() {
-        assert!(matches!(parse_due("+5m"), Ok(Due::In(time)) if time == Duration::from_secs(300)));
-        assert!(matches!(parse_due("2026-05-01T09:00:00Z"), Ok(Due::At(_))));
-        assert!(matches!(parse_due("2026-05-01T09:00:00+02:00"), Ok(Due::At(_))));
-        for bad in ["5m", "tomorrow", "2026-05-01T09:00:00", ""] {
-            assert!(parse_due(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -8,16 +8,16 @@ use crate::exit::Failure;
 /// The flags that select jobs.
 #[derive(clap::Args, Debug, Clone, Default)]
 pub struct Filter {
-    /// Jobs of this queue
+    /// Select jobs of this queue
     #[arg(long)]
     pub queue: Option<String>,
-    /// Jobs of this name; `*` matches any text: 'email.*'
+    /// Select jobs of this name; `*` matches any text: 'email.*'
     #[arg(long)]
     pub name: Option<String>,
-    /// Jobs with this tag; `*` matches any text
+    /// Select jobs with this tag; `*` matches any text
     #[arg(long)]
     pub tag: Option<String>,
-    /// Jobs that match a filter: 'state:retrying error:"timed out" older:1h'
+    /// Select jobs by a filter: 'state:retrying error:"timed out" older:1h'
     #[arg(long, value_name = "TERMS")]
     pub filter: Option<JobFilter>,
 }

@@ -1,52 +1,56 @@
-//! `leasehold jobs`: list, show, retry, cancel and delete jobs.
+//! `leasehold jobs`: list, show, retry, update, cancel and delete jobs.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use leasehold::admin::{Cursor, JobFilter, JobInfo, Page};
+use leasehold::admin::{Cursor, JobFilter, JobInfo, JobUpdate, Page};
 use leasehold::{JobId, JobState};
 
 use super::common::{Common, by};
 use super::db::Db;
+use super::due::{Due, parse_due};
 use super::filter::{Filter, States};
 use super::many::Selection;
 use super::record;
-use super::verdicts::{Act, Verdicts, cancel_step, delete_step, retry_step};
+use super::results::{Act, Results, cancel_step, delete_step, retry_step, update_step};
 use crate::exit::Failure;
 use crate::output::{Columns, Format, Out};
 use crate::text::parse_duration;
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// List jobs, newest first: by when they were finished, claimed or else enqueued
+    /// List jobs, newest first by the time they were finished, claimed or else enqueued
     #[command(after_help = LIST_HELP)]
     List(ListArgs),
-    /// Show everything about a job
+    /// Show everything about jobs
     Show {
-        /// The ids of jobs
+        /// Ids of jobs
         #[arg(required = true, value_name = "ID")]
         ids: Vec<JobId>,
     },
-    /// Let jobs run now: promote a waiting one, redrive a dead one
+    /// Run jobs now: promote waiting ones, redrive dead ones
     #[command(after_help = RETRY_HELP)]
     Retry(Selection),
-    /// Cancel jobs: a waiting one at once; a running one is asked to stop
+    /// Update waiting jobs: priority, due time, expiry, tag, attempts
+    #[command(after_help = UPDATE_HELP, override_usage = "leasehold jobs update <ID>... <VALUE>...")]
+    Update(UpdateArgs),
+    /// Cancel waiting jobs, and ask running ones to stop
     #[command(after_help = CANCEL_HELP)]
     Cancel {
         #[command(flatten)]
         selection: Selection,
-        /// The reason, for the audit log
+        /// Record this reason in the audit log
         #[arg(long)]
         why: Option<String>,
     },
-    /// Delete waiting and dead jobs without running them; no history is kept of them
+    /// Delete waiting and dead jobs without running them and without history
     #[command(after_help = DELETE_HELP)]
     Delete {
         #[command(flatten)]
         selection: Selection,
-        /// The reason, for the audit log
+        /// Record this reason in the audit log
         #[arg(long)]
         why: Option<String>,
     },
@@ -74,6 +78,14 @@ Examples:
 
 A running job is not touched (exit code 5).";
 
+const UPDATE_HELP: &str = "\
+Examples:
+  leasehold jobs update 81230 --priority -10
+  leasehold jobs update 81230 81231 --at +2h --why 'after the maintenance'
+
+A new due time moves the expiry along, unless --expires is given. Running, dead and finished jobs are \
+not touched (exit code 5).";
+
 const CANCEL_HELP: &str = "\
 Examples:
   leasehold jobs cancel 81230 --why 'ordered twice'
@@ -82,10 +94,10 @@ Examples:
 /// Which part of a list to show.
 #[derive(Args, Debug)]
 pub struct Part {
-    /// The next page: the cursor that the page before printed
+    /// Continue after this cursor, which the previous page printed
     #[arg(long, value_name = "CURSOR")]
     after: Option<Cursor>,
-    /// The most jobs to list
+    /// List at most this many jobs
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
 }
@@ -138,17 +150,44 @@ impl Listed {
 }
 
 #[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("value").required(true).multiple(true)
+    .args(["priority", "at", "expires", "tag", "max_attempts"]))]
+pub struct UpdateArgs {
+    /// Ids of waiting jobs
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<JobId>,
+    /// Set the priority; lower numbers run first
+    #[arg(long, allow_hyphen_values = true)]
+    priority: Option<i32>,
+    /// Run at this time: '+5m' from now by the database's clock, or 2026-05-01T09:00:00Z
+    #[arg(long, value_parser = parse_due, value_name = "WHEN")]
+    at: Option<Due>,
+    /// Expire at this time, unless the job has started before it
+    #[arg(long, value_parser = parse_due, value_name = "WHEN")]
+    expires: Option<Due>,
+    /// Set the tag; '' removes it
+    #[arg(long)]
+    tag: Option<String>,
+    /// Bury the job after this many attempts, counted from its first
+    #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
+    max_attempts: Option<i32>,
+    /// Record this reason in the audit log
+    #[arg(long)]
+    why: Option<String>,
+}
+
+#[derive(Args, Debug)]
 pub struct ListArgs {
-    /// Jobs in these states: scheduled, ready, running, retrying, completed, cancelled, dead;
+    /// Select jobs in these states: scheduled, ready, running, retrying, completed, cancelled, dead;
     /// waiting is short for scheduled,ready,retrying
     #[arg(long, value_delimiter = ',', value_name = "STATE")]
     state: Vec<States>,
     #[command(flatten)]
     filter: Filter,
-    /// Jobs with these ids
+    /// Select jobs with these ids
     #[arg(long, value_delimiter = ',')]
     id: Vec<JobId>,
-    /// Only jobs that were finished, claimed or else enqueued within this time
+    /// Select jobs that were finished, claimed or else enqueued within this time
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     since: Option<Duration>,
     #[command(flatten)]
@@ -160,6 +199,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::List(args) => list(args, common).await,
         Command::Show { ids } => show(&ids, common).await,
         Command::Retry(selection) => retry(selection, common).await,
+        Command::Update(args) => update(args, common).await,
         Command::Cancel { selection, why } => cancel(selection, why, common).await,
         Command::Delete { selection, why } => delete(selection, why, common).await,
     }
@@ -191,7 +231,7 @@ async fn show(ids: &[JobId], common: &Common) -> Result<ExitCode, Failure> {
         _ => out.list("jobs", &jobs, |jobs| record::table(jobs, now))?,
     }
     match ids.iter().find(|id| jobs.iter().all(|job| job.id != **id)) {
-        Some(missing) => Err(super::verdicts::no_such_job(missing)),
+        Some(missing) => Err(super::results::no_such_job(missing)),
         None => Ok(ExitCode::SUCCESS),
     }
 }
@@ -206,19 +246,43 @@ async fn retry(selection: Selection, common: &Common) -> Result<ExitCode, Failur
     if !selection.confirm(&db, out, "retry", &filter).await? {
         return Ok(ExitCode::SUCCESS);
     }
-    let (mut verdicts, by) = (Verdicts::new(Act::Run, &selection), by(None));
+    let (mut results, by) = (Results::new(Act::Run, &selection), by(None));
     if selection.by_id() {
-        retry_step(&db, &selection.ids, &by, &mut verdicts).await?;
-        return verdicts.report(out);
+        retry_step(&db, &selection.ids, &by, &mut results).await?;
+        return results.report(out);
     }
     // The waiting ones first: a redriven job waits too, and must not be met a second time.
     for states in [JobState::WAITING, &dead] {
         if let Some(filter) = filter.clone().only(states) {
-            let act = async |ids: &[JobId]| retry_step(&db, ids, &by, &mut verdicts).await;
+            let act = async |ids: &[JobId]| retry_step(&db, ids, &by, &mut results).await;
             selection.each_step(&db, &filter, act).await?;
         }
     }
-    verdicts.report(out)
+    results.report(out)
+}
+
+async fn update(args: UpdateArgs, common: &Common) -> Result<ExitCode, Failure> {
+    let (out, db) = (common.out(), common.db().await?);
+    let now = db.now().await?;
+    let mut update = JobUpdate::new();
+    if let Some(priority) = args.priority {
+        update = update.priority(priority);
+    }
+    if let Some(due) = args.at {
+        update = update.run_at(due.from(now)?);
+    }
+    if let Some(expiry) = args.expires {
+        update = update.expires_at(expiry.from(now)?);
+    }
+    if let Some(tag) = args.tag {
+        update = update.tag(tag);
+    }
+    if let Some(most) = args.max_attempts {
+        update = update.max_attempts(most);
+    }
+    let mut results = Results::by_id(Act::Update);
+    update_step(&db, &args.ids, &update, &by(args.why), &mut results).await?;
+    results.report(out)
 }
 
 async fn cancel(
@@ -233,14 +297,14 @@ async fn cancel(
     if !selection.confirm(&db, out, "cancel", &filter).await? {
         return Ok(ExitCode::SUCCESS);
     }
-    let (mut verdicts, by) = (Verdicts::new(Act::Cancel, &selection), by(why));
+    let (mut results, by) = (Results::new(Act::Cancel, &selection), by(why));
     if selection.by_id() {
-        cancel_step(&db, &selection.ids, &by, &mut verdicts).await?;
+        cancel_step(&db, &selection.ids, &by, &mut results).await?;
     } else {
-        let act = async |ids: &[JobId]| cancel_step(&db, ids, &by, &mut verdicts).await;
+        let act = async |ids: &[JobId]| cancel_step(&db, ids, &by, &mut results).await;
         selection.each_step(&db, &filter, act).await?;
     }
-    verdicts.report(out)
+    results.report(out)
 }
 
 async fn delete(
@@ -255,14 +319,14 @@ async fn delete(
     if !selection.confirm(&db, out, "delete", &filter).await? {
         return Ok(ExitCode::SUCCESS);
     }
-    let (mut verdicts, by) = (Verdicts::new(Act::Delete, &selection), by(why));
+    let (mut results, by) = (Results::new(Act::Delete, &selection), by(why));
     if selection.by_id() {
-        delete_step(&db, &selection.ids, &by, &mut verdicts).await?;
+        delete_step(&db, &selection.ids, &by, &mut results).await?;
     } else {
-        let act = async |ids: &[JobId]| delete_step(&db, ids, &by, &mut verdicts).await;
+        let act = async |ids: &[JobId]| delete_step(&db, ids, &by, &mut results).await;
         selection.each_step(&db, &filter, act).await?;
     }
-    verdicts.report(out)
+    results.report(out)
 }
 
 /// The filter names only states that the command does not change.

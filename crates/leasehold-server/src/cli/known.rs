@@ -23,12 +23,12 @@ pub async fn check_queue(db: &Db, queue: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let hint = match (nearest(queue, &known), known.is_empty()) {
-        (Some(near), _) => format!("did you mean {near:?}? To make a new queue add --new-queue"),
+        (Some(near), _) => format!("did you mean {near:?}? To create a new queue add --new-queue"),
         (None, true) => {
-            "there is no queue yet but \"default\"; to make this one add --new-queue".to_owned()
+            "the only queue yet is \"default\"; to create this one add --new-queue".to_owned()
         }
         (None, false) => {
-            format!("known are: {}. To make a new queue add --new-queue", known.join(", "))
+            format!("known queues: {}. To create a new one add --new-queue", known.join(", "))
         }
     };
     Err(Failure::not_found(format!("there is no queue {queue:?}")).hint(hint))

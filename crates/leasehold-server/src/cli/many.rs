@@ -29,15 +29,15 @@ const STEP: u32 = 500;
 /// Which jobs to act on, and whether to confirm.
 #[derive(clap::Args, Debug, Clone)]
 pub struct Selection {
-    /// The ids of jobs
+    /// Ids of jobs
     #[arg(value_name = "ID")]
     pub ids: Vec<JobId>,
     #[command(flatten)]
     pub filter: Filter,
-    /// Every job, without a filter
+    /// Select every job
     #[arg(long, conflicts_with_all = ["ids", "queue", "name", "tag", "filter"])]
     pub all: bool,
-    /// Show what would change, and change nothing
+    /// Show which jobs would change, and change nothing
     #[arg(long)]
     pub dry_run: bool,
     /// Skip the confirmation
@@ -65,8 +65,8 @@ impl Selection {
             return Err(Failure::usage("give ids or a filter, not both"));
         }
         if !self.by_id() && !filtered && !self.all {
-            return Err(Failure::refused(format!("say which jobs to {verb}")).hint(format!(
-                "give ids, a filter such as --queue mail, or --all to {verb} every one"
+            return Err(Failure::refused(format!("no jobs are selected to {verb}")).hint(format!(
+                "give ids, a filter such as --queue mail, or --all to {verb} every job"
             )));
         }
         Ok(())
@@ -86,7 +86,7 @@ impl Selection {
         }
         let matching = db.within(db.jobs().count(filter, COUNT_TO)).await?;
         let matching = usize::try_from(matching).unwrap_or(usize::MAX);
-        let said = if matching >= COUNT_TO as usize {
+        let amount = if matching >= COUNT_TO as usize {
             "a million jobs or more".to_owned()
         } else {
             count(matching, "job")
@@ -100,8 +100,8 @@ impl Selection {
                 _ => out.list("jobs", &sample.jobs, |jobs| record::table(jobs, sample.now))?,
             }
             out.note(format!(
-                "would {verb} {said}{}; nothing was changed",
-                if matching > 5 { ", of which these are 5" } else { "" }
+                "would {verb} {amount}{}; nothing was changed",
+                if matching > 5 { ", 5 of which are shown" } else { "" }
             ));
             return Ok(false);
         }
@@ -110,7 +110,7 @@ impl Selection {
             return Ok(false);
         }
         if matching > ASK_ABOVE && !self.yes {
-            confirm(&format!("{verb} {said}?"))?;
+            confirm(&format!("{verb} {amount}?"))?;
         }
         Ok(true)
     }

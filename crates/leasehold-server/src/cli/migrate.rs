@@ -14,7 +14,7 @@ use crate::exit::{Code, Failure};
 pub struct Args {
     #[command(subcommand)]
     command: Command,
-    /// Include the tables of a service; the engine's come first
+    /// Include the schema of this service, after the engine's
     #[arg(long, global = true, value_name = "NAME")]
     service: Option<Service>,
 }
@@ -39,7 +39,7 @@ impl Args {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Bring the schema to this release. Safe to repeat, and from many machines at once
+    /// Migrate the schema to this release; safe to repeat, and from many machines at once
     Up {
         /// Show what would run, and change nothing
         #[arg(long)]
@@ -61,19 +61,19 @@ struct Answer {
     functions_newer: bool,
     changed: Vec<i32>,
     current: bool,
-    pending: Vec<String>,
+    missing: Vec<String>,
 }
 
 impl Answer {
     fn of(schema: &Schema, status: &Status) -> Self {
-        let mut pending: Vec<String> = schema
+        let mut missing: Vec<String> = schema
             .migrations
             .iter()
             .filter(|migration| status.missing.contains(&migration.version))
             .map(|migration| format!("{:04} {}", migration.version, migration.name))
             .collect();
         if status.functions == Functions::Older {
-            pending.push("functions and views".to_owned());
+            missing.push("functions and views".to_owned());
         }
         Self {
             schema: schema.name,
@@ -83,7 +83,7 @@ impl Answer {
             functions_newer: status.functions == Functions::Newer,
             changed: status.changed.clone(),
             current: status.problem().is_none(),
-            pending,
+            missing,
         }
     }
 
@@ -92,18 +92,18 @@ impl Answer {
         let functions = match (self.functions_current, self.functions_newer) {
             (true, _) => "current",
             (false, true) => "of a newer release, which this one works with",
-            (false, false) => "to be replaced",
+            (false, false) => "of another release, not replaced yet",
         };
         let mut text = format!(
-            "schema     {} {found}, this release brings {}\nfunctions  {functions}\n",
+            "schema     {} {found}, this release has {}\nfunctions  {functions}\n",
             self.schema, self.newest
         );
-        for step in &self.pending {
-            text.push_str(&format!("pending    {step}\n"));
+        for step in &self.missing {
+            text.push_str(&format!("missing    {step}\n"));
         }
         for version in &self.changed {
             text.push_str(&format!(
-                "changed    {version:04}: what ran here is not what this release holds\n"
+                "changed    {version:04}: the applied migration differs from this release's\n"
             ));
         }
         text
@@ -178,8 +178,8 @@ async fn dry_run(schema: &Schema, common: &Common) -> Result<(), Failure> {
     if !out.is_table() {
         return out.one("migrate", &answer, Answer::text);
     }
-    let pending = |version: &i32| status.missing.contains(version);
-    for migration in schema.migrations.iter().filter(|migration| pending(&migration.version)) {
+    let is_missing = |version: &i32| status.missing.contains(version);
+    for migration in schema.migrations.iter().filter(|migration| is_missing(&migration.version)) {
         out.print(&format!(
             "-- migration {:04} {}\n{}",
             migration.version, migration.name, migration.sql
@@ -190,9 +190,9 @@ async fn dry_run(schema: &Schema, common: &Common) -> Result<(), Failure> {
             out.print(&format!("-- functions: {name}\n{sql}"))?;
         }
     }
-    match answer.pending.is_empty() {
-        true => out.note("nothing to do: the schema is current"),
-        false => out.note(format!("would run: {}; nothing was changed", answer.pending.join(", "))),
+    match answer.missing.is_empty() {
+        true => out.note("the schema is current; nothing would run"),
+        false => out.note(format!("would run: {}; nothing was changed", answer.missing.join(", "))),
     }
     Ok(())
 }

@@ -1,16 +1,16 @@
 //! The commands, one file each, and what they share.
 //!
 //! Shared: [`common`] (the database, the output format), [`address`] (which database), [`db`]
-//! (one session with a timeout), [`filter`] and [`many`] (which jobs), [`record`] and [`verdicts`]
-//! (how to show a job, and the outcome of a command).
+//! (one session with a timeout), [`filter`] and [`many`] (which jobs), [`record`] and [`results`]
+//! (how to show a job, and the result of a command).
 
 pub mod address;
-mod alarm_entry;
 mod alarms;
 mod annotations;
 mod common;
 mod db;
 mod dead;
+mod due;
 mod enqueue;
 mod failures;
 mod filter;
@@ -18,20 +18,16 @@ mod jobs;
 mod known;
 mod many;
 mod migrate;
-mod mirror_entry;
 mod mirrors;
-mod moderation;
 mod paste;
+mod pastes;
 mod prompt;
-mod queue_entry;
 mod queues;
 mod record;
 mod reindex;
-mod schedule_entry;
+mod results;
 mod schedules;
-mod sweep_entry;
 mod sweeps;
-mod verdicts;
 mod version;
 mod wait;
 mod workers;
@@ -48,36 +44,35 @@ use crate::{bench, console, dev, doctor, serve, worker};
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Start everything here: a private PostgreSQL, housekeeping, a paste service, an annotation
-    /// service, and with --demo jobs to watch
+    /// Start everything on this machine: PostgreSQL, housekeeping, the services, the console
     Dev(dev::Args),
     /// Run the paste service and the annotation service
     Serve(Box<serve::Args>),
-    /// Run jobs
+    /// Run jobs by commands or HTTP requests
     Worker(worker::Args),
     /// Serve the web console and /metrics, and send alarm notifications
     Console(console::Args),
     /// Enqueue a job
     Enqueue(enqueue::Args),
-    /// List, show, retry and cancel jobs
+    /// List, show, retry, update and cancel jobs
     #[command(subcommand)]
     Jobs(jobs::Command),
-    /// List and redrive dead jobs
+    /// List, group and redrive dead jobs
     #[command(subcommand)]
     Dead(dead::Command),
-    /// List queues, pause and resume them, change their settings
+    /// List, pause, resume and configure queues
     #[command(subcommand)]
     Queues(queues::Command),
-    /// List and change schedules
+    /// List, add, pause and run schedules
     #[command(subcommand)]
     Schedules(schedules::Command),
-    /// List sweeps, pause and run them, redrive their dead rows
+    /// List, pause and run sweeps, and redrive their dead rows
     #[command(subcommand)]
     Sweeps(sweeps::Command),
-    /// List mirrors, compare and rebuild them
+    /// List, compare and rebuild mirrors
     #[command(subcommand)]
     Mirrors(mirrors::Command),
-    /// List alarms, and set the thresholds of queues
+    /// List, acknowledge and silence alarms, and set thresholds
     #[command(subcommand)]
     Alarms(alarms::Command),
     /// List worker processes
@@ -85,25 +80,28 @@ pub enum Command {
     Workers(workers::Command),
     /// Paste a file or standard input, and print the link
     Paste(paste::Args),
-    /// List reports about pastes, take pastes down, ban content
+    /// Moderate pastes: list reports, take pastes down, ban content
     #[command(subcommand)]
-    Pastes(moderation::Command),
-    /// Manage the users, the groups and the search index of the annotation service
+    Pastes(pastes::Command),
+    /// Manage users, groups and the search index of the annotation service
     #[command(subcommand)]
     Annotations(annotations::Command),
     /// Compare annotations with the search index again
     Reindex(Box<reindex::Args>),
-    /// Look for problems, and advise what to do about them
+    /// Find problems, and show what to do about them
     Doctor(doctor::Args),
-    /// Bring the schema to this release, or show it
+    /// Migrate the schema to this release, or show it
     Migrate(migrate::Args),
-    /// Measure the engine on a database beside bare SQL
+    /// Measure the engine on a database, compared with bare SQL
     Bench(bench::Args),
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  leasehold completions bash > /etc/bash_completion.d/leasehold"
     )]
-    Completions { shell: clap_complete::Shell },
+    Completions {
+        /// Name of the shell
+        shell: clap_complete::Shell,
+    },
     /// Print the version
     Version,
 }
@@ -133,7 +131,7 @@ impl Command {
             Self::Alarms(command) => alarms::run(command, common).await,
             Self::Workers(command) => workers::run(command, common).await,
             Self::Paste(args) => paste::run(args, common).await,
-            Self::Pastes(command) => moderation::run(command, common).await,
+            Self::Pastes(command) => pastes::run(command, common).await,
             Self::Annotations(command) => annotations::run(command, common).await,
             Self::Reindex(args) => reindex::run(*args, common).await,
             Self::Doctor(args) => doctor::run(args, common).await,

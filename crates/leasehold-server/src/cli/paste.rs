@@ -24,19 +24,19 @@ use crate::text::one_line;
 pub struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// The file to paste; - or nothing reads standard input
+    /// File to paste; - reads standard input
     #[arg(value_name = "FILE|-", default_value = "-")]
     file: String,
-    /// How long the paste lives: 10m, 1d, 2 weeks. Default: set by the service
+    /// Expire the paste after this time: 10m, 1d, 2 weeks. Default: set by the service
     #[arg(long, value_name = "TIME")]
     expires: Option<String>,
     /// Let the paste be read only once, after the reader confirms
     #[arg(long)]
     burn: bool,
-    /// The language for syntax colours, such as rust. Default: detected from the name and the text
+    /// Highlight the paste in this language, such as rust. Default: detected
     #[arg(long, value_name = "LANGUAGE")]
     lang: Option<String>,
-    /// A custom name for the link
+    /// End the link with this name instead of a random code
     #[arg(long, value_name = "NAME")]
     alias: Option<String>,
     #[command(flatten)]
@@ -47,10 +47,10 @@ pub struct Args {
 enum Command {
     /// Delete a paste
     Delete {
-        /// The code, or the whole link
+        /// Code of the paste, or its whole link
         code: String,
-        /// The delete token that came with the paste, or its owner's token. Leave it out to be asked
-        /// for it, or put it into the environment: every user of the machine can read a command line
+        /// Authenticate with this delete token, or the owner's token. Default: ask for it. Put it into the
+        /// environment: every user of the machine can read a command line
         #[arg(long, env = "LEASEHOLD_PASTE_TOKEN", hide_env_values = true)]
         token: Option<String>,
         #[command(flatten)]
@@ -60,7 +60,7 @@ enum Command {
 
 #[derive(ClapArgs, Debug)]
 struct Service {
-    /// The paste service. Default: that of `leasehold dev`, while it runs
+    /// Use this paste service. Default: that of `leasehold dev`, while it runs
     #[arg(long, env = "LEASEHOLD_URL", value_name = "URL")]
     url: Option<String>,
     /// Assign the paste to this owner, who can list and delete it
@@ -72,8 +72,8 @@ struct Service {
         hide = true
     )]
     owner_token: Option<String>,
-    /// The token of a private service. Put it into the environment: every user of the machine can read
-    /// a command line
+    /// Authenticate to a private service with this token. Put it into the environment: every user of the
+    /// machine can read a command line
     #[arg(
         long,
         env = "LEASEHOLD_PASTES_CREATE_TOKEN",
@@ -151,7 +151,9 @@ async fn paste(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         request
     })
     .await
-    .map_err(|failure| failure.hint(format!("is the service there? {base}")))?;
+    .map_err(|failure| {
+        failure.hint(format!("check that a service runs at {base}, or name one: --url"))
+    })?;
     let response = expect(response, StatusCode::CREATED).await?;
     let header = |name: &str| {
         response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
@@ -165,7 +167,9 @@ async fn paste(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         let code = one_line(&answer.code, 40);
         let token = one_line(token, 140);
         out.note(format!("delete token: {token}"));
-        out.note(format!("to delete it: leasehold paste delete {code}, which asks for the token"));
+        out.note(format!(
+            "to delete the paste: leasehold paste delete {code}, which asks for the token"
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -183,19 +187,19 @@ async fn delete(
         None => (service.base()?, code.to_owned()),
     };
     if code.parse::<pastes::ShortCode>().is_err() {
-        return Err(Failure::usage(format!("{code:?} is no code of a paste")));
+        return Err(Failure::usage(format!("{code:?} is not the code of a paste")));
     }
     let url = format!("{}/api/v1/pastes/{code}", base.trim_end_matches('/'));
     let client = client(common.timeout())?;
     let response = send(|| client.delete(&url).bearer_auth(&token)).await?;
     match response.status() {
         StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => {
-            Err(Failure::refused("this token does not belong to the paste"))
+            Err(Failure::refused("the token does not belong to this paste"))
         }
         _ => {
             expect(response, StatusCode::NO_CONTENT).await?;
             let answer = serde_json::json!({ "code": code, "deleted": true });
-            out.one("paste", &answer, |_| format!("paste {code} is gone"))?;
+            out.one("paste", &answer, |_| format!("paste {code} is deleted"))?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -295,9 +299,9 @@ fn read(file: &str) -> Result<Vec<u8>, Failure> {
     };
     taken.map_err(|error| Failure::failed(format!("cannot read {file}: {error}")))?;
     match content.len() as u64 {
-        0 => Err(Failure::usage("there is nothing to paste")),
+        0 => Err(Failure::usage("the input is empty; nothing was pasted")),
         length if length > LONGEST => {
-            Err(Failure::usage("this is more than 64 MiB; no paste service takes that"))
+            Err(Failure::usage("the input is longer than 64 MiB, which no paste service accepts"))
         }
         _ => Ok(content),
     }

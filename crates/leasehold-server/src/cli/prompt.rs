@@ -15,7 +15,7 @@ pub fn ask_why(given: Option<String>, flag: &str) -> Result<String, Failure> {
         None => String::new(),
     };
     match why.trim() {
-        "" => Err(Failure::usage("a reason is missing").hint(format!("say why: {flag}"))),
+        "" => Err(Failure::usage("a reason is missing").hint(format!("give one: {flag}"))),
         why => Ok(why.to_owned()),
     }
 }
@@ -34,7 +34,7 @@ pub fn ask_secret(given: Option<String>, question: &str) -> Result<String, Failu
     };
     match secret.trim() {
         "" => Err(Failure::usage("the token is missing")
-            .hint("type it when asked, pipe it in, or set LEASEHOLD_PASTE_TOKEN")),
+            .hint("type it at the prompt, pipe it in, or set LEASEHOLD_PASTE_TOKEN")),
         secret => Ok(secret.to_owned()),
     }
 }
@@ -42,8 +42,10 @@ pub fn ask_secret(given: Option<String>, question: &str) -> Result<String, Failu
 /// Asks for a yes on the terminal; fails if standard input is not a terminal.
 pub fn confirm(question: &str) -> Result<(), Failure> {
     if !io::stdin().is_terminal() {
-        return Err(Failure::refused(format!("{question} Nobody is here to answer"))
-            .hint("add --yes when you mean it, or --dry-run to look first"));
+        return Err(Failure::refused(format!(
+            "{question} Standard input is not a terminal, so the command cannot ask"
+        ))
+        .hint("add --yes to confirm, or --dry-run to see what would change"));
     }
     match read_line(&format!("{question} [y/N] "))?.trim().to_lowercase().as_str() {
         "y" | "yes" => Ok(()),

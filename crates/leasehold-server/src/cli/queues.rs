@@ -4,25 +4,26 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use leasehold::admin::{QueueChange, Toggle};
+use jiff::Timestamp;
+use leasehold::admin::{QueueChange, QueueInfo, Toggle};
 
 use super::common::{Common, by};
 use super::known::check_queue;
 use super::prompt::ask_why;
-use super::queue_entry::table;
 use crate::exit::Failure;
-use crate::text::{length, parse_duration};
+use crate::output::Columns;
+use crate::text::{parse_duration, print_duration, relative};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// List queues with their jobs and workers
     List,
-    /// Pause a queue: workers claim no more of its jobs, running jobs continue
+    /// Pause a queue: workers claim none of its jobs; running jobs continue
     #[command(after_help = "Example:\n  leasehold queues pause mail --why 'the provider is down'")]
     Pause {
-        /// The name of the queue
+        /// Name of the queue
         queue: String,
-        /// The reason, shown with the paused queue
+        /// Record this reason; it is shown with the paused queue
         #[arg(long)]
         why: Option<String>,
         /// Allow a queue that does not exist yet
@@ -31,10 +32,10 @@ pub enum Command {
     },
     /// Resume a paused queue
     Resume {
-        /// The name of the queue
+        /// Name of the queue
         queue: String,
     },
-    /// Change the settings of a queue
+    /// Set the settings of a queue
     #[command(after_help = SET_HELP, override_usage = "leasehold queues set <QUEUE> <SETTING>...")]
     Set(SetArgs),
 }
@@ -51,33 +52,33 @@ Running jobs keep the lease they were claimed with. Workers apply a new claim si
     .args(["lease", "max_attempts", "max_lost", "claim_size", "run_limit", "backoff", "history",
            "display_name", "owner"]))]
 pub struct SetArgs {
-    /// The name of the queue
+    /// Name of the queue
     queue: String,
-    /// How long a claim lasts without renewal. Longer: slower recovery after a crash
+    /// Let a claim last this long without renewal. Longer: slower recovery after a crash
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     lease: Option<Duration>,
-    /// How often a job may start before it is buried
+    /// Bury a job after this many attempts
     #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
     max_attempts: Option<i32>,
-    /// How many workers may die under a job before it is buried
+    /// Bury a job after this many workers died while they ran it
     #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
     max_lost: Option<i32>,
-    /// The most jobs that one claim takes
+    /// Claim at most this many jobs at once
     #[arg(long, value_parser = clap::value_parser!(i32).range(1..))]
     claim_size: Option<i32>,
-    /// A handler that is still running after this is given up
+    /// Give up a handler that still runs after this time
     #[arg(long, value_parser = parse_duration, value_name = "TIME")]
     run_limit: Option<Duration>,
-    /// The wait after a failed attempt, doubling from the first to the longest: 1s..1h
+    /// Wait after a failed attempt, doubling from the first to the longest time: 1s..1h
     #[arg(long, value_parser = parse_backoff, value_name = "FIRST..LONGEST")]
     backoff: Option<(Duration, Duration)>,
-    /// Whether finished jobs are kept in history
+    /// Keep finished jobs in history
     #[arg(long, value_parser = ["on", "off"])]
     history: Option<String>,
-    /// The name that operators see; '' removes it
+    /// Show this name to operators; '' removes it
     #[arg(long, value_name = "TEXT")]
     display_name: Option<String>,
-    /// The owner; '' removes it
+    /// Record this owner; '' removes it
     #[arg(long, value_name = "TEXT")]
     owner: Option<String>,
     /// Allow a queue that does not exist yet
@@ -87,10 +88,10 @@ pub struct SetArgs {
 
 fn parse_backoff(text: &str) -> Result<(Duration, Duration), String> {
     let (first, longest) =
-        text.split_once("..").ok_or("write the first and the longest wait: 1s..1h")?;
+        text.split_once("..").ok_or("write the first and the longest time: 1s..1h")?;
     let (first, longest) = (parse_duration(first)?, parse_duration(longest)?);
     if first > longest {
-        return Err("the first wait is longer than the longest".to_owned());
+        return Err("the first time is longer than the longest; write 1s..1h".to_owned());
     }
     Ok((first, longest))
 }
@@ -111,13 +112,13 @@ async fn list(common: &Common) -> Result<ExitCode, Failure> {
     out.list("queues", &queues, |queues| table(queues, now))?;
     if out.is_table() {
         if queues.is_empty() {
-            out.note("no queues yet; the first job makes one");
+            out.note("no queues yet; the first job creates one");
         }
         for queue in queues
             .iter()
             .filter(|queue| queue.ready > 0 && queue.workers == 0 && queue.paused_at.is_none())
         {
-            out.note(format!("queue {} has work and no live worker", queue.queue));
+            out.note(format!("queue {} has ready jobs and no live worker", queue.queue));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -136,8 +137,8 @@ async fn pause(
     let why = ask_why(why, "--why TEXT")?;
     let by = by(Some(why));
     if db.within(db.queues().pause(queue, &by)).await? != Toggle::Done {
-        return Err(Failure::conflict(format!("queue {queue} is paused already"))
-            .hint("see by whom and why: leasehold queues list"));
+        return Err(Failure::conflict(format!("queue {queue} is already paused"))
+            .hint("see who paused it and why: leasehold queues list"));
     }
     let answer = serde_json::json!({
         "queue": queue, "paused": true, "paused_by": by.actor(), "paused_why": by.reason(),
@@ -159,7 +160,7 @@ async fn resume(queue: &str, common: &Common) -> Result<ExitCode, Failure> {
 
 async fn set(args: SetArgs, common: &Common) -> Result<ExitCode, Failure> {
     if args.lease.is_some_and(|lease| lease < Duration::from_secs(1)) {
-        return Err(Failure::usage("a lease is at least 1s"));
+        return Err(Failure::usage("--lease is shorter than 1s; give at least 1s"));
     }
     let (out, db) = (common.out(), common.db().await?);
     if !args.new_queue {
@@ -199,15 +200,18 @@ async fn set(args: SetArgs, common: &Common) -> Result<ExitCode, Failure> {
         fields.insert("queue".to_owned(), args.queue.clone().into());
     }
     out.one("queue", &answer, |_| {
-        let backoff =
-            format!("{}..{}", length(settings.backoff_first), length(settings.backoff_longest));
+        let backoff = format!(
+            "{}..{}",
+            print_duration(settings.backoff_first),
+            print_duration(settings.backoff_longest)
+        );
         crate::output::fields(&[
             ("queue", args.queue.clone()),
-            ("lease", length(settings.lease)),
+            ("lease", print_duration(settings.lease)),
             ("max attempts", settings.max_attempts.to_string()),
             ("max lost", settings.max_lost.to_string()),
             ("claim size", settings.claim_size.to_string()),
-            ("run limit", length(settings.run_limit)),
+            ("run limit", print_duration(settings.run_limit)),
             ("backoff", backoff),
             ("history", if settings.keep_history { "on" } else { "off" }.to_owned()),
             ("display name", settings.display_name.clone().unwrap_or_default()),
@@ -215,4 +219,43 @@ async fn set(args: SetArgs, common: &Common) -> Result<ExitCode, Failure> {
         ])
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn table(queues: &[QueueInfo], now: Timestamp) -> Columns {
+    let mut columns = Columns::new(&[
+        "QUEUE",
+        "READY",
+        "OLDEST",
+        "RUNNING",
+        "SCHEDULED",
+        "RETRYING",
+        "DEAD",
+        "EXPIRED",
+        "WORKERS",
+        "LEASE",
+        "ATTEMPTS",
+        "PAUSED",
+    ]);
+    for queue in queues {
+        let paused = queue.paused_at.map(|at| {
+            let by = queue.paused_by.as_deref().unwrap_or_default();
+            let why = queue.paused_why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+            format!("{} by {by}{why}", relative(at, now))
+        });
+        columns.row([
+            queue.queue.clone(),
+            queue.ready.to_string(),
+            queue.oldest_ready_at.map(|at| relative(at, now)).unwrap_or_default(),
+            queue.running.to_string(),
+            queue.scheduled.to_string(),
+            queue.retrying.to_string(),
+            queue.dead.to_string(),
+            queue.expired.to_string(),
+            queue.workers.to_string(),
+            queue.settings.as_ref().map(|set| print_duration(set.lease)).unwrap_or_default(),
+            queue.settings.as_ref().map(|set| set.max_attempts.to_string()).unwrap_or_default(),
+            paused.unwrap_or_default(),
+        ]);
+    }
+    columns
 }

@@ -5,7 +5,7 @@ use leasehold::admin::JobInfo;
 use leasehold::{Cause, JobState};
 use serde::Serializer;
 
-use super::failures::tell;
+use super::failures::lines;
 use crate::output::{Columns, fields};
 use crate::text::{one_line, relative};
 
@@ -20,7 +20,7 @@ fn situation(job: &JobInfo, now: Timestamp) -> String {
         |moment: Option<Timestamp>| moment.map(|moment| relative(moment, now)).unwrap_or_default();
     let since = |moment: Option<Timestamp>| {
         moment
-            .map(|moment| crate::text::length(now.duration_since(moment).unsigned_abs()))
+            .map(|moment| crate::text::print_duration(now.duration_since(moment).unsigned_abs()))
             .unwrap_or_default()
     };
     match job.state {
@@ -55,7 +55,7 @@ fn next_start(job: &JobInfo) -> Option<Timestamp> {
 fn took(job: &JobInfo) -> String {
     match (job.claimed_at, job.finished_at) {
         (Some(claimed), Some(finished)) => {
-            crate::text::length(finished.duration_since(claimed).unsigned_abs())
+            crate::text::print_duration(finished.duration_since(claimed).unsigned_abs())
         }
         _ => String::new(),
     }
@@ -84,6 +84,7 @@ pub fn show(job: &JobInfo, now: Timestamp) -> String {
         ("tag", job.tag.clone()),
         ("key", text(&job.idempotency_key)),
         ("priority", number(job.priority)),
+        ("deferred", if job.deferred { "behind all others".to_owned() } else { String::new() }),
         ("attempts", attempts(job)),
         ("workers lost", number(job.lost_count.unwrap_or_default())),
         ("enqueued", moment(Some(job.enqueued_at))),
@@ -98,7 +99,7 @@ pub fn show(job: &JobInfo, now: Timestamp) -> String {
         ("cancel", if job.cancel_requested { "requested".to_owned() } else { String::new() }),
         ("cause", job.cause.map(|cause| cause.to_string()).unwrap_or_default()),
         ("last error", text(&job.last_error)),
-        ("failures", tell(&job.errors, next_start(job), now)),
+        ("failures", lines(&job.errors, next_start(job), now)),
         ("note", text(&job.note)),
         ("trace", text(&job.trace_context)),
         ("kwargs", kwargs),
@@ -108,7 +109,7 @@ pub fn show(job: &JobInfo, now: Timestamp) -> String {
 /// Formats jobs as a table.
 pub fn table(jobs: &[JobInfo], now: Timestamp) -> Columns {
     let mut columns =
-        Columns::new(&["ID", "STATE", "QUEUE", "NAME", "TRIES", "SITUATION", "KWARGS"]);
+        Columns::new(&["ID", "STATE", "QUEUE", "NAME", "ATTEMPTS", "SITUATION", "KWARGS"]);
     for job in jobs {
         let kwargs = job.kwargs.as_ref().map_or("hidden".to_owned(), ToString::to_string);
         columns.row([
@@ -127,7 +128,7 @@ pub fn table(jobs: &[JobInfo], now: Timestamp) -> Columns {
 /// Formats dead jobs as a table, with cause and last error.
 pub fn dead_table(jobs: &[JobInfo], now: Timestamp) -> Columns {
     let mut columns =
-        Columns::new(&["ID", "CAUSE", "QUEUE", "NAME", "TRIES", "DIED", "LAST ERROR"]);
+        Columns::new(&["ID", "CAUSE", "QUEUE", "NAME", "ATTEMPTS", "DIED", "LAST ERROR"]);
     for job in jobs {
         let error = match &job.kwargs {
             Some(_) => job.last_error.as_deref().unwrap_or_default(),

@@ -22,25 +22,25 @@ const KINDS: [&str; 7] = ["user", "group", "document", "since", "until", "ids", 
 #[command(after_help = HELP, group = ArgGroup::new("what").required(true).multiple(true)
     .args(["user", "group", "document", "since", "until", "ids", "all", "status", "cancel"]))]
 pub struct Args {
-    /// Everything by a user
+    /// Compare all notes of this user
     #[arg(long, value_name = "NAME", conflicts_with_all = ["group", "document", "since", "until", "ids", "all"])]
     user: Option<String>,
-    /// Everything in a group; __world__ is public
+    /// Compare all notes of this group; __world__ is public
     #[arg(long, value_name = "ID", conflicts_with_all = ["document", "since", "until", "ids", "all"])]
     group: Option<String>,
-    /// Everything on a page
+    /// Compare all notes on this page
     #[arg(long, value_name = "URL", conflicts_with_all = ["since", "until", "ids", "all"])]
     document: Option<String>,
-    /// Notes that changed from this time on, such as 2026-01-30T12:00:00Z
+    /// Compare notes that changed from this time on, such as 2026-01-30T12:00:00Z
     #[arg(long, value_name = "TIME", conflicts_with_all = ["ids", "all"])]
     since: Option<Timestamp>,
-    /// Notes that changed before this time
+    /// Compare notes that changed before this time
     #[arg(long, value_name = "TIME", conflicts_with_all = ["ids", "all"])]
     until: Option<Timestamp>,
-    /// These notes, separated by commas
+    /// Compare these notes, separated by commas
     #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with = "all")]
     ids: Vec<String>,
-    /// Everything
+    /// Compare all notes
     #[arg(long)]
     all: bool,
     /// Show the progress of a re-index, or of the work after a rename
@@ -52,14 +52,14 @@ pub struct Args {
     /// Count the notes, and enqueue nothing
     #[arg(long)]
     dry_run: bool,
-    /// Lower goes first, from 2 to 999999; live saves have 1. Default: 100 for a user, group or page,
-    /// 1000 for more
+    /// Set the priority, 2 to 999999; lower numbers run first, and live saves have 1. Default: 100 for a
+    /// user, group or page, 1000 for more
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(2..=999_999))]
     priority: Option<i32>,
-    /// Write notes even where the index has them
+    /// Write all of the notes, even if they do not differ
     #[arg(long)]
     force: bool,
-    /// Wait until it is done, with a progress bar on a terminal
+    /// Wait for the end, with a progress bar on a terminal
     #[arg(long, conflicts_with = "dry_run")]
     watch: bool,
 }
@@ -71,7 +71,7 @@ Examples:
   leasehold reindex --all --priority 1000
   leasehold reindex --status 7 --watch
 
-A worker of the annotation service does the work; saves and searches go on meanwhile.";
+A worker of the annotation service does the work; saves and searches continue meanwhile.";
 
 fn what(args: &Args) -> Result<What, Failure> {
     if let Some(user) = &args.user {
@@ -106,8 +106,8 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         let removed = notes.cancel_bulk(id).await?;
         let progress = notes.progress(id).await?;
         out.one("reindex", &answer(&progress), |_| match progress.cancelled {
-            true => format!("re-index {id} is stopped; {removed} jobs were removed"),
-            false => format!("there was nothing left to stop: {}", words(&progress)),
+            true => format!("re-index {id} is cancelled; {removed} jobs were removed"),
+            false => format!("nothing was left to cancel: {}", words(&progress)),
         })?;
     } else {
         begin(&notes, &args, common).await?;
@@ -122,7 +122,7 @@ async fn begin(notes: &Annotations, args: &Args, common: &Common) -> Result<(), 
         let rows = notes.count_reindex(&what).await?;
         let counted = json!({ "tag": what.tag(), "total": rows, "dry_run": true });
         return out.one("reindex", &counted, |_| {
-            format!("{rows} notes would be compared; nothing was asked for")
+            format!("{} would be compared; nothing was enqueued", notes_of(rows))
         });
     }
     let id = notes.reindex(&what, args.priority, args.force).await?;
@@ -145,6 +145,11 @@ async fn follow(notes: &Annotations, id: i64, watch: bool, common: &Common) -> R
     common.out().one("reindex", &answer(&now), |_| words(&now))
 }
 
+/// Returns `1 note`, `2 notes`.
+fn notes_of(number: i64) -> String {
+    crate::text::count(usize::try_from(number).unwrap_or_default(), "note")
+}
+
 fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
@@ -158,21 +163,18 @@ fn words(progress: &Progress) -> String {
     let Progress { id, tag, total, rows, waiting, cancelled, .. } = progress;
     let what = match tag.as_str() {
         "rename_user" => "rename",
-        "delete_user" => "departure",
+        "delete_user" => "deletion",
         "move_group" => "move",
         _ => "re-index",
     };
     let of = total.map_or(String::new(), |total| format!(" of {}", total.max(*rows)));
     match (cancelled, progress.is_over()) {
-        (true, _) => format!("{what} {id} was stopped after {rows} notes"),
+        (true, _) => format!("{what} {id} was cancelled after {}", notes_of(*rows)),
         (_, true) => {
-            format!("{what} {id} is done: {rows} notes are in the index as they should be")
+            format!("{what} {id} is completed: {} compared with the index", notes_of(*rows))
         }
         (_, false) => {
-            format!(
-                "{what} {id}: {}{of} notes are done, {waiting} wait for the index",
-                progress.done()
-            )
+            format!("{what} {id}: {}{of} notes completed, {waiting} waiting", progress.done())
         }
     }
 }

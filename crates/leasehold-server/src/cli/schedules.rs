@@ -4,43 +4,44 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use leasehold::admin::Toggle;
+use leasehold::admin::{ScheduleInfo, Toggle};
 use leasehold::schedule::{CronSchedule, Missed, Schedule, ScheduleError};
+use serde::Serialize;
 
 use super::common::{Common, by};
+use super::db::Db;
 use super::known::{DEFAULT, check_queue};
-use super::schedule_entry::{Entry, entries, find, words};
 use crate::exit::Failure;
 use crate::output::Columns;
-use crate::text::relative;
+use crate::text::{nearest, relative};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// List schedules, in words, with their next slot
+    /// List schedules with their next slots
     List,
     /// Add a schedule
     #[command(after_help = ADD_HELP)]
     Add(AddArgs),
-    /// Remove a schedule; jobs that it made stay
+    /// Remove a schedule; jobs that it enqueued stay
     Remove {
-        /// The name of the schedule
+        /// Name of the schedule
         name: String,
     },
     /// Pause a schedule
     Pause {
-        /// The name of the schedule
+        /// Name of the schedule
         name: String,
     },
     /// Resume a paused schedule
     Resume {
-        /// The name of the schedule
+        /// Name of the schedule
         name: String,
     },
-    /// Enqueue the job of a schedule now; its slots stay as they are
+    /// Enqueue the job of a schedule now; its slots do not change
     Run {
-        /// The name of the schedule
+        /// Name of the schedule
         name: String,
-        /// The reason, for the audit log
+        /// Record this reason in the audit log
         #[arg(long)]
         why: Option<String>,
     },
@@ -49,13 +50,13 @@ pub enum Command {
         after_help = "Examples:\n  leasehold schedules next nightly-report\n  leasehold schedules next '0 3 * * 1-5' --zone Europe/Berlin"
     )]
     Next {
-        /// The name of a schedule, or a cron pattern in quotes
+        /// Name of a schedule, or a cron pattern in quotes
         #[arg(value_name = "NAME|CRON")]
         what: String,
-        /// The time zone of a cron pattern
+        /// Read the pattern in this time zone
         #[arg(long, default_value = "UTC")]
         zone: String,
-        /// How many slots to show
+        /// Show this many slots
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
         count: u32,
     },
@@ -66,29 +67,29 @@ Examples:
   leasehold schedules add nightly '0 3 * * *' report.build '{\"n\":1}' --zone Europe/Berlin
   leasehold schedules add tidy '*/10 * * * *' cache.tidy --missed skip
 
-Any running worker fires schedules. A schedule that a worker declares in its code comes back when \
-that worker starts.";
+Every worker with housekeeping fires schedules. A schedule that a worker declares in its code returns \
+when that worker starts.";
 
 #[derive(Args, Debug)]
 pub struct AddArgs {
-    /// The name of the schedule
+    /// Name of the schedule
     name: String,
-    /// Five fields: minute, hour, day, month, weekday
+    /// Cron pattern of five fields: minute, hour, day, month, weekday
     cron: String,
-    /// The name of the job to enqueue
+    /// Name of the job to enqueue
     job_name: String,
-    /// The arguments of the job, a JSON object
+    /// Arguments of the job, a JSON object
     #[arg(value_name = "JSON", default_value = "{}")]
     kwargs: String,
-    /// The time zone of the pattern
+    /// Read the pattern in this time zone
     #[arg(long, default_value = "UTC")]
     zone: String,
-    #[arg(long, default_value = DEFAULT, help = "The queue of the jobs")]
+    #[arg(long, default_value = DEFAULT, help = "Enqueue into this queue")]
     queue: String,
-    /// Lower runs first
+    /// Set the priority; lower numbers run first
     #[arg(long, default_value_t = 0, allow_hyphen_values = true)]
     priority: i32,
-    /// What to do with slots that passed while no worker ran: skip, once or all
+    /// Handle slots that passed while no worker ran: skip, once or all
     #[arg(long, default_value = "once", value_name = "POLICY")]
     missed: Missed,
     /// Allow a queue that does not exist yet
@@ -161,7 +162,7 @@ async fn list(common: &Common) -> Result<ExitCode, Failure> {
     let schedules = entries.iter().map(|entry| &entry.schedule);
     for entry in schedules.filter(|entry| entry.undeclared && out.is_table()) {
         out.note(format!(
-            "{name} still fires, and no running worker has declared it for a day; \
+            "{name} still fires, but no running worker has declared it for a day; \
              to remove it: leasehold schedules remove {name}",
             name = entry.name
         ));
@@ -174,19 +175,14 @@ async fn add(args: AddArgs, common: &Common) -> Result<ExitCode, Failure> {
         .map_err(|error| Failure::usage(format!("the arguments are not JSON: {error}")))?;
     if !kwargs.is_object() {
         return Err(Failure::usage(
-            "the arguments of a job are a JSON object; wrap the value: {\"value\": ...}",
+            "the arguments are not a JSON object; wrap the value: {\"value\": ...}",
         ));
     }
-    let schedule = Schedule {
-        name: args.name,
-        cron: args.cron,
-        zone: args.zone,
-        queue: args.queue,
-        job_name: args.job_name,
-        kwargs,
-        priority: args.priority,
-        missed: args.missed,
-    };
+    let schedule = Schedule::untyped(args.name, args.cron, args.zone, args.job_name, kwargs)
+        .map_err(bad)?
+        .queue(args.queue)
+        .priority(args.priority)
+        .missed(args.missed);
     schedule.check().map_err(bad)?;
     let (out, db) = (common.out(), common.db().await?);
     if !args.new_queue {
@@ -195,7 +191,7 @@ async fn add(args: AddArgs, common: &Common) -> Result<ExitCode, Failure> {
     let cron_schedule = CronSchedule::parse(&schedule.cron, &schedule.zone).map_err(bad)?;
     let added = db.within(db.schedules().add(&schedule, args.replace, &by(None))).await?;
     let Some(next) = added else {
-        return Err(Failure::conflict(format!("there is a schedule {:?} already", schedule.name))
+        return Err(Failure::conflict(format!("schedule {:?} already exists", schedule.name))
             .hint("add --replace to change it, or choose another name"));
     };
     let answer = serde_json::json!({
@@ -224,7 +220,7 @@ async fn change(name: &str, verb: &'static str, common: &Common) -> Result<ExitC
     match changed {
         Toggle::Done => {}
         Toggle::Already => {
-            return Err(Failure::conflict(format!("schedule {name} is {done} already")));
+            return Err(Failure::conflict(format!("schedule {name} is already {done}")));
         }
         _ => {
             find(&entries(&db).await?, name)?;
@@ -276,4 +272,41 @@ async fn next(what: &str, zone: &str, count: u32, common: &Common) -> Result<Exi
         text
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A schedule with its pattern in words.
+#[derive(Serialize)]
+struct Entry {
+    #[serde(flatten)]
+    schedule: ScheduleInfo,
+    words: String,
+}
+
+/// Describes a pattern.
+fn words(cron_schedule: &CronSchedule) -> String {
+    cron_schedule.describe().trim_end_matches('.').to_owned()
+}
+
+/// Returns every schedule, by name.
+async fn entries(db: &Db) -> Result<Vec<Entry>, Failure> {
+    let schedules = db.within(db.schedules().list()).await?;
+    let entry = |schedule: ScheduleInfo| {
+        let words = CronSchedule::parse(&schedule.cron, &schedule.zone)
+            .map_or_else(|error| error.to_string(), |cron_schedule| words(&cron_schedule));
+        Entry { schedule, words }
+    };
+    Ok(schedules.into_iter().map(entry).collect())
+}
+
+/// Finds a schedule by name; the error names the nearest known one.
+fn find<'a>(entries: &'a [Entry], name: &str) -> Result<&'a ScheduleInfo, Failure> {
+    let schedules = || entries.iter().map(|entry| &entry.schedule);
+    schedules().find(|schedule| schedule.name == name).ok_or_else(|| {
+        let known: Vec<String> = schedules().map(|schedule| schedule.name.clone()).collect();
+        let failure = Failure::not_found(format!("there is no schedule {name:?}"));
+        match nearest(name, &known) {
+            Some(near) => failure.hint(format!("did you mean {near:?}?")),
+            None => failure.hint("list schedules: leasehold schedules list"),
+        }
+    })
 }

@@ -3,15 +3,18 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use jiff::Timestamp;
 use leasehold::sweep::{SweepError, Watched, watch_by_name};
+use serde::Serialize;
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
 use super::common::{Common, actor};
+use super::db::Db;
 use super::prompt::{ask_why, confirm};
-use super::sweep_entry::{claims, dead_rows, entries, find, table, text};
 use crate::exit::Failure;
-use crate::output::Columns;
-use crate::text::{count, relative};
+use crate::output::{Columns, fields};
+use crate::text::{count, nearest, relative, seconds};
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -19,34 +22,34 @@ pub enum Command {
     List,
     /// Show one sweep with its claimed rows
     Show {
-        /// The name of the sweep
+        /// Name of the sweep
         name: String,
     },
-    /// Pause a sweep: workers finish the batches that they have claimed
+    /// Pause a sweep: workers finish claimed batches and start no others
     #[command(
         after_help = "Example:\n  leasehold sweeps pause pastes.expiry --why 'the bucket is down'"
     )]
     Pause {
-        /// The name of the sweep
+        /// Name of the sweep
         name: String,
-        /// The reason, shown with the paused sweep
+        /// Record this reason; it is shown with the paused sweep
         #[arg(long)]
         why: Option<String>,
     },
     /// Resume a paused sweep
     Resume {
-        /// The name of the sweep
+        /// Name of the sweep
         name: String,
     },
-    /// Make a sweep due now; workers that have it run it
+    /// Make a sweep due now; its workers run it
     Run {
-        /// The name of the sweep
+        /// Name of the sweep
         name: String,
     },
-    /// Run the watchdog of a sweep once: it resets rows of workers that are gone
+    /// Run the watchdog of a sweep once; it resets rows of dead workers
     #[command(after_help = WATCH_HELP)]
     Watch {
-        /// The name of the sweep
+        /// Name of the sweep
         name: String,
     },
     /// List dead rows
@@ -57,39 +60,39 @@ pub enum Command {
 }
 
 const WATCH_HELP: &str = "\
-A sweep that another role declared is not touched with your rights: its workers are asked, and run its
-watchdog within a second.";
+If another role declared the sweep, the command asks its workers instead, which run the watchdog with
+their own rights within a second.";
 
 const REDRIVE_HELP: &str = "\
 Examples:
   leasehold sweeps redrive pastes.expiry aB3xYz
   leasehold sweeps redrive pastes.expiry --all --dry-run
 
-The watchdog brings the rows back, which it does within a second where a worker runs.";
+A running worker redrives the rows within a second.";
 
 #[derive(Args, Debug)]
 pub struct DeadArgs {
-    /// The name of the sweep
+    /// Name of the sweep
     name: String,
-    /// Only keys after this one: the next page
+    /// Continue after this key
     #[arg(long, value_name = "KEY")]
     after: Option<String>,
-    /// The most rows to list
+    /// List at most this many rows
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=100_000))]
     limit: i64,
 }
 
 #[derive(Args, Debug)]
 pub struct RedriveArgs {
-    /// The name of the sweep
+    /// Name of the sweep
     name: String,
-    /// The keys of the rows
+    /// Keys of the rows
     #[arg(value_name = "KEY")]
     keys: Vec<String>,
-    /// Every dead row
+    /// Select every dead row
     #[arg(long, conflicts_with = "keys")]
     all: bool,
-    /// Show what would change, and change nothing
+    /// Show how many rows would change, and change nothing
     #[arg(long)]
     dry_run: bool,
     /// Skip the confirmation
@@ -120,7 +123,7 @@ async fn list(common: &Common) -> Result<ExitCode, Failure> {
     let (entries, now) = (entries(&db).await?, db.now().await?);
     out.list("sweeps", &entries, |entries| table(entries, now))?;
     if entries.is_empty() && out.is_table() {
-        out.note("no sweeps; a sweep is known when a worker that has it has started");
+        out.note("no sweeps; a sweep is listed once a worker that declares it has started");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -145,7 +148,7 @@ async fn pause(name: &str, why: Option<String>, common: &Common) -> Result<ExitC
     let sql = "select leasehold.pause_sweep($1, $2, $3)";
     let params = [(&name as _, Type::TEXT), (&actor() as _, Type::TEXT), (&why as _, Type::TEXT)];
     let changed = db.one(sql, &params).await?.get(0);
-    told(name, changed, "paused", &db, common).await
+    report_change(name, changed, "paused", &db, common).await
 }
 
 async fn resume(name: &str, common: &Common) -> Result<ExitCode, Failure> {
@@ -153,19 +156,19 @@ async fn resume(name: &str, common: &Common) -> Result<ExitCode, Failure> {
     let sql = "select leasehold.resume_sweep($1, $2)";
     let params = [(&name as _, Type::TEXT), (&actor() as _, Type::TEXT)];
     let changed = db.one(sql, &params).await?.get(0);
-    told(name, changed, "resumed", &db, common).await
+    report_change(name, changed, "resumed", &db, common).await
 }
 
-async fn told(
+async fn report_change(
     name: &str,
     changed: bool,
     done: &str,
-    db: &super::Db,
+    db: &Db,
     common: &Common,
 ) -> Result<ExitCode, Failure> {
     if !changed {
         find(db, name).await?;
-        let already = if done == "paused" { "paused already" } else { "not paused" };
+        let already = if done == "paused" { "already paused" } else { "not paused" };
         return Err(Failure::conflict(format!("sweep {name} is {already}")));
     }
     let answer = serde_json::json!({ "name": name, "result": done });
@@ -191,10 +194,10 @@ async fn watch(name: &str, common: &Common) -> Result<ExitCode, Failure> {
     let engine = common.engine().await?;
     let watched = watch_by_name(&engine, name, &actor()).await.map_err(|error| match error {
         SweepError::Connect(error) => Failure::from(error),
-        error @ (SweepError::Declaration(_) | SweepError::Table(_)) => {
-            Failure::conflict(error.to_string())
-                .hint("the table has changed since a worker declared the sweep; start one")
-        }
+        error @ (SweepError::Declaration(_) | SweepError::Table(_)) => Failure::conflict(
+            error.to_string(),
+        )
+        .hint("the table has changed since a worker declared the sweep; start that worker again"),
         error => Failure::failed(error),
     })?;
     let report = match watched {
@@ -215,7 +218,10 @@ async fn watch(name: &str, common: &Common) -> Result<ExitCode, Failure> {
         "name": name, "reset": report.reset, "retried": report.retried, "more": report.more,
     });
     out.one("watch", &answer, |_| {
-        format!("{} of dead workers and {} that failed wait again", report.reset, report.retried)
+        format!(
+            "{} rows of dead workers and {} failed rows are waiting again",
+            report.reset, report.retried
+        )
     })?;
     if report.more {
         out.note("the run stopped at its limit; there may be more");
@@ -254,19 +260,19 @@ async fn dead(args: DeadArgs, common: &Common) -> Result<ExitCode, Failure> {
 
 async fn redrive(args: RedriveArgs, common: &Common) -> Result<ExitCode, Failure> {
     if args.keys.is_empty() && !args.all {
-        return Err(Failure::refused("say which rows to redrive")
-            .hint("give keys, or --all to redrive every one"));
+        return Err(Failure::refused("no rows are selected to redrive")
+            .hint("give keys, or --all to redrive every dead row"));
     }
     let (out, db) = (common.out(), common.db().await?);
     let entry = find(&db, &args.name).await?;
-    let said = |rows: i64| count(usize::try_from(rows).unwrap_or(0), "row");
+    let amount = |rows: i64| count(usize::try_from(rows).unwrap_or(0), "row");
     let wanted = if args.all { entry.dead } else { args.keys.len() as i64 };
     if args.dry_run {
-        out.note(format!("would redrive {}; nothing was changed", said(wanted)));
+        out.note(format!("would redrive {}; nothing was changed", amount(wanted)));
         return Ok(ExitCode::SUCCESS);
     }
     if wanted > ASK_ABOVE && !args.yes {
-        confirm(&format!("redrive {}?", said(wanted)))?;
+        confirm(&format!("redrive {}?", amount(wanted)))?;
     }
     let keys = (!args.all).then_some(&args.keys);
     let (actor, mut moved) = (actor(), 0);
@@ -289,9 +295,201 @@ async fn redrive(args: RedriveArgs, common: &Common) -> Result<ExitCode, Failure
     }
     if moved == 0 && !args.all {
         return Err(Failure::not_found("none of these rows is dead")
-            .hint(format!("see which are: leasehold sweeps dead {}", args.name)));
+            .hint(format!("list dead rows: leasehold sweeps dead {}", args.name)));
     }
     let answer = serde_json::json!({ "name": args.name, "redriven": moved });
-    out.one("sweep", &answer, |_| format!("{}: redriven", said(moved)))?;
+    out.one("sweep", &answer, |_| format!("{} redriven", amount(moved)))?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Serialize)]
+struct Entry {
+    name: String,
+    table: String,
+    state: String,
+    cron: Option<String>,
+    zone: Option<String>,
+    every_seconds: Option<f64>,
+    next_run_at: Timestamp,
+    run_started_at: Option<Timestamp>,
+    run_ended_at: Option<Timestamp>,
+    watchdog_ran_at: Option<Timestamp>,
+    paused_at: Option<Timestamp>,
+    paused_by: Option<String>,
+    paused_why: Option<String>,
+    claimed: i64,
+    finished: i64,
+    failed: i64,
+    lost: i64,
+    reset: i64,
+    /// Rows that failed and are retried.
+    failing: i64,
+    dead: i64,
+}
+
+/// A dead row.
+#[derive(Serialize)]
+struct DeadRow {
+    key: String,
+    attempts: i32,
+    last_error: String,
+    failed_at: Timestamp,
+    dead_at: Timestamp,
+}
+
+/// Returns every sweep, by name.
+async fn entries(db: &Db) -> Result<Vec<Entry>, Failure> {
+    let rows = db.query(include_str!("../../queries/sweeps.sql"), &[]).await?;
+    Ok(rows.iter().map(read).collect())
+}
+
+fn read(row: &Row) -> Entry {
+    Entry {
+        name: row.get("name"),
+        table: row.get("table_name"),
+        state: row.get("state"),
+        cron: row.get("cron"),
+        zone: row.get("zone"),
+        every_seconds: row.get("every_seconds"),
+        next_run_at: row.get("next_run_at"),
+        run_started_at: row.get("run_started_at"),
+        run_ended_at: row.get("run_ended_at"),
+        watchdog_ran_at: row.get("watchdog_ran_at"),
+        paused_at: row.get("paused_at"),
+        paused_by: row.get("paused_by"),
+        paused_why: row.get("paused_why"),
+        claimed: row.get("rows_claimed"),
+        finished: row.get("rows_finished"),
+        failed: row.get("rows_failed"),
+        lost: row.get("rows_lost"),
+        reset: row.get("rows_reset"),
+        failing: row.get("failing"),
+        dead: row.get("dead"),
+    }
+}
+
+/// Finds a sweep by name; the error names the nearest known one.
+async fn find(db: &Db, name: &str) -> Result<Entry, Failure> {
+    let mut entries = entries(db).await?;
+    if let Some(at) = entries.iter().position(|entry| entry.name == name) {
+        return Ok(entries.swap_remove(at));
+    }
+    let known: Vec<String> = entries.into_iter().map(|entry| entry.name).collect();
+    let failure = Failure::not_found(format!("there is no sweep {name:?}"));
+    Err(match nearest(name, &known) {
+        Some(near) => failure.hint(format!("did you mean {near:?}?")),
+        None => failure.hint(
+            "a sweep is listed once a worker that declares it has started: leasehold sweeps list",
+        ),
+    })
+}
+
+/// The last count of a sweep's watchdog.
+struct Claims {
+    /// `None`: it has not counted yet.
+    rows: Option<i64>,
+    oldest_at: Option<Timestamp>,
+    counted_at: Option<Timestamp>,
+}
+
+/// Returns how many rows are claimed, as the watchdog counted them. This does not read the swept table:
+/// it belongs to the role that declared the sweep, and its code would run with the operator's rights.
+async fn claims(db: &Db, name: &str) -> Result<Claims, Failure> {
+    let sql = "select claimed_now, oldest_claim_at, claims_counted_at from leasehold_internal.sweep where name = $1";
+    let row = db.one(sql, &[(&name, Type::TEXT)]).await?;
+    Ok(Claims { rows: row.get(0), oldest_at: row.get(1), counted_at: row.get(2) })
+}
+
+async fn dead_rows(
+    db: &Db,
+    name: &str,
+    after: Option<&str>,
+    limit: i64,
+) -> Result<Vec<DeadRow>, Failure> {
+    let params = [(&name as _, Type::TEXT), (&after as _, Type::TEXT), (&limit as _, Type::INT8)];
+    let rows = db.query(include_str!("../../queries/sweep_dead.sql"), &params).await?;
+    let read = |row: &Row| DeadRow {
+        key: row.get("key"),
+        attempts: row.get("attempts"),
+        last_error: row.get("last_error"),
+        failed_at: row.get("failed_at"),
+        dead_at: row.get("dead_at"),
+    };
+    Ok(rows.iter().map(read).collect())
+}
+
+impl Entry {
+    fn clock(&self) -> String {
+        match (&self.cron, &self.zone, self.every_seconds) {
+            (Some(cron), Some(zone), _) => format!("{cron} ({zone})"),
+            (_, _, Some(pause)) => format!("continuous, {} apart", seconds(pause)),
+            _ => String::new(),
+        }
+    }
+
+    fn state_in_words(&self, now: Timestamp) -> String {
+        let since = |at: Option<Timestamp>| at.map(|at| relative(at, now)).unwrap_or_default();
+        match self.state.as_str() {
+            "paused" => {
+                let by = self.paused_by.as_deref().unwrap_or_default();
+                let why = self.paused_why.as_deref().map(|why| format!(": {why}"));
+                format!("paused {} by {by}{}", since(self.paused_at), why.unwrap_or_default())
+            }
+            "running" => format!("running since {}", since(self.run_started_at)),
+            state => state.to_owned(),
+        }
+    }
+}
+
+fn table(entries: &[Entry], now: Timestamp) -> Columns {
+    let mut columns = Columns::new(&[
+        "NAME", "TABLE", "WHEN", "STATE", "NEXT", "FINISHED", "FAILING", "DEAD", "LOST", "RESET",
+    ]);
+    for entry in entries {
+        columns.row([
+            entry.name.clone(),
+            entry.table.clone(),
+            entry.clock(),
+            entry.state_in_words(now),
+            relative(entry.next_run_at, now),
+            entry.finished.to_string(),
+            entry.failing.to_string(),
+            entry.dead.to_string(),
+            entry.lost.to_string(),
+            entry.reset.to_string(),
+        ]);
+    }
+    columns
+}
+
+fn text(entry: &Entry, claims: &Claims, now: Timestamp) -> String {
+    let when = |at: Option<Timestamp>| match at {
+        Some(at) => format!("{at} ({})", relative(at, now)),
+        None => String::new(),
+    };
+    let claimed = match (claims.rows, claims.counted_at) {
+        (Some(rows), Some(counted)) => {
+            let oldest = claims.oldest_at.map(|at| format!(", the oldest {}", relative(at, now)));
+            format!("{rows}{}, counted {}", oldest.unwrap_or_default(), relative(counted, now))
+        }
+        _ => "not counted yet".to_owned(),
+    };
+    fields(&[
+        ("sweep", entry.name.clone()),
+        ("table", entry.table.clone()),
+        ("when", entry.clock()),
+        ("state", entry.state_in_words(now)),
+        ("next run", when(Some(entry.next_run_at))),
+        ("run began", when(entry.run_started_at)),
+        ("run ended", when(entry.run_ended_at)),
+        ("watchdog", when(entry.watchdog_ran_at)),
+        ("claimed now", claimed),
+        ("failing", entry.failing.to_string()),
+        ("dead", entry.dead.to_string()),
+        ("finished", entry.finished.to_string()),
+        ("claimed", entry.claimed.to_string()),
+        ("failed", entry.failed.to_string()),
+        ("lost", entry.lost.to_string()),
+        ("reset", entry.reset.to_string()),
+    ])
 }

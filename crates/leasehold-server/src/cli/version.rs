@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
 use super::common::Common;
@@ -19,7 +18,7 @@ pub fn version(common: &Common) -> Result<ExitCode, Failure> {
 
 pub fn completions(shell: Shell) -> Result<ExitCode, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut crate::Cli::command(), "leasehold", &mut script);
+    clap_complete::generate(shell, &mut crate::help::command_line(), "leasehold", &mut script);
     match io::stdout().write_all(&script) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::reader_gone()),
         written => Ok(written.map(|()| ExitCode::SUCCESS)?),

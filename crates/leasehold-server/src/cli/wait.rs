@@ -13,6 +13,8 @@ use crate::output::Out;
 /// The polling intervals: short at first, then doubling.
 const SOONEST: Duration = Duration::from_millis(50);
 const LATEST: Duration = Duration::from_secs(1);
+/// Timeout of the read behind a warning.
+const REGISTRY_LIMIT: Duration = Duration::from_secs(2);
 
 pub async fn until_over(
     db: &Db,
@@ -45,15 +47,15 @@ pub async fn until_over(
         }
         if !warned && begin.elapsed() > Duration::from_secs(2) {
             warned = true;
-            warn_when_no_worker_works(db, out, id).await?;
+            warn_of_idle_queue(db, out, id).await?;
         }
         let left = limit.map_or(Duration::MAX, |limit| limit.saturating_sub(begin.elapsed()));
         if left.is_zero() {
-            let waited = crate::text::length(begin.elapsed());
+            let waited = crate::text::print_duration(begin.elapsed());
             return Err(Failure::timeout(format!(
                 "job {id} is not over after {waited}; it is {state}"
             ))
-            .hint(format!("it continues; look at it: leasehold jobs show {id}")));
+            .hint(format!("it continues; show it: leasehold jobs show {id}")));
         }
         tokio::time::sleep(pause.min(left)).await;
         pause = (pause * 2).min(LATEST);
@@ -64,12 +66,15 @@ pub async fn until_over(
 fn failed(id: JobId, times: i32, why: &str, next_in: Duration) -> String {
     let times = if times == 1 { "once".to_owned() } else { format!("{times} times") };
     let why = crate::text::one_line(why, 200);
-    format!("job {id} failed {times} ({why}); next attempt in {}", crate::text::length(next_in))
+    format!(
+        "job {id} failed {times} ({why}); next attempt in {}",
+        crate::text::print_duration(next_in)
+    )
 }
 
 fn judge(out: Out, id: JobId, job: Option<JobInfo>, after: Duration) -> Result<ExitCode, Failure> {
     let Some(job) = job.filter(|job| job.state != JobState::Completed) else {
-        let after = crate::text::length(after);
+        let after = crate::text::print_duration(after);
         out.note(format!("job {id} is completed, {after} after the enqueue"));
         return Ok(ExitCode::SUCCESS);
     };
@@ -78,27 +83,41 @@ fn judge(out: Out, id: JobId, job: Option<JobInfo>, after: Duration) -> Result<E
     Err(match job.state {
         JobState::Cancelled => Failure::new(Code::Failed, format!("job {id} was cancelled: {why}")),
         _ => Failure::new(Code::Failed, format!("job {id} died: {why}")).hint(format!(
-            "look at it: leasehold jobs show {id}; run it again: leasehold dead redrive {id}"
+            "show it: leasehold jobs show {id}; run it again: leasehold dead redrive {id}"
         )),
     })
 }
 
-async fn warn_when_no_worker_works(db: &Db, out: Out, id: JobId) -> Result<(), Failure> {
+/// Warns if the queue is paused, or if no live worker can run the job.
+async fn warn_of_idle_queue(db: &Db, out: Out, id: JobId) -> Result<(), Failure> {
     let Some(job) = db.within(db.jobs().get(id)).await? else { return Ok(()) };
-    let (queue, name) = (&job.queue, &job.name);
+    let queue = &job.queue;
     if db.within(db.queues().get(queue)).await?.is_some_and(|queue| queue.paused_at.is_some()) {
-        out.note(format!(
-            "queue {queue} is paused; resume it with: leasehold queues resume {queue}"
-        ));
-        return Ok(());
-    }
-    let workers = db.within(db.workers().list(false)).await?;
-    if !workers.iter().any(|worker| {
-        worker.state == WorkerState::Alive
-            && worker.queues.contains(queue)
-            && worker.names.contains(name)
-    }) {
-        out.note(format!("no live worker handles {name} in queue {queue}; still waiting"));
+        out.warn(format!("queue {queue} is paused; resume it: leasehold queues resume {queue}"));
+    } else if let Some(warning) = no_worker(db, queue, &job.name).await {
+        out.warn(format!("{warning}; still waiting"));
     }
     Ok(())
+}
+
+/// Returns a warning if no live worker works the queue, or none there handles the name. Reads only the
+/// registry of workers: a warning must not cost a count of the queue. Returns `None`, too, if the role
+/// may not read the registry, as a producer may not, or the database does not answer in time: the job
+/// is stored all the same.
+pub async fn no_worker(db: &Db, queue: &str, name: &str) -> Option<String> {
+    let registry = db.workers();
+    let listing = tokio::time::timeout(REGISTRY_LIMIT, registry.list(false));
+    let workers = listing.await.ok()?.ok()?;
+    let mut serving = workers
+        .iter()
+        .filter(|worker| worker.state == WorkerState::Alive)
+        .filter(|worker| worker.queues.iter().any(|known| known == queue))
+        .peekable();
+    if serving.peek().is_none() {
+        return Some(format!("no live worker works queue {queue}"));
+    }
+    match serving.any(|worker| worker.names.iter().any(|known| known == name)) {
+        true => None,
+        false => Some(format!("no live worker of queue {queue} handles {name}")),
+    }
 }

@@ -11,7 +11,7 @@ use crate::text::relative;
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// List worker processes that are alive or vanished
+    /// List worker processes, except those that stopped in order
     List {
         /// Include workers that stopped in order
         #[arg(long)]
@@ -44,7 +44,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         columns
     })?;
     if workers.is_empty() && out.is_table() {
-        out.note("no workers; waiting jobs stay where they are until one starts");
+        out.note("no workers; jobs wait until one starts");
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -58,18 +58,19 @@ pub enum Entry {
 const PROXIED: [&str; 5] = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"];
 
 /// The reason for rejecting a form of another page.
-const ANOTHER_PAGE: &str = "this came from another page\n";
+const ANOTHER_PAGE: &str =
+    "the request came from a page of another site; use the console's own page\n";
 
 /// What the operator of a proxy in front has to do.
-pub const BEHIND_A_PROXY: &str = "this came through a proxy, and there is no token: anybody might be behind it. \
-     Set LEASEHOLD_CONSOLE_TOKEN (openssl rand -hex 24) where this was started\n";
+pub const BEHIND_A_PROXY: &str = "the request came through a proxy, which may forward requests from anywhere, and no token is set. \
+     Set LEASEHOLD_CONSOLE_TOKEN (openssl rand -hex 24) in the environment of the console\n";
 
 impl Gatekeeper {
     pub fn new(token: Option<String>) -> Result<Self, Failure> {
         let Some(text) = token else { return Ok(Self(None)) };
         if text.len() < SHORTEST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Failure::usage(format!(
-                "LEASEHOLD_CONSOLE_TOKEN is too short, or holds blanks; it has {SHORTEST} characters or more"
+                "LEASEHOLD_CONSOLE_TOKEN is too short or holds blanks; it must have {SHORTEST} characters or more"
             ))
             .hint("make one: openssl rand -hex 24"));
         }
@@ -85,10 +86,8 @@ impl Gatekeeper {
         if self.0.is_some() || address.ip().is_loopback() {
             return Ok(());
         }
-        Err(Failure::refused(format!(
-            "{address} can be reached from other machines, and there is no token"
-        ))
-        .hint("set LEASEHOLD_CONSOLE_TOKEN (openssl rand -hex 24), or listen on 127.0.0.1"))
+        Err(Failure::refused(format!("other machines can reach {address}, and no token is set"))
+            .hint("set LEASEHOLD_CONSOLE_TOKEN (openssl rand -hex 24), or listen on 127.0.0.1"))
     }
 
     /// Decides about a request.
@@ -170,7 +169,7 @@ fn sessions_of(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 
 fn cookie(headers: &HeaderMap, value: &str, seconds: u32) -> HeaderValue {
     let secure = is_https(headers);
-    cookies::write(COOKIES[usize::from(secure)], value, "/", seconds, secure)
+    cookies::set_cookie(COOKIES[usize::from(secure)], value, "/", seconds, secure)
 }
 
 /// True if the browser uses https, which ends at a proxy: this process speaks http only.
@@ -241,7 +240,7 @@ mod tests {
     const TOKEN: &str = "0123456789abcdef0123";
 
     #[test]
-    fn without_a_token_only_names_of_this_machine_are_answered() {
+    fn console_without_a_token_answers_only_local_names() {
         let keeper = Gatekeeper::new(None).expect("no token");
         for (host, entry) in [
             ("localhost:8090", Entry::Open),
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn with_a_token_it_must_be_shown_or_its_cookie() {
+    fn console_with_a_token_requires_it_or_a_session() {
         let keeper = Gatekeeper::new(Some(TOKEN.to_owned())).expect("long enough");
         assert!(keeper.may_listen("0.0.0.0:1".parse().expect("an address")).is_ok());
         assert_eq!(keeper.admit(&headers(&[("host", "localhost")]), None), Entry::Closed);
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn h23_address_that_guesses_is_refused_and_sessions_go_on() {
+    fn h23_address_that_guesses_is_refused_and_sessions_stay() {
         let keeper = Gatekeeper::new(Some(TOKEN.to_owned())).expect("long enough");
         let (guesser, other) = (Some([192, 0, 2, 1].into()), Some([192, 0, 2, 2].into()));
         let cookie = keeper.log_in(TOKEN, &headers(&[]), guesser).expect("a cookie");
@@ -322,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_of_another_page_is_turned_away() {
+    fn form_of_another_site_is_rejected() {
         for (pairs, here) in [
             (&[("sec-fetch-site", "same-origin")][..], true),
             (&[("sec-fetch-site", "cross-site")], false),
@@ -337,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_token_nothing_is_changed_through_a_proxy_that_says_nothing() {
+    fn console_without_a_token_rejects_changes_through_a_silent_proxy() {
         let keeper = Gatekeeper::new(None).expect("no token");
         // As nginx forwards a request by default.
         let through = |origin| {

@@ -2,6 +2,8 @@
 //!
 //! Where there is no sample there is a gap: a line drawn across it would be invented.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use maud::{Markup, html};
 
@@ -159,13 +161,11 @@ pub fn exact(value: f64) -> String {
 }
 
 fn ago(minutes: f64) -> String {
-    match minutes.round() as u32 {
+    match minutes.round() as u64 {
         0 => "now".to_owned(),
-        minutes if minutes >= 2880 && minutes % 1440 == 0 => format!("{} days ago", minutes / 1440),
-        minutes if minutes >= 2880 => format!("{:.1} days ago", f64::from(minutes) / 1440.0),
-        minutes if minutes >= 120 && minutes % 60 == 0 => format!("{} h ago", minutes / 60),
-        minutes if minutes >= 120 => format!("{:.1} h ago", f64::from(minutes) / 60.0),
-        minutes => format!("{minutes} min ago"),
+        minutes => {
+            format!("{} ago", crate::text::print_duration(Duration::from_secs(60 * minutes)))
+        }
     }
 }
 
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gap_stays_a_gap() {
+    fn line_breaks_at_missing_samples() {
         let points =
             [(1.0, Some(1.0)), (2.0, Some(2.0)), (3.0, None), (4.0, None), (5.0, Some(0.0))];
         let parts = segments(&points, 2.0);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_value_fits_and_the_scale_is_round() {
+    fn scale_is_round_and_fits_the_highest_value() {
         for (highest, top) in [
             (0.0, 2.0),
             (2.0, 2.0),
@@ -201,14 +201,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_and_its_area_end_where_they_should() {
+    fn area_closes_below_its_line() {
         let part = [(1.0, 2.0), (3.0, 4.0)];
         assert_eq!(line(&part), "M1 2L3 4");
         assert_eq!(area(&part, 9.0), "M1 2L3 4L3 9L1 9Z");
     }
 
     #[test]
-    fn numbers_are_short_on_the_axis_and_exact_under_the_pointer() {
+    fn axis_numbers_are_short_and_tooltips_exact() {
         assert_eq!(
             [0.0, 0.5, 999.0, 9999.0, 12_345.0, 2e6].map(short),
             ["0", "0.5", "999", "9999", "12.3k", "2M"]
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_says_what_it_shows_and_nothing_of_it_is_inline_style() {
+    fn chart_has_a_label_and_no_inline_style() {
         // The 29 full minutes before 10:30.
         let now: Timestamp = "2026-05-01T10:30:00Z".parse().unwrap();
         let times: Vec<Timestamp> =
@@ -237,6 +237,6 @@ mod tests {
         assert!(svg.contains("aria-label=\"Jobs &lt;in&gt; &quot;queues&quot;\""), "{svg}");
         assert!(!svg.contains("style=") && !svg.contains("<script"));
         assert_eq!(svg.matches("<rect").count(), 29);
-        assert!(svg.contains("30 min ago") && svg.contains(">now<"));
+        assert!(svg.contains("30m ago") && svg.contains(">now<"));
     }
 }

@@ -13,10 +13,10 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use leasehold_http::limits::one_client;
+use leasehold_http::limits::client_key;
+use parking_lot::Mutex;
 
 /// Wrong tokens per address and window.
 const MOST: u32 = 10;
@@ -36,8 +36,8 @@ struct Window {
 impl Guesses {
     /// Returns how long this address has to wait before its next token counts. `None`: it may send one.
     pub fn wait(&self, client: Option<IpAddr>, now: Instant) -> Option<Duration> {
-        let windows = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let client = client.map_or(OTHERS, one_client);
+        let windows = self.0.lock();
+        let client = client.map_or(OTHERS, client_key);
         // An address without its own entry is counted with the others.
         let window = windows
             .get(&client)
@@ -48,8 +48,8 @@ impl Guesses {
 
     /// Counts a wrong token.
     pub fn wrong(&self, client: Option<IpAddr>, now: Instant) {
-        let client = client.map(one_client);
-        let mut windows = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let client = client.map(client_key);
+        let mut windows = self.0.lock();
         if windows.len() >= ADDRESSES {
             windows.retain(|_, window| now.saturating_duration_since(window.began) < WINDOW);
         }
@@ -64,7 +64,7 @@ impl Guesses {
         // One line at the first wrong token and one at the limit, not one per guess: the log stays
         // readable.
         match window.wrong {
-            1 => tracing::warn!(%address, "a wrong console token was shown"),
+            1 => tracing::warn!(%address, "a client sent a wrong console token"),
             MOST => tracing::warn!(
                 %address,
                 "{MOST} wrong console tokens within a minute; further tokens from this address are rejected \

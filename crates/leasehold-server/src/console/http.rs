@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, Query, Request, State};
-use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{Extensions, HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
@@ -12,7 +12,7 @@ use axum::{Form, Router};
 use leasehold::Leasehold;
 use leasehold::measure::text::CONTENT_TYPE;
 use leasehold_http::request::is_browser;
-use leasehold_http::{answers, limits};
+use leasehold_http::{headers, limits, responses};
 use maud::Markup;
 use serde::Deserialize;
 use tokio_postgres::types::Type;
@@ -74,7 +74,7 @@ async fn admit(State(console): State<Console>, request: Request, next: Next) -> 
         Entry::Open => {}
         Entry::Waiting(wait) => return wait_first(wait),
         Entry::Stranger => {
-            let text = "this console answers to localhost only; other names need a token\n";
+            let text = "the console answers to localhost only; other host names need LEASEHOLD_CONSOLE_TOKEN\n";
             return (StatusCode::MISDIRECTED_REQUEST, text).into_response();
         }
         Entry::Proxied => return (StatusCode::FORBIDDEN, BEHIND_A_PROXY).into_response(),
@@ -86,7 +86,7 @@ async fn admit(State(console): State<Console>, request: Request, next: Next) -> 
             return (
                 StatusCode::UNAUTHORIZED,
                 challenge,
-                "show the token: Authorization: Bearer …\n",
+                "the token is missing or wrong; send: Authorization: Bearer …\n",
             )
                 .into_response();
         }
@@ -108,24 +108,18 @@ pub fn wait_first(wait: Duration) -> Response {
 
 /// Adds the headers that every response has.
 async fn guard(mut response: Response) -> Response {
-    let headers = response.headers_mut();
-    let fixed = [
-        (header::CONTENT_SECURITY_POLICY, page::CONTENT_SECURITY_POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "same-origin"),
-        (header::HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-        (header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-    ];
-    for (name, value) in fixed {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
-    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    let map = response.headers_mut();
+    headers::add_security_headers(map, false);
+    map.entry(header::CACHE_CONTROL).or_insert(headers::NO_STORE);
     response
 }
 
 fn html(status: StatusCode, page: &Markup) -> Response {
-    let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
-    (status, kind, page.clone().into_string()).into_response()
+    let fixed = [
+        (header::CONTENT_TYPE, headers::HTML),
+        (header::CONTENT_SECURITY_POLICY, headers::PAGE_CSP),
+    ];
+    (status, fixed, page.clone().into_string()).into_response()
 }
 
 #[derive(Deserialize)]
@@ -166,8 +160,8 @@ async fn metrics(State(console): State<Console>) -> Response {
 
 async fn asset(Path(name): Path<String>) -> Response {
     match ASSETS.find(&name) {
-        Some(asset) => answers::asset(asset),
-        None => (StatusCode::NOT_FOUND, "there is no such file\n").into_response(),
+        Some(asset) => responses::asset(asset),
+        None => (StatusCode::NOT_FOUND, "no such file\n").into_response(),
     }
 }
 
@@ -194,7 +188,7 @@ async fn log_in(
             let page = html(StatusCode::TOO_MANY_REQUESTS, &page::login(Some(&why)));
             ([(header::RETRY_AFTER, seconds)], page).into_response()
         }
-        Err(_) => html(StatusCode::UNAUTHORIZED, &page::login(Some("That is not the token."))),
+        Err(_) => html(StatusCode::UNAUTHORIZED, &page::login(Some("The token is wrong."))),
     }
 }
 
@@ -220,7 +214,7 @@ async fn act(
     if why.is_empty() || why.chars().count() > 500 {
         return html(
             StatusCode::BAD_REQUEST,
-            &page::message("A reason is missing", "Say why in at most 500 characters."),
+            &page::message("Reason missing", "Give a reason of at most 500 characters."),
         );
     }
     let how_long = match form.act.as_str() {
@@ -230,27 +224,28 @@ async fn act(
             _ => {
                 return html(
                     StatusCode::BAD_REQUEST,
-                    &page::message("Not understood", "Say for how long."),
+                    &page::message("Invalid request", "Choose how long the alarm is silenced."),
                 );
             }
         },
         _ => {
             return html(
                 StatusCode::BAD_REQUEST,
-                &page::message("Not understood", "Acknowledge or silence."),
+                &page::message("Invalid request", "Choose Acknowledge or Silence."),
             );
         }
     };
     let changing = change(&console.engine, id, how_long, why);
     match tokio::time::timeout(LIMIT, changing).await {
         Ok(Ok(true)) => Redirect::to("/console").into_response(),
-        Ok(Ok(false)) => {
-            html(StatusCode::CONFLICT, &page::message("It is over", "This alarm is no longer up."))
-        }
-        Ok(Err(why)) => html(StatusCode::SERVICE_UNAVAILABLE, &page::message("Not done", &why)),
+        Ok(Ok(false)) => html(
+            StatusCode::CONFLICT,
+            &page::message("Alarm cleared", "This alarm is no longer active."),
+        ),
+        Ok(Err(why)) => html(StatusCode::SERVICE_UNAVAILABLE, &page::message("Not changed", &why)),
         Err(_) => html(
             StatusCode::SERVICE_UNAVAILABLE,
-            &page::message("Not done", "The database did not answer in time."),
+            &page::message("Not changed", "The database did not answer in time. Try again."),
         ),
     }
 }

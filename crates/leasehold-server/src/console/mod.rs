@@ -8,8 +8,8 @@
 //! # What is true
 //! - It listens on its own address, on this machine only unless there is a token: a proxy in
 //!   front of a service must not expose it.
-//! - Every number comes from the last sample: the page costs the same however long a queue is.
-//! - Every change is recorded with who made it and why.
+//! - Every number comes from the last sample: the cost of the page does not depend on queue lengths.
+//! - The audit log records every change with its reason.
 
 mod assets;
 mod auth;
@@ -41,12 +41,12 @@ const LISTEN: &str = "127.0.0.1:8090";
 /// The variable with the token.
 const TOKEN_VARIABLE: &str = "LEASEHOLD_CONSOLE_TOKEN";
 
-/// Options of every command that has a console.
+/// Options of commands that serve the console beside something else.
 #[derive(clap::Args, Debug, Default)]
 #[command(next_help_heading = "Console")]
 pub struct ConsoleOptions {
-    /// Where the console and /metrics listen. Other machines reach it only if LEASEHOLD_CONSOLE_TOKEN
-    /// has a token. Default: 127.0.0.1:8090, or a free port if that is taken
+    /// Serve the console and /metrics at this address. An address that other machines reach needs a
+    /// token in LEASEHOLD_CONSOLE_TOKEN. Default: 127.0.0.1:8090, or a free port if that is taken
     #[arg(long, env = "LEASEHOLD_CONSOLE", value_name = "ADDRESS:PORT")]
     console: Option<SocketAddr>,
     /// Start no console
@@ -57,36 +57,34 @@ pub struct ConsoleOptions {
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
 pub struct Args {
-    #[command(flatten)]
-    options: ConsoleOptions,
-    #[command(flatten)]
-    alarms: alarms::AlarmOptions,
-    /// Leave sampling, alarms, expired leases and schedules to other processes; one of them must do
-    /// it
+    /// Serve the console and /metrics at this address. An address that other machines reach needs a
+    /// token in LEASEHOLD_CONSOLE_TOKEN. Default: 127.0.0.1:8090, or a free port if that is taken
+    #[arg(long, env = "LEASEHOLD_CONSOLE", value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// Run no housekeeping; another process must take samples, raise alarms, reclaim jobs and fire
+    /// schedules
     #[arg(long)]
     no_housekeeping: bool,
+    #[command(flatten)]
+    alarms: alarms::AlarmOptions,
 }
 
 const HELP: &str = "\
 Examples:
   leasehold console
-  LEASEHOLD_CONSOLE_TOKEN=… leasehold console --console 0.0.0.0:8090 --alarm-webhook https://example.com/alarms
+  LEASEHOLD_CONSOLE_TOKEN=… leasehold console --listen 0.0.0.0:8090 --alarm-webhook https://example.com/alarms
 
-The page is at /console, the same as JSON at /console/api/overview, numbers for a scraper at /metrics. \
-leasehold serve and leasehold dev have it too.\n\n\
-It also keeps house, so that alarms are raised when every worker is gone: it measures, judges, returns \
-the jobs of dead workers and fires schedules. Its role needs leasehold_housekeeper for that.";
+The page is at /console, the same data as JSON at /console/api/overview, metrics for a scraper at \
+/metrics. leasehold serve and leasehold dev serve it, too.\n\n\
+The console also runs housekeeping, so that alarms are raised when every worker is gone: it takes \
+samples, evaluates alarms, reclaims jobs of dead workers and fires schedules. Its role must be a member of \
+leasehold_housekeeper for that.";
 
 pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     crate::worker::start_logging();
     let out = common.out();
-    if args.options.no_console {
-        return Err(Failure::usage(
-            "--no-console goes with other commands; this one is the console",
-        ));
-    }
     let (ways, address) = (args.alarms.ways()?, common.address()?);
-    let bound = args.options.bind().await?;
+    let bound = bind(args.listen).await?;
     let mut signals = Signals::catch()?;
     let engine = tokio::select! {
         engine = common.engine() => engine?,
@@ -98,7 +96,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
         false => housekeeping::beside(&engine, "console", &stopping).await?,
     };
     let mut running = Vec::new();
-    running.extend(bound.map(|bound| bound.service(&engine, &stopping, kept)));
+    running.push(bound.service(&engine, &stopping, kept));
     running.extend(keeping);
     if let Some(ways) = ways {
         running.push(ways.service(&engine, &stopping).await?);
@@ -121,14 +119,19 @@ impl ConsoleOptions {
         if self.no_console {
             return Ok(None);
         }
-        let keeper = Gatekeeper::new(address::environment(TOKEN_VARIABLE))?;
-        if let Some(wanted) = self.console {
-            keeper.may_listen(wanted)?;
-        }
-        let listener = crate::serve::listen_somewhere(self.console, LISTEN).await?;
-        let url = format!("http://{}/console", crate::serve::reachable(listener.local_addr()?));
-        Ok(Some(Bound { listener, keeper, url }))
+        bind(self.console).await.map(Some)
     }
+}
+
+/// Binds the wanted address, or the default one.
+async fn bind(wanted: Option<SocketAddr>) -> Result<Bound, Failure> {
+    let keeper = Gatekeeper::new(address::environment(TOKEN_VARIABLE))?;
+    if let Some(wanted) = wanted {
+        keeper.may_listen(wanted)?;
+    }
+    let listener = crate::serve::listen_somewhere(wanted, LISTEN).await?;
+    let url = format!("http://{}/console", crate::serve::reachable(listener.local_addr()?));
+    Ok(Bound { listener, keeper, url })
 }
 
 impl Bound {

@@ -35,7 +35,8 @@ impl Range {
         }
     }
 
-    pub fn says(self) -> &'static str {
+    /// Returns the range as the page shows it.
+    pub fn label(self) -> &'static str {
         match self {
             Self::HalfHour => "30 minutes",
             Self::Hours => "3 hours",

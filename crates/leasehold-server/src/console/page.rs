@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::assets::ASSETS;
 use super::model::Overview;
-use super::panels::{alarms, charts, health, mirrors, moment_of, queues, sweeps, workers};
+use super::panels::{alarms, charts, health, mirrors, moment, queues, sweeps, workers};
 use crate::housekeeping::Kept;
 
 static SITE: Site = Site {
@@ -16,11 +16,6 @@ static SITE: Site = Site {
     script: "console.js",
     listed: false,
 };
-
-/// The policy of every page.
-pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; \
-    style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; \
-    frame-ancestors 'none'; base-uri 'none'";
 
 /// The part of the page that changes; the script reloads it periodically.
 pub fn live(overview: &Overview) -> Markup {
@@ -35,8 +30,8 @@ pub fn live(overview: &Overview) -> Markup {
         (mirrors::panel(&overview.mirrors, now))
         p.hint.sampled {
             @match overview.measured_at {
-                Some(at) => { "Measured " (moment_of(at, now)) ", once a minute." }
-                None => "Not measured.",
+                Some(at) => { "Last sample " (moment(at, now)) ". One is taken per minute." }
+                None => "No sample has been taken.",
             }
             @if overview.housekeeping == Kept::NotAllowed {
                 " This process takes no samples: its role is not a member of leasehold_housekeeper."
@@ -61,7 +56,7 @@ pub fn overview(overview: &Overview, logged_in: bool) -> Markup {
     )
 }
 
-/// The page while the database does not answer; the script keeps asking.
+/// The page while the database does not answer; the script retries.
 pub fn unreachable(why: &str, range: &str) -> Markup {
     frame(
         "Unreachable",
@@ -75,7 +70,7 @@ pub fn trouble(why: &str) -> Markup {
     html! {
         section.health.alarmed aria-label="Health" {
             h1 { "The database does not answer." }
-            p { (why) ". This page asks again by itself." }
+            p { (why) ". This page retries every few seconds." }
         }
     }
 }
@@ -91,7 +86,7 @@ pub fn login(wrong: Option<&str>) -> Markup {
                 form method="post" action="/console/login" {
                     label for="token" { "Token" }
                     input #token type="password" name="token" required autocomplete="current-password" autofocus;
-                    p.hint { "It stands in LEASEHOLD_CONSOLE_TOKEN where this was started." }
+                    p.hint { "LEASEHOLD_CONSOLE_TOKEN in the environment of the console." }
                     button.primary type="submit" { "Log in" }
                 }
             }
@@ -102,7 +97,7 @@ pub fn login(wrong: Option<&str>) -> Markup {
 pub fn message(title: &str, text: &str) -> Markup {
     frame(
         title,
-        &html! { section.panel { h1 { (title) } p { (text) } p { a href="/console" { "To the overview" } } } },
+        &html! { section.panel { h1 { (title) } p { (text) } p { a href="/console" { "Back to the overview" } } } },
     )
 }
 
@@ -116,7 +111,7 @@ fn frame(title: &str, main: &Markup) -> Markup {
         main.wide #main tabindex="-1" { (main) }
         footer {
             p {
-                "Queues and charts are measured once a minute. "
+                "Queues and charts show the last sample, taken once per minute. "
                 a href="/console/api/overview" { "JSON" } " · " a href="/metrics" { "Metrics" }
             }
         }

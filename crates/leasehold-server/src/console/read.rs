@@ -53,7 +53,7 @@ async fn read(
     range: Range,
     kept: Kept,
 ) -> Result<Overview, AdminError> {
-    let sql = "select statement_timestamp(), at, fresh from leasehold.measured()";
+    let sql = "select statement_timestamp(), at, fresh from leasehold_internal.measured()";
     let facts = client.query_typed(sql, &[]).await?;
     let (now, measured_at, fresh) = match facts.first() {
         Some(row) => (row.get(0), row.get(1), row.get(2)),
@@ -88,7 +88,7 @@ struct Latest {
 
 impl Latest {
     async fn read(client: &Transaction<'_>) -> Result<Self, AdminError> {
-        let sql = "select at, kind, subject, metric, value from leasehold.latest() \
+        let sql = "select at, kind, subject, metric, value from leasehold_internal.latest() \
                    where kind in ('queue', 'sweep', 'mirror', 'database') limit 20000";
         let rows = client.query_typed(sql, &[]).await?;
         let mut values: BTreeMap<(String, String), BTreeMap<String, f64>> = BTreeMap::new();
@@ -123,6 +123,9 @@ impl Latest {
 type Wanted<'a> =
     (&'static str, &'static str, &'static str, &'static str, &'a [&'a str], &'static str);
 
+/// The unit of counts; other charts show levels.
+const PER_MINUTE: &str = "per minute";
+
 /// `latest`: the last sample, if it is recent.
 async fn charts(
     client: &Transaction<'_>,
@@ -131,34 +134,20 @@ async fn charts(
 ) -> Result<Vec<Series>, AdminError> {
     let synced = ["synced_missing", "synced_different", "synced_deleted", "forced"];
     let wanted: [Wanted<'_>; 3] = [
-        (
-            "queue_length",
-            "Queue length",
-            "jobs",
-            "queue",
-            &["length"],
-            "Nothing has been measured yet.",
-        ),
+        ("queue_length", "Queue length", "jobs", "queue", &["length"], "No samples yet."),
         (
             "jobs_completed",
             "Jobs completed",
-            "a minute",
+            PER_MINUTE,
             "queue",
             &["completed"],
-            "Nothing has been measured yet.",
+            "No samples yet.",
         ),
-        (
-            "rows_reindexed",
-            "Rows re-indexed",
-            "a minute",
-            "mirror",
-            &synced,
-            "No mirror is at work here.",
-        ),
+        ("rows_reindexed", "Rows re-indexed", PER_MINUTE, "mirror", &synced, "No mirrors."),
     ];
     let mut charts = Vec::new();
     for (name, title, unit, kind, metrics, empty) in wanted {
-        let sql = "select value, minutes, at from leasehold.series($1, $2, null, make_interval(mins => $3), \
+        let sql = "select value, minutes, at from leasehold_internal.series($1, $2, null, make_interval(mins => $3), \
                    make_interval(mins => $4))";
         let (back, step) = (range.minutes().cast_signed(), range.step().cast_signed());
         let params = [
@@ -169,7 +158,7 @@ async fn charts(
         ];
         let rows = client.query_typed(sql, &params).await?;
         // Counts are shown per minute, so that the ranges can be compared.
-        let flow = unit == "a minute";
+        let flow = unit == PER_MINUTE;
         let values = rows.iter().map(|row| {
             let minutes = if flow { row.get::<_, i64>(1).max(1) as f64 } else { 1.0 };
             row.get::<_, Option<f64>>(0).map(|value| value / minutes)
@@ -179,7 +168,7 @@ async fn charts(
         let now = latest.map(|latest| latest.sum(kind, metrics));
         charts.push(Series { name, title, unit, values, times, now, empty });
     }
-    let mirrors = "select exists (select from leasehold.mirror)";
+    let mirrors = "select exists (select from leasehold_internal.mirror)";
     let mirrored = client.query_typed(mirrors, &[]).await?.first().is_some_and(|row| row.get(0));
     if !mirrored && let Some(last) = charts.last_mut() {
         last.values.clear();
@@ -190,7 +179,7 @@ async fn charts(
 }
 
 async fn alarms(client: &Transaction<'_>) -> Result<Vec<Alarm>, AdminError> {
-    let sql = "select * from leasehold.alarm_state where cleared_at is null \
+    let sql = "select * from leasehold.alarms where cleared_at is null \
                order by state = 'silenced', raised_at desc limit 100";
     let rows = client.query_typed(sql, &[]).await?;
     Ok(rows
@@ -212,7 +201,7 @@ async fn alarms(client: &Transaction<'_>) -> Result<Vec<Alarm>, AdminError> {
 }
 
 async fn queues(client: &Transaction<'_>, latest: &Latest) -> Result<Vec<Queue>, AdminError> {
-    let sql = "select queue from leasehold.watch where not off limit 10000";
+    let sql = "select queue from leasehold_internal.watch where not off limit 10000";
     let rows = client.query_typed(sql, &[]).await?;
     let watched: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
     let names = latest.values.keys().filter(|(kind, _)| kind == "queue").map(|(_, name)| name);
@@ -261,7 +250,7 @@ async fn workers(engine: &Leasehold, client: &Transaction<'_>) -> Result<Vec<Wor
 async fn sweeps(client: &Transaction<'_>, latest: &Latest) -> Result<Vec<Sweep>, AdminError> {
     // Failures are counted with the sample; the view would count them again for every page.
     let sql = "select name, table_name, state, next_run_at, rows_finished, rows_reset \
-               from leasehold.sweep_state order by name limit 200";
+               from leasehold.sweeps order by name limit 200";
     let rows = client.query_typed(sql, &[]).await?;
     Ok(rows
         .iter()
@@ -281,7 +270,7 @@ async fn sweeps(client: &Transaction<'_>, latest: &Latest) -> Result<Vec<Sweep>,
 }
 
 async fn mirrors(client: &Transaction<'_>) -> Result<Vec<Mirror>, AdminError> {
-    let rows = client.query_typed("select * from leasehold.mirror_numbers()", &[]).await?;
+    let rows = client.query_typed("select * from leasehold_internal.mirror_numbers()", &[]).await?;
     Ok(rows
         .iter()
         .map(|row| Mirror {

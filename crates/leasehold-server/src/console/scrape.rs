@@ -27,8 +27,8 @@ use crate::exit::Failure;
 #[derive(clap::Args, Debug, Default)]
 #[command(next_help_heading = "Metrics")]
 pub struct ScrapeOptions {
-    /// Serve /metrics and /healthz there, such as 9464 (this machine only) or 0.0.0.0:9464. Other
-    /// machines reach it only if LEASEHOLD_CONSOLE_TOKEN has a token. Default: nowhere
+    /// Serve /metrics and /healthz at this address, such as 9464 (this machine only) or 0.0.0.0:9464.
+    /// An address that other machines reach needs a token in LEASEHOLD_CONSOLE_TOKEN. Default: off
     #[arg(long, env = "LEASEHOLD_METRICS_LISTEN", value_name = "[ADDRESS:]PORT", value_parser = parse)]
     metrics_listen: Option<SocketAddr>,
 }
@@ -38,7 +38,7 @@ fn parse(text: &str) -> Result<SocketAddr, String> {
     match text.parse::<u16>() {
         Ok(port) => Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port)),
         Err(_) => text.parse().map_err(|_| {
-            format!("{text:?} is no address; write 9464, 127.0.0.1:9464 or [::1]:9464")
+            format!("{text:?} is not an address; write 9464, 127.0.0.1:9464 or [::1]:9464")
         }),
     }
 }
@@ -57,7 +57,7 @@ impl ScrapeOptions {
         let keeper = Gatekeeper::new(address::environment(TOKEN_VARIABLE))?;
         keeper.may_listen(wanted)?;
         let listener = crate::serve::listen(wanted).await.map_err(|failure| {
-            failure.hint("choose another one for each process: --metrics-listen 9465")
+            failure.hint("choose another port for each process: --metrics-listen 9465")
         })?;
         let url = format!("http://{}/metrics", crate::serve::reachable(listener.local_addr()?));
         Ok(Some(Scraped { listener, keeper, url }))
@@ -88,12 +88,12 @@ async fn metrics(
             (plain, [(header::CONTENT_TYPE, CONTENT_TYPE)], engine.metrics().await).into_response()
         }
         Entry::Stranger => {
-            let text = "these numbers are for localhost only; other names need a token\n";
+            let text = "/metrics answers to localhost only; other host names need LEASEHOLD_CONSOLE_TOKEN\n";
             (StatusCode::MISDIRECTED_REQUEST, plain, text).into_response()
         }
         Entry::Proxied => (StatusCode::FORBIDDEN, plain, BEHIND_A_PROXY).into_response(),
         Entry::Closed => {
-            let text = "show the token: Authorization: Bearer …\n";
+            let text = "the token is missing or wrong; send: Authorization: Bearer …\n";
             let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
             (StatusCode::UNAUTHORIZED, plain, challenge, text).into_response()
         }

@@ -10,10 +10,10 @@
 //!   it expires. Another process behind the same address does not know of the log-out.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 use hmac::{Hmac, KeyInit, Mac};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
@@ -44,7 +44,7 @@ impl Sessions {
 
     pub fn is_valid(&self, value: &str, now: Timestamp) -> bool {
         self.read(value).is_some_and(|(end, random)| {
-            let ended = self.ended.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let ended = self.ended.lock();
             end > now.as_second() && !ended.contains_key(&(end, random))
         })
     }
@@ -52,7 +52,7 @@ impl Sessions {
     /// Ends a session before its time.
     pub fn end(&self, value: &str, now: Timestamp) {
         let Some(session) = self.read(value) else { return };
-        let mut ended = self.ended.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut ended = self.ended.lock();
         ended.retain(|(end, _), ()| *end > now.as_second());
         ended.insert(session, ());
         if ended.len() > ENDED_KEPT {

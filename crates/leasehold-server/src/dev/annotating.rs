@@ -14,13 +14,12 @@ use crate::serve::annotations::{IndexOptions, LISTEN, answering, origins, start,
 
 #[derive(Args, Debug)]
 pub struct Annotating {
-    /// Where the annotation service listens. Default: 127.0.0.1:8081, or a free port if that is
-    /// taken
+    /// Serve annotations at this address. Default: 127.0.0.1:8081, or a free port if that is taken
     #[arg(long, value_name = "ADDRESS:PORT", env = "LEASEHOLD_ANNOTATIONS_LISTEN")]
     annotations_listen: Option<SocketAddr>,
     /// Let pages of these origins read and write notes from a browser, such as
-    /// http://127.0.0.1:3000, separated by commas. Not localhost: to a browser that is another
-    /// site, and the log-in does not count there
+    /// http://127.0.0.1:3000, separated by commas. localhost does not work: for a browser it is
+    /// another site, which does not get the log-in
     #[arg(
         long,
         env = "LEASEHOLD_ANNOTATIONS_ORIGINS",

@@ -36,7 +36,7 @@ impl Job for DeliverHook {
 
     fn policy() -> Policy {
         let backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(8));
-        Policy { max_attempts: Some(4), backoff: Some(backoff), ..Policy::default() }
+        Policy::default().max_attempts(4).backoff(backoff)
     }
 }
 
@@ -113,17 +113,17 @@ pub fn services(engine: &Leasehold, stopping: &Stopping, out: Out) -> Vec<Servic
     vec![
         Service::new(
             "worker",
-            format!("runs the demo's jobs in {}; keeps house", queues.join(", ")),
+            format!("runs the demo's jobs in {}, and housekeeping", queues.join(", ")),
             working,
         ),
         Service::new(
             "producer",
-            "enqueues letters, webhooks and reports, a few a second; some fail, some die",
+            "enqueues emails, webhooks and reports, a few per second; some fail, some die",
             producer::produce(engine.clone(), stopping.clone()),
         ),
         Service::new(
             "status",
-            "a line on stderr every 3 seconds; more with: leasehold jobs list, leasehold queues list",
+            "prints a line on stderr every 3 s; for more: leasehold jobs list, leasehold queues list",
             producer::tell(engine.clone(), stopping.clone(), out),
         ),
     ]

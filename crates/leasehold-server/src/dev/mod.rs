@@ -29,7 +29,7 @@ use server::Server;
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// Where the private server keeps its data. Default: leasehold in the user's data directory
+    /// Keep the data of the private server here. Default: leasehold in the user's data directory
     /// (XDG_DATA_HOME, ~/.local/share, ~/Library/Application Support; as root /var/lib/leasehold)
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -52,9 +52,9 @@ Examples:
   DATABASE_URL=postgres://me@localhost/app leasehold dev
   echo hello | leasehold paste
 
-With DATABASE_URL (or --database-url) that database is used and migrated; without, a private \
-PostgreSQL is started from the installed binaries, reachable through a socket that only you can \
-open. Other commands find it by themselves while it runs.
+With DATABASE_URL (or --database-url) this command migrates and uses that database. Without it, it \
+starts a private PostgreSQL from the installed binaries, reachable through a socket that only you can \
+open. Other commands find that server while it runs.
 
 Ctrl-C or SIGTERM stops everything in order and exits with 0; a second one does not wait for \
 running jobs and exits with 130.";
@@ -128,7 +128,7 @@ async fn serve(
 
 /// Without --demo there are no handlers: this program does not know the user's.
 fn housekeeping(engine: &Leasehold, stopping: &Stopping) -> Service {
-    let says = "returns the jobs of dead workers, fires schedules, prunes. It runs no jobs: start your own worker, or leasehold worker";
+    let says = "reclaims jobs of dead workers, fires schedules, prunes; runs no jobs: start your own worker, or leasehold worker";
     crate::housekeeping::service(engine, "dev", says, stopping)
 }
 

@@ -19,11 +19,11 @@ use crate::serve;
 
 #[derive(Args, Debug)]
 pub struct Options {
-    /// Where the paste service listens. Default: 127.0.0.1:8080, or a free port if that is taken
+    /// Serve pastes at this address. Default: 127.0.0.1:8080, or a free port if that is taken
     #[arg(long, value_name = "ADDRESS:PORT", env = "LEASEHOLD_LISTEN")]
     listen: Option<SocketAddr>,
-    /// Where pastes keep their content. Default: blobs next to the private server; with a database of
-    /// your own there are no pastes without it
+    /// Keep the content of pastes here. Default: blobs next to the private server; with a named
+    /// database no paste service starts without it
     #[arg(long, value_name = "DIR", env = "LEASEHOLD_STORE")]
     store: Option<PathBuf>,
     /// Start no paste service

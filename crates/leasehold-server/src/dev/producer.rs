@@ -96,7 +96,7 @@ pub async fn tell(engine: Leasehold, stopping: Stopping, out: Out) -> Result<(),
 
 async fn status(engine: &Leasehold) -> Result<String, Failure> {
     let client = engine.pool().get().await.map_err(Failure::failed)?;
-    let rows = client.query_typed(include_str!("../queries/demo_status.sql"), &[]).await?;
+    let rows = client.query_typed(include_str!("../../queries/demo_status.sql"), &[]).await?;
     let row = rows.first().ok_or_else(|| Failure::failed("no answer"))?;
     let number = |at: usize| row.get::<_, i64>(at);
     Ok(format!(

@@ -36,14 +36,14 @@ impl Server {
                 return Err(Failure::usage(format!(
                     "--data is for a private server, but {origin} names another one"
                 ))
-                .hint("leave out one of them"));
+                .hint("remove --data, or unset the other"));
             }
             if !ours {
                 return Ok(Self::Named { url, origin });
             }
         }
         let dir = dir.ok_or_else(|| {
-            Failure::usage("there is no HOME to keep the private server in")
+            Failure::usage("HOME is not set, so the private server has no directory")
                 .hint("name a directory: --data DIR")
         })?;
         let kept = dir.clone();

@@ -40,7 +40,7 @@ impl Finding {
         Self::warn(
             check,
             format!("could not be checked: {failure}"),
-            "run doctor as a role that may read pg_stat_activity and the leasehold schema (pg_monitor, leasehold_viewer)",
+            "run doctor as the owner of the schema, or as a member of pg_monitor and leasehold_operator",
         )
     }
 

@@ -13,17 +13,17 @@ pub fn examine(dir: Option<&Path>) -> Option<Finding> {
     let dir = dir?;
     let place = dir.display();
     Some(match is_open_to_others(dir) {
-        Ok(false) => Finding::ok(CHECK, format!("{place}, for its owner only")),
+        Ok(false) => Finding::ok(CHECK, format!("{place}, readable by its owner only")),
         Ok(true) => Finding::warn(
             CHECK,
             format!(
-                "other users of this machine can read {place}, with the words of closed groups"
+                "other users of this machine can read {place}, which holds notes of closed groups"
             ),
-            format!("chmod -R go= {place}"),
+            format!("restrict it: chmod -R go= {place}"),
         ),
         Err(error) => Finding::warn(
             CHECK,
-            format!("{place} cannot be looked at: {error}"),
+            format!("{place} could not be checked: {error}"),
             "name the directory that leasehold serve uses, and run doctor as its user",
         ),
     })

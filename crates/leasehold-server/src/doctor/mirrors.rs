@@ -14,7 +14,7 @@ const DIFFERS: f64 = 600.0;
 
 /// Returns nothing if there are no mirrors.
 pub async fn examine(db: &Db) -> Vec<Finding> {
-    match db.query("select from leasehold.mirror limit 1", &[]).await {
+    match db.query("select from leasehold_internal.mirror limit 1", &[]).await {
         Ok(rows) if rows.is_empty() => return Vec::new(),
         Ok(_) => {}
         Err(failure) => return vec![Finding::unknown("mirrors", &failure)],
@@ -33,7 +33,7 @@ async fn triggers(db: &Db) -> Result<Finding, Failure> {
                              where t.tgrelid = c.oid and t.tgenabled in ('O', 'A')), \
                       array(select t.tgname::text from pg_trigger t \
                              where t.tgrelid = c.oid and t.tgenabled not in ('O', 'A')) \
-                 from leasehold.mirror m \
+                 from leasehold_internal.mirror m \
                  left join pg_namespace n on n.nspname = case when position('.' in m.table_name) > 0 \
                       then split_part(m.table_name, '.', 1) else 'public' end \
                  left join pg_class c on c.relnamespace = n.oid and c.relkind in ('r', 'p') \
@@ -45,8 +45,8 @@ async fn triggers(db: &Db) -> Result<Finding, Failure> {
         let (mirror, table, there): (&str, &str, bool) = (row.get(0), row.get(1), row.get(2));
         if !there {
             troubles.push(Trouble::new(
-                format!("{mirror}: its table {table} is not there"),
-                "a mirror of a table that was dropped on purpose: delete its row from leasehold.mirror",
+                format!("{mirror}: its table {table} does not exist"),
+                "if the table was dropped on purpose, delete the row of the mirror from leasehold_internal.mirror",
             ));
             continue;
         }
@@ -55,13 +55,13 @@ async fn triggers(db: &Db) -> Result<Finding, Failure> {
         for name in leasehold::mirror::trigger_names(mirror) {
             if off.contains(&name.as_str()) {
                 troubles.push(Trouble::new(
-                    format!("{mirror}: trigger {name} on {quoted} is switched off"),
+                    format!("{mirror}: trigger {name} on {quoted} is disabled"),
                     format!("alter table {quoted} enable trigger \"{name}\""),
                 ));
             } else if !on.contains(&name.as_str()) {
                 troubles.push(Trouble::new(
                     format!("{mirror}: trigger {name} on {quoted} is missing"),
-                    put_back(table),
+                    recreate(table),
                 ));
             }
         }
@@ -73,12 +73,12 @@ async fn triggers(db: &Db) -> Result<Finding, Failure> {
 }
 
 /// Advises how to create the triggers of a table again.
-fn put_back(table: &str) -> String {
+fn recreate(table: &str) -> String {
     match table.split_once('.') {
         Some(("annotations", _)) => {
-            "put it back: leasehold migrate up --service annotations; then have everything compared: leasehold mirrors check MIRROR".to_owned()
+            "create it again: leasehold migrate up --service annotations; then compare everything: leasehold mirrors check MIRROR".to_owned()
         }
-        _ => "put it back with Mirror::install (a migration of your program); then have everything compared: leasehold mirrors check MIRROR".to_owned(),
+        _ => "create it again with Mirror::install, in a migration of your program; then compare everything: leasehold mirrors check MIRROR".to_owned(),
     }
 }
 
@@ -88,21 +88,25 @@ async fn running(db: &Db) -> Result<Finding, Failure> {
                       case when m.check_busy_until > statement_timestamp() then 0 else \
                           extract(epoch from statement_timestamp() - greatest(m.check_due_at, m.checked_at, m.created_at)) \
                       end::float8 \
-                 from leasehold.mirror m order by m.name";
+                 from leasehold_internal.mirror m order by m.name";
     let rows = db.query(sql, &[]).await?;
     let mut troubles = Vec::new();
     for row in &rows {
         let (mirror, rounds, late): (&str, i64, f64) = (row.get(0), row.get(1), row.get(2));
         if late > STILL {
-            let so_far = if rounds == 0 { "it was never whole" } else { "it ran before" };
+            let so_far = if rounds == 0 {
+                "no round was completed"
+            } else {
+                "earlier rounds were completed"
+            };
             troubles.push(Trouble::new(
-                format!("{mirror}: nobody has gone on with its check for {}; {so_far}", seconds(late)),
-                "start a worker that has the mirror and its store (leasehold serve for annotations); look at its log for why the store does not answer",
+                format!("{mirror}: its check has not continued for {}; {so_far}", seconds(late)),
+                "start a worker that declares the mirror (leasehold serve for annotations); its log shows whether the store answers",
             ));
         }
     }
     let found = together("mirror check", Level::Warn, &troubles);
-    Ok(found.unwrap_or_else(|| Finding::ok("mirror check", "every mirror is being compared")))
+    Ok(found.unwrap_or_else(|| Finding::ok("mirror check", "every mirror is being checked")))
 }
 
 /// Checks since when each mirror is equal, and for how long rows differ.
@@ -111,7 +115,7 @@ async fn equal(db: &Db) -> Result<Finding, Failure> {
                       extract(epoch from statement_timestamp() - coalesce(m.equal_as_of, m.created_at))::float8, \
                       m.equal_as_of is not null, \
                       ((m.rows_checked / m.range_rows + 1) * extract(epoch from m.check_every))::float8 \
-                 from leasehold.mirror m join leasehold.mirror_numbers() n on n.name = m.name \
+                 from leasehold_internal.mirror m join leasehold_internal.mirror_numbers() n on n.name = m.name \
                 order by m.name";
     let rows = db.query(sql, &[]).await?;
     let (mut troubles, mut words) = (Vec::new(), Vec::new());
@@ -120,7 +124,7 @@ async fn equal(db: &Db) -> Result<Finding, Failure> {
             (row.get(0), row.get(1), row.get(2));
         let (age, ever, round): (f64, bool, f64) = (row.get(3), row.get(4), row.get(5));
         let look = format!(
-            "look at: leasehold mirrors differences {mirror}; then at the jobs that died: leasehold dead list"
+            "list the rows: leasehold mirrors differences {mirror}; then dead jobs: leasehold dead list"
         );
         if let Some(differs) = differs.filter(|differs| *differs > DIFFERS) {
             let text = format!(
@@ -129,7 +133,7 @@ async fn equal(db: &Db) -> Result<Finding, Failure> {
             );
             troubles.push(Trouble::new(text, look));
         } else if age > UNEQUAL + 2.0 * round {
-            let since = if ever { "was last equal" } else { "was never seen equal, made" };
+            let since = if ever { "was last equal" } else { "was never equal, created" };
             troubles.push(Trouble::new(
                 format!("{mirror}: {since} {} ago; {differences} rows differ", seconds(age)),
                 look,
@@ -137,7 +141,7 @@ async fn equal(db: &Db) -> Result<Finding, Failure> {
         } else if ever {
             words.push(format!("{mirror} as of {} ago", seconds(age)));
         } else {
-            words.push(format!("{mirror} is new, and not compared yet"));
+            words.push(format!("{mirror} is new and not checked yet"));
         }
     }
     let found = together("mirror equal", Level::Warn, &troubles);

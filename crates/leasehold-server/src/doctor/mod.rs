@@ -39,7 +39,7 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-Exit code 0 when every check passed or warned, 1 when one failed, 6 when the database cannot be \
+Exits with 0 if every check passed or warned, with 1 if one failed, with 6 if the database cannot be \
 reached.
 
 Example:
@@ -69,7 +69,7 @@ async fn examine(args: &Args, common: &Common) -> Result<(Vec<Finding>, bool), F
     let (pooled, session) = match connecting.await {
         Ok(connected) => connected,
         Err(error) => {
-            let advice = format!("start it, or correct {}; tried {place}", found.origin);
+            let advice = format!("start the server, or correct {}; tried {place}", found.origin);
             return Ok((vec![Finding::fail("reachable", error.to_string(), advice)], true));
         }
     };
@@ -109,7 +109,8 @@ fn report(out: Out, findings: &[Finding]) -> Result<(), Failure> {
                 out.print(&finding.text(out))?;
             }
             let passed = findings.len() - failed - warned;
-            let summary = format!("{passed} ok, {warned} to look at, {failed} failed");
+            let warnings = crate::text::count(warned, "warning");
+            let summary = format!("{passed} ok, {warnings}, {failed} failed");
             let style = if failed > 0 { Style::Bad } else { Style::Good };
             out.note(out.paint_note(style, &summary));
             Ok(())

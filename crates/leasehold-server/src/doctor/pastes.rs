@@ -43,14 +43,14 @@ fn examine_folder(folder: &Path) -> Finding {
         }
     };
     match mode(&meta) & 0o077 {
-        0 => Finding::ok(CHECK, format!("{place}, for this user alone")),
+        0 => Finding::ok(CHECK, format!("{place}, readable by its owner only")),
         _ => Finding::warn(
             CHECK,
             format!(
-                "{place} has the mode {:o}: other users of this machine can read every paste",
+                "{place} has mode {:o}: other users of this machine can read every paste",
                 mode(&meta) & 0o777
             ),
-            format!("keep them out: chmod 700 {place}"),
+            format!("restrict it: chmod 700 {place}"),
         ),
     }
 }

@@ -13,8 +13,8 @@ pub async fn examine(db: &Db, database: &Database) -> Vec<Finding> {
     if database.is_pooled() {
         return vec![Finding::warn(
             "pooler",
-            "a pooler shares sessions between transactions; everything works but the wake-up hint",
-            "idle workers find new jobs at their next poll (half a second); connect directly if that is too long",
+            "a pooler shares sessions between transactions; everything works except wake-ups",
+            "idle workers find new jobs at their next poll (0.5 s by default); connect directly if that is too long",
         )];
     }
     vec![
@@ -51,7 +51,7 @@ async fn wake_up(db: &Db, database: &Database) -> Result<Finding, Failure> {
         _ => Finding::warn(
             "wake-up",
             "a NOTIFY did not arrive within 5s",
-            "jobs are still found by polling; look for a pooler or a proxy between here and the server",
+            "workers still find jobs by polling; look for a pooler or a proxy in front of the server",
         ),
     })
 }

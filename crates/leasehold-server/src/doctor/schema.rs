@@ -40,7 +40,7 @@ async fn version(db: &Db) -> Result<Finding, Failure> {
 fn installed(status: &Status) -> String {
     let found = status.found.unwrap_or(0);
     match status.functions {
-        Functions::Newer => format!("version {found} of a newer release, which admits this one"),
+        Functions::Newer => format!("version {found} of a newer release, which supports this one"),
         _ => format!("version {found}, checksums fit"),
     }
 }
@@ -49,13 +49,13 @@ fn installed(status: &Status) -> String {
 async fn service(db: &Db, name: &'static str, schema: &Schema) -> Result<Option<Finding>, Failure> {
     let status = schema.status(db.client()).await?;
     let Some(found) = status.found else { return Ok(None) };
-    let up = format!("bring them to this release: leasehold migrate up --service {name}");
+    let up = format!("migrate them: leasehold migrate up --service {name}");
     Ok(Some(match status.problem() {
         // The service does not start on these.
         Some(problem) if found > status.newest => Finding::fail(
             name,
             problem.to_string(),
-            "use the release that made these tables, or a newer one",
+            "use the release that created these tables, or a newer one",
         ),
         Some(problem) if !status.changed.is_empty() => Finding::fail(
             name,
@@ -71,13 +71,13 @@ async fn service(db: &Db, name: &'static str, schema: &Schema) -> Result<Option<
 /// was installed, not later changes.
 async fn functions(db: &Db) -> Result<Finding, Failure> {
     if migrate::status(db.client()).await?.functions == Functions::Newer {
-        let text = "of a newer release, which admits this one; not compared";
+        let text = "of a newer release, which supports this one; not compared";
         return Ok(Finding::ok("functions", text));
     }
     let rows = db
         .query(
             "select p.proname::text, p.prosrc from pg_proc p join pg_namespace n on n.oid = p.pronamespace \
-              where n.nspname = 'leasehold' and p.prokind = 'f'",
+              where n.nspname in ('leasehold', 'leasehold_internal') and p.prokind = 'f'",
             &[],
         )
         .await?;
@@ -100,13 +100,13 @@ async fn functions(db: &Db) -> Result<Finding, Failure> {
         Finding::fail(
             "functions",
             format!("changed since they were installed: {}{missing}", changed.join(", ")),
-            "put them right: delete from leasehold.schema_version where version = 0, then leasehold migrate up",
+            "replace them: delete from leasehold.schema_version where version = 0; then run: leasehold migrate up",
         )
     } else if !strange.is_empty() {
         Finding::warn(
             "functions",
-            format!("not ours: {}", strange.join(", ")),
-            "keep your own functions in a schema of your own",
+            format!("not of this release: {}", strange.join(", ")),
+            "move your own functions to another schema",
         )
     } else {
         Finding::ok("functions", format!("{same} functions, all of this release"))
@@ -126,59 +126,64 @@ fn release_functions() -> Vec<(&'static str, &'static str)> {
     migrate::FUNCTIONS
         .iter()
         .flat_map(|(_, sql)| {
-            sql.split("create or replace function leasehold.").skip(1).filter_map(one)
+            let after = |text: &'static str| {
+                text.strip_prefix("_internal.").or_else(|| text.strip_prefix('.')).and_then(one)
+            };
+            sql.split("create or replace function leasehold").skip(1).filter_map(after)
         })
         .collect()
 }
 
 /// Triggers, rules and row policies on our tables can make writes vanish without an error. The engine's
-/// own triggers (reserved names, the default expiry, the wake-up) and that of our paste service run
-/// after the row is written, and remove nothing.
+/// own triggers (reserved names, the default expiry, the wake-up) run after the row is written, and
+/// remove nothing.
 async fn interference(db: &Db) -> Result<Finding, Failure> {
     let sql = "select 'trigger ' || t.tgname || ' on ' || c.relname from pg_trigger t \
                  join pg_class c on c.oid = t.tgrelid join pg_namespace n on n.oid = c.relnamespace \
                  join pg_proc p on p.oid = t.tgfoid join pg_namespace f on f.oid = p.pronamespace \
-                where n.nspname = 'leasehold' and not t.tgisinternal \
-                  and (t.tgname, f.nspname) not in (('pastes_upload_buried', 'pastes'), \
-                                                    ('job_reserved_name', 'leasehold'), ('job_stored_kwargs', 'leasehold'), ('schedule_reserved_name', 'leasehold'), ('job_wakes_idle', 'leasehold'), \
-                                                    ('default_expiry', 'leasehold')) \
+                where n.nspname in ('leasehold', 'leasehold_internal') and not t.tgisinternal \
+                  and (t.tgname, f.nspname) not in (('job_reserved_name', 'leasehold_internal'), ('job_stored_kwargs', 'leasehold_internal'), ('schedule_reserved_name', 'leasehold_internal'), ('job_wakes_idle', 'leasehold_internal'), \
+                                                    ('default_expiry', 'leasehold_internal')) \
                union all \
                select 'row security on ' || c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace \
-                where n.nspname = 'leasehold' and c.relrowsecurity \
+                where n.nspname in ('leasehold', 'leasehold_internal') and c.relrowsecurity \
                union all \
                select 'rule ' || r.rulename || ' on ' || c.relname from pg_rewrite r \
                  join pg_class c on c.oid = r.ev_class join pg_namespace n on n.oid = c.relnamespace \
-                where n.nspname = 'leasehold' and r.rulename <> '_RETURN' \
+                where n.nspname in ('leasehold', 'leasehold_internal') and r.rulename <> '_RETURN' \
                order by 1";
     let found: Vec<String> = db.query(sql, &[]).await?.iter().map(|row| row.get(0)).collect();
     Ok(match found.is_empty() {
-        true => Finding::ok("interference", "no triggers, rules or row policies on our tables"),
+        true => Finding::ok(
+            "interference",
+            "no triggers, rules or row policies of other programs on the tables",
+        ),
         false => Finding::warn(
             "interference",
             found.join(", "),
-            "they can make writes vanish without an error: remove them; the self-test shows whether they do harm",
+            "remove them: they can make writes vanish without an error; the self-test shows whether they do",
         ),
     })
 }
 
 async fn roles(db: &Db) -> Result<Finding, Failure> {
     let sql = "select r.wanted from unnest(array['leasehold_producer', 'leasehold_worker', \
-               'leasehold_housekeeper', 'leasehold_viewer']) as r (wanted) \
+               'leasehold_housekeeper', 'leasehold_operator', 'leasehold_viewer']) as r (wanted) \
                where not exists (select from pg_roles p where p.rolname = r.wanted)";
     let missing: Vec<String> = db.query(sql, &[]).await?.iter().map(|row| row.get(0)).collect();
     Ok(match missing.is_empty() {
-        true => Finding::ok("roles", "producer, worker, housekeeper and viewer are there"),
+        true => Finding::ok("roles", "producer, worker, housekeeper, operator and viewer exist"),
         false => Finding::warn(
             "roles",
             format!("missing: {}", missing.join(", ")),
-            "as a role with CREATEROLE: delete from leasehold.schema_version where version = 0, then leasehold migrate up",
+            "as a role with CREATEROLE: delete from leasehold.schema_version where version = 0; then run: leasehold migrate up",
         ),
     })
 }
 
 async fn dead_rows(db: &Db) -> Result<Finding, Failure> {
     let sql = "select relname::text, n_live_tup, n_dead_tup, coalesce(last_autovacuum::text, 'never') \
-                 from pg_stat_user_tables where schemaname = 'leasehold' and relname in ('job', 'lease') \
+                 from pg_stat_user_tables where schemaname in ('leasehold', 'leasehold_internal') and relname in ('job', 'lease') \
                 order by relname";
     let rows = db.query(sql, &[]).await?;
     let mut worst = None;
@@ -197,7 +202,7 @@ async fn dead_rows(db: &Db) -> Result<Finding, Failure> {
         Some(text) => Finding::warn(
             "dead rows",
             text,
-            "look for an old transaction above; then: vacuum leasehold.job, leasehold.lease",
+            "end the old transactions listed above; then run: vacuum leasehold.job, leasehold_internal.lease",
         ),
         None => Finding::ok("dead rows", words.join(", ")),
     })
@@ -208,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_function_of_the_release_is_read() {
+    fn release_functions_finds_every_function() {
         let made: usize = migrate::FUNCTIONS
             .iter()
             .map(|(_, sql)| sql.matches("create or replace function").count())

@@ -29,7 +29,9 @@ impl From<Failure> for Trouble {
 
 pub async fn run(db: &Db) -> Finding {
     // A role that could not follow the job would leave it behind, to expire and raise an alarm.
-    for read in ["select from leasehold.job limit 0", "select from leasehold.lease limit 0"] {
+    for read in
+        ["select from leasehold.job limit 0", "select from leasehold_internal.lease limit 0"]
+    {
         match db.query(read, &[]).await {
             Err(failure) if failure.is_denied() => return Finding::unknown(CHECK, &failure),
             _ => {}
@@ -37,33 +39,33 @@ pub async fn run(db: &Db) -> Finding {
     }
     let queue = format!("leasehold-doctor-{}", uuid::Uuid::new_v4().simple());
     let result = live(db, &queue).await;
-    let tidied = tidy(db, &queue).await;
+    let removed = remove_rows(db, &queue).await;
     // A row policy rejects an insert with the same code as missing rights.
     let policies = "select from pg_class c join pg_namespace n on n.oid = c.relnamespace \
-                    where n.nspname = 'leasehold' and c.relrowsecurity";
+                    where n.nspname in ('leasehold', 'leasehold_internal') and c.relrowsecurity";
     let may_be_policy = db.query(policies, &[]).await.is_ok_and(|rows| !rows.is_empty());
-    match (result, tidied) {
+    match (result, removed) {
         (Err(Trouble::Vanished(step)), _) => Finding::fail(
             CHECK,
-            format!("{step}: writes vanish without an error, so jobs are lost or run for ever"),
-            "look for triggers, rules and row policies on the tables of schema leasehold, and remove them",
+            format!(
+                "{step}: writes vanish without an error, so jobs are lost or run again and again"
+            ),
+            "remove triggers, rules and row policies from the tables of schema leasehold",
         ),
         (Err(Trouble::Database(failure)), _) if failure.is_denied() && !may_be_policy => {
             Finding::unknown(CHECK, &failure)
         }
         (Err(Trouble::Database(failure)), _) => Finding::fail(
             CHECK,
-            format!("a job could not live its life: {failure}"),
-            "the message of the server says what is in the way",
+            format!("the test job failed: {failure}"),
+            "correct what the message of the server names",
         ),
         (Ok(()), Err(failure)) => Finding::warn(
             CHECK,
-            format!("passed, but its traces in queue {queue} could not be removed: {failure}"),
-            "they do no harm; remove them as the owner of the schema",
+            format!("passed, but the rows of queue {queue} could not be removed: {failure}"),
+            "they do no harm; delete them as the owner of the schema",
         ),
-        (Ok(()), Ok(())) => {
-            Finding::ok(CHECK, "enqueue, claim, renew, complete: each did what it said")
-        }
+        (Ok(()), Ok(())) => Finding::ok(CHECK, "enqueue, claim, renew and complete work"),
     }
 }
 
@@ -80,15 +82,15 @@ async fn live(db: &Db, queue: &str) -> Result<(), Trouble> {
         .query(
             "select job_id from leasehold.enqueue($1, '{\"from\":\"doctor\"}', $2, \
                 expires_at => statement_timestamp() + interval '1 minute', key => 'doctor', \
-                key_for => interval '0')",
+                key_ttl => interval '0')",
             &[(&NAME, Type::TEXT), (&queue, Type::TEXT)],
         )
         .await?;
     let id: Option<i64> = enqueued.first().and_then(|row| row.get(0));
-    let id = id.ok_or_else(|| Trouble::Vanished("enqueue gave no id".to_owned()))?;
+    let id = id.ok_or_else(|| Trouble::Vanished("enqueue returned no id".to_owned()))?;
     must(
         seen("select from leasehold.job where id = $1 and not held", id).await?,
-        "the enqueued job is not there",
+        "the enqueued job is missing",
     )?;
 
     let claimed = db
@@ -100,24 +102,26 @@ async fn live(db: &Db, queue: &str) -> Result<(), Trouble> {
     let generation: Option<i64> =
         claimed.first().filter(|row| row.get::<_, i64>(0) == id).map(|row| row.get(1));
     let generation =
-        generation.ok_or_else(|| Trouble::Vanished("the claim took nothing".to_owned()))?;
+        generation.ok_or_else(|| Trouble::Vanished("the claim returned no job".to_owned()))?;
     must(
         seen("select from leasehold.job where id = $1 and held", id).await?,
         "the claimed job is not held",
     )?;
     must(
-        seen("select from leasehold.lease where lease_generation = $1", generation).await?,
-        "the lease of the claim is not there",
+        seen("select from leasehold_internal.lease where lease_generation = $1", generation)
+            .await?,
+        "the lease of the claim is missing",
     )?;
 
-    let until = "select lease_expires_at::text from leasehold.lease where lease_generation = $1";
+    let until =
+        "select lease_expires_at::text from leasehold_internal.lease where lease_generation = $1";
     let before: String = db.one(until, &[(&generation, Type::INT8)]).await?.get(0);
     let renewed = db
         .one("select state from leasehold.renew(array[$1])", &[(&generation, Type::INT8)])
         .await?;
-    must(renewed.get::<_, &str>(0) == "renewed", "the renewal was not accepted")?;
+    must(renewed.get::<_, &str>(0) == "renewed", "the renewal was refused")?;
     let after: String = db.one(until, &[(&generation, Type::INT8)]).await?.get(0);
-    must(before != after, "the renewed lease did not grow")?;
+    must(before != after, "the renewed lease ends no later")?;
 
     let completed = db
         .one("select leasehold.complete($1, $2)", &[(&id, Type::INT8), (&generation, Type::INT8)])
@@ -129,7 +133,7 @@ async fn live(db: &Db, queue: &str) -> Result<(), Trouble> {
     )?;
     must(
         seen(
-            "select from leasehold.history where job_ids @> array[$1] and outcome = 'completed'",
+            "select from leasehold_internal.history where job_ids @> array[$1] and outcome = 'completed'",
             id,
         )
         .await?,
@@ -138,11 +142,18 @@ async fn live(db: &Db, queue: &str) -> Result<(), Trouble> {
 }
 
 /// Removes all rows of the test. Rows that the role may not delete do no harm.
-async fn tidy(db: &Db, queue: &str) -> Result<(), Failure> {
-    for table in ["job", "lease", "history", "idempotency_key", "dead_job"] {
-        let sql = format!("delete from leasehold.{table} where queue = $1");
+async fn remove_rows(db: &Db, queue: &str) -> Result<(), Failure> {
+    for table in [
+        "leasehold.job",
+        "leasehold_internal.lease",
+        "leasehold_internal.history",
+        "leasehold_internal.idempotency_key",
+        "leasehold_internal.dead_job",
+    ] {
+        let sql = format!("delete from {table} where queue = $1");
         db.query(&sql, &[(&queue, Type::TEXT)]).await?;
     }
-    db.query("delete from leasehold.queue where name = $1", &[(&queue, Type::TEXT)]).await?;
+    db.query("delete from leasehold_internal.queue where name = $1", &[(&queue, Type::TEXT)])
+        .await?;
     Ok(())
 }

@@ -8,7 +8,7 @@ use leasehold::database::{Database, OLDEST_SERVER};
 use super::finding::{Finding, check};
 use crate::cli::Db;
 use crate::exit::Failure;
-use crate::text::{length, one_line, seconds};
+use crate::text::{one_line, print_duration, seconds};
 
 pub async fn examine(db: &Db, pooled: bool) -> Vec<Finding> {
     let mut findings = vec![
@@ -93,17 +93,17 @@ async fn synchronous_commit(db: &Db, pooled: bool) -> Result<Finding, Failure> {
         )
         .await?;
     let lowered: Vec<String> = lowered.iter().map(|row| row.get(0)).collect();
-    let advice = "alter role … set synchronous_commit = on for whoever enqueues, or set it in postgresql.conf";
+    let advice = "run: alter role … set synchronous_commit = on for every role that enqueues, or set it in postgresql.conf";
     Ok(match (value.as_str(), pooled, lowered.is_empty()) {
         ("off" | "local", true, _) => Finding::fail(
             name,
-            format!("{value} through a pooler: a job that was accepted can be lost in a crash"),
+            format!("{value} through a pooler: a crash of the server can lose an accepted job"),
             advice,
         ),
         ("off" | "local", false, _) => Finding::warn(
             name,
             format!(
-                "a new session gets {value}; workers raise it, but a job that your program enqueues in its own transaction can be lost in a crash"
+                "a new session has {value}; workers raise it, but a crash of the server can lose a job that your program enqueues in its own transaction"
             ),
             advice,
         ),
@@ -119,14 +119,14 @@ async fn synchronous_commit(db: &Db, pooled: bool) -> Result<Finding, Failure> {
 async fn isolation(db: &Db, pooled: bool) -> Result<Finding, Failure> {
     let name = "isolation";
     let value = setting(db, "default_transaction_isolation").await?;
-    let advice = "alter role … set default_transaction_isolation = 'read committed' for workers and producers";
+    let advice = "run: alter role … set default_transaction_isolation = 'read committed' for workers and producers";
     Ok(match (value.as_str(), pooled) {
         ("read committed" | "read uncommitted", _) => Finding::ok(name, value),
         (_, true) => Finding::warn(
             name,
             format!(
-                "{value} through a pooler: statements of workers that meet fail to serialise, \
-                 and are tried again"
+                "{value} through a pooler: concurrent statements of workers fail to serialise, \
+                 and are retried"
             ),
             advice,
         ),
@@ -145,7 +145,7 @@ async fn connections(db: &Db) -> Result<Finding, Failure> {
         ..25 => Finding::warn(
             "connections",
             text,
-            "a worker takes 6 and up to 16 for handlers: raise max_connections, or put a pooler in front",
+            "a worker needs 6, and up to 16 for handlers: raise max_connections, or put a pooler in front",
         ),
         _ => Finding::ok("connections", text),
     })
@@ -162,7 +162,7 @@ fn outside(there: Timestamp, before: Timestamp, after: Timestamp) -> Duration {
 async fn clock(db: &Db) -> Result<Finding, Failure> {
     let before = Timestamp::now();
     let sql = "select clock_timestamp(), \
-               (select count(*) from leasehold.lease l where l.ended_at is null \
+               (select count(*) from leasehold_internal.lease l where l.ended_at is null \
                    and l.lease_expires_at > statement_timestamp() + l.lease + interval '60 seconds')";
     let (there, ahead): (Timestamp, i64) = match db.query(sql, &[]).await {
         Ok(rows) => rows.first().map_or((before, 0), |row| (row.get(0), row.get(1))),
@@ -172,18 +172,19 @@ async fn clock(db: &Db) -> Result<Finding, Failure> {
     let off = outside(there, before, after);
     let asking = Duration::try_from(after.duration_since(before)).unwrap_or_default();
     Ok(match (ahead, off.as_secs()) {
-        (0, ..10) => {
-            Finding::ok("clock", format!("within {} of this machine's", length(off + asking)))
-        }
+        (0, ..10) => Finding::ok(
+            "clock",
+            format!("within {} of this machine's", print_duration(off + asking)),
+        ),
         (0, _) => Finding::warn(
             "clock",
-            format!("the database's clock is {} away from this machine's", length(off)),
-            "due times are the database's; run NTP on both machines",
+            format!("the database's clock is {} away from this machine's", print_duration(off)),
+            "the database's clock decides what is due; run NTP on both machines",
         ),
         (leases, _) => Finding::warn(
             "clock",
             format!(
-                "{leases} leases end later than their length allows: the database's clock went back"
+                "{leases} leases end later than their length allows: the database's clock was set back"
             ),
             "a running worker shortens them; keep NTP from stepping the clock",
         ),
@@ -193,10 +194,10 @@ async fn clock(db: &Db) -> Result<Finding, Failure> {
 async fn autovacuum(db: &Db) -> Result<Finding, Failure> {
     let sql = "select current_setting('autovacuum') = 'on' and current_setting('track_counts') = 'on', \
                (select string_agg(c.relname, ', ') from pg_class c join pg_namespace n on n.oid = c.relnamespace \
-                 where n.nspname = 'leasehold' and 'autovacuum_enabled=false' = any (c.reloptions))";
+                 where n.nspname in ('leasehold', 'leasehold_internal') and 'autovacuum_enabled=false' = any (c.reloptions))";
     let row = db.one(sql, &[]).await?;
     let (on, off_for): (bool, Option<String>) = (row.get(0), row.get(1));
-    let advice = "turn it on: without it every claim reads more dead rows than the one before";
+    let advice = "turn it on: otherwise each claim reads more dead rows than the one before";
     Ok(match (on, off_for) {
         (false, _) => Finding::fail("autovacuum", "off", advice),
         (true, Some(tables)) => Finding::fail("autovacuum", format!("off for {tables}"), advice),
@@ -226,7 +227,7 @@ async fn old_transactions(db: &Db) -> Result<Finding, Failure> {
     Ok(Finding::warn(
         "old transactions",
         lines.join("\n"),
-        "no dead row is removed while they are open; end one with: select pg_terminate_backend(PID)",
+        "vacuum removes no dead rows while they are open; end one: select pg_terminate_backend(PID)",
     ))
 }
 
@@ -243,7 +244,7 @@ async fn prepared_transactions(db: &Db) -> Result<Finding, Failure> {
         false => Finding::warn(
             "prepared",
             lines.join("\n"),
-            "they hold their locks across restarts; end each with COMMIT PREPARED or ROLLBACK PREPARED",
+            "they hold locks across restarts; end each with COMMIT PREPARED or ROLLBACK PREPARED",
         ),
     })
 }
@@ -253,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_that_was_long_on_its_way_says_nothing_against_the_clock() {
+    fn outside_ignores_the_time_of_the_round_trip() {
         let at = |second: i64| Timestamp::from_second(1_000_000 + second).unwrap_or_default();
         let seconds = Duration::from_secs;
         assert_eq!(outside(at(5), at(0), at(20)), seconds(0));

@@ -21,7 +21,7 @@ async fn look(db: &Db) -> Result<Option<Finding>, Failure> {
                       extract(epoch from statement_timestamp() - s.next_run_at)::float8, \
                       extract(epoch from statement_timestamp() - coalesce(s.watchdog_ran_at, w.created_at) \
                           - w.watchdog_every)::float8, \
-                      (select l.value from leasehold.latest() l where l.kind = 'sweep' \
+                      (select l.value from leasehold_internal.latest() l where l.kind = 'sweep' \
                           and l.subject = s.name and l.metric = 'stuck'), \
                       s.dead, \
                       exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace \
@@ -29,7 +29,7 @@ async fn look(db: &Db) -> Result<Option<Finding>, Failure> {
                               then split_part(s.table_name, '.', 1) else 'public' end \
                           and c.relname = substr(s.table_name, position('.' in s.table_name) + 1)), \
                       s.table_name \
-                 from leasehold.sweep_state s join leasehold.sweep w on w.name = s.name order by s.name";
+                 from leasehold.sweeps s join leasehold_internal.sweep w on w.name = s.name order by s.name";
     let rows = db.query(sql, &[]).await?;
     let mut troubles = Vec::new();
     for row in &rows {
@@ -38,8 +38,8 @@ async fn look(db: &Db) -> Result<Option<Finding>, Failure> {
         let (stuck, dead, there): (Option<f64>, i64, bool) = (row.get(5), row.get(6), row.get(7));
         if !there {
             troubles.push(Trouble::new(
-                format!("{sweep}: its table {} is not there", row.get::<_, &str>(8)),
-                "a sweep of a table that was dropped on purpose: delete its row from leasehold.sweep",
+                format!("{sweep}: its table {} does not exist", row.get::<_, &str>(8)),
+                "if the table was dropped on purpose, delete the row of the sweep from leasehold_internal.sweep",
             ));
             continue;
         }
@@ -47,29 +47,29 @@ async fn look(db: &Db) -> Result<Option<Finding>, Failure> {
             let by: Option<&str> = row.get(2);
             troubles.push(Trouble::new(
                 format!("{sweep}: paused by {}", by.unwrap_or("?")),
-                "when the reason is gone: leasehold sweeps resume SWEEP",
+                "once the reason is gone: leasehold sweeps resume SWEEP",
             ));
         } else if state == "due" && late > LATE {
             troubles.push(Trouble::new(
-                format!("{sweep}: due for {}, and nobody begins", seconds(late)),
-                "start a worker that has the sweep (leasehold serve for pastes)",
+                format!("{sweep}: due for {}, and no worker starts it", seconds(late)),
+                "start a worker that declares the sweep (leasehold serve for pastes)",
             ));
         } else if unwatched > LATE {
             troubles.push(Trouble::new(
                 format!("{sweep}: its watchdog has been due for {}", seconds(unwatched)),
-                "start a worker that has the sweep: rows of dead workers stay claimed until then",
+                "start a worker that declares the sweep: rows of dead workers stay claimed until then",
             ));
         }
         if let Some(stuck) = stuck.filter(|stuck| *stuck > 0.0) {
             troubles.push(Trouble::new(
-                format!("{sweep}: {stuck} rows are in nobody's hands"),
-                "look at: leasehold sweeps show SWEEP; a worker's watchdog brings them back",
+                format!("{sweep}: {stuck} rows are claimed past the watchdog limit"),
+                "see: leasehold sweeps show SWEEP; the watchdog of a worker resets them",
             ));
         }
         if dead > 0 {
             troubles.push(Trouble::new(
-                format!("{sweep}: {dead} rows were set aside"),
-                format!("look at: leasehold sweeps dead {sweep}; when it is mended: leasehold sweeps redrive {sweep}"),
+                format!("{sweep}: {dead} rows are dead"),
+                format!("list them: leasehold sweeps dead {sweep}; once the cause is fixed: leasehold sweeps redrive {sweep}"),
             ));
         }
     }
@@ -77,7 +77,7 @@ async fn look(db: &Db) -> Result<Option<Finding>, Failure> {
         return Ok(None);
     }
     let found = together("sweeps", Level::Warn, &troubles);
-    Ok(Some(found.unwrap_or_else(|| {
-        Finding::ok("sweeps", format!("{} are run, and no row is stuck", rows.len()))
-    })))
+    Ok(Some(
+        found.unwrap_or_else(|| Finding::ok("sweeps", "every sweep runs, and no row is stuck")),
+    ))
 }

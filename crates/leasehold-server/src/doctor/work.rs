@@ -17,7 +17,7 @@ pub async fn examine(db: &Db) -> Vec<Finding> {
 }
 
 async fn idle_queues(db: &Db) -> Result<Finding, Failure> {
-    let sql = "select queue, ready, workers, paused_at is not null from leasehold.queue_state";
+    let sql = "select queue, ready, workers, paused_at is not null from leasehold.queues";
     let rows = db.query(sql, &[]).await?;
     let (mut idle, mut paused) = (Vec::new(), Vec::new());
     for row in &rows {
@@ -25,72 +25,74 @@ async fn idle_queues(db: &Db) -> Result<Finding, Failure> {
             (row.get(0), row.get(1), row.get(2), row.get(3));
         match (ready, workers, is_paused) {
             (0, ..) => {}
-            (_, _, true) => paused.push(format!("{queue} is paused with {ready} waiting")),
-            (_, 0, false) => idle.push(format!("{queue} has {ready} waiting and no live worker")),
+            (_, _, true) => paused.push(format!("{queue} is paused with {ready} ready")),
+            (_, 0, false) => idle.push(format!("{queue} has {ready} ready and no live worker")),
             _ => {}
         }
     }
     let words = [idle.clone(), paused].concat().join("\n");
     Ok(match (idle.is_empty(), words.is_empty()) {
-        (true, true) => Finding::ok("workers", "every queue with work has a live worker"),
+        (true, true) => Finding::ok("workers", "every queue with ready jobs has a live worker"),
         (true, false) => Finding::warn(
             "workers",
             words,
-            "when the reason is gone: leasehold queues resume QUEUE",
+            "once the reason is gone: leasehold queues resume QUEUE",
         ),
-        (false, _) => Finding::warn("workers", words, "start a worker for it, or cancel the jobs"),
+        (false, _) => {
+            Finding::warn("workers", words, "start a worker for the queue, or cancel the jobs")
+        }
     })
 }
 
 async fn unhandled_names(db: &Db) -> Result<Finding, Failure> {
-    let rows = db.query(include_str!("../queries/unhandled.sql"), &[]).await?;
+    let rows = db.query(include_str!("../../queries/unhandled.sql"), &[]).await?;
     let lines: Vec<String> = rows
         .iter()
         .map(|row| format!("{} in queue {}", one_line(row.get(1), 80), row.get::<_, &str>(0)))
         .collect();
     Ok(match lines.is_empty() {
-        true => Finding::ok("handlers", "every waiting name has a handler where there are workers"),
+        true => Finding::ok("handlers", "live workers handle every waiting name"),
         false => Finding::warn(
             "handlers",
             format!("no live worker handles:\n{}", lines.join("\n")),
-            "deploy a worker that knows the name, or cancel the jobs: leasehold jobs cancel --name NAME",
+            "deploy a worker that handles the name, or cancel the jobs: leasehold jobs cancel --name NAME",
         ),
     })
 }
 
 async fn late_leases(db: &Db) -> Result<Finding, Failure> {
     let sql = "select count(*), max(extract(epoch from statement_timestamp() - lease_expires_at))::float8 \
-                 from leasehold.lease \
+                 from leasehold_internal.lease \
                 where ended_at is null and lease_expires_at < statement_timestamp() - interval '60 seconds'";
     let row = db.one(sql, &[]).await?;
     let (late, oldest): (i64, Option<f64>) = (row.get(0), row.get(1));
     Ok(match late {
-        0 => Finding::ok("leases", "none is overdue"),
+        0 => Finding::ok("leases", "no expired lease waits to be reclaimed"),
         late => Finding::warn(
             "leases",
             format!(
-                "{late} ran out long ago, the oldest {} ago: nobody keeps house, or a transaction holds their jobs",
+                "{late} leases expired, the oldest {} ago, and were not reclaimed: no worker runs housekeeping, or a transaction locks their jobs",
                 seconds(oldest.unwrap_or(0.0))
             ),
-            "run a worker (its housekeeping returns the jobs); then look for old transactions",
+            "start a worker with housekeeping; then look for old transactions",
         ),
     })
 }
 
 /// Finds jobs long due that another transaction has locked: claims skip them as long as it is open.
 async fn locked_jobs(db: &Db) -> Result<Finding, Failure> {
-    let rows = db.query(include_str!("../queries/locked_jobs.sql"), &[]).await?;
+    let rows = db.query(include_str!("../../queries/locked_jobs.sql"), &[]).await?;
     let ids: Vec<String> = rows.iter().map(|row| row.get::<_, i64>(0).to_string()).collect();
     Ok(match ids.is_empty() {
         true => Finding::ok("locked jobs", "none"),
         false => Finding::warn(
             "locked jobs",
             format!(
-                "{} due for a minute and locked by a transaction: {}",
+                "{} due for more than a minute and locked by a transaction: {}",
                 count(ids.len(), "job"),
                 ids.join(", ")
             ),
-            "claims skip them; end the transaction: see old transactions",
+            "claims skip them until the transaction ends: see old transactions",
         ),
     })
 }
@@ -100,18 +102,15 @@ async fn locked_jobs(db: &Db) -> Result<Finding, Failure> {
 async fn schedules(db: &Db) -> Result<Finding, Failure> {
     let sql = "select u.name, u.declared_by, \
                       extract(epoch from statement_timestamp() - u.last_declared_at)::float8 \
-                 from leasehold.undeclared_schedules() u";
+                 from leasehold_internal.undeclared_schedules() u";
     let troubles: Vec<Trouble> = db
         .query(sql, &[])
         .await?
         .iter()
         .map(|row| {
             let (name, by): (&str, &str) = (row.get(0), row.get(1));
-            let text = format!(
-                "{name} still fires, and was last declared {} ago, by worker {}",
-                seconds(row.get(2)),
-                one_line(by, 80)
-            );
+            let (by, age) = (one_line(by, 80), seconds(row.get(2)));
+            let text = format!("{name} still fires, and worker {by} last declared it {age} ago");
             Trouble::new(
                 text,
                 "remove it: leasehold schedules remove NAME; or start the worker that declares it",
@@ -120,12 +119,12 @@ async fn schedules(db: &Db) -> Result<Finding, Failure> {
         .collect();
     let found = together("schedules", Level::Warn, &troubles);
     Ok(found.unwrap_or_else(|| {
-        Finding::ok("schedules", "every one that code declared is declared by a running worker")
+        Finding::ok("schedules", "running workers declare every schedule that code declared")
     }))
 }
 
 async fn dead_jobs(db: &Db) -> Result<Finding, Failure> {
-    let sql = "select count(*) from (select from leasehold.dead_job limit 100001) d";
+    let sql = "select count(*) from (select from leasehold_internal.dead_job limit 100001) d";
     let dead: i64 = db.one(sql, &[]).await?.get(0);
     Ok(match dead {
         0 => Finding::ok("dead jobs", "none"),

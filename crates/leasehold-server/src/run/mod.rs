@@ -10,8 +10,8 @@ mod signals;
 use std::pin::Pin;
 use std::process::ExitCode;
 
-use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::exit::{Code, Failure};
 use crate::output::Out;
@@ -44,33 +44,31 @@ impl Service {
 /// The receiver of stop requests, for services.
 #[derive(Clone)]
 pub struct Stopping {
-    stop: watch::Receiver<bool>,
-    hurry: watch::Receiver<bool>,
+    stop: CancellationToken,
+    hurry: CancellationToken,
 }
 
-/// The sender of stop requests.
+/// The sender of stop requests. Dropping it is a stop, too.
 pub struct Stopper {
-    stop: watch::Sender<bool>,
-    hurry: watch::Sender<bool>,
+    stopping: Stopping,
+    _stop_on_drop: DropGuard,
 }
 
 pub fn stopping() -> (Stopper, Stopping) {
-    let ((stop, on_stop), (hurry, on_hurry)) = (watch::channel(false), watch::channel(false));
-    (Stopper { stop, hurry }, Stopping { stop: on_stop, hurry: on_hurry })
+    let stopping = Stopping { stop: CancellationToken::new(), hurry: CancellationToken::new() };
+    let stop_on_drop = stopping.stop.clone().drop_guard();
+    (Stopper { stopping: stopping.clone(), _stop_on_drop: stop_on_drop }, stopping)
 }
 
 impl Stopping {
     /// Completes when a stop is requested.
-    pub async fn asked(mut self) {
-        // The sender lives as long as the services; if it is dropped, that counts as a stop.
-        let _ = self.stop.wait_for(|asked| *asked).await;
+    pub async fn asked(self) {
+        self.stop.cancelled().await;
     }
 
     /// Completes when running work must be cut short.
-    pub async fn hurried(mut self) {
-        if self.hurry.wait_for(|asked| *asked).await.is_err() {
-            std::future::pending::<()>().await;
-        }
+    pub async fn hurried(self) {
+        self.hurry.cancelled().await;
     }
 }
 
@@ -133,16 +131,16 @@ async fn run_all(
                 } else if !asked {
                     failure = failure.or_else(|| Some(Failure::failed(format!("{name} stopped by itself"))));
                 }
-                let _ = stopper.stop.send(true);
+                stopper.stopping.stop.cancel();
                 asked = true;
             }
             () = signals.next() => {
                 if asked {
                     hurried = true;
-                    let _ = stopper.hurry.send(true);
+                    stopper.stopping.hurry.cancel();
                 } else {
                     asked = true;
-                    let _ = stopper.stop.send(true);
+                    stopper.stopping.stop.cancel();
                 }
             }
         }
@@ -159,7 +157,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_service_that_fails_stops_the_others() {
+    async fn failed_service_stops_the_others() {
         let (stopper, stopping) = stopping();
         let services = vec![
             Service::new("patient", "", async move {
@@ -173,7 +171,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_second_signal_hurries() {
+    async fn second_signal_cuts_running_work_short() {
         let (stopper, stopping) = stopping();
         let slow = Service::new("slow", "", async move {
             stopping.clone().asked().await;

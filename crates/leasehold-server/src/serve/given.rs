@@ -62,7 +62,7 @@ pub fn operator_token<T>(
 ) -> Result<Option<T>, Failure> {
     let Some(given) = given.filter(|token| !token.is_empty()) else { return Ok(None) };
     parse(given).map(Some).ok_or_else(|| {
-        Failure::usage("a token has 16 to 128 printable characters")
+        Failure::usage("the token does not have 16 to 128 printable characters")
             .hint("make one: openssl rand -hex 24")
     })
 }

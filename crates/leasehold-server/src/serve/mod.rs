@@ -1,8 +1,8 @@
 //! `leasehold serve`: the services on a database, with the workers that they need.
 //!
 //! In reading order: this file starts and stops; [`mod@pastes`] and [`mod@annotations`] read their part
-//! of the command line ([`given`]) and have the service; [`parts`] is what they share; [`listen`] binds
-//! an address.
+//! of the command line ([`given`], [`web_options`]) and have the service; [`parts`] is what they share;
+//! [`listen`] binds an address.
 //!
 //! # What is true
 //! - All settings are checked before anything listens.
@@ -14,6 +14,7 @@ mod given;
 mod listen;
 mod parts;
 pub mod pastes;
+mod web_options;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -34,19 +35,18 @@ pub use listen::{Wanted, listen, listen_somewhere, named_by, reachable};
 #[derive(clap::Args, Debug)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// The services to run. Default: annotations if their tables exist, and pastes if a store is
-    /// named
+    /// Run these services. Default: annotations if their tables exist, and pastes if a store is named
     #[arg(long, env = "LEASEHOLD_SERVICES", value_name = "NAMES", value_delimiter = ',')]
     services: Option<Vec<Name>>,
-    /// The address that pastes listen on. Put a proxy that speaks https in front of it before you expose
-    /// it to the Internet
+    /// Serve pastes at this address. Put a proxy that speaks https in front before you expose it to the
+    /// Internet
     #[arg(long, env = "LEASEHOLD_LISTEN", value_name = "ADDRESS:PORT", default_value = LISTEN)]
     listen: SocketAddr,
-    /// Answer requests and run housekeeping, but no jobs: uploads and expiry are left to other
-    /// processes, and one of them must do it
+    /// Answer requests and run housekeeping, but run no jobs; another process must upload and expire
+    /// pastes
     #[arg(long)]
     no_worker: bool,
-    /// Without a worker: leave sampling, alarms and expired leases to other processes, too
+    /// Run no housekeeping either; another process must take samples, raise alarms and reclaim jobs
     #[arg(long, requires = "no_worker")]
     no_housekeeping: bool,
     #[command(flatten)]
@@ -77,7 +77,7 @@ Examples:
     --pastes-base-url https://paste.example.org --pastes-trusted-proxies 1
 
 Every option with a value can be a variable, such as LEASEHOLD_PASTES_MAX_SIZE=4MiB. LEASEHOLD_LOG \
-says how much is logged.
+sets the log level.
 
 SIGTERM or Ctrl-C lets running requests and jobs end; a second one does not wait for them.";
 
@@ -180,7 +180,7 @@ async fn are_there(engine: &Leasehold) -> Result<bool, Failure> {
 }
 
 fn nothing_to_serve() -> Failure {
-    Failure::usage("no store is named for the content of pastes, and there are no annotations").hint(
+    Failure::usage("no store is named for the content of pastes, and the tables of annotations do not exist").hint(
         "for pastes: --store DIR or --s3-bucket NAME; for annotations: leasehold migrate up --service annotations",
     )
 }

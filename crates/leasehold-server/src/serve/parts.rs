@@ -17,8 +17,8 @@ const MOST_WAITING: i64 = 10_000;
 /// operator has set take precedence.
 pub async fn watch(engine: &Leasehold, queue: &str, bulk_tags: &[&str]) -> Result<(), Failure> {
     let client = engine.pool().get().await.map_err(Failure::failed)?;
-    let sql = "select leasehold.watch_queue($1, 'leasehold serve', true, of_max_length => $2, \
-               of_bulk_tags => $3)";
+    let sql = "select leasehold.watch_queue($1, 'leasehold serve', true, max_length => $2, \
+               bulk_tags => $3)";
     let params: [(&(dyn ToSql + Sync), Type); 3] =
         [(&queue, Type::TEXT), (&MOST_WAITING, Type::INT8), (&bulk_tags, Type::TEXT_ARRAY)];
     client.query_typed(sql, &params).await?;

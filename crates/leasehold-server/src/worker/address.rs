@@ -26,9 +26,9 @@ const V4: [(Ipv4Addr, u32, &str); 17] = [
     (Ipv4Addr::new(168, 63, 129, 16), 32, "a cloud's metadata service"),
     (Ipv4Addr::new(169, 254, 0, 0), 16, "link-local"),
     (Ipv4Addr::new(172, 16, 0, 0), 12, "private"),
-    (Ipv4Addr::new(192, 0, 0, 0), 24, "set aside for protocols"),
+    (Ipv4Addr::new(192, 0, 0, 0), 24, "reserved for protocols"),
     (Ipv4Addr::new(192, 0, 2, 0), 24, "for documentation"),
-    (Ipv4Addr::new(192, 31, 196, 0), 24, "set aside for protocols"),
+    (Ipv4Addr::new(192, 31, 196, 0), 24, "reserved for protocols"),
     (Ipv4Addr::new(192, 88, 99, 0), 24, "a 6to4 relay"),
     (Ipv4Addr::new(192, 168, 0, 0), 16, "private"),
     (Ipv4Addr::new(198, 18, 0, 0), 15, "for benchmarks"),
@@ -49,10 +49,10 @@ fn not_public_v4(address: Ipv4Addr) -> Option<&'static str> {
 
 /// Ranges inside global unicast that are not public.
 const V6: [(Ipv6Addr, u32, &str); 5] = [
-    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23, "set aside for protocols (Teredo and others)"),
+    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23, "reserved for protocols (Teredo and others)"),
     (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32, "for documentation"),
     (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16, "6to4, which wraps an IPv4 address"),
-    (Ipv6Addr::new(0x2620, 0x4f, 0x8000, 0, 0, 0, 0, 0), 48, "set aside for protocols"),
+    (Ipv6Addr::new(0x2620, 0x4f, 0x8000, 0, 0, 0, 0, 0), 48, "reserved for protocols"),
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20, "for documentation"),
 ];
 
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn h7_the_edges_of_each_range_are_where_they_belong() {
+    fn h7_address_ranges_begin_and_end_exactly() {
         let refused = |text: &str| not_public(text.parse().expect("an address")).is_some();
         for inside in [
             "0.255.255.255",

@@ -7,13 +7,13 @@ use leasehold::{JobError, JobResult, Outcome};
 
 /// For `--help`.
 pub const TABLE: &str = "\
-What a receiver's answer means:
-  2xx              done
-  410              the receiver wants it no more: cancelled
-  409, 422         no attempt will help: buried, kept for people
-  429 Retry-After  not now; again then, the attempt is not counted
-  503 Retry-After  failed; again then
-  other            failed, redirects and time-outs included: again after a back-off";
+Meaning of a receiver's response:
+  2xx              completed
+  410              cancelled: the receiver does not want the job any more
+  409, 422         dead: no attempt will help
+  429 Retry-After  not now: snoozed until then, the attempt is not counted
+  503 Retry-After  failed; retried then
+  other            failed, redirects and timeouts included; retried after the backoff";
 
 /// A longer `Retry-After` is cut to this: a receiver may not delay a job for longer at a time.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_has_its_meaning() {
+    fn judge_maps_each_status() {
         for done in [200, 201, 202, 204, 299] {
             assert_eq!(at(done, None), "Done");
         }

@@ -15,14 +15,14 @@ use crate::text::parse_duration;
 
 /// For `--help`.
 pub const TABLE: &str = "\
-What a command's exit code means:
-  0      done, unless the last line of standard output is one of
+Meaning of a command's exit code:
+  0      completed, unless the last line of standard output is one of
            {\"snooze\":\"30s\"}            not now; the attempt is not counted
-           {\"retry\":\"5m\",\"why\":\"…\"}    failed; again after this time
-           {\"cancel\":\"why\"}            ended on purpose, without effect
-           {\"bury\":\"why\"}              no attempt will help; kept for people
-  65     no attempt will help (EX_DATAERR): buried, kept for people
-  other  failed, 75 (EX_TEMPFAIL) and signals included: again after a back-off
+           {\"retry\":\"5m\",\"why\":\"…\"}    failed; retried after this time
+           {\"cancel\":\"why\"}            cancelled: ended on purpose, without effect
+           {\"bury\":\"why\"}              dead: no attempt will help
+  65     dead: no attempt will help (EX_DATAERR)
+  other  failed, 75 (EX_TEMPFAIL) and signals included; retried after the backoff
 A snooze lasts at least 1 s, a wait at most 365 days.
 The end of standard error becomes the error text.";
 
@@ -101,8 +101,8 @@ fn last_word(stdout: &[u8]) -> JobResult {
 fn unreadable(line: &str) -> JobError {
     let start: String = line.chars().take(200).collect();
     JobError::retry(format!(
-        "exit code 0, but the last line of the output is no decision that can be read; \
-         print one JSON object of the table in leasehold worker --help, alone on that line: {start}"
+        "exit code 0, but the last line of the output cannot be read as a decision; print one JSON \
+         object of the table in leasehold worker --help, alone on that line: {start}"
     ))
 }
 
@@ -128,7 +128,7 @@ mod tests {
             "\u{feff}{\"bury\":\"bom\"}",
             r#"…rest of a long line","bury":"x"}"#,
         ] {
-            assert!(failed(said(line)).contains("no decision"), "{line}");
+            assert!(failed(said(line)).contains("cannot be read as a decision"), "{line}");
         }
         for line in ["{not json}", r#"level=info action="cancel""#] {
             assert_eq!(said(line).expect("ok"), Outcome::Done, "{line}");
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn exit_codes_decide() {
+    fn decide_maps_each_exit_code() {
         assert_eq!(decide(End::Exit(0), b"", b"noise").expect("ok"), Outcome::Done);
         for code in [1, 2, 75, 126, 127, 255] {
             let text = failed(decide(End::Exit(code), b"{\"snooze\":\"1s\"}", b" line busy\n"));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_decides_finer() {
+    fn last_line_of_output_refines_success() {
         assert_eq!(
             said(r#"{"snooze":"30s"}"#).expect("ok"),
             Outcome::Snooze(Duration::from_secs(30))
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decision_that_cannot_be_read_is_not_taken_for_done() {
+    fn unreadable_decision_is_not_success() {
         for unclear in [
             r#"{"snooze":30}"#,
             r#"{"snooze":"soon"}"#,

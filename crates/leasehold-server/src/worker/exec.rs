@@ -103,7 +103,7 @@ async fn follow(
             reason = ctx.stopped(), if stopped.is_none() => {
                 stopped = Some(reason);
                 signal(Signal::TERM);
-                kill_at = Some(Instant::now() + last_words(reason));
+                kill_at = Some(Instant::now() + stop_grace(reason));
             }
             () = at(kill_at), if kill_at.is_some() => {
                 signal(Signal::KILL);
@@ -129,7 +129,7 @@ async fn at(time: Option<Instant>) {
 /// Returns the time between SIGTERM and SIGKILL. Two workers must not work on a job that is released, or
 /// that another worker may already hold: its command is gone before the engine gives up the handler, one
 /// second after the stop.
-fn last_words(reason: StopReason) -> Duration {
+fn stop_grace(reason: StopReason) -> Duration {
     match reason {
         StopReason::Cancelled => Duration::from_secs(5),
         // The lease is lost, the run limit is over, or the worker shuts down.
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_the_end_of_a_long_stream_is_kept() {
+    async fn tail_keeps_the_end_of_a_long_stream() {
         let stream: Vec<u8> = (0..100_000u32).flat_map(|n| format!("{n}\n").into_bytes()).collect();
         let mut tail = Tail::new(1000);
         tail.fill(Some(stream.as_slice())).await;
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn h25_word_that_a_cut_goes_through_is_dropped() {
+    fn h25_tail_drops_the_word_that_it_cuts() {
         let mut tail = Tail::new(20);
         tail.push(b"postgres://bob:SECRET@db/x and more");
         assert_eq!(tail.whole_words(), b" and more");

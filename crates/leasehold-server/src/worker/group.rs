@@ -16,9 +16,10 @@
 
 use std::collections::BTreeSet;
 use std::process::{ExitCode, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
@@ -40,7 +41,7 @@ impl Group {
         let leader = Pid::from_raw(i32::try_from(child.id()?).ok()?)?;
         let group = Self { leader, warden: Arc::clone(warden) };
         warden.groups().insert(leader.as_raw_nonzero().get());
-        Arc::clone(warden).tell().await;
+        Arc::clone(warden).send_groups().await;
         Some(group)
     }
 
@@ -55,7 +56,7 @@ impl Drop for Group {
         self.signal(Signal::KILL);
         self.warden.groups().remove(&self.leader.as_raw_nonzero().get());
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(Arc::clone(&self.warden).tell());
+            runtime.spawn(Arc::clone(&self.warden).send_groups());
         }
     }
 }
@@ -89,14 +90,14 @@ impl Warden {
         Ok(Self { groups: Mutex::default(), pipe })
     }
 
-    fn groups(&self) -> std::sync::MutexGuard<'_, BTreeSet<i32>> {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    fn groups(&self) -> parking_lot::MutexGuard<'_, BTreeSet<i32>> {
+        self.groups.lock()
     }
 
     /// Writes the whole list, so that messages cannot pile up or get out of order. In a separate task: a
     /// handler that is dropped half-way must not leave half a line.
-    async fn tell(self: Arc<Self>) {
-        let told = tokio::spawn(async move {
+    async fn send_groups(self: Arc<Self>) {
+        let writing = tokio::spawn(async move {
             let mut pipe = self.pipe.lock().await;
             let Some(open) = pipe.as_mut() else { return };
             let mut line: String =
@@ -110,7 +111,7 @@ impl Warden {
                 );
             }
         });
-        let _ = told.await;
+        let _ = writing.await;
     }
 }
 

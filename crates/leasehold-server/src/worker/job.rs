@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fences_compare_as_texts() {
+    fn fence_text_sorts_like_the_number() {
         let fences = [9, 10, 1 << 40, i64::MAX].map(Generation);
         assert!(fences.windows(2).all(|two| fence_text(two[0]) < fence_text(two[1])));
     }

@@ -91,11 +91,11 @@ fn queues(texts: &[String]) -> Result<Vec<(String, usize)>, Failure> {
 
 fn check_times(args: &Args) -> Result<(), Failure> {
     if args.poll < Duration::from_millis(1) || args.poll > Duration::from_secs(60) {
-        return Err(Failure::usage("--poll is 1ms to 60s"));
+        return Err(Failure::usage("--poll is out of range; give 1ms to 60s"));
     }
     if args.http_timeout < Duration::from_millis(1) || args.http_timeout > Duration::from_secs(3600)
     {
-        return Err(Failure::usage("--http-timeout is 1ms to 1h"));
+        return Err(Failure::usage("--http-timeout is out of range; give 1ms to 1h"));
     }
     Ok(())
 }
@@ -183,13 +183,13 @@ pub fn receiver_for_alarms(url: &str, private_network: bool) -> Result<Receiver,
 
 /// Builds the command that runs for each alarm.
 pub fn command_for_alarms(command: &str) -> Result<Program, Failure> {
-    let words = words("leasehold.alarm", command)?;
+    let words = words("leasehold_internal.alarm", command)?;
     Ok(Program { words, handed_on: Arc::default(), warden: warden() })
 }
 
 fn client(rules: Rules) -> Result<reqwest::Client, Failure> {
     http::client(Gate::new(rules, Arc::new(SystemLookup))).map_err(|error| {
-        Failure::failed(http::causes("there is no HTTP client", &error))
+        Failure::failed(http::causes("the HTTP client could not be created", &error))
             .hint("if it lacks root certificates, install the package ca-certificates")
     })
 }

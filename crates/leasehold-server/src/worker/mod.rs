@@ -62,29 +62,29 @@ pub struct Args {
     /// LEASEHOLD_… variables, DATABASE_URL, PGPASSWORD, AWS_SECRET_ACCESS_KEY and similar secrets
     #[arg(long = "exec-env", value_name = "VARIABLE", requires = "exec")]
     exec_env: Vec<String>,
-    /// Timeout of a receiver's whole response
+    /// Limit the time of a receiver's whole response
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     http_timeout: Duration,
     /// Let --http use plain http, any port and private addresses: for development on one machine.
     /// An attacker who controls a URL or its DNS then reaches everything that this machine reaches
     #[arg(long)]
     allow_private_network: bool,
-    /// The name of the worker, shown with its jobs
+    /// Name the worker; the name is shown with its jobs
     #[arg(long, value_name = "NAME", default_value = "worker")]
     name: String,
-    /// How long running jobs may continue after a stop
+    /// Let running jobs continue for this time after a stop
     #[arg(long, value_name = "TIME", default_value = "25s", value_parser = parse_duration)]
     grace: Duration,
-    /// How often to poll for jobs when no wake-up arrives. Shorter: less waiting after a lost
-    /// wake-up, more queries
+    /// Poll for jobs this often when no wake-up arrives. Shorter: less waiting after a lost wake-up,
+    /// more queries
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_duration)]
     poll: Duration,
-    /// Leave expired leases, schedules and pruning to other workers; one of them must do it
+    /// Run no housekeeping; another worker must reclaim jobs, fire schedules and prune
     #[arg(long)]
     no_housekeeping: bool,
     /// Keep error texts out of the log and out of the table, for programs whose errors may hold
     /// secrets. Passwords in URLs and connection strings are always replaced
-    #[arg(long, env = "LEASEHOLD_HIDE_ERRORS", value_parser = clap::builder::BoolishValueParser::new(), num_args = 0..=1, default_missing_value = "true", default_value = "false")]
+    #[arg(long, env = "LEASEHOLD_HIDE_ERRORS", value_name = "YES", value_parser = clap::builder::BoolishValueParser::new(), num_args = 0..=1, default_missing_value = "true", default_value = "false")]
     hide_errors: bool,
     #[command(flatten)]
     scrape: ScrapeOptions,
@@ -101,8 +101,8 @@ fn after_help() -> String {
          {}\n\n{}\n\n\
          A command gets the job as JSON on standard input, and LEASEHOLD_JOB_ID, LEASEHOLD_ATTEMPT \
          and LEASEHOLD_GENERATION. It does not see the worker's secrets: no other LEASEHOLD_ variable, \
-         nor DATABASE_URL, PGPASSWORD, AWS_SECRET_ACCESS_KEY and their kin, unless --exec-env names \
-         them. It leads a process group of its \
+         nor DATABASE_URL, PGPASSWORD, AWS_SECRET_ACCESS_KEY and similar secrets, unless --exec-env \
+         names them. It leads a process group of its \
          own, which ends with it.\n\n\
          A receiver gets the same JSON, and headers leasehold-job-id, -attempt, -generation, -fence \
          (a later attempt has the greater text), -idempotency-key (the same in every attempt), \
@@ -167,7 +167,7 @@ pub async fn run(args: Args, common: &Common) -> Result<ExitCode, Failure> {
     let stop = async {
         say(&ready);
         stop.await;
-        say("stopping: waiting for the jobs that run; stop again to hand them back at once");
+        say("stopping: waiting for running jobs; a second signal releases them at once");
     };
     let ended = worker.run_with_shutdown(stop, hurry).await;
     if let Some(scraping) = scraping {

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use leasehold_testing::until;
 use serde_json::{Value, json};
 use tokio::process::Child;
 
-use super::support::{ANYWHERE, LIMIT, Place, ready, url_of};
+use super::fixture::{FREE_PORT, Fixture, LIMIT, ready, url_of};
 
 /// A folder for the index, removed when dropped.
 struct Folder(PathBuf);
@@ -31,10 +32,10 @@ struct Running {
     said: String,
 }
 
-async fn serve(place: &Place, folder: &Path, args: &[&str]) -> Running {
-    let first = ["serve", "--no-console", "--annotations-listen", ANYWHERE, "--annotations-index"];
+async fn serve(fixture: &Fixture, folder: &Path, args: &[&str]) -> Running {
+    let first = ["serve", "--no-console", "--annotations-listen", FREE_PORT, "--annotations-index"];
     let args = [&first[..], &[folder.to_str().unwrap()], args].concat();
-    let mut child = place.command(&args).stderr(Stdio::inherit()).spawn().unwrap();
+    let mut child = fixture.command(&args).stderr(Stdio::inherit()).spawn().unwrap();
     let said = ready(&mut child).await;
     Running { child, url: url_of("annotations", &said), said }
 }
@@ -54,7 +55,7 @@ impl Running {
         saved["id"].as_str().unwrap().rsplit('/').next().unwrap().to_owned()
     }
 
-    /// Returns whether the index, and not Postgres in its place, finds a word for a user who saved
+    /// Returns whether the index, and not Postgres in its fixture, finds a word for a user who saved
     /// nothing.
     async fn finds(&self, word: &str) -> bool {
         let asked = leasehold_testing::http::get(format!("{}/api/search?q={word}", self.url))
@@ -65,25 +66,20 @@ impl Running {
     }
 
     async fn will_find(&self, word: &str) {
-        let asking = async {
-            while !self.finds(word).await {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        };
-        assert!(tokio::time::timeout(LIMIT, asking).await.is_ok(), "{word} is never found");
+        until(&format!("{word} is found"), async || self.finds(word).await).await;
     }
 }
 
 /// Starts two services and kills the first one.
-async fn takes_over(folder: &Path, args: &[&str]) -> (Place, Running, String) {
-    let place = Place::new().await;
-    place.run(&["migrate", "up", "--service", "annotations"]).await.expect(0);
-    let token = place.run(&["annotations", "users", "add", "sophia"]).await.expect(0).stdout;
+async fn takes_over(folder: &Path, args: &[&str]) -> (Fixture, Running, String) {
+    let fixture = Fixture::new().await;
+    fixture.run(&["migrate", "up", "--service", "annotations"]).await.expect(0);
+    let token = fixture.run(&["annotations", "users", "add", "sophia"]).await.expect(0).stdout;
     // Started first, but only reads: it must not keep the processes with a worker from writing.
-    let asking = serve(&place, folder, &[args, &["--no-worker"]].concat()).await;
-    let mut first = serve(&place, folder, args).await;
+    let asking = serve(&fixture, folder, &[args, &["--no-worker"]].concat()).await;
+    let mut first = serve(&fixture, folder, args).await;
     assert!(first.said.contains("keeps the search index equal"), "{}", first.said);
-    let second = serve(&place, folder, args).await;
+    let second = serve(&fixture, folder, args).await;
     assert!(second.said.contains("waits for its turn"), "{}", second.said);
 
     first.save(&token, "early").await;
@@ -97,41 +93,36 @@ async fn takes_over(folder: &Path, args: &[&str]) -> (Place, Running, String) {
     // A process that only reads follows the one that writes.
     asking.will_find("late").await;
     second.will_find("early").await;
-    (place, second, id)
+    (fixture, second, id)
 }
 
 /// Returns whether the job of a note has completed.
-async fn is_worked(place: &Place, id: &str) -> bool {
+async fn is_worked(fixture: &Fixture, id: &str) -> bool {
     let sql = format!(
-        "select count(*) from leasehold.finished_job \
+        "select count(*) from leasehold_internal.finished_job \
           where name = 'index' and kwargs->>'annotation_id' = '{id}'"
     );
-    place.number(&sql).await > 0
+    fixture.count(&sql).await > 0
 }
 
 #[tokio::test]
-async fn the_second_process_works_the_index_jobs_when_the_first_is_killed() {
+async fn second_process_takes_over_index_jobs_of_a_killed_one() {
     let args = ["--annotations-direct=no", "--annotations-verify-after=1s"];
     let folder = Folder::new();
-    let (place, _second, id) = takes_over(&folder.0, &args).await;
+    let (fixture, _second, id) = takes_over(&folder.0, &args).await;
     // By its job: direct writes are off.
-    let done = async {
-        while !is_worked(&place, &id).await {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    assert!(tokio::time::timeout(LIMIT, done).await.is_ok(), "its job is not done");
+    until("the job of the note has completed", async || is_worked(&fixture, &id).await).await;
 }
 
 #[tokio::test]
-async fn the_second_process_writes_right_after_a_save_when_the_first_is_killed() {
+async fn second_process_takes_over_direct_writes_of_a_killed_one() {
     let args = ["--annotations-direct=yes", "--annotations-verify-after=1h"];
-    let place = Place::new().await;
-    place.run(&["migrate", "up", "--service", "annotations"]).await.expect(0);
-    let token = place.run(&["annotations", "users", "add", "sophia"]).await.expect(0).stdout;
+    let fixture = Fixture::new().await;
+    fixture.run(&["migrate", "up", "--service", "annotations"]).await.expect(0);
+    let token = fixture.run(&["annotations", "users", "add", "sophia"]).await.expect(0).stdout;
     let folder = Folder::new();
-    let mut first = serve(&place, &folder.0, &args).await;
-    let second = serve(&place, &folder.0, &args).await;
+    let mut first = serve(&fixture, &folder.0, &args).await;
+    let second = serve(&fixture, &folder.0, &args).await;
     first.child.start_kill().unwrap();
     first.child.wait().await.unwrap();
     // Save until the second process has noticed that the first is gone. From then on the index finds
@@ -144,7 +135,7 @@ async fn the_second_process_writes_right_after_a_save_when_the_first_is_killed()
             let word = format!("word{number}");
             let id = second.save(&token, &word).await;
             for _ in 0..10 {
-                if second.finds(&word).await && !is_worked(&place, &id).await {
+                if second.finds(&word).await && !is_worked(&fixture, &id).await {
                     return;
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;

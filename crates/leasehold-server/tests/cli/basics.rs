@@ -1,4 +1,4 @@
-use super::support::{Place, Ran, command};
+use super::fixture::{Fixture, Ran, command};
 
 #[tokio::test]
 async fn help_lists_every_exit_code() {
@@ -41,7 +41,7 @@ async fn every_command_has_a_help_text() {
 }
 
 #[tokio::test]
-async fn a_bad_command_line_is_usage() {
+async fn bad_command_line_exits_with_2() {
     for bad in [
         &["nonsense"][..],
         &["jobs", "show"],
@@ -57,14 +57,14 @@ async fn a_bad_command_line_is_usage() {
 }
 
 #[tokio::test]
-async fn without_a_database_the_hint_says_how_to_get_one() {
+async fn missing_database_hint_names_leasehold_dev() {
     let mut alone = command(&["jobs", "list"]);
     alone.env("XDG_DATA_HOME", "/nonexistent");
     Ran::of(alone).await.expect(2).says("leasehold dev");
 }
 
 #[tokio::test]
-async fn an_unreachable_database_is_six_and_its_password_stays_secret() {
+async fn unreachable_database_exits_with_6_without_its_password() {
     for args in [&["jobs", "list"][..], &["doctor"], &["migrate", "status"], &["enqueue", "a"]] {
         let mut lost = command(args);
         lost.env("DATABASE_URL", "postgres://me:s3cret@127.0.0.1:1/nowhere");
@@ -75,32 +75,32 @@ async fn an_unreachable_database_is_six_and_its_password_stays_secret() {
 }
 
 #[tokio::test]
-async fn the_flag_wins_over_the_variables_and_those_over_pg_variables() {
-    let place = Place::new().await;
-    let mut flag = command(&["jobs", "list", "--database-url", &place.database.url()]);
+async fn flag_overrides_variables_and_those_pg_variables() {
+    let fixture = Fixture::new().await;
+    let mut flag = command(&["jobs", "list", "--database-url", &fixture.database.url()]);
     flag.env("LEASEHOLD_DATABASE_URL", "postgres://127.0.0.1:1/a")
         .env("DATABASE_URL", "postgres://127.0.0.1:1/b");
     Ran::of(flag).await.expect(0);
     let mut named = command(&["jobs", "list"]);
     named
-        .env("LEASEHOLD_DATABASE_URL", place.database.url())
+        .env("LEASEHOLD_DATABASE_URL", fixture.database.url())
         .env("DATABASE_URL", "postgres://127.0.0.1:1/b");
     Ran::of(named).await.expect(0);
     let mut url = command(&["jobs", "list"]);
-    url.env("DATABASE_URL", place.database.url()).env("PGHOST", "127.0.0.1").env("PGPORT", "1");
+    url.env("DATABASE_URL", fixture.database.url()).env("PGHOST", "127.0.0.1").env("PGPORT", "1");
     Ran::of(url).await.expect(0);
 }
 
 #[tokio::test]
-async fn a_reader_that_has_seen_enough_is_no_failure() {
-    let place = Place::new().await;
-    place.client.batch_execute("insert into leasehold.job (name, tag) select 'n', repeat('x', 200) from generate_series(1, 5000)").await.unwrap();
+async fn closed_stdout_is_not_a_failure() {
+    let fixture = Fixture::new().await;
+    fixture.sql("insert into leasehold.job (name, tag) select 'n', repeat('x', 200) from generate_series(1, 5000)").await;
     let script = format!(
         "'{}' jobs list --limit 5000 -o ndjson | head -1; echo ${{PIPESTATUS[0]}}",
         env!("CARGO_BIN_EXE_leasehold")
     );
     let mut shell = tokio::process::Command::new("bash");
-    shell.args(["-c", &script]).env("DATABASE_URL", place.database.url());
+    shell.args(["-c", &script]).env("DATABASE_URL", fixture.database.url());
     let ran = Ran::of(shell).await.expect(0);
     assert!(ran.stdout.ends_with("\n0\n") && ran.stderr.is_empty(), "{ran:?}");
 }
@@ -115,26 +115,26 @@ async fn version_and_completions_need_no_database() {
 }
 
 #[tokio::test]
-async fn colours_are_for_terminals_and_can_be_forced() {
-    let place = Place::new().await;
-    place.job("default", "a").await;
-    let plain = place.run(&["jobs", "list"]).await.expect(0);
+async fn colours_are_off_without_a_terminal_unless_forced() {
+    let fixture = Fixture::new().await;
+    fixture.job("default", "a").await;
+    let plain = fixture.run(&["jobs", "list"]).await.expect(0);
     assert!(!plain.stdout.contains('\u{1b}'));
-    place.run(&["jobs", "list", "--color", "always"]).await.expect(0).prints("\u{1b}[1m");
+    fixture.run(&["jobs", "list", "--color", "always"]).await.expect(0).prints("\u{1b}[1m");
 }
 
 #[tokio::test]
 async fn workers_are_listed_with_their_state() {
-    let place = Place::new().await;
-    let register = "select leasehold.register_worker($1, 'w', 'host', 1, '0', array['mail'], array['a'], 5, 2, false)";
+    let fixture = Fixture::new().await;
+    let register = "select leasehold_internal.register_worker($1, 'w', 'host', 1, '0', array['mail'], array['a'], 5, 2, false)";
     for id in ["w/1", "w/2"] {
-        place.client.query(register, &[&id]).await.unwrap();
+        fixture.client.query(register, &[&id]).await.unwrap();
     }
-    place.client.query("select leasehold.unregister_worker('w/2')", &[]).await.unwrap();
-    place.workers_live().await;
-    let listed = place.run(&["workers", "list", "--json"]).await.expect(0).json();
+    fixture.client.query("select leasehold_internal.unregister_worker('w/2')", &[]).await.unwrap();
+    fixture.keep_workers_alive().await;
+    let listed = fixture.run(&["workers", "list", "--json"]).await.expect(0).json();
     let workers = listed["workers"].as_array().unwrap();
     assert_eq!((workers.len(), &workers[0]["state"]), (1, &"alive".into()));
-    let all = place.run(&["workers", "list", "--all", "--json"]).await.expect(0).json();
+    let all = fixture.run(&["workers", "list", "--all", "--json"]).await.expect(0).json();
     assert_eq!(all["workers"].as_array().unwrap().len(), 2);
 }

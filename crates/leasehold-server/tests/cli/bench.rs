@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Ran, command};
+use crate::fixture::{Ran, command};
 
 /// A benchmark starts its own server and inserts rows; on a busy machine that takes a while.
 const LIMIT: Duration = Duration::from_secs(240);

@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use leasehold_testing::until;
 use tokio::process::Child;
 
-use super::support::{LIMIT, Ran, command, ready};
+use super::fixture::{LIMIT, Ran, command, ready};
 
 /// A data directory that the server's user can enter, removed when dropped.
 struct Data(PathBuf);
@@ -103,30 +104,21 @@ fn server_pid(data: &Data) -> Option<u32> {
 
 /// Waits until a process is gone.
 async fn gone(pid: u32) {
-    let waiting = async {
-        while Path::new(&format!("/proc/{pid}")).exists() {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(LIMIT, waiting).await.expect("the server is gone");
+    until("the server is gone", async || !Path::new(&format!("/proc/{pid}")).exists()).await;
 }
 
-async fn count(dev: &Dev, args: &[&str]) -> usize {
+async fn listed(dev: &Dev, args: &[&str]) -> usize {
     dev.run(args).await.expect(0).json()["jobs"].as_array().unwrap().len()
 }
 
 /// Waits until some of the demo's jobs have completed.
 async fn jobs_flow(dev: &Dev) {
-    let waiting = async {
-        while count(dev, &["jobs", "list", "--state", "completed", "--limit", "5", "--json"]).await
-            < 5
-        {}
-    };
-    tokio::time::timeout(LIMIT, waiting).await.expect("jobs flow");
+    let list = ["jobs", "list", "--state", "completed", "--limit", "5", "--json"];
+    until("five jobs have completed", async || listed(dev, &list).await == 5).await;
 }
 
 #[tokio::test]
-async fn the_demo_runs_jobs_and_stops_in_order_when_told_to() {
+async fn demo_runs_jobs_and_stops_in_order_on_sigterm() {
     let data = Data::new();
     let mut dev = Dev::start(&data, &["--demo"]).await;
     assert!(dev.said.contains("demo.mail") && dev.said.contains("kept in"), "{}", dev.said);
@@ -160,10 +152,10 @@ async fn the_demo_runs_jobs_and_stops_in_order_when_told_to() {
     let mut again = Dev::start(&data, &[]).await;
     assert!(again.said.contains("runs no jobs"), "{}", again.said);
     assert!(
-        count(&again, &["jobs", "list", "--state", "completed", "--json"]).await >= 5,
+        listed(&again, &["jobs", "list", "--state", "completed", "--json"]).await >= 5,
         "the data is kept"
     );
-    let held = count(&again, &["jobs", "list", "--state", "running", "--json"]).await;
+    let held = listed(&again, &["jobs", "list", "--state", "running", "--json"]).await;
     assert_eq!(held, 0, "a worker that stops in order hands back what it holds");
     let left = again.run(&["workers", "list", "--json"]).await.expect(0).json();
     assert!(
@@ -175,7 +167,7 @@ async fn the_demo_runs_jobs_and_stops_in_order_when_told_to() {
 }
 
 #[tokio::test]
-async fn killed_it_leaves_no_server_behind_and_the_data_is_there_at_the_next_start() {
+async fn killed_dev_leaves_no_server_and_keeps_its_data() {
     let data = Data::new();
     let mut dev = Dev::start(&data, &[]).await;
     dev.run(&["enqueue", "precious", r#"{"n":1}"#]).await.expect(0);
@@ -193,7 +185,7 @@ async fn killed_it_leaves_no_server_behind_and_the_data_is_there_at_the_next_sta
 }
 
 #[tokio::test]
-async fn a_named_database_is_used_and_no_server_is_started() {
+async fn dev_with_a_named_database_starts_no_server() {
     let database = leasehold_testing::TestDatabase::new().await;
     let mut both = command(&["dev", "--data", "/tmp/never"]);
     both.env("DATABASE_URL", database.url());

@@ -1,34 +1,35 @@
 use std::process::Stdio;
 
+use leasehold_testing::until;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
-use super::support::{LIMIT, Place, Ran};
+use super::fixture::{Fixture, LIMIT, Ran};
 
 #[tokio::test]
-async fn an_enqueue_prints_its_id_and_a_key_that_makes_a_repeat_harmless() {
-    let place = Place::new().await;
+async fn enqueue_prints_a_key_that_prevents_a_second_job() {
+    let fixture = Fixture::new().await;
     let first =
-        place.run(&["enqueue", "email.send", r#"{"to":"a"}"#, "--json"]).await.expect(0).json();
+        fixture.run(&["enqueue", "email.send", r#"{"to":"a"}"#, "--json"]).await.expect(0).json();
     let key = first["job"]["key"].as_str().unwrap();
     assert_eq!(first["job"]["new"], true);
-    let again = place
+    let again = fixture
         .run(&["enqueue", "email.send", r#"{"to":"a"}"#, "--key", key, "--json"])
         .await
         .expect(0)
         .json();
     assert_eq!((&again["job"]["new"], &again["job"]["id"]), (&false.into(), &first["job"]["id"]));
-    assert_eq!(place.number("select count(*) from leasehold.job").await, 1);
-    place
+    assert_eq!(fixture.count("select count(*) from leasehold.job").await, 1);
+    fixture
         .run(&["enqueue", "email.send", r#"{"to":"b"}"#, "--key", key])
         .await
         .expect(5)
-        .says("another payload");
+        .says("another name or other kwargs");
 }
 
 #[tokio::test]
-async fn every_option_reaches_the_job() {
-    let place = Place::new().await;
-    place
+async fn enqueue_options_reach_the_job() {
+    let fixture = Fixture::new().await;
+    fixture
         .run(&[
             "enqueue",
             "a",
@@ -49,7 +50,7 @@ async fn every_option_reaches_the_job() {
         ])
         .await
         .expect(0);
-    let row = place
+    let row = fixture
         .client
         .query_one("select queue, priority, tag, idempotency_key, max_attempts, kwargs->>'n', \
                     scheduled_at between now() + interval '4 minutes' and now() + interval '6 minutes' from leasehold.job", &[])
@@ -61,29 +62,29 @@ async fn every_option_reaches_the_job() {
         ("mail".into(), -3, "t".into(), "k".into())
     );
     assert_eq!((row.get::<_, i32>(4), text(5), row.get::<_, bool>(6)), (4, "7".into(), true));
-    place.run(&["enqueue", "a", "--at", "2031-05-01T09:00:00+02:00"]).await.expect(0);
+    fixture.run(&["enqueue", "a", "--at", "2031-05-01T09:00:00+02:00"]).await.expect(0);
     assert_eq!(
-        place
-            .number("select count(*) from leasehold.job where scheduled_at = '2031-05-01 07:00Z'")
+        fixture
+            .count("select count(*) from leasehold.job where scheduled_at = '2031-05-01 07:00Z'")
             .await,
         1
     );
 }
 
 #[tokio::test]
-async fn a_mistyped_queue_is_refused_with_the_one_that_was_meant() {
-    let place = Place::new().await;
-    place.job("reports", "a").await;
-    place
+async fn enqueue_rejects_a_mistyped_queue_with_a_suggestion() {
+    let fixture = Fixture::new().await;
+    fixture.job("reports", "a").await;
+    fixture
         .run(&["enqueue", "a", "--queue", "reprots"])
         .await
         .expect(3)
         .says("did you mean \"reports\"?")
         .says("--new-queue");
-    assert_eq!(place.number("select count(*) from leasehold.job").await, 1, "nothing was stored");
-    place.run(&["enqueue", "a", "--queue", "reports"]).await.expect(0);
-    place.run(&["enqueue", "a", "--queue", "reprots", "--new-queue"]).await.expect(0);
-    place
+    assert_eq!(fixture.count("select count(*) from leasehold.job").await, 1, "nothing was stored");
+    fixture.run(&["enqueue", "a", "--queue", "reports"]).await.expect(0);
+    fixture.run(&["enqueue", "a", "--queue", "reprots", "--new-queue"]).await.expect(0);
+    fixture
         .run(&["enqueue", "a", "--queue", "Bad Name", "--new-queue"])
         .await
         .expect(2)
@@ -91,54 +92,72 @@ async fn a_mistyped_queue_is_refused_with_the_one_that_was_meant() {
 }
 
 #[tokio::test]
-async fn a_queue_that_only_a_worker_knows_is_known() {
-    let place = Place::new().await;
-    let register = "select leasehold.register_worker('w/1', 'w', 'h', 1, '0', array['video'], array['a'], 1, 0, false)";
-    place.client.query(register, &[]).await.unwrap();
-    place.workers_live().await;
-    place.run(&["enqueue", "a", "--queue", "video"]).await.expect(0);
+async fn enqueue_accepts_a_queue_that_only_a_worker_has() {
+    let fixture = Fixture::new().await;
+    let register = "select leasehold_internal.register_worker('w/1', 'w', 'h', 1, '0', array['video'], array['a'], 1, 0, false)";
+    fixture.client.query(register, &[]).await.unwrap();
+    fixture.keep_workers_alive().await;
+    fixture.run(&["enqueue", "a", "--queue", "video"]).await.expect(0);
 }
 
 #[tokio::test]
-async fn arguments_come_from_a_file_or_standard_input() {
-    let place = Place::new().await;
+async fn enqueue_warns_when_no_live_worker_can_run_the_job() {
+    let fixture = Fixture::new().await;
+    let alone = fixture.run(&["enqueue", "email.send"]).await.expect(0);
+    alone.prints("enqueued in default");
+    alone.says("warning: no live worker works queue default: start one, or pass --queue");
+    let register = "select leasehold_internal.register_worker('w/1', 'w', 'h', 1, '0', array['mail'], \
+                    array['email.send'], 1, 0, false)";
+    fixture.sql(register).await;
+    fixture.keep_workers_alive().await;
+    let other = fixture.run(&["enqueue", "email.sned", "--queue", "mail"]).await.expect(0);
+    other.says("warning: no live worker of queue mail handles email.sned");
+    let known = fixture.run(&["enqueue", "email.send", "--queue", "mail"]).await.expect(0);
+    assert!(!known.stderr.contains("warning"), "{}", known.stderr);
+    let json = fixture.run(&["enqueue", "email.send", "--json"]).await.expect(0);
+    assert_eq!(json.json()["job"]["queue"], "default", "a warning stays out of the document");
+}
+
+#[tokio::test]
+async fn enqueue_reads_arguments_from_a_file_or_standard_input() {
+    let fixture = Fixture::new().await;
     let file = std::env::temp_dir().join(format!("leasehold-cli-{}.json", std::process::id()));
     std::fs::write(&file, "{\"from\": \"file\"}\n").unwrap();
-    place.run(&["enqueue", "a", &format!("@{}", file.display())]).await.expect(0);
+    fixture.run(&["enqueue", "a", &format!("@{}", file.display())]).await.expect(0);
     std::fs::remove_file(&file).unwrap();
-    place.run(&["enqueue", "a", "@/nonexistent.json"]).await.expect(3);
+    fixture.run(&["enqueue", "a", "@/nonexistent.json"]).await.expect(3);
 
-    let mut piped = place.command(&["enqueue", "a", "-"]);
+    let mut piped = fixture.command(&["enqueue", "a", "-"]);
     let mut child = piped.stdin(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(b"{\"from\": \"stdin\"}").await.unwrap();
     drop(stdin);
     assert!(child.wait().await.unwrap().success());
-    assert_eq!(place.number("select count(distinct kwargs->>'from') from leasehold.job").await, 2);
+    assert_eq!(fixture.count("select count(distinct kwargs->>'from') from leasehold.job").await, 2);
 }
 
 #[tokio::test]
-async fn arguments_that_no_job_can_have_are_usage() {
-    let place = Place::new().await;
+async fn enqueue_rejects_invalid_arguments() {
+    let fixture = Fixture::new().await;
     let long = format!("{{\"a\":\"{}\"}}", "x".repeat(70_000));
     for bad in ["{", "[1]", "null", "\"a\"", &long] {
-        place.run(&["enqueue", "a", bad]).await.expect(2);
+        fixture.run(&["enqueue", "a", bad]).await.expect(2);
     }
-    place.run(&["enqueue", "", "{}"]).await.expect(2);
-    assert_eq!(place.number("select count(*) from leasehold.job").await, 0);
+    fixture.run(&["enqueue", "", "{}"]).await.expect(2);
+    assert_eq!(fixture.count("select count(*) from leasehold.job").await, 0);
 }
 
 /// Ends the job that a waiting command enqueued, as a worker would.
-async fn end(place: &Place, how: &str) {
+async fn end(fixture: &Fixture, how: &str) {
     loop {
-        let claimed = place
+        let claimed = fixture
             .client
             .query("select id, lease_generation from leasehold.claim('tester')", &[])
             .await
             .unwrap();
         if let Some(row) = claimed.first() {
             let (id, generation): (i64, i64) = (row.get(0), row.get(1));
-            place.client.query(how, &[&id, &generation]).await.unwrap();
+            fixture.client.query(how, &[&id, &generation]).await.unwrap();
             return;
         }
         tokio::task::yield_now().await;
@@ -146,15 +165,16 @@ async fn end(place: &Place, how: &str) {
 }
 
 #[tokio::test]
-async fn waiting_exits_by_the_outcome() {
-    let place = Place::new().await;
+async fn enqueue_wait_exits_by_the_outcome() {
+    let fixture = Fixture::new().await;
     for (how, code) in [
         ("select leasehold.complete($1::bigint, $2::bigint)", 0),
         ("select leasehold.bury($1, $2, 'no such mailbox')", 1),
         ("select leasehold.finish_cancelled($1, $2, 'not wanted')", 1),
     ] {
-        let waiting = Ran::of(place.command(&["enqueue", "a", "--wait", "--timeout", "100s"]));
-        let (ran, ()) = tokio::join!(waiting, end(&place, how));
+        let waiting =
+            Ran::of(fixture.command(&["enqueue", "a", "--wait", "--wait-timeout", "100s"]));
+        let (ran, ()) = tokio::join!(waiting, end(&fixture, how));
         let ran = ran.expect(code);
         match code {
             0 => ran.says("is completed"),
@@ -164,34 +184,32 @@ async fn waiting_exits_by_the_outcome() {
 }
 
 #[tokio::test]
-async fn a_queue_without_history_still_says_that_the_job_is_done() {
-    let place = Place::new().await;
-    place
-        .client
-        .batch_execute("insert into leasehold.queue (name, keep_history) values ('default', false)")
-        .await
-        .unwrap();
-    let waiting = Ran::of(place.command(&["enqueue", "a", "--wait", "--timeout", "100s"]));
+async fn enqueue_wait_reports_completion_without_history() {
+    let fixture = Fixture::new().await;
+    fixture
+        .sql("insert into leasehold_internal.queue (name, keep_history) values ('default', false)")
+        .await;
+    let waiting = Ran::of(fixture.command(&["enqueue", "a", "--wait", "--wait-timeout", "100s"]));
     let (ran, ()) =
-        tokio::join!(waiting, end(&place, "select leasehold.complete($1::bigint, $2::bigint)"));
+        tokio::join!(waiting, end(&fixture, "select leasehold.complete($1::bigint, $2::bigint)"));
     ran.expect(0).says("is completed");
 }
 
 #[tokio::test]
-async fn waiting_too_long_is_a_timeout_and_the_job_stays() {
-    let place = Place::new().await;
-    place
-        .run(&["enqueue", "a", "--wait", "--timeout", "200ms"])
+async fn enqueue_wait_times_out_and_keeps_the_job() {
+    let fixture = Fixture::new().await;
+    fixture
+        .run(&["enqueue", "a", "--wait", "--wait-timeout", "200ms"])
         .await
         .expect(7)
         .says("it continues");
-    assert_eq!(place.number("select count(*) from leasehold.job").await, 1);
+    assert_eq!(fixture.count("select count(*) from leasehold.job").await, 1);
 }
 
 #[tokio::test]
-async fn ctrl_c_ends_the_waiting_with_130_and_the_job_stays() {
-    let place = Place::new().await;
-    let mut child = place.command(&["enqueue", "a", "--wait"]).spawn().unwrap();
+async fn ctrl_c_ends_enqueue_wait_with_130_and_keeps_the_job() {
+    let fixture = Fixture::new().await;
+    let mut child = fixture.command(&["enqueue", "a", "--wait"]).spawn().unwrap();
     // The command prints its line once the job is stored; then it starts to wait.
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let line = tokio::time::timeout(LIMIT, lines.next_line()).await.unwrap().unwrap().unwrap();
@@ -201,22 +219,23 @@ async fn ctrl_c_ends_the_waiting_with_130_and_the_job_stays() {
     assert!(kill.success());
     let ended = tokio::time::timeout(LIMIT, child.wait()).await.unwrap().unwrap();
     assert_eq!(ended.code(), Some(130));
-    assert_eq!(place.number("select count(*) from leasehold.job").await, 1);
+    assert_eq!(fixture.count("select count(*) from leasehold.job").await, 1);
 }
 
 #[tokio::test]
-async fn a36_waiting_for_a_job_that_fails_says_why_and_when_it_comes_back() {
-    let place = Place::new().await;
-    place.client.batch_execute("insert into leasehold.queue (name) values ('mail')").await.unwrap();
+async fn a36_enqueue_wait_reports_failures_and_the_next_attempt() {
+    let fixture = Fixture::new().await;
+    fixture.sql("insert into leasehold_internal.queue (name) values ('mail')").await;
     let args = ["enqueue", "a", "--queue", "mail", "--max-attempts", "2", "--wait"];
-    let mut waiting = place.command(&args).spawn().unwrap();
+    let mut waiting = fixture.command(&args).spawn().unwrap();
     let mut lines = BufReader::new(waiting.stderr.take().unwrap()).lines();
     let claim_and_fail = "select leasehold.fail(c.id, c.lease_generation, 'smtp down', '1 hour') \
                             from leasehold.claim('w', 'mail') c";
-    let told = async {
-        while place.client.query(claim_and_fail, &[]).await.unwrap().is_empty() {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
+    let reported = async {
+        until("the job is claimed and fails", async || {
+            !fixture.client.query(claim_and_fail, &[]).await.unwrap().is_empty()
+        })
+        .await;
         loop {
             let line = lines.next_line().await.unwrap().expect("more to say");
             if line.contains("failed once (smtp down); next attempt in ") {
@@ -224,9 +243,9 @@ async fn a36_waiting_for_a_job_that_fails_says_why_and_when_it_comes_back() {
             }
         }
     };
-    tokio::time::timeout(LIMIT, told).await.expect("told in time");
-    place.client.batch_execute("update leasehold.job set scheduled_at = now()").await.unwrap();
-    place.client.query(claim_and_fail, &[]).await.unwrap();
+    tokio::time::timeout(LIMIT, reported).await.expect("a report in time");
+    fixture.sql("update leasehold.job set scheduled_at = now()").await;
+    fixture.client.query(claim_and_fail, &[]).await.unwrap();
     let ended = tokio::time::timeout(LIMIT, waiting.wait()).await.expect("an end").unwrap();
     assert_eq!(ended.code(), Some(1));
 }

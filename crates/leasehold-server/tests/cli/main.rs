@@ -11,18 +11,13 @@ mod annotations;
 mod annotations_takeover;
 mod basics;
 mod bench;
-#[path = "../../../leasehold/tests/it/watch/clock.rs"]
-mod clock;
 mod dead;
 mod dev;
 mod doctor;
-mod doctor_parts;
-mod doctor_watch;
 mod enqueue;
+mod fixture;
 mod jobs;
 mod migrate;
-#[path = "../watch/minute.rs"]
-mod minute;
 mod mirrors;
 mod queues;
 mod roles;
@@ -30,5 +25,4 @@ mod schedules;
 mod secrets;
 mod serve;
 mod sources;
-mod support;
 mod sweeps;

@@ -1,14 +1,14 @@
-use super::support::Place;
+use super::fixture::Fixture;
 
 #[tokio::test]
-async fn lists_what_waits_and_who_works() {
-    let place = Place::new().await;
-    place.job("mail", "a").await;
-    place.running("hooks", "b").await;
-    place.dead("hooks", "c", "rejected").await;
-    let ran = place.run(&["queues", "list"]).await.expect(0);
-    ran.says("queue mail has work and no live worker");
-    let listed = place.run(&["queues", "list", "--json"]).await.expect(0).json();
+async fn queues_list_shows_jobs_and_workers() {
+    let fixture = Fixture::new().await;
+    fixture.job("mail", "a").await;
+    fixture.running("hooks", "b").await;
+    fixture.dead("hooks", "c", "rejected").await;
+    let ran = fixture.run(&["queues", "list"]).await.expect(0);
+    ran.says("queue mail has ready jobs and no live worker");
+    let listed = fixture.run(&["queues", "list", "--json"]).await.expect(0).json();
     let queue = |name: &str| {
         listed["queues"]
             .as_array()
@@ -30,41 +30,41 @@ async fn lists_what_waits_and_who_works() {
 }
 
 #[tokio::test]
-async fn pause_asks_why_and_notes_who() {
-    let place = Place::new().await;
-    place.job("mail", "a").await;
-    place.run(&["queues", "pause", "mail"]).await.expect(2).says("--why");
-    place.run(&["queues", "pause", "mail", "--why", "provider down"]).await.expect(0);
-    let row = place
+async fn pause_needs_a_reason_and_records_the_actor() {
+    let fixture = Fixture::new().await;
+    fixture.job("mail", "a").await;
+    fixture.run(&["queues", "pause", "mail"]).await.expect(2).says("--why");
+    fixture.run(&["queues", "pause", "mail", "--why", "provider down"]).await.expect(0);
+    let row = fixture
         .client
-        .query_one("select paused_by, paused_why from leasehold.queue", &[])
+        .query_one("select paused_by, paused_why from leasehold_internal.queue", &[])
         .await
         .unwrap();
     assert!(row.get::<_, String>(0).starts_with("ann@"));
     assert_eq!(row.get::<_, String>(1), "provider down");
-    place.run(&["queues", "list"]).await.expect(0).prints("provider down");
-    place.run(&["queues", "pause", "mail", "--why", "again"]).await.expect(5);
+    fixture.run(&["queues", "list"]).await.expect(0).prints("provider down");
+    fixture.run(&["queues", "pause", "mail", "--why", "again"]).await.expect(5);
     assert!(
-        place
+        fixture
             .client
             .query("select from leasehold.claim('t', 'mail')", &[])
             .await
             .unwrap()
             .is_empty()
     );
-    place.run(&["queues", "resume", "mail"]).await.expect(0);
-    place.run(&["queues", "resume", "mail"]).await.expect(5);
+    fixture.run(&["queues", "resume", "mail"]).await.expect(0);
+    fixture.run(&["queues", "resume", "mail"]).await.expect(5);
     assert_eq!(
-        place.client.query("select from leasehold.claim('t', 'mail')", &[]).await.unwrap().len(),
+        fixture.client.query("select from leasehold.claim('t', 'mail')", &[]).await.unwrap().len(),
         1
     );
 }
 
 #[tokio::test]
-async fn set_changes_what_is_named_and_leaves_the_rest() {
-    let place = Place::new().await;
-    place.job("mail", "a").await;
-    place
+async fn set_changes_only_the_given_settings() {
+    let fixture = Fixture::new().await;
+    fixture.job("mail", "a").await;
+    fixture
         .run(&[
             "queues",
             "set",
@@ -78,7 +78,7 @@ async fn set_changes_what_is_named_and_leaves_the_rest() {
         ])
         .await
         .expect(0);
-    let ran = place
+    let ran = fixture
         .run(&[
             "queues",
             "set",
@@ -108,31 +108,33 @@ async fn set_changes_what_is_named_and_leaves_the_rest() {
     assert_eq!([number("claim_size"), number("run_limit_seconds")], [10.0, 21600.0]);
     assert_eq!(queue["keep_history"], false);
     assert_eq!(
-        place
-            .number(
+        fixture
+            .count(
                 "select count(*) from leasehold.audit where action = 'set' and actor like 'ann@%'"
             )
             .await,
         2
     );
-    place.run(&["queues", "set", "mail", "--lease", "10ms"]).await.expect(2);
+    fixture.run(&["queues", "set", "mail", "--lease", "10ms"]).await.expect(2);
 }
 
 #[tokio::test]
-async fn an_unknown_queue_is_not_found_and_not_made() {
-    let place = Place::new().await;
-    place.job("mail", "a").await;
+async fn unknown_queue_is_not_found_and_not_created() {
+    let fixture = Fixture::new().await;
+    fixture.job("mail", "a").await;
     for args in [
         &["queues", "pause", "mial", "--why", "x"][..],
         &["queues", "resume", "mial"],
         &["queues", "set", "mial", "--claim-size", "1"],
     ] {
-        place.run(args).await.expect(3).says("did you mean \"mail\"?");
+        fixture.run(args).await.expect(3).says("did you mean \"mail\"?");
     }
-    assert_eq!(place.number("select count(*) from leasehold.queue").await, 0);
-    place.run(&["queues", "set", "fresh", "--claim-size", "1", "--new-queue"]).await.expect(0);
+    assert_eq!(fixture.count("select count(*) from leasehold_internal.queue").await, 0);
+    fixture.run(&["queues", "set", "fresh", "--claim-size", "1", "--new-queue"]).await.expect(0);
     assert_eq!(
-        place.number("select count(*) from leasehold.queue where max_attempts = 25").await,
+        fixture
+            .count("select count(*) from leasehold_internal.queue where max_attempts = 25")
+            .await,
         1
     );
 }

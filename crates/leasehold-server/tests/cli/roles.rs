@@ -1,17 +1,17 @@
 //! The commands of operators under the shipped roles.
 
-use super::support::{Place, Ran};
+use super::fixture::{Fixture, Ran};
 
 /// Runs a command as a login role that is a member of one shipped role.
-async fn run_as(place: &Place, role: &str, args: &[&str]) -> Ran {
+async fn run_as(fixture: &Fixture, role: &str, args: &[&str]) -> Ran {
     let login = format!("cli_{role}_{}", std::process::id());
     let make = format!(
         "do $$ begin create role {login} login; exception when duplicate_object then null; end $$; \
          grant leasehold_{role} to {login}"
     );
-    place.client.batch_execute(&make).await.expect("a login role");
-    let mut command = super::support::command(args);
-    command.args(["--database-url", &as_user(&place.database.direct_url(), &login)]);
+    fixture.sql(&make).await;
+    let mut command = super::fixture::command(args);
+    command.args(["--database-url", &as_user(&fixture.database.direct_url(), &login)]);
     Ran::of(command).await
 }
 
@@ -22,11 +22,11 @@ fn as_user(url: &str, user: &str) -> String {
 }
 
 #[tokio::test]
-async fn f2_viewers_list_and_operators_act() {
-    let place = Place::new().await;
-    let dead = place.dead("mail", "a", "lost").await.to_string();
-    let done = place.done("mail", "b").await.to_string();
-    let waiting = place.job("mail", "c").await.to_string();
+async fn viewers_list_and_operators_act() {
+    let fixture = Fixture::new().await;
+    let dead = fixture.dead("mail", "a", "lost").await.to_string();
+    let done = fixture.completed("mail", "b").await.to_string();
+    let waiting = fixture.job("mail", "c").await.to_string();
     let reads: [&[&str]; 6] = [
         &["jobs", "list"],
         &["jobs", "show", &done],
@@ -37,15 +37,16 @@ async fn f2_viewers_list_and_operators_act() {
     ];
     for role in ["viewer", "operator"] {
         for args in reads {
-            run_as(&place, role, args).await.expect(0);
+            run_as(&fixture, role, args).await.expect(0);
         }
     }
-    let hidden = run_as(&place, "viewer", &["jobs", "show", &dead]).await.expect(0);
+    let hidden = run_as(&fixture, "viewer", &["jobs", "show", &dead]).await.expect(0);
     hidden.prints("hidden: needs leasehold_operator");
     assert!(!hidden.stdout.contains("it hurts"), "{}", hidden.stdout);
-    run_as(&place, "operator", &["jobs", "show", &dead]).await.expect(0).prints("it hurts");
-    let acts: [&[&str]; 7] = [
+    run_as(&fixture, "operator", &["jobs", "show", &dead]).await.expect(0).prints("it hurts");
+    let acts: [&[&str]; 8] = [
         &["dead", "redrive", &dead],
+        &["jobs", "update", &waiting, "--priority", "1"],
         &["jobs", "cancel", &waiting],
         &["jobs", "delete", &dead],
         &["queues", "pause", "mail", "--why", "x"],
@@ -54,11 +55,13 @@ async fn f2_viewers_list_and_operators_act() {
         &["schedules", "add", "nightly", "0 3 * * *", "a", "--queue", "mail"],
     ];
     for args in acts {
-        run_as(&place, "viewer", args).await.expect(1).says("leasehold_operator");
+        run_as(&fixture, "viewer", args).await.expect(1).says("leasehold_operator");
     }
-    assert_eq!(place.number("select count(*) from leasehold.audit").await, 0);
+    assert_eq!(fixture.count("select count(*) from leasehold.audit").await, 0);
     for args in acts {
-        run_as(&place, "operator", args).await.expect(0);
+        run_as(&fixture, "operator", args).await.expect(0);
     }
-    run_as(&place, "producer", &["enqueue", "a", "--queue", "mail"]).await.expect(0);
+    let enqueued =
+        run_as(&fixture, "producer", &["enqueue", "a", "--queue", "mail"]).await.expect(0);
+    assert!(enqueued.stderr.is_empty(), "a producer may not see workers: {}", enqueued.stderr);
 }

@@ -1,8 +1,8 @@
-use super::support::{Place, Ran, command};
+use super::fixture::{Fixture, Ran, command};
 
 #[tokio::test]
-async fn a_schedule_lives_from_add_to_remove() {
-    let place = Place::new().await;
+async fn schedule_commands_change_and_audit_a_schedule() {
+    let fixture = Fixture::new().await;
     let add = [
         "schedules",
         "add",
@@ -15,13 +15,13 @@ async fn a_schedule_lives_from_add_to_remove() {
         "--missed",
         "skip",
     ];
-    place.run(&add).await.expect(0).prints("At 03:00");
-    place.run(&add).await.expect(5).says("--replace");
-    place
+    fixture.run(&add).await.expect(0).prints("At 03:00");
+    fixture.run(&add).await.expect(5).says("--replace");
+    fixture
         .run(&["schedules", "add", "nightly", "30 4 * * *", "report.build", "--replace"])
         .await
         .expect(0);
-    let listed = place.run(&["schedules", "list", "--json"]).await.expect(0).json();
+    let listed = fixture.run(&["schedules", "list", "--json"]).await.expect(0).json();
     let entry = &listed["schedules"][0];
     assert_eq!(
         (&entry["cron"], &entry["zone"], &entry["job_name"]),
@@ -29,42 +29,42 @@ async fn a_schedule_lives_from_add_to_remove() {
     );
     assert!(entry["words"].as_str().unwrap().contains("04:30"));
 
-    place.run(&["schedules", "run", "nightly"]).await.expect(0).prints("enqueued");
-    place.run(&["schedules", "run", "nigthly"]).await.expect(3).says("did you mean \"nightly\"?");
-    place.run(&["schedules", "pause", "nightly"]).await.expect(0);
-    place.run(&["schedules", "list"]).await.expect(0).prints("paused by ann@");
-    place.run(&["schedules", "pause", "nightly"]).await.expect(5);
-    place.run(&["schedules", "resume", "nightly"]).await.expect(0);
-    place.run(&["schedules", "resume", "nightly"]).await.expect(5);
-    place
+    fixture.run(&["schedules", "run", "nightly"]).await.expect(0).prints("enqueued");
+    fixture.run(&["schedules", "run", "nigthly"]).await.expect(3).says("did you mean \"nightly\"?");
+    fixture.run(&["schedules", "pause", "nightly"]).await.expect(0);
+    fixture.run(&["schedules", "list"]).await.expect(0).prints("paused by ann@");
+    fixture.run(&["schedules", "pause", "nightly"]).await.expect(5);
+    fixture.run(&["schedules", "resume", "nightly"]).await.expect(0);
+    fixture.run(&["schedules", "resume", "nightly"]).await.expect(5);
+    fixture
         .run(&["schedules", "remove", "nigthly"])
         .await
         .expect(3)
         .says("did you mean \"nightly\"?");
-    place.run(&["schedules", "remove", "nightly"]).await.expect(0);
-    assert_eq!(place.number("select count(*) from leasehold.schedule").await, 0);
+    fixture.run(&["schedules", "remove", "nightly"]).await.expect(0);
+    assert_eq!(fixture.count("select count(*) from leasehold_internal.schedule").await, 0);
     assert_eq!(
-        place
-            .number("select count(*) from leasehold.audit where subject = 'schedule nightly'")
+        fixture
+            .count("select count(*) from leasehold.audit where subject = 'schedule nightly'")
             .await,
         6
     );
 }
 
 #[tokio::test]
-async fn a_schedule_that_can_never_fire_is_not_stored() {
-    let place = Place::new().await;
+async fn schedule_that_never_fires_is_rejected() {
+    let fixture = Fixture::new().await;
     for (cron, zone, kwargs) in [
         ("0 0 30 2 *", "UTC", "{}"),
         ("nonsense", "UTC", "{}"),
         ("* * * * *", "Mars/Olympus", "{}"),
         ("* * * * *", "UTC", "[1]"),
     ] {
-        place.run(&["schedules", "add", "x", cron, "a", kwargs, "--zone", zone]).await.expect(2);
+        fixture.run(&["schedules", "add", "x", cron, "a", kwargs, "--zone", zone]).await.expect(2);
     }
-    place.run(&["schedules", "add", "x", "* * * * *", "a", "--queue", "nowhere"]).await.expect(3);
-    place.run(&["schedules", "add", "x", "* * * * *", "a", "--missed", "maybe"]).await.expect(2);
-    assert_eq!(place.number("select count(*) from leasehold.schedule").await, 0);
+    fixture.run(&["schedules", "add", "x", "* * * * *", "a", "--queue", "nowhere"]).await.expect(3);
+    fixture.run(&["schedules", "add", "x", "* * * * *", "a", "--missed", "maybe"]).await.expect(2);
+    assert_eq!(fixture.count("select count(*) from leasehold_internal.schedule").await, 0);
 }
 
 #[tokio::test]
@@ -91,25 +91,25 @@ async fn next_shows_slots_of_a_pattern_without_a_database() {
         .await
         .expect(2)
         .says("cron \"0 0 31 2 *\" never fires");
-    let place = Place::new().await;
-    place.run(&["schedules", "next", "absent"]).await.expect(3);
+    let fixture = Fixture::new().await;
+    fixture.run(&["schedules", "next", "absent"]).await.expect(3);
 }
 
 #[tokio::test]
-async fn d17_schedule_that_no_worker_declares_is_said_with_what_removes_it() {
-    let place = Place::new().await;
-    place.run(&["schedules", "add", "by-hand", "0 3 * * *", "a", "--new-queue"]).await.expect(0);
-    let declare = "insert into leasehold.schedule (name, cron, job_name, next_slot, declared_by, last_declared_at) values \
+async fn d17_undeclared_schedule_is_listed_with_the_command_that_removes_it() {
+    let fixture = Fixture::new().await;
+    fixture.run(&["schedules", "add", "by-hand", "0 3 * * *", "a", "--new-queue"]).await.expect(0);
+    let declare = "insert into leasehold_internal.schedule (name, cron, job_name, next_slot, declared_by, last_declared_at) values \
          ('kept', '0 3 * * *', 'a', now() + interval '1 day', 'mailer', now()), \
          ('dropped', '0 3 * * *', 'a', now() + interval '1 day', 'mailer', now() - interval '25 hours')";
-    place.client.batch_execute(declare).await.unwrap();
-    place
+    fixture.sql(declare).await;
+    fixture
         .run(&["schedules", "list"])
         .await
         .expect(0)
         .prints("mailer, no longer")
         .says("to remove it: leasehold schedules remove dropped");
-    let listed = place.run(&["schedules", "list", "--json"]).await.expect(0).json();
+    let listed = fixture.run(&["schedules", "list", "--json"]).await.expect(0).json();
     let undeclared: Vec<&str> = listed["schedules"]
         .as_array()
         .unwrap()
@@ -118,15 +118,14 @@ async fn d17_schedule_that_no_worker_declares_is_said_with_what_removes_it() {
         .map(|entry| entry["name"].as_str().unwrap())
         .collect();
     assert_eq!(undeclared, ["dropped"]);
-    let found = super::doctor::check(&place, "schedules").await;
+    let found = super::doctor::check(&fixture, "schedules").await;
     super::doctor::is(&found, "warn", "dropped still fires");
     assert!(found["advice"].as_str().unwrap().contains("leasehold schedules remove"), "{found}");
-    place.run(&["schedules", "remove", "dropped"]).await.expect(0);
-    super::doctor::is(&super::doctor::check(&place, "schedules").await, "ok", "running worker");
+    fixture.run(&["schedules", "remove", "dropped"]).await.expect(0);
+    super::doctor::is(&super::doctor::check(&fixture, "schedules").await, "ok", "running worker");
     // A schedule that an operator replaces belongs to the operator.
     let replace = ["schedules", "add", "kept", "0 4 * * *", "a", "--new-queue", "--replace"];
-    place.run(&replace).await.expect(0);
-    let owned =
-        "select count(*) from leasehold.schedule where name = 'kept' and declared_by is null";
-    assert_eq!(place.number(owned).await, 1);
+    fixture.run(&replace).await.expect(0);
+    let owned = "select count(*) from leasehold_internal.schedule where name = 'kept' and declared_by is null";
+    assert_eq!(fixture.count(owned).await, 1);
 }

@@ -2,12 +2,12 @@
 
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
+use leasehold_testing::until;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-use super::support::{ANYWHERE, LIMIT, Place, Ran, url_of};
+use super::fixture::{FREE_PORT, Fixture, Ran, url_of};
 
 /// A part of every secret of these tests.
 const MARK: &str = "hunter2";
@@ -32,34 +32,25 @@ async fn collect(pipe: impl AsyncRead + Unpin, output: Arc<Mutex<String>>) {
     }
 }
 
-async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    let asking = async {
-        while !so().await {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    assert!(tokio::time::timeout(LIMIT, asking).await.is_ok(), "never: {what}");
-}
-
 /// Returns the lines that contain a secret.
 fn leaks(text: &str, token: &str) -> Vec<String> {
-    let told = |line: &&str| line.contains(MARK) || line.contains(token);
-    text.lines().filter(told).map(str::to_owned).collect()
+    let leaks = |line: &&str| line.contains(MARK) || line.contains(token);
+    text.lines().filter(leaks).map(str::to_owned).collect()
 }
 
 #[tokio::test]
-async fn h12_a_service_that_is_told_secrets_says_none_of_them_at_any_level() {
-    let place = Place::new().await;
-    place.run(&["migrate", "up", "--service", "annotations"]).await.expect(0);
-    place.run(&["migrate", "up", "--service", "pastes"]).await.expect(0);
-    let token = place.run(&["annotations", "users", "add", "sophia"]).await.expect(0).stdout;
+async fn h12_running_service_prints_no_secret_at_any_log_level() {
+    let fixture = Fixture::new().await;
+    fixture.run(&["migrate", "up", "--service", "annotations"]).await.expect(0);
+    fixture.run(&["migrate", "up", "--service", "pastes"]).await.expect(0);
+    let token = fixture.run(&["annotations", "users", "add", "sophia"]).await.expect(0).stdout;
     let token = token.trim();
     let store = std::env::temp_dir().join(format!("lh-secret-{}", uuid::Uuid::new_v4().simple()));
     let mut command =
-        place.command(&["serve", "--annotations-listen", ANYWHERE, "--listen", ANYWHERE]);
+        fixture.command(&["serve", "--annotations-listen", FREE_PORT, "--listen", FREE_PORT]);
     command
-        .args(["--console", ANYWHERE, "--store", store.to_str().unwrap()])
-        .env("DATABASE_URL", with_password(&place.database.url()))
+        .args(["--console", FREE_PORT, "--store", store.to_str().unwrap()])
+        .env("DATABASE_URL", with_password(&fixture.database.url()))
         .env("LEASEHOLD_LOG", "trace")
         .env("LEASEHOLD_LOG_FORMAT", "json")
         // No server listens there: every call fails, and the failure is logged.
@@ -104,11 +95,11 @@ async fn h12_a_service_that_is_told_secrets_says_none_of_them_at_any_level() {
         .await
         .unwrap();
     assert!(!login.status().is_server_error(), "{login:?}");
-    place.run(&["alarms", "test"]).await.expect(0);
+    fixture.run(&["alarms", "test"]).await.expect(0);
     // The webhook call fails, and so does the write to the index by the note's job.
-    sql(&place, "update leasehold.job set scheduled_at = now() where queue = 'annotations'").await;
-    until("a word that fails", async || said("failed, next in")).await;
-    until("an index that is left alone", async || said("the store is left alone")).await;
+    fixture.sql("update leasehold.job set scheduled_at = now() where queue = 'annotations'").await;
+    until("a failed notification", async || said("failed, next in")).await;
+    until("an index without calls", async || said("the store is left alone")).await;
 
     for path in ["/metrics", "/console", "/console/api/overview"] {
         let page = http.get(format!("{console}{path}")).bearer_auth(CONSOLE);
@@ -116,11 +107,11 @@ async fn h12_a_service_that_is_told_secrets_says_none_of_them_at_any_level() {
         assert_eq!(leaks(&text, token), Vec::<String>::new(), "{path}");
     }
     let text = output.lock().unwrap().clone();
-    assert!(text.contains("\"level\":\"TRACE\""), "everything is said");
+    assert!(text.contains("\"level\":\"TRACE\""), "the log has every level");
     assert_eq!(leaks(&text, token), Vec::<String>::new());
     // What the tables keep of failures, for operators.
     let kept = "select coalesce(string_agg(concat_ws(' ', j.*), E'\\n'), '') from leasehold.jobs j";
-    let kept: String = place.client.query_one(kept, &[]).await.unwrap().get(0);
+    let kept: String = fixture.client.query_one(kept, &[]).await.unwrap().get(0);
     assert!(kept.contains("leasehold.alarm.webhook"), "{kept}");
     assert_eq!(leaks(&kept, token), Vec::<String>::new());
 
@@ -137,16 +128,12 @@ async fn h12_a_service_that_is_told_secrets_says_none_of_them_at_any_level() {
     let _ = std::fs::remove_dir_all(store);
 }
 
-async fn sql(place: &Place, text: &str) {
-    place.client.batch_execute(text).await.expect(text);
-}
-
 #[tokio::test]
-async fn h12_a_service_that_cannot_start_says_no_secret_either() {
-    let place = Place::new().await;
-    place.run(&["migrate", "up", "--service", "pastes"]).await.expect(0);
+async fn h12_service_that_cannot_start_prints_no_secret() {
+    let fixture = Fixture::new().await;
+    fixture.run(&["migrate", "up", "--service", "pastes"]).await.expect(0);
     let gone = "postgres://ann:hunter2-database@127.0.0.1:1/none?application_name=x";
-    let here = with_password(&place.database.url());
+    let here = with_password(&fixture.database.url());
     for (url, env) in [
         (gone, &[("LEASEHOLD_ANNOTATIONS_OPENSEARCH", "http://elastic:hunter2@127.0.0.1:1/")][..]),
         (here.as_str(), &[("LEASEHOLD_CONSOLE_TOKEN", "hunter2")]),
@@ -164,9 +151,9 @@ async fn h12_a_service_that_cannot_start_says_no_secret_either() {
         ),
     ] {
         let mut command =
-            place.command(&["serve", "--no-console", "--services", "pastes,annotations"]);
+            fixture.command(&["serve", "--no-console", "--services", "pastes,annotations"]);
         if env[0].0 == "LEASEHOLD_CONSOLE_TOKEN" {
-            command = place.command(&["serve", "--console", "127.0.0.1:0"]);
+            command = fixture.command(&["serve", "--console", "127.0.0.1:0"]);
         }
         command.env("DATABASE_URL", url).env("LEASEHOLD_LOG", "debug").envs(env.iter().copied());
         let ran = Ran::of(command).await;

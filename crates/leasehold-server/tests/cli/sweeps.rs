@@ -3,12 +3,12 @@ use std::time::Duration;
 use leasehold::Leasehold;
 use leasehold::sweep::{States, Sweep, When};
 
-use super::support::Place;
+use super::fixture::Fixture;
 
 /// A table with rows, and a sweep over it whose handler fails the row that is called `bad`.
-async fn swept(rows: i32) -> (Place, Leasehold, Sweep) {
-    let place = Place::new().await;
-    place
+async fn swept(rows: i32) -> (Fixture, Leasehold, Sweep) {
+    let fixture = Fixture::new().await;
+    fixture
         .client
         .batch_execute(&format!(
             "create table public.\"Odd names\" (code text primary key, at timestamptz, state text default 'waiting',
@@ -31,145 +31,139 @@ async fn swept(rows: i32) -> (Place, Leasehold, Sweep) {
             }
             Ok(())
         });
-    let engine = Leasehold::connect(&place.database.url()).await.unwrap();
-    (place, engine, sweep)
+    let engine = Leasehold::connect(&fixture.database.url()).await.unwrap();
+    (fixture, engine, sweep)
 }
 
 #[tokio::test]
 async fn sweeps_are_listed_and_shown() {
-    let place = Place::new().await;
-    place.run(&["sweeps", "list"]).await.expect(0).says("no sweeps");
-    place.run(&["sweeps", "show", "odd.names"]).await.expect(3).says("leasehold sweeps list");
-    let (place, engine, sweep) = swept(9).await;
+    let fixture = Fixture::new().await;
+    fixture.run(&["sweeps", "list"]).await.expect(0).says("no sweeps");
+    fixture.run(&["sweeps", "show", "odd.names"]).await.expect(3).says("leasehold sweeps list");
+    let (fixture, engine, sweep) = swept(9).await;
     sweep.run_once(&engine).await.unwrap();
     // Whatever time it is now, the next run is not due yet.
-    let later = "update leasehold.sweep set next_run_at = now() + interval '1 hour'";
-    place.client.batch_execute(later).await.unwrap();
-    place
+    let later = "update leasehold_internal.sweep set next_run_at = now() + interval '1 hour'";
+    fixture.sql(later).await;
+    fixture
         .run(&["sweeps", "list"])
         .await
         .expect(0)
         .prints("odd.names")
         .prints("30 3 * * * (Europe/Berlin)")
         .prints("idle");
-    let listed = place.run(&["sweeps", "list", "--json"]).await.expect(0).json();
+    let listed = fixture.run(&["sweeps", "list", "--json"]).await.expect(0).json();
     let entry = &listed["sweeps"][0];
     assert_eq!(
         (&entry["finished"], &entry["dead"], &entry["failed"]),
         (&9.into(), &1.into(), &1.into())
     );
-    place.run(&["sweeps", "show", "odd.names"]).await.expect(0).prints("not counted yet");
-    while place.number("select count(*) from leasehold.sweep where claimed_now is not null").await
+    fixture.run(&["sweeps", "show", "odd.names"]).await.expect(0).prints("not counted yet");
+    while fixture
+        .count("select count(*) from leasehold_internal.sweep where claimed_now is not null")
+        .await
         == 0
     {
         sweep.watch_once(&engine).await.unwrap();
     }
-    let shown = place.run(&["sweeps", "show", "odd.names", "--json"]).await.expect(0).json();
+    let shown = fixture.run(&["sweeps", "show", "odd.names", "--json"]).await.expect(0).json();
     assert_eq!(shown["sweep"]["claimed_now"], 1, "the dead one");
-    place.run(&["sweeps", "show", "odd.names"]).await.expect(0).prints("claimed now");
-    place.run(&["sweeps", "show", "odd.name"]).await.expect(3).says("did you mean \"odd.names\"?");
-}
-
-#[tokio::test]
-async fn a_sweep_is_paused_resumed_and_run() {
-    let (place, engine, sweep) = swept(1).await;
-    sweep.watch_once(&engine).await.unwrap();
-    place.run(&["sweeps", "pause", "odd.names"]).await.expect(2).says("--why");
-    let pause = ["sweeps", "pause", "odd.names", "--why", "stocktaking"];
-    place.run(&pause).await.expect(0).prints("paused");
-    place.run(&pause).await.expect(5).says("paused already");
-    place.run(&["sweeps", "list"]).await.expect(0).prints("by ann@").prints("stocktaking");
-    place.run(&["sweeps", "run", "odd.names"]).await.expect(0).says("it is paused");
-    assert!(sweep.run_once(&engine).await.unwrap().paused);
-    place.run(&["sweeps", "resume", "odd.names"]).await.expect(0);
-    place.run(&["sweeps", "resume", "odd.names"]).await.expect(5).says("not paused");
-    place.run(&["sweeps", "pause", "absent", "--why", "x"]).await.expect(3);
-    place.run(&["sweeps", "run", "absent"]).await.expect(3);
-    let due = "select count(*) from leasehold.sweep where next_run_at <= now()";
-    assert_eq!(place.number(due).await, 1);
-    let signed = "select count(*) from leasehold.audit where subject = 'sweep odd.names' and actor like 'ann@%'";
-    assert_eq!(place.number(signed).await, 3);
-}
-
-#[tokio::test]
-async fn the_watchdog_runs_by_name() {
-    let (place, engine, sweep) = swept(4).await;
-    sweep.watchdog_after(Duration::from_secs(600)).watch_once(&engine).await.unwrap();
-    place
-        .client
-        .batch_execute("update public.\"Odd names\" set state = 'claimed', claim = 7, claimed_at = now() - interval '5 minutes';
-                        update public.\"Odd names\" set claimed_at = now() - interval '11 minutes' where code <> 'bad'")
+    fixture.run(&["sweeps", "show", "odd.names"]).await.expect(0).prints("claimed now");
+    fixture
+        .run(&["sweeps", "show", "odd.name"])
         .await
-        .unwrap();
-    let watched = place.run(&["sweeps", "watch", "odd.names", "--json"]).await.expect(0).json();
+        .expect(3)
+        .says("did you mean \"odd.names\"?");
+}
+
+#[tokio::test]
+async fn sweep_commands_pause_resume_and_run() {
+    let (fixture, engine, sweep) = swept(1).await;
+    sweep.watch_once(&engine).await.unwrap();
+    fixture.run(&["sweeps", "pause", "odd.names"]).await.expect(2).says("--why");
+    let pause = ["sweeps", "pause", "odd.names", "--why", "stocktaking"];
+    fixture.run(&pause).await.expect(0).prints("paused");
+    fixture.run(&pause).await.expect(5).says("already paused");
+    fixture.run(&["sweeps", "list"]).await.expect(0).prints("by ann@").prints("stocktaking");
+    fixture.run(&["sweeps", "run", "odd.names"]).await.expect(0).says("it is paused");
+    assert!(sweep.run_once(&engine).await.unwrap().paused);
+    fixture.run(&["sweeps", "resume", "odd.names"]).await.expect(0);
+    fixture.run(&["sweeps", "resume", "odd.names"]).await.expect(5).says("not paused");
+    fixture.run(&["sweeps", "pause", "absent", "--why", "x"]).await.expect(3);
+    fixture.run(&["sweeps", "run", "absent"]).await.expect(3);
+    let due = "select count(*) from leasehold_internal.sweep where next_run_at <= now()";
+    assert_eq!(fixture.count(due).await, 1);
+    let signed = "select count(*) from leasehold.audit where subject = 'sweep odd.names' and actor like 'ann@%'";
+    assert_eq!(fixture.count(signed).await, 3);
+}
+
+#[tokio::test]
+async fn sweeps_watch_runs_the_watchdog() {
+    let (fixture, engine, sweep) = swept(4).await;
+    sweep.watchdog_after(Duration::from_secs(600)).watch_once(&engine).await.unwrap();
+    fixture.sql("update public.\"Odd names\" set state = 'claimed', claim = 7, claimed_at = now() - interval '5 minutes';
+                        update public.\"Odd names\" set claimed_at = now() - interval '11 minutes' where code <> 'bad'").await;
+    let watched = fixture.run(&["sweeps", "watch", "odd.names", "--json"]).await.expect(0).json();
     assert_eq!((&watched["watch"]["reset"], &watched["watch"]["more"]), (&4.into(), &false.into()));
     assert_eq!(
-        place.number("select count(*) from public.\"Odd names\" where state = 'waiting'").await,
+        fixture.count("select count(*) from public.\"Odd names\" where state = 'waiting'").await,
         4
     );
-    let clock = "select count(*) from leasehold.sweep where cron = '30 3 * * *' and watchdog_after = '10 min'";
-    assert_eq!(place.number(clock).await, 1, "what was declared stays");
-    place.run(&["sweeps", "watch", "odd.name"]).await.expect(3).says("did you mean");
-    place
-        .client
-        .batch_execute("alter table public.\"Odd names\" rename column claim to fence")
-        .await
-        .unwrap();
-    place.run(&["sweeps", "watch", "odd.names"]).await.expect(5).says("has no column \"claim\"");
+    let clock = "select count(*) from leasehold_internal.sweep where cron = '30 3 * * *' and watchdog_after = '10 min'";
+    assert_eq!(fixture.count(clock).await, 1, "what was declared stays");
+    fixture.run(&["sweeps", "watch", "odd.name"]).await.expect(3).says("did you mean");
+    fixture.sql("alter table public.\"Odd names\" rename column claim to fence").await;
+    fixture.run(&["sweeps", "watch", "odd.names"]).await.expect(5).says("has no column \"claim\"");
     // A sweep that another role declared is left to its workers.
-    place
-        .client
-        .batch_execute(
-            "update leasehold.sweep set declared_by = 'leasehold_worker', watchdog_ran_at = now()",
-        )
-        .await
-        .unwrap();
-    place.run(&["sweeps", "watch", "odd.names"]).await.expect(0).prints("within a second");
-    let asked = "select count(*) from leasehold.sweep where watchdog_ran_at is null";
-    assert_eq!(place.number(asked).await, 1);
+    fixture
+        .sql("update leasehold_internal.sweep set declared_by = 'leasehold_worker', watchdog_ran_at = now()")
+        .await;
+    fixture.run(&["sweeps", "watch", "odd.names"]).await.expect(0).prints("within a second");
+    let asked = "select count(*) from leasehold_internal.sweep where watchdog_ran_at is null";
+    assert_eq!(fixture.count(asked).await, 1);
 }
 
 #[tokio::test]
-async fn dead_rows_are_listed_and_redriven() {
-    let (place, engine, sweep) = swept(2).await;
+async fn sweep_commands_list_and_redrive_dead_rows() {
+    let (fixture, engine, sweep) = swept(2).await;
     sweep.run_once(&engine).await.unwrap();
-    let listed = place.run(&["sweeps", "dead", "odd.names", "--json"]).await.expect(0).json();
+    let listed = fixture.run(&["sweeps", "dead", "odd.names", "--json"]).await.expect(0).json();
     assert_eq!(
         (&listed["rows"][0]["key"], &listed["rows"][0]["attempts"]),
         (&"bad".into(), &1.into())
     );
-    let text = place.run(&["sweeps", "dead", "odd.names"]).await.expect(0);
+    let text = fixture.run(&["sweeps", "dead", "odd.names"]).await.expect(0);
     assert!(
         text.prints("it hurts").stdout.find('\u{1b}').is_none(),
         "texts cannot steer a terminal"
     );
-    place
+    fixture
         .run(&["sweeps", "dead", "odd.names", "--after", "bad"])
         .await
         .expect(0)
         .says("no dead rows");
-    place.run(&["sweeps", "redrive", "odd.names"]).await.expect(4).says("--all");
-    place.run(&["sweeps", "redrive", "odd.names", "row 1"]).await.expect(3).says("none of these");
-    place
+    fixture.run(&["sweeps", "redrive", "odd.names"]).await.expect(4).says("--all");
+    fixture.run(&["sweeps", "redrive", "odd.names", "row 1"]).await.expect(3).says("none of these");
+    fixture
         .run(&["sweeps", "redrive", "odd.names", "--all", "--dry-run"])
         .await
         .expect(0)
         .says("would redrive 1 row");
-    place.run(&["sweeps", "redrive", "odd.names", "bad"]).await.expect(0).prints("1 row: redriven");
-    assert_eq!(sweep.watch_once(&engine).await.unwrap().retried, 1);
-    place.run(&["sweeps", "redrive", "odd.names", "--all"]).await.expect(0).prints("0 rows");
-    place
-        .client
-        .batch_execute("insert into leasehold.sweep_failure (sweep, key, claim, attempts, last_error, dead_at)
-                        select 'odd.names', n::text, 1, 1, 'x', now() from generate_series(1, 2500) n")
+    fixture
+        .run(&["sweeps", "redrive", "odd.names", "bad"])
         .await
-        .unwrap();
-    place
+        .expect(0)
+        .prints("1 row redriven");
+    assert_eq!(sweep.watch_once(&engine).await.unwrap().retried, 1);
+    fixture.run(&["sweeps", "redrive", "odd.names", "--all"]).await.expect(0).prints("0 rows");
+    fixture.sql("insert into leasehold_internal.sweep_failure (sweep, key, claim, attempts, last_error, dead_at)
+                        select 'odd.names', n::text, 1, 1, 'x', now() from generate_series(1, 2500) n").await;
+    fixture
         .run(&["sweeps", "redrive", "odd.names", "--all"])
         .await
         .expect(4)
         .says("redrive 2500 rows?");
-    place
+    fixture
         .run(&["sweeps", "redrive", "odd.names", "--all", "--yes"])
         .await
         .expect(0)

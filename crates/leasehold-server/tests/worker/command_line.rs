@@ -1,13 +1,13 @@
 //! Bad command lines: exit code 2, and a sentence that says what to do.
 
-use crate::support::leasehold;
+use crate::fixture::leasehold;
 
 async fn refused(args: &[&str], secret: Option<&str>) -> String {
     let mut command = leasehold();
     command
         .arg("worker")
         .args(args)
-        .env("LEASEHOLD_DATABASE_URL", "postgres://nobody@127.0.0.1:1/none");
+        .env("LEASEHOLD_DATABASE_URL", "postgres://none@127.0.0.1:1/none");
     if let Some(secret) = secret {
         command.env("LEASEHOLD_HTTP_SECRET", secret);
     }
@@ -18,7 +18,7 @@ async fn refused(args: &[&str], secret: Option<&str>) -> String {
 }
 
 #[tokio::test]
-async fn i5_a_bad_command_line_is_refused_with_what_to_do() {
+async fn i5_bad_worker_command_line_is_rejected_with_a_hint() {
     let q = ["--queue", "default=1"];
     let e = ["--exec", "a=true"];
     let table: &[(&[&str], &str)] = &[
@@ -51,7 +51,7 @@ async fn i5_a_bad_command_line_is_refused_with_what_to_do() {
 }
 
 #[tokio::test]
-async fn h7_urls_that_lead_inside_are_refused_before_the_worker_starts() {
+async fn h7_worker_with_a_private_url_does_not_start() {
     for url in
         ["http://example.com/", "https://127.0.0.1/", "https://localhost/", "https://0x7f.1/"]
     {
@@ -63,7 +63,7 @@ async fn h7_urls_that_lead_inside_are_refused_before_the_worker_starts() {
 }
 
 #[tokio::test]
-async fn h12_a_refused_command_line_shows_no_secret() {
+async fn h12_rejected_command_line_prints_no_secret() {
     let args = ["-q", "a", "--http", "a=https://u:hunter2hunter2@example.com/?t=hunter2hunter2"];
     let text = refused(&args, Some("sixteen bytes or more")).await;
     assert!(text.contains("leave it out") && !text.contains("hunter2"), "{text}");

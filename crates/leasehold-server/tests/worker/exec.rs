@@ -3,10 +3,10 @@
 use leasehold_testing::TestDatabase;
 use serde_json::Value;
 
-use crate::support::{Folder, Worker, enqueue, job_until, look};
+use crate::fixture::{Folder, Worker, enqueue, job_until, look};
 
 #[tokio::test]
-async fn a_command_gets_the_job_and_its_success_is_done() {
+async fn command_gets_the_job_and_completes_it() {
     let (database, folder) = (TestDatabase::new().await, Folder::new("done"));
     let client = database.connect().await;
     let (job, env) = (folder.file("job"), folder.file("env"));
@@ -34,7 +34,7 @@ async fn a_command_gets_the_job_and_its_success_is_done() {
 }
 
 #[tokio::test]
-async fn h12_a_command_does_not_see_the_workers_secrets() {
+async fn h12_command_does_not_see_the_secrets_of_the_worker() {
     let (database, folder) = (TestDatabase::new().await, Folder::new("secrets"));
     let client = database.connect().await;
     let env = folder.file("env");
@@ -44,12 +44,12 @@ async fn h12_a_command_does_not_see_the_workers_secrets() {
     let _worker = Worker::start_with(&database, &["--exec", &script], &canary).await;
     job_until(&client, id, |row| row.is("completed")).await;
     let env = std::fs::read_to_string(&env).expect("written");
-    assert!(!env.contains(crate::support::SECRET) && !env.contains("canary-of-ours"), "{env}");
+    assert!(!env.contains(crate::fixture::SECRET) && !env.contains("canary-of-ours"), "{env}");
     assert!(!env.contains("DATABASE_URL") && env.contains("for-the-command"), "{env}");
 }
 
 #[tokio::test]
-async fn h21_command_sees_no_credential_unless_it_is_handed_on() {
+async fn h21_command_sees_no_credential_unless_it_is_passed() {
     let (database, folder) = (TestDatabase::new().await, Folder::new("credentials"));
     let client = database.connect().await;
     let env = folder.file("env");
@@ -79,7 +79,7 @@ async fn h21_command_sees_no_credential_unless_it_is_handed_on() {
 }
 
 #[tokio::test]
-async fn exit_codes_and_the_last_line_decide() {
+async fn exit_code_and_last_line_decide_the_outcome() {
     let database = TestDatabase::new().await;
     let client = database.connect().await;
     let _worker = Worker::start(
@@ -126,13 +126,18 @@ async fn exit_codes_and_the_last_line_decide() {
     let row = run("moot").await;
     assert!(row.is("cancelled") && row.error == "the order is gone", "{row:?}");
     let row = run("unclear").await;
-    assert!(row.is("waiting") && row.attempts == 1 && row.error.contains("no decision"), "{row:?}");
+    assert!(
+        row.is("waiting")
+            && row.attempts == 1
+            && row.error.contains("cannot be read as a decision"),
+        "{row:?}"
+    );
     let row = run("killed").await;
     assert!(row.is("waiting") && row.error == "ended by signal 9", "{row:?}");
 }
 
 #[tokio::test]
-async fn a_command_that_reads_nothing_and_writes_much_is_no_trouble() {
+async fn command_may_ignore_its_input_and_write_much() {
     let database = TestDatabase::new().await;
     let client = database.connect().await;
     // Does not compress, so it is near the limit for arguments and larger than a pipe's buffer.
@@ -147,7 +152,7 @@ async fn a_command_that_reads_nothing_and_writes_much_is_no_trouble() {
 }
 
 #[tokio::test]
-async fn a_shell_runs_only_when_asked_for() {
+async fn command_runs_in_a_shell_only_with_the_flag() {
     let (database, folder) = (TestDatabase::new().await, Folder::new("shell"));
     let client = database.connect().await;
     let (plain, shell) = (folder.file("plain"), folder.file("shell"));
@@ -165,10 +170,10 @@ async fn a_shell_runs_only_when_asked_for() {
 }
 
 #[tokio::test]
-async fn h15_a_name_without_a_program_is_left_alone() {
+async fn h15_worker_leaves_names_without_a_program() {
     let database = TestDatabase::new().await;
     let client = database.connect().await;
-    let other = enqueue(&client, "somebody.elses", "{}").await;
+    let other = enqueue(&client, "of.another", "{}").await;
     let mine = enqueue(&client, "mine", "{}").await;
     let _worker = Worker::start(&database, &["--exec", "mine=true"]).await;
     job_until(&client, mine, |row| row.is("completed")).await;

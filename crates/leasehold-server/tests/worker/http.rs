@@ -5,15 +5,15 @@ use leasehold_testing::TestDatabase;
 use serde_json::Value;
 use sha2::Sha256;
 
+use crate::fixture::{Row, SECRET, Worker, enqueue, job_until};
 use crate::receiver::Receiver;
-use crate::support::{Row, SECRET, Worker, enqueue, job_until};
 
 fn tried(row: &Row) -> bool {
     !row.is("running") && (!row.is("waiting") || row.due_in > 0.1)
 }
 
 #[tokio::test]
-async fn a_receiver_gets_the_job_with_a_signature_that_it_can_check() {
+async fn receiver_gets_the_job_with_a_valid_signature() {
     let (database, receiver) = (TestDatabase::new().await, Receiver::start().await);
     let client = database.connect().await;
     let id = enqueue(&client, "letter", r#"{"to": "ann"}"#).await;
@@ -54,7 +54,7 @@ async fn a_receiver_gets_the_job_with_a_signature_that_it_can_check() {
 }
 
 #[tokio::test]
-async fn answers_decide() {
+async fn status_of_the_response_decides_the_outcome() {
     let (database, receiver) = (TestDatabase::new().await, Receiver::start().await);
     let client = database.connect().await;
     let paths = [
@@ -101,7 +101,7 @@ async fn answers_decide() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_does_not_answer_in_time_is_tried_again_later() {
+async fn slow_receiver_is_retried() {
     let (database, receiver) = (TestDatabase::new().await, Receiver::start().await);
     let client = database.connect().await;
     let (hang, drip) = (receiver.at("hang", "/hang"), receiver.at("drip", "/drip"));
@@ -117,7 +117,7 @@ async fn a_receiver_that_does_not_answer_in_time_is_tried_again_later() {
 }
 
 #[tokio::test]
-async fn an_endless_answer_is_cut() {
+async fn endless_response_is_cut() {
     let (database, mut receiver) = (TestDatabase::new().await, Receiver::start().await);
     let client = database.connect().await;
     let url = receiver.at("endless", "/endless");
@@ -132,7 +132,7 @@ async fn an_endless_answer_is_cut() {
 }
 
 #[tokio::test]
-async fn a_receiver_out_of_reach_is_tried_again_later() {
+async fn unreachable_receiver_is_retried() {
     let database = TestDatabase::new().await;
     let client = database.connect().await;
     let gone = "gone=http://127.0.0.1:1/?token=hush";
@@ -145,7 +145,7 @@ async fn a_receiver_out_of_reach_is_tried_again_later() {
 }
 
 #[tokio::test]
-async fn a_request_that_waits_is_given_up_when_its_job_is_cancelled() {
+async fn waiting_request_is_dropped_when_its_job_is_cancelled() {
     let (database, receiver) = (TestDatabase::new().await, Receiver::start().await);
     let client = database.connect().await;
     let url = receiver.at("hang", "/hang");
@@ -158,7 +158,7 @@ async fn a_request_that_waits_is_given_up_when_its_job_is_cancelled() {
 }
 
 #[tokio::test]
-async fn h12_the_secret_is_in_no_log_and_no_table() {
+async fn h12_secret_is_in_no_log_and_no_table() {
     let (database, receiver) = (TestDatabase::new().await, Receiver::start().await);
     let client = database.connect().await;
     let url = receiver.at("echo", "/echo");
@@ -176,7 +176,7 @@ async fn h12_the_secret_is_in_no_log_and_no_table() {
     assert!(log.contains("TRACE"), "the log is as loud as it can be");
     assert!(!log.contains('\u{1b}'), "the receiver wrote to the terminal");
     let mut everything = log;
-    let tables = "select format('%I.%I', schemaname, tablename) from pg_tables where schemaname = 'leasehold'";
+    let tables = "select format('%I.%I', schemaname, tablename) from pg_tables where schemaname in ('leasehold', 'leasehold_internal')";
     for table in client.query(tables, &[]).await.expect("tables") {
         let table: &str = table.get(0);
         let sql = format!("select coalesce(string_agg(t::text, ' '), '') from {table} t");

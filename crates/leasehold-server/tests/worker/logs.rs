@@ -2,10 +2,10 @@
 
 use leasehold_testing::TestDatabase;
 
-use super::support::{Worker, enqueue, job_until};
+use super::fixture::{Worker, enqueue, job_until};
 
 #[tokio::test]
-async fn h12_lines_about_a_job_carry_its_fields_and_not_its_arguments() {
+async fn h12_log_lines_have_fields_of_the_job_and_no_arguments() {
     let database = TestDatabase::new().await;
     let client = database.connect().await;
     let env = [("LEASEHOLD_LOG_FORMAT", "json"), ("LEASEHOLD_LOG", "info")];
@@ -51,7 +51,7 @@ async fn a36_failed_attempt_is_a_warning_and_a_burial_an_error() {
 }
 
 #[tokio::test]
-async fn the_line_about_a_permanent_failure_names_its_cause() {
+async fn log_line_of_a_permanent_failure_names_its_cause() {
     let database = TestDatabase::new().await;
     let client = database.connect().await;
     let rejects = "rejects=sh -c 'echo no such user >&2; exit 65'";
@@ -59,7 +59,7 @@ async fn the_line_about_a_permanent_failure_names_its_cause() {
     let id = enqueue(&client, "rejects", "{}").await;
     worker.says("the job is dead: ").await;
     let (level, message) = line(&worker, "the job is dead");
-    let cause = "select cause from leasehold.dead_job where id = $1";
+    let cause = "select cause from leasehold_internal.dead_job where id = $1";
     let cause: String = client.query_one(cause, &[&id]).await.unwrap().get(0);
     assert_eq!(level, "ERROR", "{message}");
     assert!(

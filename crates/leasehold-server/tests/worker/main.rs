@@ -9,12 +9,12 @@
 
 mod command_line;
 mod exec;
+mod fixture;
 mod http;
 mod logs;
 mod metrics;
-#[path = "../watch/prometheus.rs"]
+#[path = "../monitoring/prometheus.rs"]
 #[allow(dead_code, reason = "shared with the other tests, which use more of it")]
 mod prometheus;
 mod receiver;
 mod stop;
-mod support;

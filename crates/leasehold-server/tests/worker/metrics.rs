@@ -5,8 +5,9 @@ use leasehold_testing::TestDatabase;
 use reqwest::StatusCode;
 use rustix::process::Signal;
 
+use crate::fixture::{Folder, Worker, enqueue, job_until, leasehold};
 use crate::prometheus::{Family, parse};
-use crate::support::{Folder, Worker, enqueue, job_until, leasehold, until};
+use leasehold_testing::until;
 
 const TOKEN: &str = "0123456789abcdef0123";
 
@@ -59,7 +60,7 @@ fn listening(pid: u32) -> usize {
 }
 
 #[tokio::test]
-async fn a_worker_shows_what_it_did_under_the_names_of_the_list() {
+async fn worker_metrics_have_the_listed_names() {
     let database = TestDatabase::new().await;
     let client = database.connect().await;
     let args = ["--exec", "good=true", "--exec", "bad=false", "--metrics-listen", "0"];
@@ -71,30 +72,33 @@ async fn a_worker_shows_what_it_did_under_the_names_of_the_list() {
     }
     let finished = "leasehold_jobs_finished_total";
     // A worker counts an attempt once the database has confirmed its end.
-    let counted = until(async || {
+    until("both outcomes are counted", async || {
         let families = scrape(&url).await;
-        value(&families, finished, &[("kind", "good"), ("outcome", "completed")]) == 2.0
-            && value(&families, finished, &[("kind", "bad"), ("outcome", "retried")]) == 1.0
-    });
-    assert!(counted.await, "{:?}", scrape(&url).await);
+        value(&families, finished, &[("name", "good"), ("outcome", "completed")]) == 2.0
+            && value(&families, finished, &[("name", "bad"), ("outcome", "retried")]) == 1.0
+    })
+    .await;
     let families = scrape(&url).await;
     assert_eq!(value(&families, "leasehold_worker_slots", &[("queue", "default")]), 4.0);
     // A scrape waits for the database only briefly.
-    let up = until(async || value(&scrape(&url).await, "leasehold_database_up", &[]) == 1.0);
-    assert!(up.await, "{:?}", scrape(&url).await);
+    until("the database is up", async || {
+        value(&scrape(&url).await, "leasehold_database_up", &[]) == 1.0
+    })
+    .await;
     // Every process exports the numbers of the shared sample.
     client
         .batch_execute(
-            "update leasehold.duty set ran_at = ran_at - interval '2 minutes' where name = 'measure'",
+            "update leasehold_internal.duty set ran_at = ran_at - interval '2 minutes' where name = 'measure'",
         )
         .await
         .unwrap();
     // Either this call or the worker's housekeeping takes the sample.
     leasehold::measure::sample(&client).await.unwrap();
     let retrying = [("queue", "default"), ("state", "retrying")];
-    let sampled =
-        until(async || value(&scrape(&url).await, "leasehold_queue_jobs", &retrying) == 1.0);
-    assert!(sampled.await, "{:?}", scrape(&url).await);
+    until("the retrying job is sampled", async || {
+        value(&scrape(&url).await, "leasehold_queue_jobs", &retrying) == 1.0
+    })
+    .await;
     for family in scrape(&url).await {
         let known = names::ALL.iter().any(|metric| metric.name == family.name);
         assert!(known, "{} is not in the list", family.name);
@@ -106,11 +110,11 @@ async fn a_worker_shows_what_it_did_under_the_names_of_the_list() {
 }
 
 #[tokio::test]
-async fn nothing_listens_unless_it_is_asked_to() {
+async fn worker_listens_only_with_metrics_listen() {
     let database = TestDatabase::new().await;
     let quiet = Worker::start(&database, &["--exec", "a=true"]).await;
     assert_eq!(listening(quiet.pid()), 0);
-    assert!(!quiet.output().contains("metrics"), "{}", quiet.output());
+    assert!(!quiet.output().contains("/metrics"), "{}", quiet.output());
     let asked = Worker::start(&database, &["--exec", "a=true", "--metrics-listen", "0"]).await;
     assert_eq!(listening(asked.pid()), 1);
     // A port alone means a loopback address.
@@ -118,7 +122,7 @@ async fn nothing_listens_unless_it_is_asked_to() {
 }
 
 #[tokio::test]
-async fn h12_numbers_are_for_this_machine_or_for_whoever_has_the_token() {
+async fn h12_metrics_need_a_local_name_or_the_token() {
     let database = TestDatabase::new().await;
     let args = ["--exec", "a=true", "--metrics-listen", "127.0.0.1:0"];
     let open = Worker::start(&database, &args).await;
@@ -145,7 +149,7 @@ async fn h12_numbers_are_for_this_machine_or_for_whoever_has_the_token() {
 }
 
 #[tokio::test]
-async fn an_address_that_will_not_do_is_said_before_the_worker_starts() {
+async fn worker_with_a_bad_metrics_address_does_not_start() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     for (address, code, words) in [
@@ -156,7 +160,7 @@ async fn an_address_that_will_not_do_is_said_before_the_worker_starts() {
         let mut command = leasehold();
         command
             .args(["worker", "-q", "default", "--exec", "a=true", "--metrics-listen", address])
-            .env("LEASEHOLD_DATABASE_URL", "postgres://nobody@127.0.0.1:1/none");
+            .env("LEASEHOLD_DATABASE_URL", "postgres://none@127.0.0.1:1/none");
         let done = command.output().await.unwrap();
         let text = String::from_utf8_lossy(&done.stderr).into_owned();
         assert_eq!(done.status.code(), Some(code), "{address}: {text}");
@@ -165,7 +169,7 @@ async fn an_address_that_will_not_do_is_said_before_the_worker_starts() {
 }
 
 #[tokio::test]
-async fn a_worker_that_drains_still_shows_its_numbers() {
+async fn draining_worker_serves_metrics() {
     let (database, folder) = (TestDatabase::new().await, Folder::new("drain"));
     let client = database.connect().await;
     let (started, go) = (folder.file("started"), folder.file("go"));

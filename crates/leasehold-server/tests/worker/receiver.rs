@@ -72,7 +72,7 @@ async fn serve(
         "after" => plain(rest, "retry-after: 3600\r\n", ""),
         "redirect" => plain("307", &format!("location: {origin}/target\r\n"), ""),
         "echo" => {
-            let secret = crate::support::SECRET;
+            let secret = crate::fixture::SECRET;
             plain(
                 "500",
                 "",

@@ -3,7 +3,8 @@
 use leasehold_testing::TestDatabase;
 use rustix::process::Signal;
 
-use crate::support::{Folder, Worker, enqueue, job_until, look, runs, until, zombies_of};
+use crate::fixture::{Folder, Worker, enqueue, job_until, look, runs, zombies_of};
+use leasehold_testing::until;
 
 /// Returns a command that writes the ids of itself and of a child, and waits for the child.
 fn long(folder: &Folder, before: &str) -> String {
@@ -18,7 +19,7 @@ async fn pids(folder: &Folder) -> (String, String) {
 }
 
 #[tokio::test]
-async fn cancelling_a_running_job_ends_its_whole_process_group() {
+async fn cancelled_job_ends_its_whole_process_group() {
     let (database, folder) = (TestDatabase::new().await, Folder::new("cancel"));
     let client = database.connect().await;
     let worker = Worker::start(&database, &["--exec", &long(&folder, "")]).await;
@@ -33,12 +34,12 @@ async fn cancelling_a_running_job_ends_its_whole_process_group() {
     assert_eq!(answer, "requested");
     let row = job_until(&client, id, |row| row.is("cancelled")).await;
     assert!(row.error.contains("the command was stopped: its job was cancelled"), "{row:?}");
-    assert!(until(async || !runs(&leader) && !runs(&child)).await, "something still runs");
-    assert!(until(async || zombies_of(worker.pid()) == 0).await, "somebody was not reaped");
+    until("the whole group has ended", async || !runs(&leader) && !runs(&child)).await;
+    until("every child is reaped", async || zombies_of(worker.pid()) == 0).await;
 }
 
 #[tokio::test]
-async fn a_command_that_ignores_the_request_is_killed() {
+async fn command_that_ignores_sigterm_is_killed() {
     let (database, folder) = (TestDatabase::new().await, Folder::new("deaf"));
     let client = database.connect().await;
     // Its child ignores the signal, too.
@@ -48,12 +49,12 @@ async fn a_command_that_ignores_the_request_is_killed() {
     let (leader, child) = pids(&folder).await;
     client.query_one("select leasehold.cancel($1, 'ann')", &[&id]).await.expect("asked");
     job_until(&client, id, |row| row.is("cancelled")).await;
-    assert!(until(async || !runs(&leader) && !runs(&child)).await, "something still runs");
-    assert!(until(async || zombies_of(worker.pid()) == 0).await, "somebody was not reaped");
+    until("the whole group has ended", async || !runs(&leader) && !runs(&child)).await;
+    until("every child is reaped", async || zombies_of(worker.pid()) == 0).await;
 }
 
 #[tokio::test]
-async fn a_command_that_ends_well_when_told_to_stop_has_not_done_its_job() {
+async fn command_that_exits_0_on_sigterm_is_not_completed() {
     let (database, folder) = (TestDatabase::new().await, Folder::new("polite"));
     let client = database.connect().await;
     let script = long(&folder, "trap \"exit 0\" TERM;");
@@ -67,7 +68,7 @@ async fn a_command_that_ends_well_when_told_to_stop_has_not_done_its_job() {
 }
 
 #[tokio::test]
-async fn a_stopped_worker_gives_its_job_back_with_the_attempt() {
+async fn stopped_worker_releases_its_job_without_an_attempt() {
     let (database, folder) = (TestDatabase::new().await, Folder::new("sigterm"));
     let client = database.connect().await;
     let script = long(&folder, "trap \"\" TERM;");
@@ -78,11 +79,11 @@ async fn a_stopped_worker_gives_its_job_back_with_the_attempt() {
     assert!(worker.ended().await.success(), "{}", worker.output());
     let row = look(&client, id).await;
     assert!(row.is("waiting") && row.attempts == 0 && row.error.is_empty(), "{row:?}");
-    assert!(until(async || !runs(&leader) && !runs(&child)).await, "something still runs");
+    until("the whole group has ended", async || !runs(&leader) && !runs(&child)).await;
 }
 
 #[tokio::test]
-async fn a_stopped_worker_lets_running_jobs_finish_and_claims_no_more() {
+async fn stopped_worker_finishes_running_jobs_and_claims_none() {
     let (database, folder) = (TestDatabase::new().await, Folder::new("drain"));
     let client = database.connect().await;
     let (started, go) = (folder.file("started"), folder.file("go"));
@@ -94,14 +95,14 @@ async fn a_stopped_worker_lets_running_jobs_finish_and_claims_no_more() {
     worker.signal(Signal::TERM);
     worker.says("stopping").await;
     let late = enqueue(&client, "slow", "{}").await;
-    std::fs::write(&go, "").expect("the job may go on");
+    std::fs::write(&go, "").expect("the job may continue");
     assert!(worker.ended().await.success(), "{}", worker.output());
     assert!(look(&client, running).await.is("completed"));
     assert!(look(&client, late).await.is("waiting"));
 }
 
 #[tokio::test]
-async fn a_second_signal_cuts_the_grace_short() {
+async fn second_signal_ends_the_grace_period() {
     let (database, folder) = (TestDatabase::new().await, Folder::new("hurry"));
     let client = database.connect().await;
     let mut worker =
@@ -117,7 +118,7 @@ async fn a_second_signal_cuts_the_grace_short() {
 }
 
 #[tokio::test]
-async fn a_killed_worker_takes_its_commands_with_it() {
+async fn commands_of_a_killed_worker_end() {
     let (database, folder) = (TestDatabase::new().await, Folder::new("sigkill"));
     let client = database.connect().await;
     let mut worker = Worker::start(&database, &["--exec", &long(&folder, "")]).await;
@@ -125,11 +126,11 @@ async fn a_killed_worker_takes_its_commands_with_it() {
     let (leader, child) = pids(&folder).await;
     worker.signal(Signal::KILL);
     assert!(!worker.ended().await.success());
-    assert!(until(async || !runs(&leader) && !runs(&child)).await, "something still runs");
+    until("the whole group has ended", async || !runs(&leader) && !runs(&child)).await;
 }
 
 #[tokio::test]
-async fn what_a_command_leaves_behind_ends_with_it() {
+async fn processes_of_a_command_end_with_it() {
     let (database, folder) = (TestDatabase::new().await, Folder::new("leftover"));
     let client = database.connect().await;
     let file = folder.file("pid");
@@ -139,5 +140,5 @@ async fn what_a_command_leaves_behind_ends_with_it() {
     let id = enqueue(&client, "spawn", "{}").await;
     job_until(&client, id, |row| row.is("completed")).await;
     let child = folder.read("pid").await;
-    assert!(until(async || !runs(&child)).await, "it still runs");
+    until("the command has ended", async || !runs(&child)).await;
 }

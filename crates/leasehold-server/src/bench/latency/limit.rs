@@ -1,6 +1,5 @@
 //! The limit: the same pick-up in bare SQL on a bare table.
 
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -34,18 +33,9 @@ impl RawPickup {
         });
         listening.batch_execute("listen raw_wake").await?;
         let (started_tx, started) = mpsc::channel(64);
-        let failed = Arc::new(Mutex::new(None));
         let listener = tokio::spawn(async move {
             let (_listening, _forward) = (listening, forward);
-            let mut worker = match RawWorker::new(&consumer).await {
-                Ok(worker) => worker,
-                Err(error) => {
-                    if let Ok(mut failed) = failed.lock() {
-                        *failed = Some(error);
-                    }
-                    return;
-                }
-            };
+            let Ok(mut worker) = RawWorker::new(&consumer).await else { return };
             while woken.recv().await.is_some() {
                 if let Ok(Some(ids)) = worker.claim_one().await {
                     let _ = started_tx.send(Instant::now()).await;

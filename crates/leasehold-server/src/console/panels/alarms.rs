@@ -25,9 +25,9 @@ fn one(alarm: &Alarm, now: Timestamp) -> Markup {
             }
             p { (alarm.summary) }
             p.hint {
-                "Since " (moment(alarm.raised_at, now))
+                "Raised " (moment(alarm.raised_at, now))
                 @if let Some(by) = &alarm.acknowledged_by {
-                    ". Seen by " (by) @if let Some(why) = &alarm.acknowledged_why { ": " (why) }
+                    ". Acknowledged by " (by) @if let Some(why) = &alarm.acknowledged_why { ": " (why) }
                 }
                 @if let (Some(until), Some(by)) = (alarm.silenced_until, &alarm.silenced_by) {
                     ". Silenced until " (moment(until, now)) " by " (by)
@@ -37,17 +37,17 @@ fn one(alarm: &Alarm, now: Timestamp) -> Markup {
             details {
                 summary { "Acknowledge or silence" }
                 form.act method="post" action={ "/console/alarms/" (alarm.id) } {
-                    label for={ "why-" (alarm.id) } { "Why" }
+                    label for={ "why-" (alarm.id) } { "Reason" }
                     input id={ "why-" (alarm.id) } type="text" name="why" required maxlength="500" autocomplete="off";
-                    label for={ "for-" (alarm.id) } { "Silent for" }
+                    label for={ "for-" (alarm.id) } { "Silence for" }
                     select id={ "for-" (alarm.id) } name="for" {
                         option value="1h" { "1 hour" }
                         option value="4h" { "4 hours" }
-                        option value="1d" { "a day" }
-                        option value="7d" { "a week" }
+                        option value="1d" { "1 day" }
+                        option value="7d" { "7 days" }
                     }
                     div.buttons {
-                        button.primary type="submit" name="act" value="ack" { "I look after it" }
+                        button.primary type="submit" name="act" value="ack" { "Acknowledge" }
                         button type="submit" name="act" value="silence" { "Silence" }
                     }
                 }

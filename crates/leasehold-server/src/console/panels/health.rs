@@ -5,8 +5,7 @@ use maud::{Markup, html};
 use crate::console::chart::exact;
 use crate::console::model::{Health, Overview, State, Worker};
 use crate::housekeeping::Kept;
-use crate::text::since;
-use leasehold::alarm::rules::span;
+use crate::text::{seconds, since};
 
 /// The value before anything was read.
 pub fn unknown() -> Health {
@@ -14,8 +13,8 @@ pub fn unknown() -> Health {
 }
 
 pub fn of(overview: &Overview) -> Health {
-    let heard = overview.alarms.iter().filter(|alarm| alarm.state != "silenced").count();
-    let state = match (heard, overview.fresh) {
+    let active = overview.alarms.iter().filter(|alarm| alarm.state != "silenced").count();
+    let state = match (active, overview.fresh) {
         (1.., _) => State::Alarmed,
         // The last sample is too old to trust.
         (0, false) => State::Unknown,
@@ -23,14 +22,13 @@ pub fn of(overview: &Overview) -> Health {
         (0, true) => State::Well,
     };
     let sentence = match state {
-        State::Alarmed if heard == 1 => "One alarm is up.".to_owned(),
-        State::Alarmed => format!("{heard} alarms are up."),
+        State::Alarmed => plural(active as f64, "active alarm"),
         State::Unknown => match overview.measured_at {
-            Some(at) => format!("Nobody has measured since {}.", since(at, overview.now)),
-            None => "Nobody measures.".to_owned(),
+            Some(at) => format!("No worker has taken a sample since {}.", since(at, overview.now)),
+            None => "No worker takes samples.".to_owned(),
         },
-        State::Empty => "Nothing to do yet.".to_owned(),
-        State::Well => "All is well.".to_owned(),
+        State::Empty => "No jobs yet".to_owned(),
+        State::Well => "No active alarms".to_owned(),
     };
     Health { state, sentence, facts: facts(overview, state) }
 }
@@ -39,7 +37,7 @@ fn facts(overview: &Overview, state: State) -> String {
     match state {
         State::Unknown => {
             return format!(
-                "A sample is due every minute; without one no alarm is raised, and what stands below is old. {}",
+                "A sample is due every minute. Without one no alarm is raised, and the figures below are old. {}",
                 advice(overview.housekeeping)
             );
         }
@@ -49,12 +47,12 @@ fn facts(overview: &Overview, state: State) -> String {
                 None => String::new(),
             };
             return format!(
-                "Nobody has measured{last}: other alarms are not raised, and this may be over. {}",
+                "No worker has taken a sample{last}: no other alarm is raised, and this one may have cleared. {}",
                 advice(overview.housekeeping)
             );
         }
         State::Empty => {
-            return "No queue has been used. Enqueue a job: leasehold enqueue email.send '{\"to\":\"a@b.c\"}'"
+            return "Enqueue the first one: leasehold enqueue email.send '{\"to\":\"a@b.c\"}'"
                 .to_owned();
         }
         State::Well | State::Alarmed => {}
@@ -77,7 +75,7 @@ fn facts(overview: &Overview, state: State) -> String {
         format!("{} running", exact(sum(|queue| queue.running))),
     ];
     if oldest >= 1.0 {
-        facts.push(format!("the oldest that could run waits {}", span(oldest)));
+        facts.push(format!("the oldest ready job waits {}", seconds(oldest)));
     }
     let dead = sum(|queue| queue.dead + queue.expired);
     if dead > 0.0 {
@@ -94,10 +92,10 @@ fn facts(overview: &Overview, state: State) -> String {
 /// Advises how to get samples.
 fn advice(housekeeping: Kept) -> &'static str {
     match housekeeping {
-        Kept::Here => "This process takes samples; its log says why none comes.",
+        Kept::Here => "This process takes samples; its log shows why none arrives.",
         Kept::Elsewhere => "Start a worker, or leasehold console without --no-housekeeping.",
         Kept::NotAllowed => {
-            "Start a worker; this process would measure, and its role is not a member of leasehold_housekeeper."
+            "Start a worker, or grant leasehold_housekeeper to the role of this process."
         }
     }
 }

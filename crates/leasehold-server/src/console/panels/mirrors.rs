@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::moment;
 use crate::console::chart::exact;
 use crate::console::model::Mirror;
-use leasehold::alarm::rules::span;
+use crate::text::seconds;
 
 pub fn panel(mirrors: &[Mirror], now: Timestamp) -> Markup {
     html! { @if !mirrors.is_empty() { (super::panel("mirrors", "Mirrors", &html! {
@@ -25,11 +25,11 @@ fn one(mirror: &Mirror, now: Timestamp) -> Markup {
             @match (mirror.equal_as_of, differ) {
                 (_, 1..) => {
                     strong { (exact(differ as f64)) " rows differ" }
-                    @if let Some(age) = mirror.oldest_difference_age_seconds { ", the oldest for " (span(age)) }
+                    @if let Some(age) = mirror.oldest_difference_age_seconds { ", the oldest for " (seconds(age)) }
                     @if let Some(at) = mirror.equal_as_of { "; equal as of " (moment(at, now)) }
                 }
                 (Some(at), _) => { strong { "Equal" } " as of " (moment(at, now)) }
-                (None, _) => { "Not compared yet" }
+                (None, _) => { "Not checked yet" }
             }
             ", " (exact(mirror.rows_checked.unwrap_or(0) as f64)) " checked, "
             (exact(mirror.repaired.unwrap_or(0) as f64)) " repaired."

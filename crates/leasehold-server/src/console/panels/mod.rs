@@ -22,7 +22,7 @@ fn panel(id: &str, title: &str, content: &Markup) -> Markup {
 }
 
 /// Renders a relative time, with the exact one as a tooltip.
-fn moment(at: Timestamp, now: Timestamp) -> Markup {
+pub fn moment(at: Timestamp, now: Timestamp) -> Markup {
     html! { time datetime=(at) title=(at) { (crate::text::relative(at, now)) } }
 }
 
@@ -37,9 +37,4 @@ fn counted(value: Option<f64>) -> Markup {
         Some(value) => number(value),
         None => html! { span.none { "–" } },
     }
-}
-
-/// Like `moment`, for the page.
-pub fn moment_of(at: Timestamp, now: Timestamp) -> Markup {
-    moment(at, now)
 }

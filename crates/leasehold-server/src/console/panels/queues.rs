@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::number;
 use crate::console::model::Queue;
-use leasehold::alarm::rules::span;
+use crate::text::seconds;
 
 pub fn panel(queues: &[Queue]) -> Markup {
     super::panel(
@@ -12,7 +12,7 @@ pub fn panel(queues: &[Queue]) -> Markup {
         "Queues",
         &html! {
             @if queues.is_empty() {
-                p.empty { "No queue yet. A queue is there when a job is: " code { "leasehold enqueue email.send '{}'" } }
+                p.empty { "No queues yet. The first job creates one: " code { "leasehold enqueue email.send '{}'" } }
             } @else {
                 div.scroll tabindex="0" role="region" aria-labelledby="queues-title" {
                     table {
@@ -22,7 +22,7 @@ pub fn panel(queues: &[Queue]) -> Markup {
                             th.n scope="col" { "Running" }
                             th.n scope="col" { "Scheduled" }
                             th.n scope="col" { "Retrying" }
-                            th.n scope="col" { "Done a minute" }
+                            th.n scope="col" { "Completed/min" }
                             th.n scope="col" { "Oldest" }
                             th.n scope="col" { "Dead" }
                             th.n scope="col" { "Expired" }
@@ -45,14 +45,14 @@ fn row(queue: &Queue) -> Markup {
                 @if queue.paused { span.badge { "paused" } " " }
                 // Only when it matters: a queue without jobs needs no worker.
                 @if queue.ready > 0.0 && queue.workers == 0.0 { span.badge.bad { "no workers" } " " }
-                @if queue.watched { span.badge.faint title="Something is expected of it: leasehold alarms watch" { "watched" } }
+                @if queue.watched { span.badge.faint title="It has thresholds of its own: leasehold alarms watch" { "watched" } }
             }
             td.n { (number(queue.ready)) }
             td.n { (number(queue.running)) }
             td.n { (number(queue.scheduled)) }
             td.n { (number(queue.retrying)) }
             td.n { (number(queue.completed_last_minute)) }
-            td.n { @if oldest >= 1.0 { (span(oldest)) } @else { span.none { "–" } } }
+            td.n { @if oldest >= 1.0 { (seconds(oldest)) } @else { span.none { "–" } } }
             td.n { (number(queue.dead)) }
             td.n { (number(queue.expired)) }
             td.n { (number(queue.workers)) }

@@ -16,9 +16,9 @@ pub fn panel(sweeps: &[Sweep], now: Timestamp) -> Markup {
                     th scope="col" { "Next run" }
                     th.n scope="col" { "Due" }
                     th.n scope="col" { "Finished" }
-                    th.n scope="col" { "IntoProblem" }
-                    th.n scope="col" { "Set aside" }
-                    th.n scope="col" { "Brought back" }
+                    th.n scope="col" { "Failing" }
+                    th.n scope="col" { "Dead" }
+                    th.n scope="col" { "Reset" }
                     th.n scope="col" { "Stuck" }
                 } }
                 tbody { @for sweep in sweeps {

@@ -13,7 +13,7 @@ pub fn panel(workers: &[Worker], now: Timestamp) -> Markup {
         "Workers",
         &html! {
             @if workers.is_empty() {
-                p.empty { "No worker has been seen within a day. Start yours, or: " code { "leasehold worker -q default=10 --exec 'email.send=./send-email'" } }
+                p.empty { "No worker was seen within a day. Start your own, or: " code { "leasehold worker -q default=10 --exec 'email.send=./send-email'" } }
             } @else {
                 div.scroll tabindex="0" role="region" aria-labelledby="workers-title" {
                     table {
@@ -22,7 +22,7 @@ pub fn panel(workers: &[Worker], now: Timestamp) -> Markup {
                             th scope="col" { "State" }
                             th scope="col" { "Queues" }
                             th.n scope="col" { "Busy" }
-                            th scope="col" { "Seen" }
+                            th scope="col" { "Last seen" }
                             th scope="col" { "Started" }
                         } }
                         tbody { @for worker in workers {

@@ -30,7 +30,7 @@ pub struct IndexOptions {
         value_name = "URL"
     )]
     annotations_opensearch: Option<String>,
-    /// The prefix of the index names there
+    /// Begin index names in OpenSearch with this prefix
     #[arg(
         long,
         env = "LEASEHOLD_ANNOTATIONS_OPENSEARCH_PREFIX",

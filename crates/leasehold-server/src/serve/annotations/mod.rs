@@ -56,7 +56,7 @@ pub fn working(notes: &Annotations, stopping: &Stopping) -> Result<Service, Fail
     }
     let says = match notes.has_index() {
         true => "waits for its turn to write to the search index",
-        false => "changes many notes at once, and tidies up; there is no search index",
+        false => "changes many notes at once, and prunes; there is no search index",
     };
     let (stop, hurry) = (stopping.clone(), stopping.clone());
     let (notes, asked, hurried) = (notes.clone(), stopping.clone(), stopping.clone());
@@ -87,7 +87,7 @@ impl From<StartError> for Failure {
             StartError::Index(_) => Self::failed(&error)
                 .hint("name a directory that can be written, or check the address of OpenSearch"),
             StartError::OtherIndex { .. } => Self::conflict(&error).hint(
-                "name the former index; if it is lost, or this one is to take its place: \
+                "name the former index; if it is lost, or to replace it: \
                  leasehold annotations index forget, then start again",
             ),
             StartError::Unavailable(why) => Self::new(Code::Unreachable, why),
@@ -107,9 +107,9 @@ impl From<annotations::Refused> for Failure {
             Refused::Malformed(text) => Self::usage(text),
             Refused::Unavailable(Unavailable::TimedOut(limit)) => Self::timeout(format!(
                 "the database did not answer within {}",
-                crate::text::length(limit)
+                crate::text::print_duration(limit)
             ))
-            .hint("commands wait as long as --timeout says; or look at: leasehold doctor"),
+            .hint("allow more with --timeout, or run: leasehold doctor"),
             Refused::Unavailable(why) => Self::new(Code::Unreachable, why),
             other => Self::conflict(other),
         }

@@ -11,6 +11,13 @@ use clap::builder::BoolishValueParser;
 use super::index::IndexOptions;
 use crate::exit::Failure;
 use crate::serve::given::{Time, operator_token, set};
+use crate::serve::web_options::{LimitsMut, web_options};
+
+web_options! {
+    WebOptions, "annotations", "ANNOTATIONS",
+    write: "save", "SAVE", limits: "saves", "searches and reads",
+    host: "notes.example.org", operator: "re-index"
+}
 
 /// The default address.
 pub const LISTEN: &str = "127.0.0.1:8081";
@@ -19,21 +26,19 @@ pub const LISTEN: &str = "127.0.0.1:8081";
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Annotations")]
 pub struct AnnotationOptions {
-    /// The address that annotations listen on
+    /// Serve annotations at this address
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_LISTEN", value_name = "ADDRESS:PORT", default_value = LISTEN)]
     pub annotations_listen: SocketAddr,
     #[command(flatten)]
     pub index: IndexOptions,
-    /// What links begin with, such as https://notes.example.org. Default: http:// and the address
-    /// that is listened on
-    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_BASE_URL", value_name = "URL")]
-    annotations_base_url: Option<String>,
+    #[command(flatten)]
+    web: WebOptions,
     /// Let users create their own accounts [default: false]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_SIGN_UP", value_name = "YES", num_args = 0..=1, default_missing_value = "true", value_parser = BoolishValueParser::new())]
     annotations_sign_up: Option<bool>,
     /// Let pages of these origins read and write notes from a browser, such as
-    /// https://www.example.org for a service at https://notes.example.org; of the same site, else
-    /// the browser withholds the log-in. Separated by commas
+    /// https://www.example.org for a service at https://notes.example.org, separated by commas. Both must
+    /// be of the same site: otherwise the browser withholds the log-in
     #[arg(
         long,
         env = "LEASEHOLD_ANNOTATIONS_ORIGINS",
@@ -41,49 +46,24 @@ pub struct AnnotationOptions {
         value_delimiter = ','
     )]
     annotations_origins: Vec<String>,
-    /// Saves per second from one address; 0: no limit [default: 10]
-    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_SAVES_PER_SECOND", value_name = "NUMBER")]
-    annotations_saves_per_second: Option<u32>,
-    /// Saves at once from one address [default: 50]
-    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_SAVE_BURST", value_name = "NUMBER")]
-    annotations_save_burst: Option<u32>,
-    /// Searches and reads per second from one address; 0: no limit [default: 60]
-    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_READS_PER_SECOND", value_name = "NUMBER")]
-    annotations_reads_per_second: Option<u32>,
-    /// Searches and reads at once from one address [default: 200]
-    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_READ_BURST", value_name = "NUMBER")]
-    annotations_read_burst: Option<u32>,
-    /// Number of trusted proxies in front that add to X-Forwarded-For; with 0 the header is
-    /// ignored [default: 0]
-    #[arg(long, env = "LEASEHOLD_ANNOTATIONS_TRUSTED_PROXIES", value_name = "NUMBER")]
-    annotations_trusted_proxies: Option<usize>,
-    /// The token that allows a client to re-index; 16 to 128 characters. Put it into the environment:
-    /// every user of the machine can read a command line [default: none]
-    #[arg(
-        long,
-        env = "LEASEHOLD_ANNOTATIONS_OPERATOR_TOKEN",
-        hide_env_values = true,
-        value_name = "TOKEN"
-    )]
-    annotations_operator_token: Option<String>,
-    /// How long a search waits for the index before Postgres alone answers [default: 800ms]
+    /// Wait this long for the index before Postgres alone answers a search [default: 800ms]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_INDEX_LIMIT", value_name = "TIME")]
     annotations_index_limit: Option<Time>,
-    /// The least time that a search waits for the index; if searches usually take longer, it waits
-    /// four times their usual time [default: 25ms]
+    /// Wait at least this long for the index; if searches usually take longer, wait four times their
+    /// usual time [default: 25ms]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_INDEX_TIMEOUT", value_name = "TIME")]
     annotations_index_timeout: Option<Time>,
     /// Write to the index right after the commit, in the process that answered; the job is then the
     /// safety net [default: true]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_DIRECT", value_name = "YES", num_args = 0..=1, default_missing_value = "true", value_parser = BoolishValueParser::new())]
     annotations_direct: Option<bool>,
-    /// How long after a save its job checks the index [default: 60s]
+    /// Check the index this long after a save [default: 60s]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_VERIFY_AFTER", value_name = "TIME")]
     annotations_verify_after: Option<Time>,
-    /// The most jobs per pass over the index [default: 2500]
+    /// Claim at most this many jobs per pass over the index [default: 2500]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_BATCH", value_name = "NUMBER")]
     annotations_batch: Option<usize>,
-    /// Pause between two ranges of the full comparison [default: 10s]
+    /// Pause this long between two ranges of the full comparison [default: 10s]
     #[arg(long, env = "LEASEHOLD_ANNOTATIONS_CHECK_EVERY", value_name = "TIME")]
     annotations_check_every: Option<Time>,
 }
@@ -93,17 +73,18 @@ impl AnnotationOptions {
     pub fn settings(&self, address: &str) -> Result<Settings, Failure> {
         let mut settings =
             Settings { base_url: format!("http://{address}"), ..Settings::default() };
-        set(&mut settings.base_url, self.annotations_base_url.clone());
         set(&mut settings.sign_up, self.annotations_sign_up);
         settings.origins = origins(&self.annotations_origins);
         let limits = &mut settings.limits;
-        set(&mut limits.saves_per_second, self.annotations_saves_per_second);
-        set(&mut limits.save_burst, self.annotations_save_burst);
-        set(&mut limits.reads_per_second, self.annotations_reads_per_second);
-        set(&mut limits.read_burst, self.annotations_read_burst);
-        set(&mut limits.trusted_proxies, self.annotations_trusted_proxies);
-        settings.operator_token =
-            operator_token(self.annotations_operator_token.as_deref(), Token::parse)?;
+        let limits = LimitsMut {
+            writes_per_second: &mut limits.saves_per_second,
+            write_burst: &mut limits.save_burst,
+            reads_per_second: &mut limits.reads_per_second,
+            read_burst: &mut limits.read_burst,
+            trusted_proxies: &mut limits.trusted_proxies,
+        };
+        self.web.apply(&mut settings.base_url, limits);
+        settings.operator_token = operator_token(self.web.operator_token.as_deref(), Token::parse)?;
         set(&mut settings.index_limit, self.annotations_index_limit);
         set(&mut settings.index_timeout, self.annotations_index_timeout);
         set(&mut settings.direct, self.annotations_direct);
@@ -131,14 +112,14 @@ mod tests {
     }
 
     #[test]
-    fn without_flags_every_setting_is_the_services_own() {
+    fn settings_without_flags_are_the_defaults() {
         let given = settings(&[]).expect("settings");
         let own = Settings { base_url: "http://127.0.0.1:1".to_owned(), ..Settings::default() };
         assert_eq!(format!("{given:?}"), format!("{own:?}"));
     }
 
     #[test]
-    fn every_setting_can_be_given() {
+    fn flags_set_every_setting() {
         let given = settings(&[
             "--annotations-base-url=https://n.example",
             "--annotations-sign-up",
@@ -161,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_do_not_fit_are_refused_with_words() {
+    fn invalid_settings_are_rejected_with_a_reason() {
         for (bad, words) in [
             ("--annotations-base-url=example.org", "https://notes.example.org"),
             ("--annotations-origins=http://a/b", "without a path"),

@@ -4,7 +4,7 @@ mod options;
 mod store;
 
 use leasehold::Leasehold;
-use pastes::{Pastes, Settings, StartError, Store};
+use pastes::{Pastes, Settings, StartError, Store, UPLOAD_QUEUE};
 use tokio::net::TcpListener;
 
 use super::parts;
@@ -17,19 +17,17 @@ pub use store::StoreOptions;
 /// The default address.
 pub const LISTEN: &str = "127.0.0.1:8080";
 
-const QUEUE: &str = "pastes";
-
 /// Starts the service on a database with current schemas.
 pub async fn start(engine: Leasehold, store: Store, settings: Settings) -> Result<Pastes, Failure> {
     let pastes = Pastes::start(engine, store, settings).await?;
-    parts::watch(pastes.engine(), QUEUE, &[]).await?;
+    parts::watch(pastes.engine(), UPLOAD_QUEUE, &[]).await?;
     Ok(pastes)
 }
 
 /// Builds the service that answers requests.
 pub fn answering(pastes: &Pastes, listener: TcpListener, stopping: &Stopping) -> Service {
     let router = pastes::router(pastes.clone());
-    let queue = (pastes.engine(), Some(QUEUE));
+    let queue = (pastes.engine(), Some(UPLOAD_QUEUE));
     let (settings, web) = (pastes.settings(), (router, listener));
     let proxies = settings.limits.trusted_proxies;
     parts::answering("pastes", &settings.base_url, queue, web, proxies, stopping)
@@ -38,7 +36,7 @@ pub fn answering(pastes: &Pastes, listener: TcpListener, stopping: &Stopping) ->
 /// Builds the service that uploads, expires and cleans up.
 pub fn working(pastes: &Pastes, stopping: &Stopping) -> Result<Service, Failure> {
     let worker = pastes::worker(pastes, pastes.engine().worker().name("pastes"))?;
-    let says = "uploads pastes, deletes expired ones, keeps house";
+    let says = "uploads pastes, deletes expired ones, runs housekeeping";
     Ok(parts::working("worker", says, worker, stopping))
 }
 
@@ -52,7 +50,7 @@ impl From<StartError> for Failure {
                 "name the store of this database; or, if this one is meant, see \"The store\" in docs/pastes.md",
             ),
             StartError::NotMigrated => Self::conflict(
-                "the tables of the paste service are not there, or of another release",
+                "the tables of the paste service are missing, or of another release",
             )
             .hint("run: leasehold migrate up --service pastes"),
             StartError::Unavailable(why) => Self::new(Code::Unreachable, why),

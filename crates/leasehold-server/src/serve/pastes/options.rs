@@ -8,25 +8,30 @@ use pastes::{Bearer, GateKind, Settings, When};
 
 use crate::exit::Failure;
 use crate::serve::given::{Size, Time, operator_token, set};
+use crate::serve::web_options::{LimitsMut, web_options};
+
+web_options! {
+    WebOptions, "pastes", "PASTES",
+    write: "create", "CREATE", limits: "pastes", "reads",
+    host: "paste.example.org", operator: "see reports, take pastes down and ban content"
+}
 
 /// Options of the paste service.
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Pastes")]
 pub struct PasteOptions {
-    /// What links begin with, such as https://paste.example.org, without a path. Default: http:// and
-    /// the address that is listened on
-    #[arg(long, env = "LEASEHOLD_PASTES_BASE_URL", value_name = "URL")]
-    pastes_base_url: Option<String>,
-    /// How long a paste lives if its author does not choose [default: 30d]
+    #[command(flatten)]
+    web: WebOptions,
+    /// Expire pastes after this time if the author does not choose one [default: 30d]
     #[arg(long, env = "LEASEHOLD_PASTES_DEFAULT_EXPIRY", value_name = "TIME")]
     pastes_default_expiry: Option<Time>,
-    /// The longest life that an author may choose [default: 365d]
+    /// Limit the expiry that an author may choose [default: 365d]
     #[arg(long, env = "LEASEHOLD_PASTES_MAX_EXPIRY", value_name = "TIME")]
     pastes_max_expiry: Option<Time>,
-    /// The largest paste [default: 1MiB]
+    /// Limit the size of a paste [default: 1MiB]
     #[arg(long, env = "LEASEHOLD_PASTES_MAX_SIZE", value_name = "SIZE")]
     pastes_max_size: Option<Size>,
-    /// Characters of a code, 6 to 32. A shorter one is easier to type and to guess [default: 22]
+    /// Set the length of codes, 6 to 32. A shorter code is easier to type and to guess [default: 22]
     #[arg(long, env = "LEASEHOLD_PASTES_CODE_LENGTH", value_name = "NUMBER")]
     pastes_code_length: Option<usize>,
     /// Serve a paste during its upload, instead of answering 503 [default: false]
@@ -36,45 +41,28 @@ pub struct PasteOptions {
     /// [default: true]
     #[arg(long, env = "LEASEHOLD_PASTES_DIRECT_UPLOAD", value_name = "YES", num_args = 0..=1, default_missing_value = "true", value_parser = BoolishValueParser::new())]
     pastes_direct_upload: Option<bool>,
-    /// The Retry-After for readers of a paste during its upload [default: 30s]
+    /// Send this Retry-After to readers of a paste during its upload [default: 30s]
     #[arg(long, env = "LEASEHOLD_PASTES_RETRY_AFTER", value_name = "TIME")]
     pastes_retry_after: Option<Time>,
-    /// The most bytes that may wait for upload; beyond it creates are answered with 503
+    /// Limit the bytes that wait for upload; beyond it the service rejects pastes with 503
     /// [default: 1GiB]
     #[arg(long, env = "LEASEHOLD_PASTES_STAGING_QUOTA", value_name = "SIZE")]
     pastes_staging_quota: Option<Size>,
-    /// The most bytes of all content; beyond it creates are answered with 507. Counted
-    /// twice a minute [default: no limit]
+    /// Limit the bytes of all content; beyond it the service rejects pastes with 507. Counted twice per
+    /// minute [default: no limit]
     #[arg(long, env = "LEASEHOLD_PASTES_QUOTA", value_name = "SIZE")]
     pastes_quota: Option<Size>,
-    /// Memory for recently read pastes [default: 64MiB]
+    /// Cache recently read pastes in this much memory [default: 64MiB]
     #[arg(long, env = "LEASEHOLD_PASTES_CACHE", value_name = "SIZE")]
     pastes_cache: Option<Size>,
-    /// How long a cached response may be used without asking the database: a deleted paste can be seen
+    /// Serve a cached response for this time without asking the database: a deleted paste stays visible
     /// that long. At most 1s [default: 500ms]
     #[arg(long, env = "LEASEHOLD_PASTES_RECHECK", value_name = "TIME")]
     pastes_recheck: Option<Time>,
-    /// How long the row of a deleted paste is kept, for audits; a random code is not reused
+    /// Keep the row of a deleted paste for this time, for audits; a random code is not reused
     /// meanwhile, a chosen name is [default: 7d]
     #[arg(long, env = "LEASEHOLD_PASTES_TOMBSTONES", value_name = "TIME")]
     pastes_tombstones: Option<Time>,
-    /// Pastes per second from one address; 0: no limit [default: 10]
-    #[arg(long, env = "LEASEHOLD_PASTES_CREATES_PER_SECOND", value_name = "NUMBER")]
-    pastes_creates_per_second: Option<u32>,
-    /// Pastes at once from one address [default: 50]
-    #[arg(long, env = "LEASEHOLD_PASTES_CREATE_BURST", value_name = "NUMBER")]
-    pastes_create_burst: Option<u32>,
-    /// Reads per second from one address; 0: no limit [default: 60]
-    #[arg(long, env = "LEASEHOLD_PASTES_READS_PER_SECOND", value_name = "NUMBER")]
-    pastes_reads_per_second: Option<u32>,
-    /// Reads at once from one address [default: 200]
-    #[arg(long, env = "LEASEHOLD_PASTES_READ_BURST", value_name = "NUMBER")]
-    pastes_read_burst: Option<u32>,
-    /// Number of trusted proxies in front that add to X-Forwarded-For. With 0 the header is
-    /// ignored: behind a proxy all clients then share one address, its limits and its idempotency
-    /// keys [default: 0]
-    #[arg(long, env = "LEASEHOLD_PASTES_TRUSTED_PROXIES", value_name = "NUMBER")]
-    pastes_trusted_proxies: Option<usize>,
     /// Make the service private: only clients with this token create pastes, as X-Create-Token or on the
     /// page; reading needs none. 16 to 128 characters. Put it into the environment: every user of the
     /// machine can read a command line [default: every client creates pastes]
@@ -85,17 +73,7 @@ pub struct PasteOptions {
         value_name = "TOKEN"
     )]
     pastes_create_token: Option<String>,
-    /// The token that allows a client to see reports, take pastes down and ban content; 16 to 128
-    /// characters. Put it into the environment: every user of the machine can read a command line
-    /// [default: none]
-    #[arg(
-        long,
-        env = "LEASEHOLD_PASTES_OPERATOR_TOKEN",
-        hide_env_values = true,
-        value_name = "TOKEN"
-    )]
-    pastes_operator_token: Option<String>,
-    /// When to delete expired pastes every night, such as 02:30 [default: 00:00]
+    /// Delete expired pastes every night at this time, such as 02:30 [default: 00:00]
     #[arg(
         long,
         env = "LEASEHOLD_PASTES_EXPIRY_AT",
@@ -103,7 +81,7 @@ pub struct PasteOptions {
         conflicts_with = "pastes_expiry_every"
     )]
     pastes_expiry_at: Option<String>,
-    /// The time zone of --pastes-expiry-at, such as Europe/Madrid [default: UTC]
+    /// Read --pastes-expiry-at in this time zone, such as Europe/Madrid [default: UTC]
     #[arg(
         long,
         env = "LEASEHOLD_PASTES_EXPIRY_ZONE",
@@ -114,14 +92,14 @@ pub struct PasteOptions {
     /// Delete expired pastes all day instead, with this pause between runs
     #[arg(long, env = "LEASEHOLD_PASTES_EXPIRY_EVERY", value_name = "TIME")]
     pastes_expiry_every: Option<Time>,
-    /// What keeps workers from looking for the same rows at the same time: none, advisory, or
+    /// Keep workers from claiming the same rows at the same time by this gate: none, advisory, or
     /// redis://… [default: advisory]
     #[arg(long, env = "LEASEHOLD_PASTES_EXPIRY_GATE", hide_env_values = true, value_name = "GATE", value_parser = parse_gate)]
     pastes_expiry_gate: Option<GateKind>,
-    /// Pastes that a worker claims at a time [default: 1000]
+    /// Claim this many expired pastes at a time [default: 1000]
     #[arg(long, env = "LEASEHOLD_PASTES_EXPIRY_BATCH", value_name = "NUMBER")]
     pastes_expiry_batch: Option<usize>,
-    /// Expiry loops per worker [default: 1]
+    /// Run this many expiry loops per worker [default: 1]
     #[arg(long, env = "LEASEHOLD_PASTES_EXPIRY_LOOPS", value_name = "NUMBER")]
     pastes_expiry_loops: Option<usize>,
     /// Reset a paste whose deletion has taken this long [default: 2h]
@@ -147,7 +125,6 @@ impl PasteOptions {
     pub fn settings(&self, address: &str) -> Result<Settings, Failure> {
         let mut settings =
             Settings { base_url: format!("http://{address}"), ..Settings::default() };
-        set(&mut settings.base_url, self.pastes_base_url.clone());
         set(&mut settings.default_expiry, self.pastes_default_expiry);
         // A shorter maximum also shortens the default.
         set(&mut settings.max_expiry, self.pastes_max_expiry);
@@ -165,14 +142,16 @@ impl PasteOptions {
         set(&mut settings.recheck, self.pastes_recheck);
         set(&mut settings.tombstones, self.pastes_tombstones);
         let limits = &mut settings.limits;
-        set(&mut limits.creates_per_second, self.pastes_creates_per_second);
-        set(&mut limits.create_burst, self.pastes_create_burst);
-        set(&mut limits.reads_per_second, self.pastes_reads_per_second);
-        set(&mut limits.read_burst, self.pastes_read_burst);
-        set(&mut limits.trusted_proxies, self.pastes_trusted_proxies);
+        let limits = LimitsMut {
+            writes_per_second: &mut limits.creates_per_second,
+            write_burst: &mut limits.create_burst,
+            reads_per_second: &mut limits.reads_per_second,
+            read_burst: &mut limits.read_burst,
+            trusted_proxies: &mut limits.trusted_proxies,
+        };
+        self.web.apply(&mut settings.base_url, limits);
         settings.create_token = operator_token(self.pastes_create_token.as_deref(), Bearer::new)?;
-        settings.operator_token =
-            operator_token(self.pastes_operator_token.as_deref(), Bearer::new)?;
+        settings.operator_token = operator_token(self.web.operator_token.as_deref(), Bearer::new)?;
         let expiry = &mut settings.expiry;
         expiry.when =
             match (self.pastes_expiry_every, &self.pastes_expiry_at, &self.pastes_expiry_zone) {
@@ -202,14 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn without_flags_every_setting_is_the_services_own() {
+    fn settings_without_flags_are_the_defaults() {
         let given = settings(&[]).expect("settings");
         let own = Settings { base_url: "http://127.0.0.1:1".to_owned(), ..Settings::default() };
         assert_eq!(format!("{given:?}"), format!("{own:?}"));
     }
 
     #[test]
-    fn every_setting_can_be_given() {
+    fn flags_set_every_setting() {
         let given = settings(&[
             "--pastes-base-url=https://p.example",
             "--pastes-default-expiry=1d",
@@ -242,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_do_not_fit_are_refused_with_words() {
+    fn invalid_settings_are_rejected_with_a_reason() {
         for (bad, words) in [
             ("--pastes-max-size=1GiB", "64 MiB"),
             ("--pastes-max-size=huge", "not a size"),

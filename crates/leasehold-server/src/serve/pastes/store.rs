@@ -15,19 +15,19 @@ pub struct StoreOptions {
     #[arg(long, env = "LEASEHOLD_STORE", value_name = "DIR", conflicts_with = "s3_bucket")]
     pub store: Option<PathBuf>,
     /// Keep content in this bucket. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and
-    /// AWS_ENDPOINT_URL are read, too
+    /// AWS_ENDPOINT_URL apply, too
     #[arg(long, env = "LEASEHOLD_S3_BUCKET", value_name = "NAME")]
     s3_bucket: Option<String>,
-    /// The endpoint of the bucket, such as http://127.0.0.1:9000. Default: AWS
+    /// Connect to the bucket at this endpoint, such as http://127.0.0.1:9000. Default: AWS
     #[arg(long, env = "LEASEHOLD_S3_ENDPOINT", value_name = "URL", requires = "s3_bucket")]
     s3_endpoint: Option<String>,
-    /// The region of the bucket
+    /// Set the region of the bucket
     #[arg(long, env = "LEASEHOLD_S3_REGION", value_name = "REGION", requires = "s3_bucket")]
     s3_region: Option<String>,
-    /// The access key of the bucket
+    /// Authenticate with this access key
     #[arg(long, env = "LEASEHOLD_S3_ACCESS_KEY", value_name = "KEY", requires = "s3_secret_key")]
     s3_access_key: Option<String>,
-    /// The secret of that key; put it into the environment
+    /// Authenticate with this secret of the access key; put it into the environment
     #[arg(
         long,
         env = "LEASEHOLD_S3_SECRET_KEY",
