@@ -36,9 +36,9 @@ pub struct Args {
     /// Duration in seconds
     #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// How long a key stays reserved, in seconds
+    /// Seconds that a key stays reserved
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(0..=86_400))]
-    key_for: u64,
+    key_ttl: u64,
     /// Slots of the worker
     #[arg(long, default_value_t = 2000)]
     slots: usize,
@@ -85,7 +85,7 @@ pub async fn run(server: &BenchServer, args: &Args) -> Result<Report> {
 /// Enqueues its share of the rate until the end. Behind schedule, it does not pause.
 async fn produce(session: &Session, args: &Args, next: &AtomicU64, end: Instant) -> Result<()> {
     let sql = "select count(*) from leasehold.enqueue_many(names => $1, kwargs => $2, \
-               queue => 'bench', keys => $3, key_for => make_interval(secs => $4))";
+               queue => 'bench', keys => $3, key_ttl => make_interval(secs => $4))";
     let statement = session
         .prepare_typed(sql, &[Type::TEXT_ARRAY, Type::JSONB_ARRAY, Type::TEXT_ARRAY, Type::FLOAT8])
         .await?;
@@ -98,7 +98,7 @@ async fn produce(session: &Session, args: &Args, next: &AtomicU64, end: Instant)
         let names = vec!["noop"; numbers.len()];
         let kwargs: Vec<_> = numbers.iter().map(|n| Json(Noop { n: *n })).collect();
         let keys: Vec<String> = numbers.iter().map(|n| format!("request:{n}")).collect();
-        session.query(&statement, &[&names, &kwargs, &keys, &(args.key_for as f64)]).await?;
+        session.query(&statement, &[&names, &kwargs, &keys, &(args.key_ttl as f64)]).await?;
         due += pause;
         tokio::time::sleep_until(due.into()).await;
     }
@@ -106,7 +106,8 @@ async fn produce(session: &Session, args: &Args, next: &AtomicU64, end: Instant)
 }
 
 async fn keys(session: &Session) -> Result<u64> {
-    let rows = session.query_typed("select count(*) from leasehold.idempotency_key", &[]).await?;
+    let rows =
+        session.query_typed("select count(*) from leasehold_internal.idempotency_key", &[]).await?;
     let count: i64 = rows.first().context("no answer")?.get(0);
     Ok(u64::try_from(count).unwrap_or(0))
 }
@@ -131,7 +132,7 @@ async fn watch(session: &Session, args: &Args, began: Instant, end: Instant) -> 
 /// Returns the seconds from the last enqueue until every key was pruned, or `None` after a timeout.
 async fn emptied(session: &Session, args: &Args) -> Result<Option<f64>> {
     let since = Instant::now();
-    let longest = Duration::from_secs(args.key_for + 120);
+    let longest = Duration::from_secs(args.key_ttl + 120);
     while since.elapsed() < longest {
         if keys(session).await? == 0 {
             return Ok(Some(since.elapsed().as_secs_f64()));
@@ -170,14 +171,14 @@ fn report(args: &Args, sizes: &Sizes, run: &Run) -> Report {
     let peak = sizes.iter().map(|(_, keys)| *keys).chain([run.keys_end]).max().unwrap_or(0);
     let rate = run.enqueued as f64 / run.seconds;
     let pruned = run.enqueued.saturating_sub(run.keys_end) as f64;
-    let key_for = args.key_for as f64;
-    let pruned_per_second = pruned / (run.seconds - key_for).max(1.0);
-    let growth = growth(sizes, key_for + SETTLED);
+    let key_ttl = args.key_ttl as f64;
+    let pruned_per_second = pruned / (run.seconds - key_ttl).max(1.0);
+    let growth = growth(sizes, key_ttl + SETTLED);
     let mut report = Report::plain("keys");
     report
         .set("rate", args.rate.into())
         .set("seconds", args.seconds.into())
-        .set("key_for", args.key_for.into())
+        .set("key_ttl", args.key_ttl.into())
         .set("enqueued", run.enqueued.into())
         .number("enqueued_per_second", rate)
         .set("keys_peak", peak.into())
@@ -189,7 +190,7 @@ fn report(args: &Args, sizes: &Sizes, run: &Run) -> Report {
             whole(run.enqueued as f64),
             run.seconds,
             whole(rate),
-            args.key_for
+            args.key_ttl
         ))
         .line(format!("  keys at most    {}", whole(peak as f64)))
         .line(format!("  keys at the end {}", whole(run.keys_end as f64)))
@@ -218,7 +219,7 @@ mod tests {
     use super::growth;
 
     #[test]
-    fn a_table_that_was_filled_and_then_stays_does_not_grow() {
+    fn filled_table_that_stays_does_not_grow() {
         let steady: Vec<(f64, u64)> =
             (0..100).map(|at| (at as f64, 100 * at.min(30) + at % 2)).collect();
         assert!(growth(&steady, 40.0).is_some_and(|growth| growth.abs() < 1.0));

@@ -18,12 +18,12 @@ use leasehold_server::bench::server::BenchServer;
 pub struct Args {
     #[command(flatten)]
     common: Common,
-    /// Where the job comes from
+    /// Store jobs this way
     #[arg(long, value_enum, default_value_t)]
     from: From,
 }
 
-/// Where the job comes from
+/// Store jobs this way
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum From {
     /// `enqueue` on the engine's handle

@@ -29,7 +29,7 @@ use leasehold_server::bench::report::Report;
 use leasehold_server::bench::{self, Common, drain, enqueue, on_server};
 use leasehold_server::{Common as Global, Failure, ServeArgs};
 
-/// Measure the engine and the services beside bare SQL and other services
+/// Measure the engine and the services, compared with bare SQL and other services
 #[derive(Parser)]
 #[command(name = "leasehold-bench", version, after_help = format!("{HELP}{}", leasehold_server::EXIT_CODES), subcommand_required = true, arg_required_else_help = true)]
 struct Cli {

@@ -118,7 +118,7 @@ async fn round(
     });
     let (listener, _ended) = listening.await?;
     if kind == Kind::Idle {
-        listener.batch_execute("select leasehold.begin_idle('bench')").await?;
+        listener.batch_execute("select leasehold_internal.begin_idle('bench')").await?;
     }
     let over = Arc::new(AtomicBool::new(false));
     let mut sessions = Vec::new();

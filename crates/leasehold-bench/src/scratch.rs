@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_left_of_a_scratch_directory() {
+    fn scratch_directory_is_removed() {
         let scratch = Scratch::new(None).unwrap();
         let path = scratch.path().to_path_buf();
         let deep = scratch.fresh("store/blobs/abc/deeper").unwrap();

@@ -17,10 +17,10 @@ const PIECE: u64 = 100_000;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// How many finished jobs vacuum cannot remove
+    /// Number of finished jobs that vacuum cannot remove
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(0..=100_000_000))]
     dead: u64,
-    /// How many seconds to measure
+    /// Seconds to measure
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// Priority of the finished jobs
@@ -53,8 +53,8 @@ pub async fn run(server: &BenchServer, args: &Args) -> Result<Report> {
     }
     bar.finish_and_clear();
     let scan = Instant::now();
-    let from_start = "select count(*) from leasehold.claim_next('bench', 'bench', 1, null, null, null, null, \
-                      -2147483648, 2147483647, true, '{}', '{}', '{}')";
+    let from_start = "select count(*) from leasehold_internal.claim_next('bench', 'bench', 1, null, null, null, null, \
+                      false, -2147483648, true, 2147483647, true, '{}', '{}', '{}', '{}')";
     session.query_typed(from_start, &[]).await?;
     let scan = scan.elapsed().as_secs_f64() * 1000.0;
     // An idle session reports its work up to 10 s late. That of this session, which wrote the jobs,

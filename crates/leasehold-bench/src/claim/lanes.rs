@@ -117,8 +117,8 @@ pub async fn run(server: &BenchServer, args: &Args) -> Result<Report> {
 async fn claim(session: &Session, names: &[String], up_to: i32) -> Result<u64> {
     let rows = session
         .query_typed(
-            "select count(*) from leasehold.claim_next('bench', 'bench', $1, null, null, $2, null, \
-             -2147483648, 2147483647, true, '{}', '{}', '{}')",
+            "select count(*) from leasehold_internal.claim_next('bench', 'bench', $1, null, null, $2, null, \
+             false, -2147483648, true, 2147483647, true, '{}', '{}', '{}', '{}')",
             &[(&up_to, Type::INT4), (&names, Type::TEXT_ARRAY)],
         )
         .await?;

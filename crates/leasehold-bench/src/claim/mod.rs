@@ -35,7 +35,7 @@ impl Backlog {
         let losses = u8::from(lost);
         session
             .batch_execute(&format!(
-                "truncate leasehold.job, leasehold.lease, leasehold.history; \
+                "truncate leasehold.job, leasehold_internal.lease, leasehold_internal.history; \
                  insert into leasehold.job (queue, name, priority, lost_count, attempts, scheduled_at) \
                  select 'bench', 'n' || i % {names}, (i * 7919 % {priorities})::int, {losses}, {losses}, \
                         now() - interval '1 hour' + i * interval '1 microsecond' \

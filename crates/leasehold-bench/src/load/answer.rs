@@ -146,24 +146,24 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_with_a_length_is_read_to_its_last_byte() {
+    fn response_with_a_length_is_read_to_its_end() {
         let answer = read(PLAIN);
         assert_eq!((answer.status, answer.body.as_slice()), (201, b"hello".as_slice()));
         assert_eq!(answer.header("x-a"), Some("b"));
     }
 
     #[test]
-    fn chunks_are_put_together() {
+    fn chunked_response_is_joined() {
         assert_eq!(read(CHUNKED).body, b"abc0123456789");
     }
 
     #[test]
-    fn an_answer_without_a_body_ends_with_its_headers() {
+    fn response_without_a_body_ends_with_its_headers() {
         assert_eq!(read(b"HTTP/1.1 204 No Content\r\n\r\n").body, b"");
     }
 
     #[test]
-    fn answers_that_cannot_end_are_refused() {
+    fn responses_without_an_end_are_refused() {
         for bytes in [
             b"HTTP/1.1 200 OK\r\n\r\n".as_slice(),
             b"HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551615\r\n\r\n",
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_wants_to_close_is_believed() {
+    fn connection_close_is_honoured() {
         let closing = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
         assert!(Shape::of(closing).unwrap().unwrap().close);
         assert!(!Shape::of(PLAIN).unwrap().unwrap().close);

@@ -26,7 +26,7 @@ pub struct Load {
     pub until: Until,
     /// Requests of this time are sent and checked, but not counted.
     pub warm_up: Duration,
-    pub pace: Option<Rate>,
+    pub rate: Option<Rate>,
     /// Keep every response: for small runs that need the bodies.
     pub keep: bool,
 }
@@ -107,7 +107,7 @@ async fn one_connection(load: Load, shared: Rc<RefCell<Shared>>) {
         let Some(mut due) = shared.borrow_mut().next(&mut request) else {
             return;
         };
-        if load.pace.is_some() {
+        if load.rate.is_some() {
             let waiting = tokio::time::sleep_until(due.into());
             match &load.until {
                 Until::Cancelled(over) => {
@@ -174,9 +174,9 @@ impl Shared {
         if over {
             return None;
         }
-        let due = match self.load.pace {
-            Some(pace) => {
-                self.started + Duration::from_secs_f64(self.sent as f64 / pace.per_second)
+        let due = match self.load.rate {
+            Some(rate) => {
+                self.started + Duration::from_secs_f64(self.sent as f64 / rate.per_second)
             }
             None => self.started,
         };
@@ -228,7 +228,7 @@ mod tests {
 
     fn load(address: SocketAddr, until: Until) -> Load {
         let warm_up = Duration::ZERO;
-        Load { address, connections: 4, expect: 200, until, warm_up, pace: None, keep: false }
+        Load { address, connections: 4, expect: 200, until, warm_up, rate: None, keep: false }
     }
 
     fn reads(address: SocketAddr) -> Box<dyn Source> {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_number_of_requests_is_sent_exactly() {
+    async fn run_sends_the_exact_number_of_requests() {
         let (address, seen) = server(u64::MAX).await;
         let keep = Load { keep: true, ..load(address, Until::Requests(101)) };
         let measured = run(keep, reads(address)).await.unwrap();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn one_wrong_answer_fails_the_run() {
+    async fn one_wrong_status_fails_the_run() {
         let (address, _) = server(50).await;
         let error = run(load(address, Until::Requests(1000)), reads(address)).await.unwrap_err();
         assert!(error.to_string().contains("500 instead of 200"), "{error}");
@@ -255,21 +255,21 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn nobody_who_listens_fails_the_run() {
+    async fn refused_connection_fails_the_run() {
         // Port 1: a port that was free a moment ago may be in use by now.
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
         run(load(address, Until::Requests(1)), reads(address)).await.unwrap_err();
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_paced_run_ends_when_it_is_told_to() {
+    async fn limited_run_ends_at_its_deadline() {
         let (address, seen) = server(u64::MAX).await;
         let stop = CancellationToken::new();
-        let paced = Load {
-            pace: Some(Rate { per_second: 500.0 }),
+        let limited = Load {
+            rate: Some(Rate { per_second: 500.0 }),
             ..load(address, Until::Cancelled(stop.clone()))
         };
-        let running = tokio::spawn(run(paced, reads(address)));
+        let running = tokio::spawn(run(limited, reads(address)));
         while seen.load(Ordering::SeqCst) < 20 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 
 /// Makes requests.
 pub trait Source: Send {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_pastes_are_the_same_and_all_have_the_size() {
+    fn pastes_differ_and_have_the_given_size() {
         let mut source = Creates::new(address(), "/", &Body::Raw, 1024, 7);
         let mut seen = std::collections::HashSet::new();
         for _ in 0..10_000 {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_says_its_true_length() {
+    fn form_has_its_true_length() {
         let form = Body::Multipart {
             field: "file",
             file_name: Some("p.txt"),

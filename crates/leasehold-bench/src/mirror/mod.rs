@@ -48,20 +48,20 @@ pub struct Args {
     /// Annotations that the index lacks
     #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1_000..=10_000_000))]
     docs: u64,
-    /// Where documents go
+    /// Write documents there
     #[arg(long, value_enum, default_value_t = Kind::Tantivy)]
     target: Kind,
     /// An OpenSearch or Elasticsearch that runs already [default: a private one, from the cache of
     /// scripts/test]
     #[arg(long, value_name = "URL", hide_env_values = true)]
     opensearch_url: Option<String>,
-    /// Where to put the files of tantivy for the run [default: the system's temporary directory]
+    /// Put the files of tantivy here [default: the system's temporary directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Number of saves to time until the index shows them
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     visible: u64,
-    /// How long the pass leaves a save to the direct path, in seconds
+    /// Seconds that the pass leaves a save to the direct path
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     period: u64,
     /// Annotations of the user who is renamed while others save [default: a tenth of --docs]
@@ -70,10 +70,10 @@ pub struct Args {
     /// Saves and searches per second each, with the index and without it
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rate: u32,
-    /// How long users save and search at a time, and how long the index is away, in seconds
+    /// Seconds that users save and search at a time, and that the index is away
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
-    /// How often the index goes away; the times with and without it alternate and are merged, so
+    /// Number of outages; the times with and without the index alternate and are merged, so
     /// that a disk that is slow for a while is slow for both
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
@@ -147,7 +147,7 @@ impl Bench {
         let engine = Leasehold::connect(&server.url).await?;
         let mirror = annotations::declare(&settings).targets(store.clone());
         let mut installing = server.session().await?;
-        Mirror::install(&mirror, &mut installing).await?;
+        mirror.install(&mut installing).await?;
         let index = Index::new(Arc::clone(&store));
         let service = Annotations::start(engine.clone(), Some(index), settings).await?;
         let (author, _) = service.sign_up("bench", "").await?;

@@ -36,11 +36,11 @@ async fn round(bench: &Bench, per_second: u32, time: Duration) -> Result<Outages
     checkpoint(&bench.session).await?;
     let (normal, ()) = interactive::run(bench, per_second, interactive::nothing_for(time))
         .await
-        .context("people, with the index")?;
+        .context("interactive load with the index")?;
     bench.store.take_away();
     let away = interactive::run(bench, per_second, interactive::nothing_for(time)).await;
-    bench.store.bring_back();
-    let (away, ()) = away.context("people, without the index")?;
+    bench.store.restore();
+    let (away, ()) = away.context("interactive load without the index")?;
     let back = Instant::now();
     let last = replay::until_equal(bench).await.context("after the outage")?;
     Ok(Outages { normal, away, recovery: back.elapsed(), last })

@@ -40,7 +40,7 @@ pub async fn run(
     let wal = WalMeter::start(&bench.session).await?;
     let started = Instant::now();
     bench.service.rename_user(who, &new).await?.context("they had that name already")?;
-    let (load, took) = interactive::run(bench, per_second, until_told(bench, started)).await?;
+    let (load, took) = interactive::run(bench, per_second, until_renamed(bench, started)).await?;
     let wal_bytes = wal.bytes(&bench.session).await?;
     let check = replay::until_equal(bench).await?;
     let found = |user: &str| Query { user: Some(user.to_owned()), limit: 1, ..Query::default() };
@@ -50,7 +50,7 @@ pub async fn run(
 }
 
 /// Returns when no job of the rename is left.
-async fn until_told(bench: &Bench, started: Instant) -> Result<Duration> {
+async fn until_renamed(bench: &Bench, started: Instant) -> Result<Duration> {
     let sql = "select not exists (select from annotations.bulk \
                                    where tag = 'rename_user' and finished_at is null) \
                       and not exists (select from leasehold.job \

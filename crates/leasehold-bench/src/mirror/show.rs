@@ -87,16 +87,16 @@ pub fn report(args: &Args, outcome: &Outcome) -> Report {
             outcome.visible_by_pass.ms(0.99),
             args.period
         ))
-        .line(format!("  with the index  {}", people(normal)))
-        .line(format!("  without it      {}", people(outage)))
+        .line(format!("  with the index  {}", describe(normal)))
+        .line(format!("  without it      {}", describe(outage)))
         .line(format!(
             "  after it        equal again after {:.1} s",
             recovery.as_secs_f64()
         ))
-        .line(format!("  before a rename {}", people(&renamed.before)))
+        .line(format!("  before a rename {}", describe(&renamed.before)))
         .line(format!(
             "  while renaming  {}; {} annotations in {:.1} s, {:.0} MB of log",
-            people(&renamed.load),
+            describe(&renamed.load),
             whole(args.of_one() as f64),
             renamed.took.as_secs_f64(),
             renamed.wal_bytes / 1e6
@@ -113,7 +113,7 @@ pub fn report(args: &Args, outcome: &Outcome) -> Report {
     report
 }
 
-fn people(load: &Load) -> String {
+fn describe(load: &Load) -> String {
     format!(
         "saves p99 {:.0} ms, searches p99 {:.0} ms, {} refused",
         load.saves.ms(0.99),

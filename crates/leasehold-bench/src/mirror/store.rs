@@ -92,7 +92,7 @@ impl Store {
         self.switch.away.store(true, Ordering::SeqCst);
     }
 
-    pub fn bring_back(&self) {
+    pub fn restore(&self) {
         self.switch.away.store(false, Ordering::SeqCst);
         self.switch.back.notify_waiters();
     }
@@ -104,7 +104,7 @@ impl Store {
 
     /// Removes our sets from a server that outlives the run. The scratch directory removes itself.
     pub async fn remove(&self) {
-        self.bring_back();
+        self.restore();
         if let Ok(last) = self.targets.current().await {
             // The searched set cannot be removed: an empty one replaces it first.
             if let Ok(empty) = self.targets.create().await {

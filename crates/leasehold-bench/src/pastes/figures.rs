@@ -100,13 +100,13 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_round_does_not_move_the_figure() {
+    fn median_ignores_one_bad_round() {
         assert_eq!(figures(&[10, 500, 490], 1).per_second(), 490.0);
         assert_eq!(figures(&[10, 20], 1).per_second(), 15.0);
     }
 
     #[test]
-    fn ours_is_compared_with_the_faster_peer() {
+    fn ratio_is_to_the_faster_peer() {
         let (slow, fast) = (figures(&[100], 1), figures(&[200], 4));
         let ratio =
             Ratio::of(&figures(&[300], 2), [("slow", &slow), ("fast", &fast)].into_iter()).unwrap();

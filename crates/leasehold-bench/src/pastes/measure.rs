@@ -33,7 +33,7 @@ impl Plan {
             expect,
             until: Until::For(self.time),
             warm_up: self.warm_up,
-            pace: None,
+            rate: None,
             keep: false,
         }
     }

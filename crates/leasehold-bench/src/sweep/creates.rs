@@ -27,7 +27,7 @@ impl Creator {
             expect: 201,
             until: Until::Cancelled(stop.clone()),
             warm_up: std::time::Duration::ZERO,
-            pace: Some(Rate { per_second }),
+            rate: Some(Rate { per_second }),
             keep: false,
         };
         let fresh = Creates::new(address, "/", &Body::Raw, 1024, rand::random::<u64>());

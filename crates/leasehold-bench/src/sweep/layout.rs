@@ -99,13 +99,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_million_pastes_have_seven_million_three_hundred_thousand_contents() {
+    fn layout_of_ten_million_pastes_has_7_300_000_contents() {
         let layout = Layout::new(10_000_000, 64);
         assert_eq!((layout.contents(), layout.survivors()), (7_300_000, 3_000));
     }
 
     #[test]
-    fn the_smallest_run_has_every_kind_of_content() {
+    fn layout_of_the_smallest_run_has_every_kind_of_content() {
         let layout = Layout::new(91, 0);
         let object_size = LEAST_SIZE;
         assert_eq!(layout, Layout { rows: 100, spread: 1, local: 15, object_size, empty: true });
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_objects_are_those_that_nobody_reads() {
+    fn unread_objects_are_empty() {
         let (empty, full) = (Layout::new(100, 0), Layout::new(100, 64));
         assert_eq!(empty.object(empty.groups()).len(), LEAST_SIZE);
         assert_eq!(empty.object(empty.groups() + 1).len(), 0);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_those_of_the_store() {
+    fn keys_equal_those_of_the_store() {
         let layout = Layout::new(100, 64);
         assert_eq!(layout.bytes(7).len(), 64);
         let key = layout.key(7);

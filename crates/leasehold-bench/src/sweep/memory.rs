@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ends_and_the_middle_are_told_apart() {
+    fn series_has_start_middle_and_end() {
         let mut memory = Memory::default();
         for sample in 0..100 {
             memory.add(f64::from(sample));
@@ -98,7 +98,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn this_process_has_some_memory() {
+    fn memory_of_this_process_is_not_zero() {
         assert!(resident_mb().unwrap() > 1.0);
     }
 }

@@ -53,7 +53,7 @@ pub struct Args {
     /// Number of expired pastes
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..=100_000_000))]
     rows: u64,
-    /// Where to store objects
+    /// Store objects here
     #[arg(long, value_enum, default_value_t = Kind::Local)]
     store: Kind,
     /// Number of workers that sweep and delete objects
@@ -69,7 +69,7 @@ pub struct Args {
     /// bytes and no block for those that no other paste shares
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     object_size: u32,
-    /// Where to put files for the run [default: the system's temporary directory]
+    /// Put the files of the run here [default: the system's temporary directory]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Rows for the raw SQL limit, measured first; 0: skip it

@@ -67,7 +67,7 @@ impl Laying {
     }
 
     pub async fn ended(&mut self) -> Result<()> {
-        (&mut self.ended).await.context("nobody lays objects any more")?
+        (&mut self.ended).await.context("the tasks that create objects are gone")?
     }
 }
 
@@ -143,7 +143,7 @@ mod tests {
     use crate::scratch::Scratch;
 
     #[tokio::test]
-    async fn every_content_has_an_object_and_a_missing_one_is_noticed() {
+    async fn check_notices_a_missing_object() {
         let scratch = Scratch::new(None).unwrap();
         let layout = Layout::new(100, 64);
         let mut laying = Laying::start(scratch.path(), &layout, &ProgressBar::hidden()).unwrap();

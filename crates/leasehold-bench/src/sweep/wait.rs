@@ -19,7 +19,7 @@ const ASK_ROWS: Duration = Duration::from_secs(10);
 const SLOWEST_PER_SECOND: u64 = 200;
 const UPLOADS: Duration = Duration::from_secs(60);
 
-const FINISHED: &str = "select coalesce(max(rows_finished), 0) from leasehold.sweep";
+const FINISHED: &str = "select coalesce(max(rows_finished), 0) from leasehold_internal.sweep";
 
 /// Reads at most one row while rows are left. Only rows of this benchmark: they expired a day ago.
 const ROWS_LEFT: &str = "select (exists (select from pastes.pastes \

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use leasehold_testing::program::{self, Ran};
+use leasehold_testing::until;
 use serde_json::Value;
 
 /// A benchmark starts its own servers and inserts rows; on a busy machine that takes a while.
@@ -39,14 +40,14 @@ fn has_numbers(document: &Value, fields: &[&str]) {
 }
 
 #[tokio::test]
-async fn benchmarks_of_the_product_run_here_too() {
+async fn product_benchmarks_run_here() {
     has_numbers(&bench(&["drain", "--jobs", "1000"]).await, &["ours", "limit", "ratio"]);
     has_numbers(&bench(&["enqueue", "--jobs", "1000"]).await, &["ours", "limit", "ratio"]);
     has_numbers(&bench(&["flow", "--jobs", "2000"]).await, &["ours", "limit", "ratio"]);
 }
 
 #[tokio::test]
-async fn small_claim_benchmarks_name_their_figures() {
+async fn claim_benchmarks_print_their_figures() {
     let small =
         ["lanes", "--names", "20", "--priorities", "3", "--claimers", "2", "--jobs", "10000"];
     let lanes = bench(&small).await;
@@ -59,7 +60,7 @@ async fn small_claim_benchmarks_name_their_figures() {
 }
 
 #[tokio::test]
-async fn small_wake_up_benchmarks_name_their_figures() {
+async fn wake_up_benchmarks_print_their_figures() {
     for from in ["engine", "transaction", "sqlx", "insert", "copy"] {
         let latency = bench(&["latency", "--jobs", "100", "--from", from]).await;
         has_numbers(&latency, &["p50_ms", "p99_ms", "limit_p50_ms", "ratio"]);
@@ -85,7 +86,7 @@ const SWEEP: &[&str] = &[
 ];
 
 #[tokio::test]
-async fn a_small_sweep_leaves_exact_counters_and_an_exact_store() {
+async fn small_sweep_leaves_exact_counters_and_store() {
     let swept =
         bench(&["sweep", "--rows", "3000", "--limit-rows", "1000", "--creates", "100"]).await;
     has_numbers(&swept, SWEEP);
@@ -96,7 +97,7 @@ async fn a_small_sweep_leaves_exact_counters_and_an_exact_store() {
 }
 
 #[tokio::test]
-async fn a_small_sweep_deletes_from_s3_too() {
+async fn small_sweep_deletes_from_s3() {
     let swept = bench(&["sweep", "--rows", "1000", "--limit-rows", "0", "--store", "s3"]).await;
     assert_eq!((&swept["ref_count_exact"], &swept["store_exact"]), (&true.into(), &true.into()));
     assert!(swept["objects_deleted"].as_u64().unwrap() > 500, "{swept}");
@@ -148,17 +149,17 @@ async fn small_mirror(target: &str) {
 }
 
 #[tokio::test]
-async fn f11_f14_a_small_index_in_a_directory_becomes_equal_and_may_be_away() {
+async fn f11_f14_small_index_in_a_directory_becomes_equal_after_an_outage() {
     small_mirror("tantivy").await;
 }
 
 #[tokio::test]
-async fn f11_f14_a_small_index_in_opensearch_becomes_equal_and_may_be_away() {
+async fn f11_f14_small_index_in_opensearch_becomes_equal_after_an_outage() {
     small_mirror("opensearch").await;
 }
 
 #[tokio::test]
-async fn our_service_is_measured_without_the_others() {
+async fn service_is_measured_without_peers() {
     // Only requests that are answered within the measured time count, and there are two rounds of
     // each kind.
     let small = ["--services", "leasehold", "--seconds", "1", "--warm-up", "0.05"];
@@ -176,7 +177,7 @@ async fn our_service_is_measured_without_the_others() {
 }
 
 #[tokio::test]
-async fn a_peer_that_is_not_installed_is_named_with_the_command_that_installs_it() {
+async fn missing_peer_is_named_with_its_install_command() {
     let ran = Ran::of(command(&["pastes", "--peers", "/nonexistent"])).await.expect(3);
     ran.says("rustypaste is not installed in /nonexistent/bin");
     ran.says("bench/pastes/peers /nonexistent");
@@ -210,19 +211,13 @@ impl Drop for Folder {
 }
 
 #[tokio::test]
-async fn a_run_that_is_told_to_end_takes_its_files_along() {
+async fn interrupted_run_removes_its_files() {
     let folder = Folder::new();
     let dir = folder.0.to_str().unwrap();
     let mut run =
         command(&["sweep", "--rows", "200000", "--limit-rows", "0", "--dir", dir]).spawn().unwrap();
-    let is_laying = |scratch: &PathBuf| scratch.join(Path::new("store/blobs/fff")).exists();
-    tokio::time::timeout(LIMIT, async {
-        while !folder.entries().iter().any(is_laying) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await
-    .expect("files in time");
+    let has_objects = |scratch: &PathBuf| scratch.join(Path::new("store/blobs/fff")).exists();
+    until("the run has created objects", async || folder.entries().iter().any(has_objects)).await;
     let id = rustix::process::Pid::from_raw(run.id().unwrap() as i32).unwrap();
     rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
     let status = tokio::time::timeout(LIMIT, run.wait()).await.expect("an end in time").unwrap();
